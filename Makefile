@@ -1,0 +1,53 @@
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: help setup demo test check format torture bench docs lock clean
+
+help:  ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
+
+$(STAMP): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "cograil needs Python 3.11 or newer: make PYTHON=/path/to/python3.11"; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || { echo "on Debian and Ubuntu: apt-get install python3-venv"; exit 1; }
+	@$(BIN)/pip install --quiet --disable-pip-version-check --root-user-action=ignore -r requirements.lock
+	@$(BIN)/pip install --quiet --disable-pip-version-check --root-user-action=ignore --no-deps -e .
+	@touch $@
+
+setup: $(STAMP)  ## make .venv with cograil and the tools to work on it
+
+demo: setup  ## start cograil on its own PostgreSQL and run examples/demo.yaml
+	@$(BIN)/python -m cograil.intake.cli demo
+
+test: setup  ## run the tests
+	$(BIN)/pytest -n 2
+
+check: setup  ## format, lint, imports, types, tests
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/lint-imports
+	$(BIN)/mypy
+	$(MAKE) test
+
+format: setup  ## rewrite the code in the house format
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+torture: setup  ## every crash point, every pause, many more seeds (long)
+	$(BIN)/pytest -m torture -n 2 --timeout 3600 tests/torture
+
+bench: setup  ## measure, print a table, write bench/latest.json
+	$(BIN)/python -m bench
+
+docs: setup  ## write the generated reference pages
+	$(BIN)/python -m tools.reference
+
+lock:  ## resolve the dependencies anew (needs uv)
+	env -u UV_INDEX_URL -u UV_DEFAULT_INDEX -u UV_INDEX -u UV_EXTRA_INDEX_URL uv lock --no-config
+	uv export --quiet --frozen --no-emit-project --no-header -o requirements.lock
+
+clean:  ## remove what make made
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

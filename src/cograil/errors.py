@@ -1,0 +1,181 @@
+"""What may go wrong because a caller is wrong or too late.
+
+    CograilError
+    ├── UsageError                what was given cannot be understood        (exit 2)
+    │   ├── InvalidInput          the input of a job does not fit its workflow
+    │   ├── InvalidWorkflow       a workflow file has problems, all listed
+    │   └── InvalidSettings       a setting is wrong
+    ├── NotFound                  no such thing, or nothing runs there        (exit 3)
+    │   ├── JobNotFound, NodeNotFound, WorkflowNotFound
+    │   └── NoInstance
+    ├── Conflict                  it exists, in a state that forbids this     (exit 4)
+    │   ├── AlreadyTerminal, NotFinished
+    │   ├── VersionTaken
+    │   └── DirectoryInUse
+    ├── WaitTimeout               it did not end in the time given            (exit 5)
+    └── UnsafeDatabase, SchemaMismatch, DatabaseUnavailable                   (exit 1)
+
+An error of a handler is none of these: it is an `Outcome` (model/outcome.py). A lost race is a
+return value. A bug is any other exception, and propagates.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+class CograilError(Exception):
+    """Something a person can mend."""
+
+    code = "error"
+    exit_code = 1
+    status = 500
+
+
+class UsageError(CograilError):
+    """What was given cannot be understood."""
+
+    code, exit_code, status = "invalid", 2, 422
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong in a file or an input, and where."""
+
+    code: str
+    message: str
+    pointer: str = ""
+    line: int | None = None
+    column: int | None = None
+
+    def __str__(self) -> str:
+        where = f"{self.line}:{self.column}: " if self.line is not None else ""
+        return f"{where}{self.message} [{self.code}]"
+
+
+class Problems(UsageError):
+    """A list of problems, all that were found at once."""
+
+    code = "problems"
+    headline = "there are problems"
+
+    def __init__(self, problems: list[Problem], source: str = "") -> None:
+        self.problems = tuple(problems)
+        self.source = source
+        prefix = f"{source}:" if source else ""
+        super().__init__("\n".join(f"{prefix}{problem}" for problem in problems))
+
+
+class InvalidWorkflow(Problems):
+    """A workflow file has problems."""
+
+    code = "invalid_workflow"
+
+
+class InvalidInput(Problems):
+    """The input of a job does not fit its workflow."""
+
+    code = "invalid_input"
+
+
+class InvalidSettings(UsageError):
+    """A setting is wrong."""
+
+    code = "invalid_settings"
+
+
+class NotFound(CograilError):
+    """No such thing."""
+
+    code, exit_code, status = "not_found", 3, 404
+
+
+class JobNotFound(NotFound):
+    """No job has this id."""
+
+    code = "job_not_found"
+
+    def __init__(self, job_id: object) -> None:
+        super().__init__(f"job {job_id} does not exist")
+
+
+class NodeNotFound(NotFound):
+    """The job has no node of this name."""
+
+    code = "node_not_found"
+
+    def __init__(self, job_id: object, node_id: str) -> None:
+        super().__init__(f"job {job_id} has no node {node_id!r}")
+
+
+class WorkflowNotFound(NotFound):
+    """No workflow of this name and version is published."""
+
+    code = "workflow_not_found"
+
+    def __init__(self, workflow_id: str, version: int | None = None) -> None:
+        what = f"workflow {workflow_id!r}" + (f" version {version}" if version is not None else "")
+        super().__init__(f"{what} is not published; see `cograil publish FILE`")
+
+
+class NoInstance(NotFound):
+    """Nothing runs there."""
+
+    code = "no_instance"
+
+
+class Conflict(CograilError):
+    """It exists, in a state that forbids this."""
+
+    code, exit_code, status = "conflict", 4, 409
+
+
+class AlreadyTerminal(Conflict):
+    """The job has ended; a finished job is final."""
+
+    code = "already_terminal"
+
+    def __init__(self, job_id: object, status: str) -> None:
+        super().__init__(f"job {job_id} is already {status}")
+
+
+class NotFinished(Conflict):
+    """The job is still running."""
+
+    code = "not_finished"
+
+
+class VersionTaken(Conflict):
+    """Other content is published under this version."""
+
+    code = "version_taken"
+
+
+class DirectoryInUse(Conflict):
+    """Another instance runs on this data directory."""
+
+    code = "directory_in_use"
+
+
+class WaitTimeout(CograilError):
+    """It did not end in the time given."""
+
+    code, exit_code, status = "timeout", 5, 504
+
+
+class DatabaseUnavailable(CograilError):
+    """The database cannot be reached."""
+
+    code, status = "database_unavailable", 503
+
+
+class UnsafeDatabase(CograilError):
+    """The database may forget what it acknowledged."""
+
+    code, status = "unsafe_database", 503
+
+
+class SchemaMismatch(CograilError):
+    """The schema in the database is not the one this program knows."""
+
+    code, status = "schema_mismatch", 503

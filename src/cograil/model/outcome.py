@@ -1,0 +1,57 @@
+"""How an attempt ended. A handler's exception becomes `Failed` in one place (runners/python.py)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from cograil.model.workflow import Json
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """The handler returned this JSON object. `output` is its JSON text, checked and within limits."""
+
+    output: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The attempt failed. `retryable` False means that trying again cannot help."""
+
+    code: str
+    message: str
+    retryable: bool = True
+    details: Json = None
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """The attempt was given back unfinished (shutdown); it does not count."""
+
+
+Outcome = Completed | Failed | Released
+
+
+@dataclass(frozen=True, slots=True)
+class WorkItem:
+    """One attempt handed to a runner. It knows nothing of the database."""
+
+    task_id: int
+    fence: int
+    job_id: str
+    node_id: str
+    attempt: int
+    handler: str
+    params: dict[str, Json]
+    timeout_seconds: float
+    checkpoint: Json = None
+    correlation_id: str | None = None
+    trace_parent: str | None = None
+    tenant_id: str = "default"
+    claimed_at: datetime | None = None
+
+    @property
+    def idempotency_key(self) -> str:
+        """Stable across attempts: what to send to other systems so that they recognise a repeat."""
+        return f"{self.job_id}/{self.node_id}"

@@ -1,0 +1,160 @@
+"""A workflow as the engine sees it: checked, with its templates compiled and its edges resolved.
+
+`definitions/` makes these from YAML or from the stored document; nobody else builds them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Protocol
+
+Json = Any  # str | int | float | bool | None | list | dict, nested; checked where it enters
+Scope = Mapping[str, Json]
+
+DEFAULT_QUEUE = "default"
+DEFAULT_TIMEOUT_SECONDS = 3600.0
+
+
+class NodeType(StrEnum):
+    """What a node does. All but task and fan_out children are done by the orchestrator itself."""
+
+    START = "start"
+    END = "end"
+    TASK = "task"
+    CONDITIONAL = "conditional"
+    FAN_OUT = "fan_out"
+    FAN_IN = "fan_in"
+    WAIT = "wait"
+
+
+class Template(Protocol):
+    """A value with holes, compiled once.
+
+    `references` names the nodes whose output or status it reads. `render` needs a scope with
+    `inputs`, `nodes` ({id: {"output": .., "status": ..}}), and where they apply `item`, `index`
+    and `output` (of the direct predecessor). It raises `RenderError`; it never renders a value twice.
+    """
+
+    references: frozenset[str]
+    uses_output: bool
+
+    def render(self, scope: Scope) -> Json: ...
+
+
+class RenderError(Exception):
+    """A template could not be rendered; `code` says why (template_undefined, template_too_large, ...)."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """How often and when a failed attempt is made again. `max_attempts` counts every execution."""
+
+    max_attempts: int = 3
+    backoff: str = "exponential"  # fixed | linear | exponential
+    initial_delay_seconds: float = 5.0
+    max_delay_seconds: float = 300.0
+    jitter: float = 0.0
+    retry_on: frozenset[str] | None = None
+
+    def delay_after(self, attempt: int, dice: float) -> float | None:
+        """Seconds to wait after attempt number `attempt` failed; None if it was the last."""
+        if attempt >= self.max_attempts:
+            return None
+        match self.backoff:
+            case "fixed":
+                grown = self.initial_delay_seconds
+            case "linear":
+                grown = self.initial_delay_seconds * attempt
+            case _:
+                grown = self.initial_delay_seconds * 2.0 ** min(attempt - 1, 64)
+        capped = min(grown, self.max_delay_seconds)
+        return max(0.0, capped * (1 + self.jitter * (2 * dice - 1)))
+
+    def retries(self, code: str, *, retryable: bool) -> bool:
+        """Whether a failure of this kind may be tried again at all."""
+        if self.retry_on is not None:
+            return code in self.retry_on
+        return retryable
+
+
+@dataclass(frozen=True, slots=True)
+class InputSpec:
+    """One declared input of a workflow."""
+
+    name: str
+    type: str  # string | integer | number | boolean | array | object
+    required: bool = True
+    default: Json = None
+    has_default: bool = False
+    description: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """A dependency on `source`. With `branches`, it is alive only when one of those was taken.
+
+    `is_gate`: a branch pointer to a node whose explicit depends_on does not name the conditional;
+    when it is dead the node is skipped whatever its other dependencies say.
+    """
+
+    source: str
+    branches: frozenset[str] | None = None
+    is_gate: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """One way out of a conditional. `test` renders to true or false; None is the default branch."""
+
+    name: str
+    test: Template | None
+    targets: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One step. Of a fan_out, handler, queue, params, timeout and retry are those of its children."""
+
+    node_id: str
+    type: NodeType
+    all_of: tuple[Edge, ...] = ()
+    any_of: tuple[Edge, ...] = ()
+    successors: tuple[str, ...] = ()
+    required: bool = True
+    description: str = ""
+    handler: str = ""
+    queue: str = DEFAULT_QUEUE
+    timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
+    retry: RetryPolicy = RetryPolicy()
+    params: Template | None = None
+    branches: tuple[Branch, ...] = ()  # conditional
+    source: Template | None = None  # fan_out: renders to the list of items
+    aggregation: str = "collect"  # fan_in
+    wait_seconds: Template | None = None  # wait: renders to a number
+    wait_until: Template | None = None  # wait: renders to an RFC 3339 time
+
+    @property
+    def predecessors(self) -> tuple[str, ...]:
+        """Every node this one depends on, in the order written."""
+        return tuple(dict.fromkeys(edge.source for edge in (*self.all_of, *self.any_of)))
+
+
+@dataclass(frozen=True, slots=True)
+class Workflow:
+    """A checked workflow. `nodes` is in topological order: predecessors come first."""
+
+    workflow_id: str
+    version: int
+    name: str
+    nodes: Mapping[str, Node]
+    inputs: Mapping[str, InputSpec] | None = None
+    description: str = ""
+    timeout_seconds: float | None = None
+    document: Mapping[str, Json] = field(default_factory=dict)
+    digest: str = ""
