@@ -1,1 +1,51 @@
+"""Durable jobs and workflows on nothing but PostgreSQL.
 
+What people import lives here and is loaded when first used, so that `import cograil` costs nothing:
+
+    from cograil import handler
+
+    @handler("greet")
+    async def greet(name: str = "World") -> dict:
+        return {"message": f"Hello, {name}"}
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from cograil.errors import CograilError as CograilError
+    from cograil.runners.context import AttemptLost as AttemptLost
+    from cograil.runners.context import Cancelled as Cancelled
+    from cograil.runners.context import Context as Context
+    from cograil.runners.context import Fail as Fail
+    from cograil.runners.context import Retry as Retry
+    from cograil.runners.registry import CheckpointableHandler as CheckpointableHandler
+    from cograil.runners.registry import handler as handler
+
+_HOMES = {
+    "AttemptLost": "cograil.runners.context",
+    "Cancelled": "cograil.runners.context",
+    "CheckpointableHandler": "cograil.runners.registry",
+    "CograilError": "cograil.errors",
+    "Context": "cograil.runners.context",
+    "Fail": "cograil.runners.context",
+    "Retry": "cograil.runners.context",
+    "handler": "cograil.runners.registry",
+}
+
+__all__ = [  # noqa: PLE0604, RUF022
+    *_HOMES,
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(importlib.import_module(_HOMES[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

@@ -1,0 +1,146 @@
+"""The ways out of a conditional, in each of the forms they may be written in.
+
+condition_field: output.size            condition: "{{ output.size > 100 }}"
+branches:                               branches:
+  - {name: small, condition: "< 100", next: quick}     true: slow
+  - {name: large, default: true, next: slow}           false: quick
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from cograil.definitions.conditions import compile_match
+from cograil.definitions.drafts import Target, read_next, read_targets
+from cograil.definitions.holes import Holes
+from cograil.definitions.section import MISSING, Section, kind_of
+from cograil.definitions.templates import CompiledTemplate
+from cograil.definitions.values import as_boolean, as_text
+from cograil.model.workflow import Branch, Json, Scope
+
+DEFAULT = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A branch, with its targets where they stand in the file."""
+
+    name: str
+    test: CompiledTemplate | None
+    targets: tuple[Target, ...]
+    is_default: bool
+
+    def branch(self) -> Branch:
+        return Branch(self.name, self.test, tuple(target.node_id for target in self.targets))
+
+
+def read_branches(node_id: str, keys: Section, holes: Holes) -> tuple[Way, ...]:
+    """The branches of a conditional in the order they are tried, the default last."""
+    if not keys.require("branches", "list where the node leads to, each with a condition"):
+        return ()
+    written = keys.get("branches")
+    if isinstance(written, dict):
+        ways = _from_mapping(node_id, keys, Section(written, keys.at("branches"), keys.report), holes)
+    elif isinstance(written, list):
+        ways = _from_list(node_id, keys, written, holes)
+    else:
+        message = f"branches must be a list or a mapping, not {kind_of(written)}"
+        keys.report.add("invalid_type", message, keys.at("branches"))
+        return ()
+    _check_default(keys, ways)
+    return tuple(sorted(ways, key=lambda way: way.is_default))
+
+
+def _from_mapping(node_id: str, keys: Section, written: Section, holes: Holes) -> list[Way]:
+    """Branches that are named by the value they are for."""
+    values = [key for key, _, _ in written.items() if key != DEFAULT]
+    subject = _read_value(node_id, keys, holes, is_boolean=set(values) <= {"true", "false"})
+    ways = []
+    for key in written.values:
+        is_default = key == DEFAULT
+        test = None if is_default or subject is None else compile_match(subject, key)
+        ways.append(Way(key, test, read_targets(written, key, may_be_empty=True), is_default))
+    return ways
+
+
+def _read_value(node_id: str, keys: Section, holes: Holes, *, is_boolean: bool) -> CompiledTemplate | None:
+    """What decides between the branches of a mapping, as text: their keys are text too."""
+    field, condition = _read_field(node_id, keys, holes), keys.text_or_none("condition")
+    if keys.get("condition_field") is MISSING and keys.get("condition") is MISSING:
+        message = "branches by value need a condition that gives the value"
+        keys.report.add("missing_key", message, keys.pointer, at_key=True)
+    elif keys.get("condition_field") is not MISSING and keys.get("condition") is not MISSING:
+        message = "give condition_field or condition, not both"
+        keys.report.add("invalid_value", message, keys.at("condition"), at_key=True)
+    if condition is not None and is_boolean:
+        field = holes.condition(node_id, condition, keys.at("condition"), None)
+    elif condition is not None:
+        field = holes.expression(node_id, condition, keys.at("condition"))
+    return None if field is None else _as_text(field, is_boolean=is_boolean)
+
+
+def _as_text(value: CompiledTemplate, *, is_boolean: bool) -> CompiledTemplate:
+    def render(scope: Scope) -> str:
+        rendered = value.render(scope)
+        return as_text(as_boolean(rendered) if is_boolean else rendered)
+
+    return CompiledTemplate.of(render, value.facts)
+
+
+def _read_field(node_id: str, keys: Section, holes: Holes) -> CompiledTemplate | None:
+    text = keys.text_or_none("condition_field")
+    return None if text is None else holes.condition_field(node_id, text, keys.at("condition_field"))
+
+
+def _from_list(node_id: str, keys: Section, written: list[Json], holes: Holes) -> list[Way]:
+    """Branches that each have a condition."""
+    if keys.get("condition") is not MISSING:
+        message = "in a list each branch has its own condition; a condition above needs a mapping of branches"
+        keys.report.add("invalid_value", message, keys.at("condition"), at_key=True)
+    subject = _read_field(node_id, keys, holes)
+    sections = [
+        Section.of(value, f"{keys.at('branches')}/{i}", keys.report) for i, value in enumerate(written)
+    ]
+    ways = [_read_branch(node_id, section, holes, subject, index) for index, section in enumerate(sections)]
+    times = Counter(way.name for way in ways)
+    for way, section in zip(ways, sections, strict=True):
+        if times[way.name] > 1:
+            message = f"two branches are called {way.name!r}; names must differ"
+            keys.report.add("duplicate_branch", message, section.pointer)
+    return ways
+
+
+def _read_branch(
+    node_id: str, keys: Section, holes: Holes, subject: CompiledTemplate | None, index: int
+) -> Way:
+    is_default = keys.flag("default", False)
+    targets = read_next(keys)
+    name = keys.text("name", str(index), longest=64)
+    test = None
+    if is_default and keys.get("condition") is not MISSING:
+        message = "the default branch has no condition: it is taken when no other is"
+        keys.report.add("invalid_value", message, keys.at("condition"), at_key=True)
+    elif not is_default and keys.require("condition", "say when this branch is taken, or `default: true`"):
+        test = _read_condition(node_id, keys, holes, subject)
+    keys.close()
+    return Way(name, test, targets, is_default)
+
+
+def _read_condition(
+    node_id: str, keys: Section, holes: Holes, subject: CompiledTemplate | None
+) -> CompiledTemplate | None:
+    value = keys.get("condition")
+    text = str(value).lower() if isinstance(value, bool) else keys.text_or_none("condition")
+    return None if text is None else holes.condition(node_id, text, keys.at("condition"), subject)
+
+
+def _check_default(keys: Section, ways: list[Way]) -> None:
+    defaults = sum(way.is_default for way in ways)
+    pointer = keys.at("branches")
+    if defaults > 1:
+        keys.report.add("many_default_branches", "only one branch may be the default", pointer, at_key=True)
+    by_value = isinstance(keys.get("branches"), dict)
+    if not defaults and not (by_value and {"true", "false"} <= {way.name for way in ways}):
+        message = "there must be a default branch" + (", or both true and false" if by_value else "")
+        keys.report.add("no_default_branch", message, pointer, at_key=True)

@@ -1,0 +1,54 @@
+"""The conditions of branches: expressions that are true or false.
+
+The same language as in templates, but stricter: `and`, `or`, `not` and the whole must be booleans.
+"""
+
+from __future__ import annotations
+
+from cograil.definitions.evaluation import compile_expression
+from cograil.definitions.expressions import Facts, Path, TemplateError, check_names, refuse_long
+from cograil.definitions.grammar import parse_condition
+from cograil.definitions.templates import CompiledTemplate, compile_template
+from cograil.definitions.values import as_boolean, equal
+from cograil.model.workflow import Json, Scope
+
+_FIELD_ROOTS = frozenset(("inputs", "nodes", "output", "upstream"))
+
+
+def compile_condition(text: str, subject: CompiledTemplate | None = None) -> CompiledTemplate:
+    """Compile the condition of a branch; it renders to true or false.
+
+    With a subject, an operator that has nothing before it looks at the subject (`"< 100"`,
+    `">= 10 and < 20"`, `"is_null"`). Raises TemplateError.
+    """
+    refuse_long(text)
+    expression = parse_condition(text, has_subject=subject is not None)
+    facts = check_names(expression, text) | (subject.facts if subject else Facts())
+    evaluate = compile_expression(expression, as_boolean, subject.render if subject else None)
+    return CompiledTemplate.of(lambda scope: as_boolean(evaluate(scope)), facts)
+
+
+def compile_condition_field(text: str) -> CompiledTemplate:
+    """Compile a condition_field: a template, or a dotted path.
+
+    The path begins with a name that expressions know (`output.size`, `nodes.a.output.size`), else it
+    leads into the output of the direct predecessor (`size`, `tags.0`). Raises TemplateError.
+    """
+    if "{{" in text:
+        return compile_template(text)
+    refuse_long(text)
+    path = parse_condition(text, has_subject=False)
+    if not isinstance(path, Path):
+        raise TemplateError.at(text, 0, "template_syntax", f"{text} is neither a template nor a dotted path")
+    if path.root not in _FIELD_ROOTS:
+        path = Path("output", (path.root, *path.steps), path.offset)
+    return CompiledTemplate.of(compile_expression(path), check_names(path, text))
+
+
+def compile_match(subject: CompiledTemplate, key: Json) -> CompiledTemplate:
+    """The test of a branch that is named by a value: true when the subject is equal to `key`."""
+
+    def matches(scope: Scope) -> bool:
+        return equal(subject.render(scope), key)
+
+    return CompiledTemplate.of(matches, subject.facts)

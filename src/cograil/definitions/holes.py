@@ -1,0 +1,97 @@
+"""Every template of a workflow, compiled once and remembered with its place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from cograil.definitions.conditions import compile_condition, compile_condition_field
+from cograil.definitions.expressions import TemplateError
+from cograil.definitions.report import Report, child
+from cograil.definitions.templates import CompiledTemplate, compile_template
+from cograil.model.workflow import Json
+
+
+@dataclass(frozen=True, slots=True)
+class Hole:
+    """A template, the node that renders it and the value it was made from."""
+
+    node_id: str
+    template: CompiledTemplate
+    value: Json
+    pointer: str
+    in_children: bool  # rendered for every child of a fan_out, where item and index are known
+
+    def parts(self) -> Iterator[tuple[CompiledTemplate, str]]:
+        """Every string of the value compiled by itself, to find the one that is wrong."""
+        if isinstance(self.value, dict | list):
+            for text, pointer in strings_in(self.value, self.pointer):
+                yield compile_template(text), pointer
+        else:
+            yield self.template, self.pointer
+
+
+class Holes:
+    """Compiles; what does not compile is reported at the string in question."""
+
+    def __init__(self, report: Report) -> None:
+        self.found: list[Hole] = []
+        self._report = report
+
+    def template(
+        self, node_id: str, value: Json, pointer: str, *, in_children: bool = False
+    ) -> CompiledTemplate | None:
+        """Any value with `{{ }}` in its strings; None when it has problems."""
+        try:
+            template = compile_template(value)
+        except TemplateError:
+            for text, place in strings_in(value, pointer):
+                self._compiled(compile_template, text, place)
+            return None
+        self.found.append(Hole(node_id, template, value, pointer, in_children))
+        return template
+
+    def condition(
+        self, node_id: str, text: str, pointer: str, subject: CompiledTemplate | None
+    ) -> CompiledTemplate | None:
+        """An expression that is true or false; with a subject it may begin with an operator."""
+        return self._kept(node_id, lambda value: compile_condition(value, subject=subject), text, pointer)
+
+    def expression(self, node_id: str, text: str, pointer: str) -> CompiledTemplate | None:
+        """An expression of any type, with or without braces around it."""
+        in_braces = text if "{{" in text else f"{{{{ {text} }}}}"
+        return self._kept(node_id, lambda _: compile_template(in_braces), text, pointer)
+
+    def condition_field(self, node_id: str, text: str, pointer: str) -> CompiledTemplate | None:
+        """The subject of a conditional: a template or a path into the predecessor's output."""
+        return self._kept(node_id, compile_condition_field, text, pointer)
+
+    def _kept(
+        self, node_id: str, compiler: Callable[[str], CompiledTemplate], text: str, pointer: str
+    ) -> CompiledTemplate | None:
+        template = self._compiled(compiler, text, pointer)
+        if template is not None:
+            self.found.append(Hole(node_id, template, text, pointer, in_children=False))
+        return template
+
+    def _compiled(
+        self, compiler: Callable[[str], CompiledTemplate], text: str, pointer: str
+    ) -> CompiledTemplate | None:
+        try:
+            return compiler(text)
+        except TemplateError as error:
+            where = f" (at character {error.column})" if error.column else ""
+            self._report.add(error.code, f"{error.message}{where}", pointer)
+            return None
+
+
+def strings_in(value: Json, pointer: str) -> Iterator[tuple[str, str]]:
+    """The strings in a value with their pointers; the reader has limited the depth."""
+    if isinstance(value, str):
+        yield value, pointer
+    elif isinstance(value, list):
+        for index, inner in enumerate(value):
+            yield from strings_in(inner, child(pointer, index))
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            yield from strings_in(inner, child(pointer, key))

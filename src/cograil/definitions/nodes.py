@@ -1,0 +1,200 @@
+"""What stands under `nodes`: one reader per type of node."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from cograil.definitions.branches import Way, read_branches
+from cograil.definitions.drafts import Draft, read_dependencies, read_next
+from cograil.definitions.holes import Holes
+from cograil.definitions.section import MISSING, Range, Section, check_id, kind_of
+from cograil.definitions.templates import CompiledTemplate
+from cograil.definitions.waiting import read_wait
+from cograil.model.workflow import DEFAULT_QUEUE, DEFAULT_TIMEOUT_SECONDS, Node, NodeType, RetryPolicy
+
+TIMEOUT = Range(0, 86_400, above_least=True)
+DELAY = Range(0, 86_400)
+AGGREGATIONS = ("collect", "concat", "sum", "first", "last")
+BACKOFFS = ("fixed", "linear", "exponential")
+
+# Parts of the language that this version knows by name only.
+LATER_TYPES = ("approval", "http", "subworkflow", "container")
+LATER_KEYS = (*LATER_TYPES, "when", "limits")
+
+_BELONGS_TO = {
+    "handler": "a task (for a fan_out it goes under `task`)",
+    "params": "a task (for a fan_out they go under `task`)",
+    "condition": "a node of `type: conditional`",
+    "condition_field": "a node of `type: conditional`",
+    "branches": "a node of `type: conditional`",
+    "source": "a node of `type: fan_out`",
+    "task": "a node of `type: fan_out`",
+    "aggregation": "a node of `type: fan_in`",
+    "wait": "a node of `type: wait`",
+    "next": "any node but an end, which is the last, and a conditional, whose branches have their own",
+    "depends_on": "any node but a start, which is the first",
+}
+
+
+def read_nodes(section: Section, holes: Holes) -> dict[str, Draft]:
+    """All nodes by name; what is wrong with them goes to the report of the section."""
+    drafts = {}
+    for node_id, value, pointer in section.items():
+        check_id(node_id, pointer, section.report, "node", at_key=True)
+        drafts[node_id] = _read_node(node_id, Section.of(value, pointer, section.report), holes)
+    return drafts
+
+
+def _read_node(node_id: str, keys: Section, holes: Holes) -> Draft:
+    refuse_later_keys(keys, LATER_KEYS)
+    kind = _read_type(keys)
+    node = Node(
+        node_id,
+        kind or NodeType.TASK,
+        required=keys.flag("required", True),
+        description=keys.text("description"),
+        queue=keys.word("queue", DEFAULT_QUEUE),
+        timeout_seconds=keys.number("timeout_seconds", DEFAULT_TIMEOUT_SECONDS, TIMEOUT),
+        retry=read_retry(keys, RetryPolicy()),
+    )
+    if kind is None:  # what such a node may hold is anybody's guess; its edges count all the same
+        return Draft(node, keys.pointer, next=read_next(keys), depends_on=read_dependencies(keys))
+    draft = _READERS[kind](_Reading(node, keys, holes))
+    if kind not in (NodeType.END, NodeType.CONDITIONAL):
+        draft = replace(draft, next=read_next(keys))
+    if kind is not NodeType.START:
+        draft = replace(draft, depends_on=read_dependencies(keys))
+    keys.close({key: f"{key!r} belongs to {place}" for key, place in _BELONGS_TO.items()})
+    return draft
+
+
+def refuse_later_keys(keys: Section, later: tuple[str, ...]) -> None:
+    """Report the keys that a later version will understand."""
+    for key in later:
+        if keys.get(key) is not MISSING:
+            message = f"{key!r} is not supported yet; it comes with a later version"
+            keys.report.add("not_supported_yet", message, keys.at(key), at_key=True)
+
+
+def _read_type(keys: Section) -> NodeType | None:
+    """The type; None, reported, when this version cannot run it."""
+    value = keys.get("type")
+    if value is MISSING:
+        return NodeType.TASK
+    if isinstance(value, str) and value in set(NodeType):
+        return NodeType(value)
+    if isinstance(value, str) and value in LATER_TYPES:
+        message = f"nodes of type {value} are not supported yet; they come with a later version"
+        keys.report.add("not_supported_yet", message, keys.at("type"))
+        return None
+    shown = repr(value) if isinstance(value, str) else kind_of(value)
+    message = f"type must be one of {', '.join(NodeType)}, not {shown}"
+    keys.report.add("unknown_kind", message, keys.at("type"), near=(str(value), list(map(str, NodeType))))
+    return None
+
+
+def read_retry(above: Section, default: RetryPolicy) -> RetryPolicy:
+    """`retry`; a key that it leaves out has the value of a node without `retry`."""
+    keys = above.section("retry")
+    if keys is None:
+        return default
+    codes = keys.words("retry_on")
+    plain = RetryPolicy()
+    policy = RetryPolicy(
+        max_attempts=keys.integer("max_attempts", plain.max_attempts, Range(1, 10)),
+        backoff=keys.choice("backoff", BACKOFFS, plain.backoff),
+        initial_delay_seconds=keys.number("initial_delay_seconds", plain.initial_delay_seconds, DELAY),
+        max_delay_seconds=keys.number("max_delay_seconds", plain.max_delay_seconds, DELAY),
+        jitter=keys.number("jitter", plain.jitter, Range(0, 1)),
+        retry_on=None if codes is None else frozenset(codes),
+    )
+    keys.close()
+    return policy
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """A node with what all types share, and its keys for the reader of its type."""
+
+    node: Node
+    keys: Section
+    holes: Holes
+
+    def draft(self, node: Node | None = None, ways: tuple[Way, ...] = ()) -> Draft:
+        targets = tuple((way.name, target) for way in ways for target in way.targets)
+        return Draft(node or self.node, self.keys.pointer, branch_targets=targets)
+
+
+def _read_plain(reading: _Reading) -> Draft:
+    return reading.draft()
+
+
+def _read_task(reading: _Reading) -> Draft:
+    return reading.draft(_with_work(reading, reading.keys, in_children=False))
+
+
+def _read_conditional(reading: _Reading) -> Draft:
+    ways = read_branches(reading.node.node_id, reading.keys, reading.holes)
+    return reading.draft(replace(reading.node, branches=tuple(way.branch() for way in ways)), ways)
+
+
+def _read_fan_out(reading: _Reading) -> Draft:
+    node, keys = reading.node, reading.keys
+    if keys.require("source", 'name the list to spread over, such as "{{ inputs.files }}"'):
+        node = replace(node, source=_read_source(reading))
+    if keys.require("task", "say which handler works on each item"):
+        task = Section.of(keys.get("task"), keys.at("task"), keys.report)
+        node = replace(
+            _with_work(replace(reading, node=node), task, in_children=True),
+            queue=task.word("queue", node.queue),
+            timeout_seconds=task.number("timeout_seconds", node.timeout_seconds, TIMEOUT),
+            retry=read_retry(task, node.retry),
+        )
+        task.close()
+    return reading.draft(node)
+
+
+def _read_source(reading: _Reading) -> CompiledTemplate | None:
+    source, pointer = reading.keys.get("source"), reading.keys.at("source")
+    if isinstance(source, list) or (isinstance(source, str) and "{{" in source):
+        return reading.holes.template(reading.node.node_id, source, pointer)
+    message = f'source must be a list or a template such as "{{{{ inputs.files }}}}", not {kind_of(source)}'
+    reading.keys.report.add("invalid_type", message, pointer)
+    return None
+
+
+def _with_work(reading: _Reading, keys: Section, *, in_children: bool) -> Node:
+    """The node with handler and params from `keys`: of itself or of its children."""
+    node = reading.node
+    if keys.require("handler", "name the function that does the work"):
+        node = replace(node, handler=keys.word("handler"))
+    params = keys.get("params")
+    if params is MISSING:
+        return node
+    if not isinstance(params, dict):
+        message = f"params must be a mapping, not {kind_of(params)}"
+        keys.report.add("invalid_type", message, keys.at("params"))
+        return node
+    template = reading.holes.template(node.node_id, params, keys.at("params"), in_children=in_children)
+    return replace(node, params=template)
+
+
+def _read_fan_in(reading: _Reading) -> Draft:
+    aggregation = reading.keys.choice("aggregation", AGGREGATIONS, "collect")
+    return reading.draft(replace(reading.node, aggregation=aggregation))
+
+
+def _read_wait(reading: _Reading) -> Draft:
+    return reading.draft(read_wait(reading.node, reading.keys, reading.holes))
+
+
+_READERS: dict[NodeType, Callable[[_Reading], Draft]] = {
+    NodeType.START: _read_plain,
+    NodeType.END: _read_plain,
+    NodeType.TASK: _read_task,
+    NodeType.CONDITIONAL: _read_conditional,
+    NodeType.FAN_OUT: _read_fan_out,
+    NodeType.FAN_IN: _read_fan_in,
+    NodeType.WAIT: _read_wait,
+}

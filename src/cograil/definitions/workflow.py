@@ -1,0 +1,130 @@
+"""A workflow file, or the document stored from it, to a checked Workflow."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+
+from cograil.definitions.checks import References, check_graph
+from cograil.definitions.drafts import Draft
+from cograil.definitions.edges import connect
+from cograil.definitions.graph import Graph
+from cograil.definitions.holes import Holes
+from cograil.definitions.inputs import read_inputs
+from cograil.definitions.nodes import read_nodes, refuse_later_keys
+from cograil.definitions.reading import Unreadable, read_yaml
+from cograil.definitions.report import Report
+from cograil.definitions.section import MISSING, Range, Section, check_id
+from cograil.model.workflow import InputSpec, Json, Node, Workflow
+
+MAX_NODES = 1_000
+MAX_VERSION = 2**31 - 1
+TIMEOUT = Range(0, 315_360_000, above_least=True)  # ten years
+
+
+def read_workflow(text: str, source: str = "") -> Workflow:
+    """The workflow in this YAML text.
+
+    Raises InvalidWorkflow with every problem that was found, each with its line and column;
+    `source` is the name of the file in that error.
+    """
+    report = Report()
+    try:
+        document = read_yaml(text, report)
+    except Unreadable:
+        raise report.error(source) from None
+    return _build(document, report, source)
+
+
+def load_workflow(document: Mapping[str, Json]) -> Workflow:
+    """The workflow of a stored document: the same as read_workflow made from its text.
+
+    Raises InvalidWorkflow, without lines and columns, when another version of the language wrote it.
+    """
+    return _build(dict(document), Report())
+
+
+def _build(document: Json, report: Report, source: str = "") -> Workflow:
+    top = Section.of(document, "", report)
+    holes = Holes(report)
+    workflow = _read_top(top)
+    drafts = _read_drafts(top, holes)
+    top.close()
+    if len(drafts) > MAX_NODES:
+        raise report.error(source)
+    graph = connect(drafts, report)
+    is_sound = check_graph(drafts, graph, report)
+    references = References(drafts, graph if is_sound else None, workflow.inputs, report)
+    for hole in holes.found:
+        references.check(hole)
+    if report.problems:
+        raise report.error(source)
+    return replace(workflow, nodes=_nodes(drafts, graph), document=document, digest=digest_of(document))
+
+
+def _read_top(top: Section) -> Workflow:
+    """All but the nodes."""
+    workflow_id = _read_workflow_id(top)
+    refuse_later_keys(top, ("limits",))
+    top.flag("is_active", True)
+    if top.flag("fail_fast", False):
+        message = "fail_fast is not supported yet; it comes with a later version"
+        top.report.add("not_supported_yet", message, top.at("fail_fast"))
+    has_timeout = top.get("timeout_seconds") is not MISSING
+    timeout_seconds = top.number("timeout_seconds", 1, TIMEOUT)
+    return Workflow(
+        workflow_id,
+        version=top.integer("version", 1, Range(1, MAX_VERSION)),
+        name=top.text("name", workflow_id, longest=128),
+        nodes={},
+        inputs=_read_inputs(top),
+        description=top.text("description"),
+        timeout_seconds=timeout_seconds if has_timeout else None,
+    )
+
+
+def _read_workflow_id(top: Section) -> str:
+    if not top.require("workflow_id", "a workflow needs a name to be started by"):
+        return ""
+    workflow_id = top.text_or_none("workflow_id")
+    if workflow_id is not None:
+        check_id(workflow_id, top.at("workflow_id"), top.report, "workflow_id", at_key=False)
+    return workflow_id or ""
+
+
+def _read_inputs(top: Section) -> dict[str, InputSpec] | None:
+    section = top.section("inputs")
+    return None if section is None else read_inputs(section)
+
+
+def _read_drafts(top: Section, holes: Holes) -> dict[str, Draft]:
+    section = top.section("nodes")
+    if section is None or section.values == {}:
+        top.report.add("dag_empty", "the workflow has no nodes; give it at least one", "/nodes", at_key=True)
+        return {}
+    if len(section.values) > MAX_NODES:
+        message = f"the workflow has {len(section.values)} nodes; at most {MAX_NODES} are allowed"
+        top.report.add("dag_too_large", message, "/nodes", at_key=True)
+    return read_nodes(section, holes)
+
+
+def _nodes(drafts: Mapping[str, Draft], graph: Graph) -> dict[str, Node]:
+    return {
+        node_id: replace(
+            drafts[node_id].node,
+            all_of=graph.edges[node_id][0],
+            any_of=graph.edges[node_id][1],
+            successors=graph.successors[node_id],
+        )
+        for node_id in graph.order
+    }
+
+
+def digest_of(document: Json) -> str:
+    """The same for the same document, however its keys are ordered."""
+    canonical = json.dumps(
+        document, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+    )
+    return hashlib.sha256(canonical.encode()).hexdigest()

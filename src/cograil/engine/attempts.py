@@ -1,0 +1,197 @@
+"""Attempts: handing them out, and what their end means for the node."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from cograil.engine.board import Board, as_error, dump
+from cograil.engine.states import NODE_TERMINAL
+from cograil.model.job import Late, Lost, NodeState, NodeWrite, Reported, Started, TaskWrite
+from cograil.model.outcome import Completed, Failed
+from cograil.model.workflow import Json, Node, RenderError
+
+ACTIVE = frozenset({"dispatched", "running"})
+
+
+def dispatch(board: Board, write: NodeWrite, node: Node, params: bytes | None) -> None:
+    """Hand out the next attempt. `params` None: those of the attempt before."""
+    state = write.state
+    board.move(write, "dispatch")
+    state.attempt += 1
+    state.not_before = None
+    state.started_at = None
+    write.input = params
+    board.tasks.append(
+        TaskWrite(state.node_id, state.attempt, node.queue, node.handler, node.timeout_seconds, params)
+    )
+    board.event(
+        "node_dispatched", state.node_id, queue=node.queue, handler=node.handler, attempt=state.attempt
+    )
+
+
+def begin_task(board: Board, write: NodeWrite, node: Node) -> None:
+    """Render a task's params and dispatch it; a missing value fails the node before dispatch."""
+    try:
+        params = {} if node.params is None else board.render(node.params, node)
+    except RenderError as error:
+        board.fail(write, as_error(error))
+        return
+    dispatch(board, write, node, dump(params))
+
+
+def report(board: Board, news: Reported) -> None:
+    """A worker ended an attempt."""
+    write = _current(board, news)
+    if write is None:
+        _late(board, Late(news.node_id, news.attempt, news.task_id, "result", news.worker))
+        return
+    _note_start(board, write, news)
+    outcome = news.outcome
+    if isinstance(outcome, Completed):
+        board.complete(write, outcome.output, news.task_id)
+    elif isinstance(outcome, Failed):
+        error: dict[str, Json] = {"code": outcome.code, "message": outcome.message}
+        if outcome.details is not None:
+            error["details"] = outcome.details
+        if outcome.code == "timeout":
+            board.event("node_timeout", news.node_id, news.task_id, attempt=news.attempt)
+        _try_again(board, write, error, news.task_id, retryable=outcome.retryable)
+    _tell_parent(board, write)
+
+
+def lose(board: Board, news: Lost) -> None:
+    """The attempt is gone. It counts; a node that keeps killing its workers is poison."""
+    write = _current(board, news)
+    if write is None:
+        return
+    _note_start(board, write, news)
+    state = write.state
+    if news.reason == "timeout":
+        board.event("node_timeout", news.node_id, news.task_id, attempt=news.attempt)
+        _try_again(board, write, {"code": "timeout", "message": "the attempt ran out of time"}, news.task_id)
+    else:
+        state.lost += 1
+        _try_again_after_loss(board, write, news)
+    _tell_parent(board, write)
+
+
+def _try_again_after_loss(board: Board, write: NodeWrite, news: Lost) -> None:
+    state = write.state
+    error: dict[str, Json] = {
+        "code": "worker_lost",
+        "message": f"worker {news.worker} died during the attempt",
+    }
+    if state.lost >= board.bounds.poison_limit:
+        message = f"{state.lost} workers died while running this"
+        board.fail(write, {"code": "poison", "message": message}, news.task_id)
+        return
+    node = board.definition_of(state)
+    if state.attempt - state.budget_from >= node.retry.max_attempts:
+        board.fail(write, error, news.task_id)
+        return
+    _back_to_ready(board, write, error, news.task_id, seconds=0.0)
+
+
+def start(board: Board, news: Started) -> None:
+    """A worker has been at it for a while: say so before it ends."""
+    write = _current(board, news)
+    if write is not None:
+        _note_start(board, write, news)
+
+
+def late(board: Board, news: Late) -> None:
+    """Record what was refused."""
+    _late(board, news)
+
+
+def _late(board: Board, news: Late) -> None:
+    board.event(
+        "warning",
+        news.node_id,
+        news.task_id,
+        code=f"late_{news.what}",
+        message=f"a late {news.what} of attempt {news.attempt} was refused",
+        attempt=news.attempt,
+        worker=news.worker,
+    )
+
+
+def _current(board: Board, news: Reported | Lost | Started) -> NodeWrite | None:
+    """The node this news is about, if this attempt is still its attempt."""
+    state = board.find(news.node_id)
+    if state is None or state.status not in ACTIVE or state.attempt != news.attempt:
+        return None
+    return board.edit(news.node_id)
+
+
+def _note_start(board: Board, write: NodeWrite, news: Reported | Lost | Started) -> None:
+    state = write.state
+    if state.started_at is None and news.started_at is not None:
+        state.started_at = news.started_at
+        board.event(
+            "node_started",
+            state.node_id,
+            news.task_id,
+            attempt=news.attempt,
+            worker=news.worker,
+            started_at=news.started_at.isoformat(),
+        )
+
+
+def _try_again(
+    board: Board, write: NodeWrite, error: dict[str, Json], task_id: int, *, retryable: bool = True
+) -> None:
+    state = write.state
+    policy = board.definition_of(state).retry
+    delay = None
+    if policy.retries(str(error["code"]), retryable=retryable):
+        delay = policy.delay_after(state.attempt - state.budget_from, board.dice())
+    if delay is None:
+        board.event(
+            "task_failed", state.node_id, task_id, error=error, attempt=state.attempt, will_retry=False
+        )
+        board.fail(write, error, task_id)
+    else:
+        _back_to_ready(board, write, error, task_id, seconds=delay)
+
+
+def _back_to_ready(
+    board: Board, write: NodeWrite, error: dict[str, Json], task_id: int, *, seconds: float
+) -> None:
+    state = write.state
+    board.event("task_failed", state.node_id, task_id, error=error, attempt=state.attempt, will_retry=True)
+    board.move(write, "retry")
+    state.error = error
+    state.not_before = board.now + timedelta(seconds=seconds)
+    board.event(
+        "node_retry",
+        state.node_id,
+        task_id,
+        retry_count=state.attempt - state.budget_from,
+        max_retries=board.definition_of(state).retry.max_attempts - 1,
+        not_before=state.not_before.isoformat(),
+        delay_seconds=round(seconds, 3),
+        error=error,
+    )
+
+
+def _tell_parent(board: Board, write: NodeWrite) -> None:
+    """A child that ended is counted by its fan-out."""
+    child = write.state
+    if child.parent is None or child.status not in NODE_TERMINAL:
+        return
+    parent = board.edit(child.parent).state
+    parent.ended += 1
+    if child.status == "failed":
+        count_failed_child(parent, child.node_id, child.error)
+
+
+def count_failed_child(parent: NodeState, node_id: str, error: Json) -> None:
+    """Keep the names of the first five and the first error."""
+    known = parent.error or {"code": "children_failed", "children": [], "first": error}
+    names = [*known["children"], node_id][:5]
+    parent.failed += 1
+    message = f"{parent.failed} of {parent.total} children failed: {', '.join(names)}"
+    if parent.failed > len(names):
+        message += ", ..."
+    parent.error = {**known, "children": names, "message": message}

@@ -1,0 +1,199 @@
+"""The working copy of one job during one advance: what it is, what changes, what is still unknown."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import orjson
+
+from cograil.engine.states import JOB_MOVES, NODE_MOVES, NODE_TERMINAL, moved
+from cograil.model.job import (
+    Bounds,
+    Changes,
+    Dice,
+    EventWrite,
+    JobState,
+    NodeState,
+    NodeWrite,
+    Outputs,
+    TaskWrite,
+)
+from cograil.model.workflow import Json, Node, RenderError, Template, Workflow
+
+
+class Board:
+    """Reads fall through to the given state; the first write of a node copies it."""
+
+    def __init__(
+        self,
+        workflow: Workflow,
+        state: JobState,
+        *,
+        now: datetime,
+        dice: Dice,
+        outputs: Outputs,
+        bounds: Bounds,
+    ) -> None:
+        self.workflow = workflow
+        self.state = state
+        self.now = now
+        self.dice = dice
+        self.outputs = Outputs(dict(outputs.raw), outputs.children)
+        self.bounds = bounds
+        self._inputs: Json = None
+        self.status = state.status
+        self.started_at = state.started_at
+        self.seq = state.seq
+        self.touched: list[str] = []  # nodes that became terminal: their successors are looked at next
+        self.writes: dict[str, NodeWrite] = {}
+        self.tasks: list[TaskWrite] = []
+        self.events: list[EventWrite] = []
+        self.more: list[str] = []
+        self.missing: set[str] = set()
+        self.missing_children: set[str] = set()
+
+    # -- reading -------------------------------------------------------------------------------------
+
+    def find(self, node_id: str) -> NodeState | None:
+        """The node's state, or None while it is pending and has no row."""
+        write = self.writes.get(node_id)
+        return write.state if write is not None else self.state.nodes.get(node_id)
+
+    def status_of(self, node_id: str) -> str:
+        """The node's status; pending when it has no row."""
+        found = self.find(node_id)
+        return "pending" if found is None else found.status
+
+    def definition_of(self, state: NodeState) -> Node:
+        """The node's definition; a child is defined by its fan-out."""
+        return self.workflow.nodes[state.parent or state.node_id]
+
+    def render(self, template: Template, node: Node, extra: dict[str, Json] | None = None) -> Json:
+        """The template's value. Raises RenderError; call `has_outputs_for` first."""
+        nodes: dict[str, Json] = {}
+        for reference in template.references:
+            state = self.find(reference)
+            entry: dict[str, Json] = {"status": "pending" if state is None else state.status}
+            if state is not None and state.status == "completed":
+                entry["output"] = self.outputs.value(reference)
+            nodes[reference] = entry
+        if self._inputs is None:
+            self._inputs = orjson.loads(self.state.input_text)
+        scope: dict[str, Json] = {"inputs": self._inputs, "nodes": nodes}
+        if template.uses_output:
+            self._add_predecessor(scope, node)
+        if extra:
+            scope.update(extra)
+        return template.render(scope)
+
+    def _add_predecessor(self, scope: dict[str, Json], node: Node) -> None:
+        predecessor = node.predecessors[0]
+        if self.status_of(predecessor) == "completed":
+            value = self.outputs.value(predecessor)
+            scope["output"] = value
+            scope["upstream"] = {"output": value}
+
+    def has_outputs_for(self, node: Node, *templates: Template | None) -> bool:
+        """Whether all outputs these templates may read are at hand; notes those that are missing."""
+        wanted: set[str] = set()
+        for template in templates:
+            if template is not None:
+                wanted |= template.references
+                if template.uses_output:
+                    wanted.add(node.predecessors[0])
+        absent = {
+            node_id
+            for node_id in wanted
+            if self.status_of(node_id) == "completed" and node_id not in self.outputs.raw
+        }
+        self.missing |= absent
+        return not absent
+
+    # -- writing -------------------------------------------------------------------------------------
+
+    def edit(self, node_id: str, *, parent: str | None = None, index: int | None = None) -> NodeWrite:
+        """The node's row to change, made when it has none."""
+        write = self.writes.get(node_id)
+        if write is None:
+            found = self.state.nodes.get(node_id)
+            state = (
+                NodeState(node_id, "pending", parent=parent, index=index) if found is None else found.copy()
+            )
+            write = self.writes[node_id] = NodeWrite(state)
+        return write
+
+    def move(self, write: NodeWrite, verb: str) -> None:
+        """Make a move of the list in states.py."""
+        state = write.state
+        state.status = moved(NODE_MOVES, verb, state.status)
+        if state.status in NODE_TERMINAL:
+            state.finished_at = self.now
+            state.not_before = None
+            if state.parent is None:
+                self.touched.append(state.node_id)
+
+    def move_job(self, verb: str) -> None:
+        """Make a move of the job."""
+        self.status = moved(JOB_MOVES, verb, self.status)
+
+    def event(
+        self, type_: str, node_id: str | None = None, task_id: int | None = None, /, **data: Json
+    ) -> None:
+        """Append a fact; the job's own counter numbers it."""
+        self.seq += 1
+        self.events.append(EventWrite(self.seq, type_, node_id, task_id, data))
+
+    def complete(self, write: NodeWrite, output: bytes | None, task_id: int | None = None) -> None:
+        """The node is done, with this output."""
+        self.move(write, "complete")
+        write.output = output
+        state = write.state
+        state.error = None
+        self.outputs.raw[state.node_id] = output
+        self.event("node_completed", state.node_id, task_id, **_duration(state))
+
+    def fail(self, write: NodeWrite, error: dict[str, Json], task_id: int | None = None) -> None:
+        """The node has failed for good."""
+        state = write.state
+        self.move(write, "fail")
+        state.error = error
+        node = self.definition_of(state)
+        self.event(
+            "node_failed",
+            state.node_id,
+            task_id,
+            error=error,
+            will_retry=False,
+            retry_count=max(0, state.attempt - 1),
+            max_retries=node.retry.max_attempts - 1,
+        )
+
+    def changes(self, wake_at: datetime | None) -> Changes:
+        """What is to be written."""
+        return Changes(
+            status=self.status,
+            seq=self.seq,
+            started_at=self.started_at,
+            wake_at=wake_at,
+            nodes=list(self.writes.values()),
+            tasks=self.tasks,
+            events=self.events,
+            more=self.more,
+        )
+
+
+def _duration(state: NodeState) -> dict[str, Any]:
+    if state.started_at is None or state.finished_at is None:
+        return {}
+    return {"duration_seconds": round((state.finished_at - state.started_at).total_seconds(), 6)}
+
+
+def as_error(error: RenderError) -> dict[str, Json]:
+    """The stored form of a template that could not be rendered."""
+    return {"code": error.code, "message": str(error)}
+
+
+def dump(value: Json) -> bytes:
+    """JSON text of a value that was already checked."""
+    return orjson.dumps(value)

@@ -1,0 +1,105 @@
+"""The end of a job: when it is over, how it ended, and what it leaves behind."""
+
+from __future__ import annotations
+
+import orjson
+
+from cograil.engine.board import Board, dump
+from cograil.engine.states import NODE_TERMINAL
+from cograil.model.job import Changes, NodeState
+from cograil.model.workflow import Json
+
+
+def is_over(board: Board) -> bool:
+    """Whether every node of the workflow is terminal."""
+    return all(board.status_of(node_id) in NODE_TERMINAL for node_id in board.workflow.nodes)
+
+
+def finish(board: Board) -> Changes:
+    """The job is over: failed if a required node failed, else completed with its result."""
+    failures = [state for state in _states(board) if _is_failure(board, state)]
+    if failures:
+        return _fail(board, failures)
+    result = _result(board)
+    board.move_job("complete")
+    seconds = (board.now - board.state.created_at).total_seconds()
+    board.event("job_completed", duration_seconds=round(seconds, 6), node_count=len(board.workflow.nodes))
+    changes = _terminal(board)
+    changes.result = result
+    return changes
+
+
+def time_out(board: Board) -> Changes:
+    """The job's own deadline has passed; its tasks were revoked before this is decided."""
+    board.move_job("fail")
+    message = f"the job did not end within {board.workflow.timeout_seconds} seconds"
+    error = {"code": "job_timeout", "message": message}
+    board.event("job_failed", error=error, failed_nodes=[])
+    return _closing(board, error)
+
+
+def cancel(board: Board, by: str, reason: str) -> Changes:
+    """Somebody stopped the job; its tasks were revoked before this is decided."""
+    board.move_job("cancel")
+    board.event("job_cancelled", by=by, reason=reason)
+    return _closing(board, {"code": "cancelled", "message": reason or "the job was cancelled"})
+
+
+def _closing(board: Board, error: dict[str, Json]) -> Changes:
+    for node_id in board.workflow.nodes:
+        if board.status_of(node_id) not in NODE_TERMINAL:
+            board.move(board.edit(node_id), "cancel")
+    board.tasks.clear()
+    board.more.clear()
+    changes = _terminal(board)
+    changes.error = error
+    changes.closes_nodes = True
+    return changes
+
+
+def _fail(board: Board, failures: list[NodeState]) -> Changes:
+    first = min(failures, key=lambda state: state.finished_at or board.now)
+    error = {**_error_of(first), "node_id": first.node_id}
+    names = [state.node_id for state in failures]
+    board.move_job("fail")
+    board.event("job_failed", error=error, failed_nodes=names)
+    changes = _terminal(board)
+    changes.error = {**error, "failed_nodes": names}
+    return changes
+
+
+def _error_of(state: NodeState) -> dict[str, Json]:
+    error: dict[str, Json] = state.error or {"code": "failed", "message": "failed"}
+    return error
+
+
+def _terminal(board: Board) -> Changes:
+    changes = board.changes(wake_at=None)
+    changes.finished_at = board.now
+    return changes
+
+
+def _states(board: Board) -> list[NodeState]:
+    found = (board.find(node_id) for node_id in board.workflow.nodes)
+    return [state for state in found if state is not None]
+
+
+def _is_failure(board: Board, state: NodeState) -> bool:
+    if not board.workflow.nodes[state.node_id].required:
+        return False
+    return state.status == "failed" or state.failed > 0
+
+
+def _result(board: Board) -> bytes:
+    """The outputs of all completed nodes by name, and where they came from."""
+    completed = [state.node_id for state in _states(board) if state.status == "completed"]
+    board.missing.update(name for name in completed if name not in board.outputs.raw)
+    raw = board.outputs.raw
+    result: dict[str, Json] = {name: orjson.Fragment(text) for name in completed if (text := raw.get(name))}
+    result["_provenance"] = {
+        "workflow_id": board.workflow.workflow_id,
+        "workflow_version": board.workflow.version,
+        "job_id": board.state.job_id,
+        "completed_at": board.now.isoformat(),
+    }
+    return dump(result)

@@ -1,0 +1,83 @@
+"""May a node run? Looks at the ends of its incoming edges and nothing else.
+
+An edge is *open* while its source may still change, then *alive* (the source did its work, or failed
+without being required), *dead* (an untaken branch, or a source that only such a branch reaches) or
+*broken* (a required source failed, or was skipped because of one).
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from cograil.engine.board import Board
+from cograil.model.workflow import Edge, Node, NodeType
+
+
+class Ends(Enum):
+    """What became of an edge."""
+
+    OPEN = "open"
+    ALIVE = "alive"
+    DEAD = "dead"
+    BROKEN = "broken"
+
+
+class Verdict(Enum):
+    """What a pending node should do now."""
+
+    WAIT = "wait"
+    RUN = "run"
+    SKIP_BRANCH = "branch"
+    SKIP_FAILURE = "upstream_failed"
+
+
+def end_of(board: Board, edge: Edge, target: Node) -> Ends:
+    """How this edge stands."""
+    source = board.find(edge.source)
+    if source is None:
+        return Ends.OPEN
+    match source.status:
+        case "completed":
+            if edge.branches is not None and source.taken_branch not in edge.branches:
+                return Ends.DEAD
+            definition = board.workflow.nodes[edge.source]
+            if source.failed and definition.required and target.type is not NodeType.FAN_IN:
+                return Ends.BROKEN
+            return Ends.ALIVE
+        case "skipped":
+            return Ends.BROKEN if source.skip_reason == Verdict.SKIP_FAILURE.value else Ends.DEAD
+        case "failed":
+            return Ends.BROKEN if board.workflow.nodes[edge.source].required else Ends.ALIVE
+        case "cancelled":
+            return Ends.BROKEN
+    return Ends.OPEN
+
+
+def verdict(board: Board, node: Node) -> Verdict:
+    """Wait, run or be skipped. Skipped counts as done for all_of and not for any_of."""
+    if not node.all_of and not node.any_of:
+        return Verdict.RUN
+    all_ends = [(end_of(board, edge, node), edge) for edge in node.all_of]
+    any_ends = [end_of(board, edge, node) for edge in node.any_of]
+    if node.type is NodeType.END:
+        return _end_verdict([end for end, _ in all_ends], any_ends)
+    if any(end is Ends.BROKEN for end, _ in all_ends):
+        return Verdict.SKIP_FAILURE
+    if any(end is Ends.DEAD and edge.is_gate for end, edge in all_ends):
+        return Verdict.SKIP_BRANCH
+    if any_ends and Ends.ALIVE not in any_ends:
+        if Ends.OPEN in any_ends:
+            return Verdict.WAIT
+        return Verdict.SKIP_FAILURE if Ends.BROKEN in any_ends else Verdict.SKIP_BRANCH
+    if any(end is Ends.OPEN for end, _ in all_ends):
+        return Verdict.WAIT
+    if all_ends and not any_ends and all(end is Ends.DEAD for end, _ in all_ends):
+        return Verdict.SKIP_BRANCH
+    return Verdict.RUN
+
+
+def _end_verdict(all_ends: list[Ends], any_ends: list[Ends]) -> Verdict:
+    """An end node is never skipped: it waits until nothing before it is open."""
+    if Ends.OPEN in all_ends or (Ends.OPEN in any_ends and Ends.ALIVE not in any_ends):
+        return Verdict.WAIT
+    return Verdict.RUN

@@ -1,0 +1,81 @@
+"""Every state and every move: the only list. SQL, CHECK constraints and docs are tested against it."""
+
+from __future__ import annotations
+
+JOB_STATES = ("pending", "running", "completed", "failed", "cancelled")
+JOB_TERMINAL = frozenset({"completed", "failed", "cancelled"})
+
+NODE_STATES = (
+    "pending",
+    "ready",
+    "dispatched",
+    "running",
+    "waiting",
+    "completed",
+    "failed",
+    "skipped",
+    "cancelled",
+)
+NODE_TERMINAL = frozenset({"completed", "failed", "skipped", "cancelled"})
+
+TASK_STATES = ("ready", "running")
+
+Moves = dict[str, tuple[frozenset[str], str]]
+
+JOB_MOVES: Moves = {
+    "start": (frozenset({"pending"}), "running"),
+    "complete": (frozenset({"running"}), "completed"),
+    "fail": (frozenset({"pending", "running"}), "failed"),
+    "cancel": (frozenset({"pending", "running"}), "cancelled"),
+}
+
+# A node without a row is pending. `start` is shown from the live task and never written by anyone.
+NODE_MOVES: Moves = {
+    "ready": (frozenset({"pending"}), "ready"),
+    "dispatch": (frozenset({"ready"}), "dispatched"),
+    "start": (frozenset({"dispatched"}), "running"),
+    "expand": (frozenset({"ready"}), "running"),
+    "wait": (frozenset({"ready"}), "waiting"),
+    "complete": (frozenset({"ready", "dispatched", "running", "waiting"}), "completed"),
+    "fail": (frozenset({"ready", "dispatched", "running"}), "failed"),
+    "retry": (frozenset({"dispatched", "running", "failed"}), "ready"),
+    "skip": (frozenset({"pending"}), "skipped"),
+    "reopen": (frozenset({"skipped", "failed"}), "pending"),
+    "cancel": (frozenset({"pending", "ready", "dispatched", "running", "waiting"}), "cancelled"),
+}
+
+# A task that ends leaves the table: its outcome goes to the job's inbox.
+TASK_MOVES: Moves = {
+    "claim": (frozenset({"ready"}), "running"),
+    "release": (frozenset({"running"}), "ready"),
+    "report": (frozenset({"running"}), "gone"),
+    "rescue": (frozenset({"running"}), "gone"),
+    "revoke": (frozenset({"ready", "running"}), "gone"),
+}
+
+# The kinds of event a job can have.
+EVENT_TYPES = (
+    "job_created",
+    "job_started",
+    "job_completed",
+    "job_failed",
+    "job_cancelled",
+    "node_ready",
+    "node_dispatched",
+    "node_started",
+    "node_completed",
+    "node_failed",
+    "node_skipped",
+    "node_retry",
+    "node_timeout",
+    "task_failed",
+    "warning",
+)
+
+
+def moved(moves: Moves, verb: str, current: str) -> str:
+    """The state after `verb`; a move that is not in the list is a bug and raises."""
+    sources, target = moves[verb]
+    if current not in sources:
+        raise ValueError(f"no move {verb!r} from {current!r}")
+    return target

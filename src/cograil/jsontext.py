@@ -1,0 +1,305 @@
+"""JSON in and out, strictly: what is read means one thing, what is written PostgreSQL can hold.
+
+`read` is for text from outside: every ambiguity (duplicate keys, NaN, a byte order mark) is refused.
+`write` is for values of handlers: what JSON or jsonb cannot hold is refused, never bent into null.
+Both raise `InvalidJson`, which says where in the document the flaw is.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import re
+from collections.abc import Iterator
+from datetime import date, datetime, time
+from enum import Enum
+from typing import Any, NoReturn
+from uuid import UUID
+
+import orjson
+
+from cograil.errors import UsageError
+
+Json = Any
+
+MAX_BYTES = 1024 * 1024
+MAX_DEPTH_READ = 32
+MAX_DEPTH_WRITTEN = 100
+MAX_KEYS = 10_000
+INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
+MAX_INT_DIGITS = 20
+
+_STATUS = {"out_of_range": 422, "too_large": 413}
+
+
+class InvalidJson(UsageError):
+    """The text is not JSON that we accept, or the value cannot be written as such."""
+
+    def __init__(self, code: str, message: str, pointer: str = "") -> None:
+        where = f" at {_shown(pointer)}" if pointer else ""
+        super().__init__(f"{message}{where}")
+        self.code = code
+        self.message = message
+        self.pointer = pointer
+        self.status = _STATUS.get(code, 400)
+
+
+def _shown(text: str) -> str:
+    """At most 100 characters of what was given, without control characters."""
+    cut = text if len(text) <= 100 else text[:97] + "..."
+    return cut if cut.isprintable() else ascii(cut)
+
+
+# ---------------------------------------------------------------------------------------- reading
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Flaw:
+    """Stands in the parsed document where something refused was, so that we can say where."""
+
+    code: str
+    message: str
+
+
+def read(text: str | bytes, *, max_bytes: int = MAX_BYTES) -> Json:
+    """The value of this JSON text; raises `InvalidJson` for anything but plain, unambiguous JSON."""
+    raw = _encoded(text, max_bytes)
+    if len(raw) > max_bytes:
+        raise InvalidJson("too_large", f"JSON of more than {max_bytes:,} bytes")
+    decoded = _decoded(raw)
+    _refuse_depth(raw)
+    document = _Document()
+    value = document.parse(decoded)
+    # Raw control characters and surrogates cannot have come this far; only escapes can bring them.
+    if document.has_flaws or b"\\u" in raw:
+        _refuse_first_flaw(value)
+    return value
+
+
+def _encoded(text: str | bytes, max_bytes: int) -> bytes:
+    if isinstance(text, bytes):
+        return text
+    try:
+        return text[: max_bytes + 1].encode()
+    except UnicodeEncodeError:
+        raise InvalidJson("invalid_unicode", "a lone surrogate in the text") from None
+
+
+def _decoded(raw: bytes) -> str:
+    if raw.startswith((b"\xef\xbb\xbf", b"\xfe\xff", b"\xff\xfe")) or b"\0" in raw[:4]:
+        raise InvalidJson("invalid_encoding", "JSON must be UTF-8 without a byte order mark")
+    try:
+        return raw.decode()
+    except UnicodeDecodeError as error:
+        raise InvalidJson("invalid_encoding", f"not UTF-8 from byte {error.start} on") from None
+
+
+# A string without its end also matches: starting over at each of its quotes would take quadratic time.
+_STRING_OR_BRACKET = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[\[\]{}]', re.DOTALL)
+
+
+def _refuse_depth(raw: bytes) -> None:
+    """Refuse deep nesting before a recursive parser sees it."""
+    if raw.count(b"[") + raw.count(b"{") <= MAX_DEPTH_READ:
+        return
+    depth = 0
+    for match in _STRING_OR_BRACKET.finditer(raw):
+        found = match[0]
+        if found in b"[{":
+            depth += 1
+            if depth > MAX_DEPTH_READ:
+                raise InvalidJson("too_deep", f"JSON nested more than {MAX_DEPTH_READ} levels deep")
+        elif found in b"]}":
+            depth -= 1
+
+
+class _Document:
+    """One parse: counts keys and puts flaws where refused things were."""
+
+    def __init__(self) -> None:
+        self.has_flaws = False
+        self._keys = 0
+
+    def parse(self, text: str) -> Json:
+        try:
+            return json.loads(
+                text,
+                object_pairs_hook=self._object,
+                parse_int=self._integer,
+                parse_float=self._float,
+                parse_constant=self._constant,
+            )
+        except json.JSONDecodeError as error:
+            where = f"line {error.lineno} column {error.colno}"
+            raise InvalidJson("malformed_json", f"{error.msg}: {where}") from None
+
+    def _object(self, pairs: list[tuple[str, Json]]) -> dict[str, Json] | _Flaw:
+        self._keys += len(pairs)
+        if self._keys > MAX_KEYS:
+            raise InvalidJson("too_large", f"JSON with more than {MAX_KEYS:,} keys")
+        result = dict(pairs)
+        if len(result) == len(pairs):
+            return result
+        seen: set[str] = set()
+        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        return self._flaw("duplicate_key", f'the key "{_shown(twice)}" appears twice')
+
+    def _integer(self, digits: str) -> int | _Flaw:
+        if len(digits) <= MAX_INT_DIGITS and INT64_MIN <= (value := int(digits)) <= INT64_MAX:
+            return value
+        return self._flaw("out_of_range", "an integer beyond 64 bits")
+
+    def _float(self, digits: str) -> float | _Flaw:
+        value = float(digits)
+        return value if math.isfinite(value) else self._flaw("invalid_number", "a number beyond a double")
+
+    def _constant(self, name: str) -> _Flaw:
+        return self._flaw("invalid_number", f"{name} is not a JSON number")
+
+    def _flaw(self, code: str, message: str) -> _Flaw:
+        self.has_flaws = True
+        return _Flaw(code, message)
+
+
+# ---------------------------------------------------------------------------------------- writing
+
+_OPTIONS = orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_DATACLASS
+_DIGITS_TO_ZERO = bytes.maketrans(b"123456789", b"000000000")
+_LONG_NUMBER = b"0" * len(str(INT64_MAX))
+
+
+def write(value: Json, *, max_bytes: int = MAX_BYTES) -> bytes:
+    """This value as compact JSON that jsonb can hold; raises `InvalidJson` if there is none.
+
+    Beside JSON's own types it takes tuples, aware datetimes, dates, times, UUIDs, enums, dataclasses
+    and pydantic models. Sets, bytes and Decimals have no one form in JSON and are refused.
+    """
+    try:
+        text = orjson.dumps(value, _plain, _OPTIONS)
+    except TypeError as error:
+        _refuse_first_flaw(value)
+        raise InvalidJson("invalid_type", _shown(str(error))) from error
+    if len(text) > max_bytes:
+        raise InvalidJson("too_large", f"JSON of {len(text):,} bytes where {max_bytes:,} are allowed")
+    if _may_hide_a_flaw(text) or (b"null" in text and _holds_nan(value)):
+        _refuse_first_flaw(value)
+    return text
+
+
+def _may_hide_a_flaw(text: bytes) -> bool:
+    """Whether the value needs a closer look: orjson lets NUL, uint64 and depth pass."""
+    return (
+        b"\\u0000" in text
+        or _LONG_NUMBER in text.translate(_DIGITS_TO_ZERO)
+        or text.count(b"{") + text.count(b"[") > MAX_DEPTH_WRITTEN
+    )
+
+
+def _holds_nan(value: Json) -> bool:
+    """Whether a null was a NaN or an infinity: orjson writes those as null without a word."""
+    try:
+        _encode_finite(value)
+    except ValueError:
+        return True
+    return False
+
+
+def _plain(value: object) -> Json:
+    """What stands in JSON for a value that JSON does not know; raises `InvalidJson` if nothing does."""
+    match value:
+        case datetime() if value.tzinfo is None:
+            raise InvalidJson("invalid_type", "a datetime without time zone")
+        case datetime() | date() | time():
+            return value.isoformat()
+        case Enum():
+            return value.value
+        case UUID():
+            return str(value)
+        case float():  # a subclass, such as numpy's
+            return float(value)
+        case tuple():  # a named one
+            return list(value)
+        case _ if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+        case _ if hasattr(value, "model_dump") and not isinstance(value, type):
+            return value.model_dump()
+    raise InvalidJson("invalid_type", f"a value of type {type(value).__name__}, which JSON does not know")
+
+
+_encode_finite = json.JSONEncoder(allow_nan=False, check_circular=False, default=_plain).encode
+
+
+# -------------------------------------------------------------------------------------- searching
+
+_KNOWN = (str, int, float, dict, list, tuple, _Flaw)
+_HARMLESS = frozenset({bool, type(None)})
+
+
+def _refuse_first_flaw(root: Json) -> None:
+    """Raise for the first flaw in document order, with a JSON pointer to it; slow, for the suspect only."""
+    pending: list[tuple[Json, tuple[str, ...]]] = [(root, ())]
+    while pending:
+        value, path = pending.pop()
+        if type(value) in _HARMLESS:
+            continue
+        if len(path) > MAX_DEPTH_WRITTEN:
+            raise InvalidJson("too_deep", f"JSON nested more than {MAX_DEPTH_WRITTEN} levels deep")
+        try:
+            value = _opened(value)
+        except InvalidJson as error:
+            _refuse(error.code, error.message, path)
+        if flaw := _flaw_in(value):
+            _refuse(flaw.code, flaw.message, path)
+        pending.extend(reversed([(child, (*path, name)) for name, child in _named_children(value)]))
+
+
+def _opened(value: Json) -> Json:
+    is_known = value is None or isinstance(value, _KNOWN)
+    return value if is_known and not isinstance(value, Enum) else _plain(value)
+
+
+def _flaw_in(value: Json) -> _Flaw | None:
+    match value:
+        case _Flaw():
+            return value
+        case str():
+            return _flaw_in_text(value)
+        case float() if not math.isfinite(value):
+            return _Flaw("invalid_number", f"{value} is not a JSON number")
+        case int() if not INT64_MIN <= value <= INT64_MAX:
+            return _Flaw("out_of_range", "an integer beyond 64 bits")
+        case dict():
+            return next((flaw for key in value if (flaw := _flaw_in_key(key))), None)
+    return None
+
+
+def _flaw_in_key(key: object) -> _Flaw | None:
+    if type(key) is not str:
+        return _Flaw("invalid_type", f"a key of type {type(key).__name__}, where JSON has only strings")
+    return _flaw_in_text(key)
+
+
+def _flaw_in_text(text: str) -> _Flaw | None:
+    if "\0" in text:
+        return _Flaw("invalid_unicode", "the character U+0000")
+    if text.isascii():
+        return None
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return _Flaw("invalid_unicode", "a lone surrogate")
+    return None
+
+
+def _named_children(value: Json) -> Iterator[tuple[str, Json]]:
+    match value:
+        case dict():
+            yield from value.items()
+        case list() | tuple():
+            yield from ((str(index), child) for index, child in enumerate(value))
+
+
+def _refuse(code: str, message: str, path: tuple[str, ...]) -> NoReturn:
+    steps = (step.replace("~", "~0").replace("/", "~1") for step in path)
+    raise InvalidJson(code, message, "".join(f"/{step}" for step in steps))

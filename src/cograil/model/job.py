@@ -1,0 +1,236 @@
+"""A job as `advance` sees it: its row, the nodes that matter now, and what happened to it.
+
+Nodes that never left `pending` have no row and no `NodeState`. Children of a fan-out are in
+`nodes` only when the news are about them: their parent keeps the counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+
+import orjson
+
+from cograil.model.outcome import Outcome
+from cograil.model.workflow import Json
+
+
+@dataclass(slots=True)
+class NodeState:
+    """One node of one job. `advance` changes copies, never the ones it was given."""
+
+    node_id: str
+    status: str
+    attempt: int = 0
+    lost: int = 0  # attempts that ended with their worker
+    budget_from: int = 0  # attempts made before somebody asked for a retry by hand
+    parent: str | None = None
+    index: int | None = None
+    not_before: datetime | None = None
+    skip_reason: str | None = None  # branch | upstream_failed
+    taken_branch: str | None = None
+    total: int | None = None  # fan_out: how many children in all
+    expanded: int = 0  # fan_out: how many exist
+    ended: int = 0  # fan_out: how many are terminal
+    failed: int = 0  # fan_out: how many of these failed
+    error: Json = None
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+
+    def copy(self) -> NodeState:
+        """A copy to change."""
+        new: NodeState = object.__new__(NodeState)
+        for name in _NODE_FIELDS:
+            setattr(new, name, getattr(self, name))
+        return new
+
+
+_NODE_FIELDS = tuple(NodeState.__dataclass_fields__)
+
+
+@dataclass(slots=True)
+class JobState:
+    """One job under its row lock."""
+
+    job_id: str
+    tenant_id: str
+    definition_id: int
+    status: str
+    input_text: bytes  # JSON; parsed when a template asks for it
+    seq: int
+    created_at: datetime
+    priority: int = 0
+    not_before: datetime | None = None
+    deadline: datetime | None = None
+    started_at: datetime | None = None
+    correlation_id: str | None = None
+    submitted_by: str | None = None
+    trace_parent: str | None = None
+    retry_of: str | None = None
+    nodes: dict[str, NodeState] = field(default_factory=dict)
+    children_wake_at: datetime | None = None  # the earliest backoff among children that are not loaded
+
+
+@dataclass(slots=True)
+class Outputs:
+    """The outputs at hand, as JSON text, parsed when a template asks for them."""
+
+    raw: dict[str, bytes | None] = field(default_factory=dict)
+    children: dict[str, list[tuple[str, str, bytes | None]]] = field(default_factory=dict)
+    _parsed: dict[str, Json] = field(default_factory=dict)
+
+    def value(self, node_id: str) -> Json:
+        """The output of a node as a JSON value."""
+        if node_id not in self._parsed:
+            text = self.raw[node_id]
+            self._parsed[node_id] = None if text is None else orjson.loads(text)
+        return self._parsed[node_id]
+
+
+# -- happenings: what arrived in the inbox, in the order it arrived ---------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """The job was just made."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """A worker ended an attempt; the fence held."""
+
+    node_id: str
+    attempt: int
+    task_id: int
+    outcome: Outcome
+    worker: str | None = None
+    started_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A worker has been at it for a while."""
+
+    node_id: str
+    attempt: int
+    task_id: int
+    worker: str | None = None
+    started_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """The attempt is gone: its worker died (`worker_lost`) or its time was up (`timeout`)."""
+
+    node_id: str
+    attempt: int
+    task_id: int
+    reason: str = "worker_lost"
+    worker: str | None = None
+    started_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Late:
+    """Somebody reported an attempt that was no longer theirs; it was refused."""
+
+    node_id: str
+    attempt: int
+    task_id: int
+    what: str = "result"
+    worker: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class More:
+    """A fan-out has more children to make."""
+
+    node_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class CancelAsked:
+    """Somebody wants the job to stop. Its tasks were revoked before this is decided."""
+
+    by: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RetryAsked:
+    """Somebody wants a failed node of this running job to be tried again."""
+
+    node_id: str
+    by: str = ""
+
+
+Happening = Submitted | Reported | Started | Lost | Late | More | CancelAsked | RetryAsked
+
+
+# -- changes: what one transaction writes -----------------------------------------------------------
+
+
+@dataclass(slots=True)
+class NodeWrite:
+    """A node row as it is to be. `input` and `output` None leave what is stored."""
+
+    state: NodeState
+    input: bytes | None = None
+    output: bytes | None = None
+
+
+@dataclass(slots=True)
+class TaskWrite:
+    """An attempt to hand out. `params` None: those of the attempt before."""
+
+    node_id: str
+    attempt: int
+    queue: str
+    handler: str
+    timeout_seconds: float
+    params: bytes | None
+
+
+@dataclass(slots=True)
+class EventWrite:
+    """A fact to append."""
+
+    seq: int
+    type: str
+    node_id: str | None
+    task_id: int | None
+    data: dict[str, Json]
+
+
+@dataclass(slots=True)
+class Changes:
+    """All that one advance of one job decided. With `missing`, nothing was decided: load and ask again."""
+
+    status: str
+    seq: int
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    wake_at: datetime | None = None
+    result: bytes | None = None
+    error: Json = None
+    nodes: list[NodeWrite] = field(default_factory=list)
+    tasks: list[TaskWrite] = field(default_factory=list)
+    events: list[EventWrite] = field(default_factory=list)
+    more: list[str] = field(default_factory=list)
+    closes_nodes: bool = False  # every node that is not terminal becomes cancelled
+    missing: frozenset[str] = frozenset()  # outputs of these nodes
+    missing_children: frozenset[str] = frozenset()  # outputs of the children of these fan-outs
+
+
+Dice = Callable[[], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The bounds that decisions keep."""
+
+    poison_limit: int = 3  # workers a node may kill before it is given up
+    chunk: int = 1000  # children made in one pass: more would stall the other jobs of the loop
+    fan_out_items: int = 10_000
+    fan_in_bytes: int = 64 * 1024 * 1024

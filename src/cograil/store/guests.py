@@ -1,0 +1,82 @@
+"""As whom PostgreSQL runs. A person runs it as themselves; root cannot, for PostgreSQL refuses that.
+
+Root runs it, in this order, as
+1. whoever owns the cluster, if that is not root;
+2. the guest of a user namespace: no account, no other owner of files;
+3. an existing account, `postgres` or `nobody`, where namespaces are forbidden (many containers).
+What counts is a trial: whether the server's program runs that way, in this directory.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from cograil.errors import DatabaseUnavailable
+from cograil.store import guest as guest_script
+from cograil.store.binaries import Binaries
+
+SELF, NAMESPACE = "self", "namespace"
+ACCOUNTS = ("postgres", "nobody")
+
+
+def choose_guest(programs: Binaries, data_dir: Path, cluster: Path) -> str:
+    """The first guest that can run PostgreSQL here. Raises DatabaseUnavailable when none can."""
+    tried = []
+    for guest in _guests(cluster):
+        refusal = _refusal(guest, programs, data_dir)
+        if refusal is None:
+            return guest
+        tried.append(f"  {guest}: {refusal}")
+    raise DatabaseUnavailable(
+        f"PostgreSQL cannot be run from {programs.directory} in {data_dir}:\n"
+        + "\n".join(tried)
+        + "\nRun cograil as an ordinary user, or set COGRAIL_DATABASE_URL to a server of your own."
+    )
+
+
+def command_as(guest: str, directory: Path, command: list[str]) -> list[str]:
+    """The command, wrapped so that it runs as this guest and ends with our process."""
+    script = [sys.executable, "-I", "-S", str(guest_script.__file__)]
+    return [*script, guest, str(os.getpid()), str(directory), *command]
+
+
+def hand_over(paths: list[Path], guest: str) -> None:
+    """Make the guest the owner of these trees. Does nothing where it is."""
+    if os.geteuid() != 0:
+        return
+    uid, gid = (0, 0) if guest in (SELF, NAMESPACE) else map(int, guest.split(":"))
+    for top in paths:
+        if top.stat().st_uid == uid:
+            continue
+        for directory, _, files in os.walk(top, topdown=False):
+            for name in files:
+                os.lchown(os.path.join(directory, name), uid, gid)
+            # The top last: it tells whether all is handed over, also after a kill in between.
+            os.lchown(directory, uid, gid)
+
+
+def _guests(cluster: Path) -> Iterator[str]:
+    if os.geteuid() != 0:
+        yield SELF
+        return
+    if cluster.exists() and (owner := cluster.stat()).st_uid != 0:
+        yield f"{owner.st_uid}:{owner.st_gid}"
+    yield NAMESPACE
+    for name in ACCOUNTS:
+        try:
+            account = pwd.getpwnam(name)
+        except KeyError:
+            continue
+        yield f"{account.pw_uid}:{account.pw_gid}"
+
+
+def _refusal(guest: str, programs: Binaries, data_dir: Path) -> str | None:
+    """Why this guest cannot run the server; None when it can."""
+    trial = command_as(guest, data_dir, [str(programs.path("postgres")), "--version"])
+    done = subprocess.run(trial, capture_output=True, text=True, check=False)
+    return None if done.returncode == 0 else done.stderr.strip()[-300:] or f"exit code {done.returncode}"

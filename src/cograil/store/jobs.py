@@ -1,0 +1,300 @@
+"""Jobs under their lock: locking, taking news, loading states, writing changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from cograil.model.job import (
+    Changes,
+    EventWrite,
+    Happening,
+    JobState,
+    Late,
+    Lost,
+    More,
+    NodeState,
+    Reported,
+    Started,
+    TaskWrite,
+)
+from cograil.model.outcome import Completed, Failed
+from cograil.model.workflow import Json
+from cograil.store.database import Row, Transaction
+from cograil.store.statements import statement
+
+LOCK_JOBS_WITH_NEWS = statement("lock_jobs_with_news")
+LOCK_JOBS = statement("lock_jobs")
+TAKE_INBOX = statement("take_inbox")
+LOAD_NODES = statement("load_nodes")
+LOAD_CHILDREN_WAKE = statement("load_children_wake")
+LOAD_OUTPUTS = statement("load_outputs")
+LOAD_CHILDREN = statement("load_children")
+REVOKE_TASKS = statement("revoke_tasks")
+CLOSE_NODES = statement("close_nodes")
+WRITE_CHANGES = statement("write_changes")
+
+DONE_CHANNEL = "cograil_done"
+NEWS_CHANNEL = "cograil_news"
+TASKS_CHANNEL = "cograil_tasks"
+REVOKED_CHANNEL = "cograil_revoked"
+IDS_PER_NOTICE = 200  # a payload holds at most 8,000 bytes
+NO_LIMIT = 2**31 - 1
+
+
+@dataclass(slots=True)
+class LockedJobs:
+    """Jobs whose row lock is ours."""
+
+    states: dict[str, JobState]
+
+    @property
+    def ids(self) -> list[str]:
+        return list(self.states)
+
+
+async def lock_jobs_with_news(tx: Transaction, limit: int) -> LockedJobs:
+    """Lock jobs that have news or are due; those locked by others are passed over."""
+    return _locked(await tx.fetch(LOCK_JOBS_WITH_NEWS, limit=limit))
+
+
+async def lock_jobs(tx: Transaction, ids: Sequence[str]) -> LockedJobs:
+    """Lock these jobs, waiting for their current writers. Unknown ids are simply not there."""
+    return _locked(await tx.fetch(LOCK_JOBS, ids=list(ids)))
+
+
+def _locked(rows: list[Row]) -> LockedJobs:
+    return LockedJobs({row[0]: JobState(*row) for row in rows})
+
+
+News = dict[str, list[Happening]]
+
+
+async def take_inbox(tx: Transaction, jobs: LockedJobs, limit: int = NO_LIMIT) -> News:
+    """Take the news of these jobs in the order they came; the children they are about become known."""
+    news: News = {}
+    for row in await tx.fetch(TAKE_INBOX, ids=jobs.ids, limit=limit):
+        job_id, node_id = row[1], row[3]
+        news.setdefault(job_id, []).append(_happening(row))
+        if row[14] is not None:
+            nodes = jobs.states[job_id].nodes
+            if node_id not in nodes:
+                nodes[node_id] = _child(node_id, row[10:])
+    return news
+
+
+def _happening(row: Row) -> Happening:
+    _, _, kind, node_id, attempt, task_id, worker, started_at, output, error = row[:10]
+    match kind:
+        case "report":
+            outcome = Completed(output) if error is None else _failed(orjson.loads(error))
+            return Reported(node_id, attempt, task_id, outcome, worker, started_at)
+        case "started":
+            return Started(node_id, attempt, task_id, worker, started_at)
+        case "lost":
+            return Lost(node_id, attempt, task_id, orjson.loads(error)["code"], worker, started_at)
+        case "late":
+            return Late(node_id, attempt, task_id, "result", worker)
+        case "more":
+            return More(node_id)
+    raise ValueError(f"inbox row of unknown kind {kind!r}")
+
+
+def _failed(error: dict[str, Json]) -> Failed:
+    return Failed(error["code"], error["message"], error.get("retryable", True), error.get("details"))
+
+
+def _child(node_id: str, columns: Row) -> NodeState:
+    status, attempt, lost, budget_from, parent, index, not_before, started_at, finished_at = columns
+    return NodeState(
+        node_id,
+        status,
+        attempt,
+        lost,
+        budget_from,
+        parent,
+        index,
+        not_before,
+        started_at=started_at,
+        finished_at=finished_at,
+    )
+
+
+async def load_nodes(tx: Transaction, jobs: LockedJobs) -> None:
+    """Fill in the nodes of these jobs, without outputs."""
+    for row in await tx.fetch(LOAD_NODES, ids=jobs.ids):
+        error = None if row[15] is None else orjson.loads(row[15])
+        jobs.states[row[0]].nodes[row[1]] = NodeState(*(*row[1:15], error, *row[16:]))
+
+
+async def load_children_wake(tx: Transaction, states: Iterable[JobState]) -> None:
+    """Fill in when the children that are not loaded want to be looked at."""
+    by_id = {state.job_id: state for state in states}
+    loaded = [name for state in by_id.values() for name, node in state.nodes.items() if node.parent]
+    for job_id, wake_at in await tx.fetch(LOAD_CHILDREN_WAKE, ids=list(by_id), loaded=loaded):
+        by_id[job_id].children_wake_at = wake_at
+
+
+async def load_outputs(tx: Transaction, wanted: Sequence[tuple[str, str]]) -> list[Row]:
+    """(job, node, output as JSON text) for these nodes."""
+    return await tx.fetch(LOAD_OUTPUTS, jobs=[job for job, _ in wanted], nodes=[node for _, node in wanted])
+
+
+async def load_children(tx: Transaction, wanted: Sequence[tuple[str, str]]) -> list[Row]:
+    """(job, parent, node, status, output) of the children of these fan-outs, in their order."""
+    return await tx.fetch(LOAD_CHILDREN, jobs=[job for job, _ in wanted], nodes=[node for _, node in wanted])
+
+
+async def revoke_tasks(tx: Transaction, ids: Sequence[str]) -> set[int]:
+    """Take away all tasks of these jobs; the workers that were running some. Take the inbox after this."""
+    rows = await tx.fetch(REVOKE_TASKS, ids=list(ids))
+    return {worker for _, worker in rows if worker is not None}
+
+
+# -- writing ----------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Batch:
+    """The rows of one write statement."""
+
+    new_jobs: list[dict[str, Any]] = field(default_factory=list)
+    jobs: list[dict[str, Any]] = field(default_factory=list)
+    nodes: list[dict[str, Any]] = field(default_factory=list)
+    tasks: list[dict[str, Any]] = field(default_factory=list)
+    events: list[dict[str, Any]] = field(default_factory=list)
+    more: list[dict[str, Any]] = field(default_factory=list)
+    closed: list[str] = field(default_factory=list)
+    ended: list[str] = field(default_factory=list)
+    revoked_workers: set[int] = field(default_factory=set)
+    wakes: bool = False
+
+    def add(self, state: JobState, changes: Changes, new: dict[str, Any] | None = None) -> None:
+        """Add what was decided for one job; `new` has the other columns of a job that is being made."""
+        job = _job_row(state, changes)
+        if new is None:
+            self.jobs.append(job)
+        else:
+            self.new_jobs.append(new | job)
+        base = {"job_id": state.job_id, "tenant_id": state.tenant_id}
+        self.nodes.extend(base | _node_row(write.state, write.input, write.output) for write in changes.nodes)
+        self.tasks.extend(base | _task_row(state, task) for task in changes.tasks)
+        self.events.extend(base | _event_row(event) for event in changes.events)
+        self.more.extend(base | {"node_id": name} for name in changes.more)
+        if changes.closes_nodes:
+            self.closed.append(state.job_id)
+        if changes.finished_at is not None:
+            self.ended.append(state.job_id)
+        self.wakes = self.wakes or bool(changes.more) or changes.wake_at is not None
+
+    def notices(self) -> list[dict[str, str]]:
+        """Whom to wake: at most one notice per kind and commit, but for long lists of ids."""
+        notices = []
+        if self.tasks:
+            queues = ",".join(sorted({task["queue"] for task in self.tasks}))
+            notices.append({"channel": TASKS_CHANNEL, "payload": queues if len(queues) < 7000 else ""})
+        if self.wakes:
+            notices.append({"channel": NEWS_CHANNEL, "payload": ""})
+        for start in range(0, len(self.ended), IDS_PER_NOTICE):
+            ids = self.ended[start : start + IDS_PER_NOTICE]
+            notices.append({"channel": DONE_CHANNEL, "payload": ",".join(ids)})
+        for worker in self.revoked_workers:
+            notices.append({"channel": REVOKED_CHANNEL, "payload": str(worker)})
+        return notices
+
+
+def _fragment(text: bytes | None) -> Any:
+    return None if text is None else orjson.Fragment(text)
+
+
+def _job_row(state: JobState, changes: Changes) -> dict[str, Any]:
+    return {
+        "id": state.job_id,
+        "status": changes.status,
+        "seq": changes.seq,
+        "wake_at": changes.wake_at,
+        "started_at": changes.started_at,
+        "finished_at": changes.finished_at,
+        "result": _fragment(changes.result),
+        "error": changes.error,
+    }
+
+
+def _node_row(state: NodeState, given: bytes | None, output: bytes | None) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "node_id": state.node_id,
+        "status": state.status,
+        "attempt": state.attempt,
+        "started_at": state.started_at,
+        "finished_at": state.finished_at,
+        "input": _fragment(given),
+        "output": _fragment(output),
+    }
+    for column, value in (
+        ("lost", state.lost),
+        ("budget_from", state.budget_from),
+        ("parent", state.parent),
+        ("idx", state.index),
+        ("not_before", state.not_before),
+        ("skip_reason", state.skip_reason),
+        ("taken_branch", state.taken_branch),
+        ("error", state.error),
+    ):
+        if value is not None:
+            row[column] = value
+    if state.total is not None:
+        row |= {
+            "total": state.total,
+            "expanded": state.expanded,
+            "ended": state.ended,
+            "failed": state.failed,
+        }
+    return row
+
+
+def _task_row(state: JobState, task: TaskWrite) -> dict[str, Any]:
+    return {
+        "node_id": task.node_id,
+        "attempt": task.attempt,
+        "queue": task.queue,
+        "rank": -state.priority,
+        "handler": task.handler,
+        "params": _fragment(task.params),
+        "timeout_seconds": task.timeout_seconds,
+        "correlation_id": state.correlation_id,
+        "trace_parent": state.trace_parent,
+    }
+
+
+def _event_row(event: EventWrite) -> dict[str, Any]:
+    return {
+        "seq": event.seq,
+        "type": event.type,
+        "node_id": event.node_id,
+        "task_id": event.task_id,
+        "data": event.data,
+    }
+
+
+def _json(rows: list[Any]) -> str:
+    return orjson.dumps(rows).decode()
+
+
+async def write_batch(tx: Transaction, batch: Batch, owner: int | None) -> None:
+    """Write all of it in one statement; open children of jobs that were cut short are closed after."""
+    await tx.execute(
+        WRITE_CHANGES,
+        owner=owner,
+        new_jobs=_json(batch.new_jobs),
+        jobs=_json(batch.jobs),
+        nodes=_json(batch.nodes),
+        tasks=_json(batch.tasks),
+        events=_json(batch.events),
+        more=_json(batch.more),
+        notices=_json(batch.notices()),
+    )
+    if batch.closed:
+        await tx.execute(CLOSE_NODES, ids=batch.closed)

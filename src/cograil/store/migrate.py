@@ -1,0 +1,254 @@
+"""The schema, step by step: numbered SQL files, applied once each, forward only.
+
+    migrations/0001_core.sql ...   each file and its row in `cograil.schema_migrations` commit together
+
+Any number of processes may migrate at once. Each step is one transaction that begins with an advisory
+lock and then looks again at what has been applied; so no session keeps a lock, and a pooler that shares
+sessions between clients does no harm. A step that cannot have its locks within two seconds gives way to
+the work that has them, and tries again.
+
+A file runs with the schema `cograil` as its search path, must not end its transaction, and must never
+be changed after a release: its checksum is on record.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import version as version_of
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from typing import Any
+
+from psycopg import AsyncConnection
+from psycopg.errors import DeadlockDetected, LockNotAvailable
+from psycopg.rows import tuple_row
+
+from cograil.errors import DatabaseUnavailable, SchemaMismatch, UnsafeDatabase
+
+OLDEST_SERVER = 15
+PATIENCE_SECONDS = 120.0
+LOCK_KEY = int.from_bytes(hashlib.sha256(b"cograil.schema_migrations").digest()[:8], "big", signed=True)
+
+FILE_NAME = re.compile(r"(\d{4})_([a-z0-9_]+)\.sql")
+ENDS_TRANSACTION = re.compile(
+    r"^\s*(begin|start|commit|rollback|abort)(\s+(work|transaction))?\s*;", re.I | re.M
+)
+
+Connection = AsyncConnection[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """One step of the schema."""
+
+    version: int
+    name: str
+    sql: str
+
+    @property
+    def checksum(self) -> str:
+        """Of the text; the line ends of a checkout do not count."""
+        return hashlib.sha256(self.sql.replace("\r\n", "\n").encode()).hexdigest()
+
+    def __str__(self) -> str:
+        return f"{self.version:04d}_{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaStatus:
+    """What the database has and what this program knows; 0 is an empty database."""
+
+    current: int
+    known: int
+    pending: tuple[Migration, ...]
+    problems: tuple[str, ...]
+
+
+def known_migrations(directory: Traversable | None = None) -> list[Migration]:
+    """The steps of this program in order. Raises ValueError for a file that breaks the rules above."""
+    directory = directory or files("cograil.store").joinpath("migrations")
+    if not directory.is_dir():
+        return []
+    names = sorted(entry.name for entry in directory.iterdir() if entry.name.endswith(".sql"))
+    migrations = [_read(directory, name) for name in names]
+    for expected, migration in enumerate(migrations, start=1):
+        if migration.version != expected:
+            raise ValueError(f"migration {migration} should have the number {expected:04d}")
+    return migrations
+
+
+async def status(conn: Connection, directory: Traversable | None = None) -> SchemaStatus:
+    """Compare the database with this program. Changes nothing, raises nothing for a mismatch."""
+    known = known_migrations(directory)
+    applied = await _applied(conn)
+    return SchemaStatus(
+        current=max(applied, default=0),
+        known=len(known),
+        pending=tuple(migration for migration in known if migration.version not in applied),
+        problems=tuple(_problems(known, applied)),
+    )
+
+
+async def plan(conn: Connection, directory: Traversable | None = None) -> list[Migration]:
+    """What `migrate` would apply, in order. Raises SchemaMismatch where it would."""
+    found = await status(conn, directory)
+    if found.problems:
+        raise SchemaMismatch("; ".join(found.problems))
+    return list(found.pending)
+
+
+async def migrate(
+    conn: Connection,
+    on_step: Callable[[Migration], None] | None = None,
+    directory: Traversable | None = None,
+) -> list[Migration]:
+    """Bring the database up to this program; the steps that we applied, others may have helped.
+
+    Takes a connection in autocommit mode. Killed at any time it leaves whole steps. Raises
+    SchemaMismatch when the database is newer or was made by other files, DatabaseUnavailable when
+    somebody keeps a lock that a step needs.
+    """
+    if not conn.autocommit:
+        raise ValueError("migrate needs a connection in autocommit mode: each step commits by itself")
+    done = []
+    for migration in await plan(conn, directory):
+        if await _apply_patiently(conn, migration):
+            done.append(migration)
+            if on_step:
+                on_step(migration)
+    await plan(conn, directory)  # whoever was quicker than us must have applied the same
+    return done
+
+
+async def check_server(conn: Connection, allow_unsafe: bool = False) -> None:
+    """Raises UnsafeDatabase when this server is too old, or may forget what it acknowledged.
+
+    `allow_unsafe` is for tests, which can do without durability but not without features.
+    """
+    if conn.info.server_version < OLDEST_SERVER * 10_000:
+        raise UnsafeDatabase(
+            f"the server is PostgreSQL {conn.info.server_version // 10_000}; "
+            f"cograil needs {OLDEST_SERVER} or newer"
+        )
+    rows = await _rows(
+        conn,
+        "select name from pg_settings where setting = 'off'"
+        " and name in ('fsync', 'full_page_writes', 'synchronous_commit') order by name",
+    )
+    if rows and not allow_unsafe:
+        off = " and ".join(name for (name,) in rows)
+        raise UnsafeDatabase(
+            f"the server may lose committed work: {off} {'is' if len(rows) == 1 else 'are'} off; "
+            "switch on, or set COGRAIL_DATABASE__ALLOW_UNSAFE=true where nothing may be lost but tests"
+        )
+
+
+def _read(directory: Traversable, name: str) -> Migration:
+    match = FILE_NAME.fullmatch(name)
+    if match is None:
+        raise ValueError(f"migration {name} should be called like 0001_name.sql")
+    text = directory.joinpath(name).read_text(encoding="utf-8")
+    if ENDS_TRANSACTION.search(text):
+        raise ValueError(f"migration {name} must leave its transaction alone")
+    return Migration(int(match[1]), match[2], text)
+
+
+async def _applied(conn: Connection) -> dict[int, str]:
+    """Version -> checksum of what the database has."""
+    if not await _has_table(conn):
+        return {}
+    return dict(await _rows(conn, "select version, checksum from cograil.schema_migrations"))
+
+
+def _problems(known: list[Migration], applied: dict[int, str]) -> list[str]:
+    newest = max(applied, default=0)
+    if newest > len(known):
+        return [
+            f"the database has schema {newest}, this program knows {len(known)} at most: "
+            "it was migrated by a newer cograil, update this one"
+        ]
+    return [problem for migration in known if (problem := _problem(migration, applied, newest))]
+
+
+def _problem(migration: Migration, applied: dict[int, str], newest: int) -> str | None:
+    if migration.version not in applied:
+        return (
+            f"migration {migration} is missing below schema {newest}" if migration.version < newest else None
+        )
+    if applied[migration.version] != migration.checksum:
+        return f"migration {migration} in the database is not the one of this program (its checksum differs)"
+    return None
+
+
+async def _apply_patiently(conn: Connection, migration: Migration) -> bool:
+    until = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        try:
+            return await _apply(conn, migration)
+        except (LockNotAvailable, DeadlockDetected) as error:
+            if time.monotonic() > until:
+                raise DatabaseUnavailable(
+                    f"migration {migration} cannot have its locks: another migration or a long transaction"
+                    " holds them; see pg_stat_activity"
+                ) from error
+        await asyncio.sleep(0.1)
+
+
+async def _apply(conn: Connection, migration: Migration) -> bool:
+    """This step and its record in one transaction; False when somebody else was quicker."""
+    async with conn.transaction():
+        await conn.execute("set local lock_timeout = '2s'")
+        await conn.execute("set local statement_timeout = 0")
+        await conn.execute("select pg_advisory_xact_lock(%s)", [LOCK_KEY])
+        if migration.version in await _applied(conn):
+            return False
+        if not await _has_table(conn):
+            await _make_table(conn)
+        await conn.execute("set local search_path = cograil")
+        await conn.execute(migration.sql.encode(), prepare=False)  # as bytes: the text is a file of ours
+        await conn.execute(
+            "insert into cograil.schema_migrations (version, name, checksum, program)"
+            " values (%s, %s, %s, %s)",
+            [migration.version, migration.name, migration.checksum, f"cograil {version_of('cograil')}"],
+        )
+    return True
+
+
+async def _has_table(conn: Connection) -> bool:
+    """Read from the catalog: to_regclass() may answer from a cache older than the lock we waited for."""
+    return bool(
+        await _rows(
+            conn,
+            "select from pg_class c join pg_namespace n on n.oid = c.relnamespace"
+            " where n.nspname = 'cograil' and c.relname = 'schema_migrations'",
+        )
+    )
+
+
+async def _make_table(conn: Connection) -> None:
+    # An administrator may have made the schema for a role that is not allowed to.
+    if not await _rows(conn, "select from pg_namespace where nspname = 'cograil'"):
+        await conn.execute("create schema cograil")
+    await conn.execute(
+        """
+        create table cograil.schema_migrations (
+          version int primary key,
+          name text not null,
+          checksum text not null,
+          applied_at timestamptz not null default now(),
+          program text not null
+        )
+        """
+    )
+
+
+async def _rows(conn: Connection, query: str) -> list[tuple[Any, ...]]:
+    """Whatever rows this connection makes for others, here they are tuples."""
+    async with conn.cursor(row_factory=tuple_row) as cursor:
+        await cursor.execute(query.encode())
+        return await cursor.fetchall()

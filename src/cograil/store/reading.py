@@ -1,0 +1,196 @@
+"""Reading for people: jobs, nodes, events, processes, as the objects that CLI and API show."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import orjson
+
+from cograil.model.workflow import Json, Workflow
+from cograil.store.database import Row, Transaction
+from cograil.store.statements import statement
+
+FIND_JOB = statement("find_job")
+LIST_JOBS = statement("list_jobs")
+LIST_NODES = statement("list_nodes")
+LIST_EVENTS = statement("list_events")
+LIST_LOGS = statement("list_logs")
+LIST_PROCESSES = statement("list_processes")
+STATUS_OF_JOBS = statement("status_of_jobs")
+
+View = dict[str, Json]
+
+EVENT_STATUS = {
+    "job_failed": "failure",
+    "node_failed": "failure",
+    "task_failed": "failure",
+    "node_timeout": "failure",
+    "job_cancelled": "warning",
+    "node_retry": "warning",
+    "warning": "warning",
+    "job_completed": "success",
+    "node_completed": "success",
+}
+
+
+def _parse(text: bytes | None) -> Json:
+    return None if text is None else orjson.loads(text)
+
+
+def _job_view(row: Row) -> View:
+    result, error = _parse(row[5]), _parse(row[6])
+    return {
+        "job_id": row[0],
+        "workflow_id": row[1],
+        "workflow_version": row[2],
+        "status": row[3],
+        "input_params": _parse(row[4]),
+        "result": result,
+        "error": error,
+        "created_at": row[7],
+        "started_at": row[8],
+        "completed_at": row[9],
+        "submitted_by": row[10],
+        "correlation_id": row[11],
+        "priority": row[12],
+        "labels": _parse(row[13]) or {},
+        "owner_id": row[14],
+        "retry_of": row[15],
+        "not_before": row[17],
+        "deadline": row[18],
+        "result_data": result,
+        "error_message": error,
+    }
+
+
+async def find_job(tx: Transaction, job_id: str, tenant: str = "default") -> tuple[View, int] | None:
+    """The job and the id of its definition, or None."""
+    rows = await tx.fetch(FIND_JOB, tenant=tenant, job=job_id)
+    return (_job_view(rows[0]), rows[0][16]) if rows else None
+
+
+async def list_jobs(
+    tx: Transaction,
+    *,
+    tenant: str = "default",
+    statuses: Sequence[str] | None = None,
+    workflow: str | None = None,
+    before: str | None = None,
+    limit: int = 50,
+) -> list[View]:
+    """Jobs, newest first."""
+    wanted = list(statuses) if statuses else None
+    rows = await tx.fetch(
+        LIST_JOBS, tenant=tenant, statuses=wanted, workflow=workflow, before=before, limit=limit
+    )
+    return [_job_view(row) for row in rows]
+
+
+def _node_view(row: Row) -> View:
+    return {
+        "node_id": row[0],
+        "status": row[1],
+        "attempt": row[2],
+        "task_id": None if row[3] is None else str(row[3]),
+        "parent_node_id": row[4],
+        "fan_out_index": row[5],
+        "input": _parse(row[6]),
+        "output": _parse(row[7]),
+        "error": _parse(row[8]),
+        "started_at": row[9],
+        "completed_at": row[10],
+        "not_before": row[11],
+        "skip_reason": row[12],
+        "children": _children_view(row),
+        "progress": _progress_view(row),
+        "queue": row[20],
+        "handler": row[21],
+        "task_state": row[22],
+        "worker": row[23],
+    }
+
+
+def _children_view(row: Row) -> View | None:
+    if row[13] is None:
+        return None
+    return {"total": row[13], "expanded": row[14], "ended": row[15], "failed": row[16]}
+
+
+def _progress_view(row: Row) -> View | None:
+    if row[17] is None and row[19] is None:
+        return None
+    return {"current": row[17], "total": row[18], "message": row[19]}
+
+
+async def list_nodes(
+    tx: Transaction, job_id: str, workflow: Workflow, *, tenant: str = "default", children: bool = True
+) -> list[View]:
+    """The nodes in the workflow's order, each fan-out followed by its children; pending ones included."""
+    rows = [
+        _node_view(row) for row in await tx.fetch(LIST_NODES, tenant=tenant, job=job_id, children=children)
+    ]
+    known = {view["node_id"]: view for view in rows if view["parent_node_id"] is None}
+    offspring: dict[str, list[View]] = {}
+    for view in rows:
+        if view["parent_node_id"] is not None:
+            offspring.setdefault(view["parent_node_id"], []).append(view)
+    views: list[View] = []
+    for name, node in workflow.nodes.items():
+        view = known.get(name) or _pending_view(name)
+        views.append(view | {"type": node.type.value, "handler": view["handler"] or node.handler or None})
+        views.extend(child | {"type": "task"} for child in offspring.get(name, ()))
+    return views
+
+
+def _pending_view(name: str) -> View:
+    return _node_view((name, "pending", 0, *[None] * 21))
+
+
+def _event_view(job_id: str, row: Row) -> View:
+    seq, kind, node_id, task_id, data, at = row
+    values: Mapping[str, Json] = _parse(data) or {}
+    return {
+        "event_id": f"{job_id}:{seq}",
+        "job_id": job_id,
+        "seq": seq,
+        "event_type": kind,
+        "event_status": EVENT_STATUS.get(kind, "info"),
+        "node_id": node_id,
+        "task_id": None if task_id is None else str(task_id),
+        "data": values,
+        "created_at": at,
+    }
+
+
+async def list_events(
+    tx: Transaction, job_id: str, *, tenant: str = "default", after: int = 0, limit: int = 10_000
+) -> list[View]:
+    """The job's events after this number, in order."""
+    rows = await tx.fetch(LIST_EVENTS, tenant=tenant, job=job_id, after=after, limit=limit)
+    return [_event_view(job_id, row) for row in rows]
+
+
+async def list_logs(
+    tx: Transaction, job_id: str, node_id: str | None = None, *, tenant: str = "default"
+) -> list[View]:
+    """What handlers logged in this job."""
+    rows = await tx.fetch(LIST_LOGS, tenant=tenant, job=job_id, node=node_id)
+    return [
+        {"node_id": node, "attempt": attempt, **line}
+        for node, attempt, lines, _ in rows
+        for line in orjson.loads(lines)
+    ]
+
+
+async def list_processes(tx: Transaction) -> list[View]:
+    """Orchestrators and workers that have not said good-bye."""
+    names = ("id", "kind", "name", "state", "queues", "handlers", "info", "started_at", "pulsed_at")
+    rows = await tx.fetch(LIST_PROCESSES)
+    return [
+        dict(zip(names, row[:9], strict=True)) | {"info": _parse(row[6]), "is_live": row[10]} for row in rows
+    ]
+
+
+async def status_of_jobs(tx: Transaction, ids: Sequence[str], tenant: str = "default") -> dict[str, str]:
+    """The status of each of these jobs that exists."""
+    return dict(await tx.fetch(STATUS_OF_JOBS, tenant=tenant, ids=list(ids)))

@@ -1,0 +1,27 @@
+-- name: claim_tasks
+-- moves: task ready -> running
+-- Two lanes, one for coroutines and one for threads, each with its own free slots. The locking
+-- sub-selects are materialised: in a plain IN they would run again for every row. A worker whose
+-- row is not alive gets nothing.
+with coroutines as materialized (
+  select id from cograil.tasks
+  where state = 'ready' and handler = any(%(async_handlers)s)
+    and (%(queues)s::text[] is null or queue = any(%(queues)s::text[]))
+  order by rank, id limit %(async_slots)s for update skip locked
+), threads as materialized (
+  select id from cograil.tasks
+  where state = 'ready' and handler = any(%(thread_handlers)s)
+    and (%(queues)s::text[] is null or queue = any(%(queues)s::text[]))
+  order by rank, id limit %(thread_slots)s for update skip locked
+), taken as (
+  update cograil.tasks t
+  set state = 'running', worker_id = %(worker)s, fence = t.fence + 1, started_at = clock_timestamp(),
+      deadline = clock_timestamp() + t.timeout_seconds * interval '1 second'
+  where t.id = any(array(select id from coroutines union all select id from threads))
+    and exists (select 1 from cograil.processes p where p.id = %(worker)s and p.state = 'alive')
+  returning t.*
+)
+select t.id, t.fence, t.job_id::text, t.node_id, t.attempt, t.handler, t.params, t.timeout_seconds,
+       c.data, t.correlation_id, t.trace_parent, t.tenant_id, t.started_at
+from taken t left join cograil.checkpoints c on c.job_id = t.job_id and c.node_id = t.node_id
+order by t.rank, t.id

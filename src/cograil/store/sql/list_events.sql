@@ -1,0 +1,4 @@
+-- name: list_events
+select seq, type, node_id, task_id, data, at from cograil.events
+where tenant_id = %(tenant)s and job_id = %(job)s::uuid and seq > %(after)s
+order by seq limit %(limit)s

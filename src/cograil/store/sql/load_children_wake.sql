@@ -1,0 +1,7 @@
+-- name: load_children_wake
+-- The earliest backoff among the children of these jobs that are not due yet, or not loaded.
+select job_id::text, min(not_before)
+from cograil.nodes
+where job_id = any(%(ids)s::uuid[]) and parent is not null and status = 'ready'
+  and not (node_id = any(%(loaded)s))
+group by job_id

@@ -1,0 +1,9 @@
+-- name: lock_jobs
+-- Named jobs, waiting for whoever has them.
+select j.id::text, j.tenant_id, j.definition_id, j.status, j.input, j.seq, j.created_at, j.priority,
+       j.not_before, j.deadline, j.started_at, j.correlation_id, j.submitted_by, j.trace_parent,
+       j.retry_of::text
+from cograil.jobs j
+where j.id = any(%(ids)s::uuid[])
+order by j.id
+for update

@@ -1,0 +1,21 @@
+-- name: pulse_worker
+-- Extends the worker's lease and answers which tasks the database thinks it runs. Tasks that have
+-- been running for a while are announced to their jobs, once. Whether work is ready spares a poll.
+with me as (
+  update cograil.processes
+  set pulsed_at = now(), lease_until = now() + %(lease)s * interval '1 second', info = %(info)s
+  where id = %(worker)s and state in ('alive', 'draining') returning id
+), fresh as (
+  update cograil.tasks t set is_announced = true
+  where t.worker_id = %(worker)s and t.state = 'running' and not t.is_announced
+    and t.started_at < now() - interval '1 second' and exists (select 1 from me)
+  returning t.id, t.tenant_id, t.job_id, t.node_id, t.attempt, t.fence, t.started_at
+), told as (
+  insert into cograil.inbox (tenant_id, job_id, kind, node_id, attempt, task_id, fence, worker, started_at)
+  select tenant_id, job_id, 'started', node_id, attempt, id, fence, %(name)s, started_at from fresh returning 1
+)
+select exists (select 1 from me),
+       array(select id from cograil.tasks where worker_id = %(worker)s and state = 'running'),
+       exists (select 1 from cograil.tasks where state = 'ready'),
+       pg_notify('cograil_ping', %(worker)s::text),
+       (select pg_notify('cograil_news', '') where exists (select 1 from told))

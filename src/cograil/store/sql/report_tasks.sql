@@ -1,0 +1,29 @@
+-- name: report_tasks
+-- moves: task running -> gone, its outcome -> inbox
+-- A task that is not returned was given to somebody else or revoked: the report is late, and the
+-- job is told so. Rows are locked in id order, as everybody does who deletes several.
+with given as (
+  select * from json_to_recordset(%(outcomes)s)
+    as g(id bigint, fence int, job_id uuid, node_id text, attempt int, output jsonb, error jsonb)
+), mine as materialized (
+  select t.id from cograil.tasks t
+  where t.id = any(array(select id from given)) and t.worker_id = %(worker)s and t.state = 'running'
+  order by t.id for update
+), done as (
+  delete from cograil.tasks t using given g
+  where t.id = any(array(select id from mine)) and g.id = t.id and g.fence = t.fence
+  returning t.id, t.tenant_id, t.job_id, t.node_id, t.attempt, t.fence, t.started_at, g.output, g.error
+), told as (
+  insert into cograil.inbox (tenant_id, job_id, kind, node_id, attempt, task_id, fence, worker, started_at,
+                             output, error)
+  select tenant_id, job_id, 'report', node_id, attempt, id, fence, %(name)s, started_at, output, error
+  from done order by id
+), late as (
+  insert into cograil.inbox (tenant_id, job_id, kind, node_id, attempt, task_id, fence, worker)
+  select j.tenant_id, g.job_id, 'late', g.node_id, g.attempt, g.id, g.fence, %(name)s
+  from given g join cograil.jobs j on j.id = g.job_id
+  where not exists (select 1 from done d where d.id = g.id)
+), noted as (
+  select pg_notify('cograil_news', '')
+)
+select done.id from done, noted

@@ -1,0 +1,31 @@
+-- name: tick_orchestrator
+-- moves: task running -> gone, lost -> inbox
+-- Everything an orchestrator looks after when nothing happens, in one statement: its own pulse,
+-- workers whose lease ended, their tasks, attempts far over their time, and when to wake next.
+with me as (
+  update cograil.processes set pulsed_at = now(), lease_until = now() + %(lease)s * interval '1 second'
+  where id = %(process)s
+), dead as (
+  update cograil.processes set state = 'dead'
+  where id <> %(process)s and state in ('alive', 'draining') and lease_until < now() returning id
+), gone as (
+  delete from cograil.tasks where id = any(array(
+    select t.id from cograil.tasks t
+    where t.state = 'running' and (
+      t.worker_id in (select id from dead)
+      or t.worker_id in (select p.id from cograil.processes p where p.state in ('dead', 'stopped'))
+      or t.deadline < now() - %(grace)s * interval '1 second')
+    order by t.id limit 1000 for update skip locked))
+  returning *
+), told as (
+  insert into cograil.inbox (tenant_id, job_id, kind, node_id, attempt, task_id, fence, worker, started_at, error)
+  select g.tenant_id, g.job_id, 'lost', g.node_id, g.attempt, g.id, g.fence, p.name, g.started_at,
+         jsonb_build_object('code', case when p.state in ('dead', 'stopped') or p.id in (select id from dead)
+                                    then 'worker_lost' else 'timeout' end)
+  from gone g left join cograil.processes p on p.id = g.worker_id returning 1
+)
+select (select count(*) from told) as rescued,
+       exists (select 1 from cograil.inbox) or exists (select 1 from told) as has_news,
+       (select min(wake_at) from cograil.jobs where wake_at is not null) as wake_at,
+       now() as now,
+       pg_notify('cograil_ping', %(process)s::text)

@@ -1,0 +1,33 @@
+"""The named statements in `sql/`, one per file."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A statement, its name, and the text sent: without comments, for the driver caches short texts."""
+
+    name: str
+    text: str
+    source: str
+
+
+@cache
+def statement(name: str) -> Statement:
+    """The statement of this name."""
+    source = resources.files("cograil.store").joinpath(f"sql/{name}.sql").read_text("utf-8")
+    without_comments = re.sub(r"--[^\n]*", "", source)
+    return Statement(name, re.sub(r"\s+", " ", without_comments).strip(), source)
+
+
+def all_statements() -> list[Statement]:
+    """Every statement there is, for the tests that hold them against states.py and the planner."""
+    folder = resources.files("cograil.store").joinpath("sql")
+    return [
+        statement(file.name.removesuffix(".sql")) for file in folder.iterdir() if file.name.endswith(".sql")
+    ]

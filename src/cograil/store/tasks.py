@@ -1,0 +1,184 @@
+"""Tasks and the processes that hold them: claim, report, pulse, release, checkpoint, progress."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import orjson
+
+from cograil.model.outcome import Completed, Failed, WorkItem
+from cograil.store.database import Transaction
+from cograil.store.statements import statement
+
+CLAIM_TASKS = statement("claim_tasks")
+REPORT_TASKS = statement("report_tasks")
+FIND_REPORTED = statement("find_reported")
+RELEASE_TASKS = statement("release_tasks")
+PULSE_WORKER = statement("pulse_worker")
+SAVE_CHECKPOINT = statement("save_checkpoint")
+SAVE_PROGRESS = statement("save_progress")
+REGISTER_PROCESS = statement("register_process")
+LEAVE_PROCESS = statement("leave_process")
+TICK_ORCHESTRATOR = statement("tick_orchestrator")
+
+
+@dataclass(frozen=True, slots=True)
+class Lanes:
+    """What a worker can take now: handlers and free slots, for coroutines and for threads."""
+
+    async_handlers: list[str]
+    thread_handlers: list[str]
+    async_slots: int
+    thread_slots: int
+    queues: list[str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The end of one attempt, as a worker tells it."""
+
+    item: WorkItem
+    outcome: Completed | Failed
+
+
+@dataclass(frozen=True, slots=True)
+class Pulse:
+    """What the database knows of a worker."""
+
+    is_alive: bool
+    task_ids: frozenset[int]
+    has_ready_tasks: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """What an orchestrator learns when nothing happens."""
+
+    rescued: int
+    has_news: bool
+    wake_at: datetime | None
+    now: datetime
+
+
+async def register_process(
+    tx: Transaction,
+    kind: str,
+    name: str,
+    lease_seconds: float,
+    *,
+    queues: list[str] | None = None,
+    handlers: list[str] | None = None,
+    info: dict[str, Any] | None = None,
+) -> int:
+    """A fresh id for this start of a process."""
+    params = {"kind": kind, "name": name, "lease": lease_seconds, "queues": queues, "handlers": handlers}
+    rows = await tx.fetch(REGISTER_PROCESS, **params, info=orjson.dumps(info or {}).decode())
+    return int(rows[0][0])
+
+
+async def leave_process(tx: Transaction, process: int, state: str) -> None:
+    """Say that this process drains or has stopped."""
+    await tx.execute(LEAVE_PROCESS, process=process, state=state)
+
+
+async def tick_orchestrator(
+    tx: Transaction, process: int, lease_seconds: float, grace_seconds: float
+) -> Tick:
+    """Pulse, rescue what dead workers held, and say whether there is something to do."""
+    rows = await tx.fetch(TICK_ORCHESTRATOR, process=process, lease=lease_seconds, grace=grace_seconds)
+    return Tick(*rows[0][:4])
+
+
+async def claim_tasks(tx: Transaction, worker: int, lanes: Lanes) -> list[WorkItem]:
+    """Take due tasks for this worker; none when its lease was lost."""
+    rows = await tx.fetch(
+        CLAIM_TASKS,
+        worker=worker,
+        queues=lanes.queues,
+        async_handlers=lanes.async_handlers,
+        thread_handlers=lanes.thread_handlers,
+        async_slots=lanes.async_slots,
+        thread_slots=lanes.thread_slots,
+    )
+    return [_work_item(row) for row in rows]
+
+
+def _work_item(row: tuple[Any, ...]) -> WorkItem:
+    task, fence, job, node, attempt, handler, params, timeout, checkpoint, *rest = row
+    data = None if checkpoint is None else orjson.loads(checkpoint)
+    return WorkItem(task, fence, job, node, attempt, handler, orjson.loads(params), timeout, data, *rest)
+
+
+async def report_tasks(tx: Transaction, worker: int, name: str, reports: Sequence[Report]) -> set[int]:
+    """Record these outcomes; the task ids that counted. The others were late."""
+    outcomes = orjson.dumps([_outcome_row(report) for report in reports]).decode()
+    rows = await tx.fetch(REPORT_TASKS, worker=worker, name=name, outcomes=outcomes)
+    return {row[0] for row in rows}
+
+
+def _outcome_row(report: Report) -> dict[str, Any]:
+    item, outcome = report.item, report.outcome
+    row: dict[str, Any] = {
+        "id": item.task_id,
+        "fence": item.fence,
+        "job_id": item.job_id,
+        "node_id": item.node_id,
+        "attempt": item.attempt,
+    }
+    if isinstance(outcome, Completed):
+        row["output"] = orjson.Fragment(outcome.output)
+    else:
+        row["error"] = {
+            "code": outcome.code,
+            "message": outcome.message,
+            "retryable": outcome.retryable,
+            "details": outcome.details,
+        }
+    return row
+
+
+async def find_reported(tx: Transaction, reports: Sequence[Report]) -> set[int]:
+    """Which of these reports are recorded already; asked after a commit whose answer was lost."""
+    outcomes = [{"id": r.item.task_id, "fence": r.item.fence, "job_id": r.item.job_id} for r in reports]
+    return {row[0] for row in await tx.fetch(FIND_REPORTED, outcomes=orjson.dumps(outcomes).decode())}
+
+
+async def release_tasks(tx: Transaction, worker: int, ids: Sequence[int]) -> set[int]:
+    """Give these tasks back unfinished; those that were still ours."""
+    return {row[0] for row in await tx.fetch(RELEASE_TASKS, worker=worker, ids=list(ids))}
+
+
+async def pulse_worker(
+    tx: Transaction, worker: int, name: str, lease_seconds: float, info: dict[str, Any]
+) -> Pulse:
+    """Extend the lease. `is_alive` False: it was lost, everything this worker runs is someone else's."""
+    params = {"worker": worker, "name": name, "lease": lease_seconds, "info": orjson.dumps(info).decode()}
+    row = (await tx.fetch(PULSE_WORKER, **params))[0]
+    return Pulse(row[0], frozenset(row[1]), row[2])
+
+
+async def save_checkpoint(
+    tx: Transaction, worker: int, name: str, item: WorkItem, phase: str, data: bytes
+) -> bool:
+    """Keep this checkpoint for the next attempt; False when this attempt is no longer ours."""
+    rows = await tx.fetch(
+        SAVE_CHECKPOINT,
+        worker=worker,
+        name=name,
+        task=item.task_id,
+        fence=item.fence,
+        job=item.job_id,
+        node=item.node_id,
+        attempt=item.attempt,
+        phase=phase,
+        data=data.decode(),
+    )
+    return bool(rows)
+
+
+async def save_progress(tx: Transaction, worker: int, notes: Sequence[dict[str, Any]]) -> None:
+    """Write down how far attempts are, and their log lines."""
+    await tx.execute(SAVE_PROGRESS, worker=worker, notes=orjson.dumps(list(notes)).decode())

@@ -1,0 +1,65 @@
+"""Published workflows and drafts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from cograil.model.workflow import Workflow
+from cograil.store.database import Transaction
+from cograil.store.statements import statement
+
+PUBLISH_WORKFLOW = statement("publish_workflow")
+FIND_WORKFLOW = statement("find_workflow")
+LOAD_DEFINITIONS = statement("load_definitions")
+LIST_WORKFLOWS = statement("list_workflows")
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """One stored version. `is_new` False: the very same content was there."""
+
+    definition_id: int
+    workflow_id: str
+    version: int
+    digest: str
+    is_new: bool
+
+
+async def store_workflow(
+    tx: Transaction, tenant: str, workflow: Workflow, source: str, *, is_draft: bool
+) -> Published:
+    """Keep this version, or find what is kept under its name already: compare the digest."""
+    rows = await tx.fetch(
+        PUBLISH_WORKFLOW,
+        tenant=tenant,
+        workflow_id=workflow.workflow_id,
+        version=workflow.version,
+        is_draft=is_draft,
+        digest=workflow.digest,
+        document=orjson.dumps(workflow.document).decode(),
+        source=source,
+    )
+    definition_id, digest, is_new = rows[0]
+    return Published(definition_id, workflow.workflow_id, workflow.version, digest, is_new)
+
+
+async def find_workflow(
+    tx: Transaction, tenant: str, workflow_id: str, version: int | None
+) -> tuple[int, int] | None:
+    """(definition id, version) of a published version; the latest when none is named."""
+    rows = await tx.fetch(FIND_WORKFLOW, tenant=tenant, workflow_id=workflow_id, version=version)
+    return (rows[0][0], rows[0][1]) if rows else None
+
+
+async def load_definitions(tx: Transaction, ids: list[int]) -> dict[int, dict[str, Any]]:
+    """The documents of these definitions."""
+    return {row[0]: orjson.loads(row[1]) for row in await tx.fetch(LOAD_DEFINITIONS, ids=ids)}
+
+
+async def list_workflows(tx: Transaction, tenant: str) -> list[dict[str, Any]]:
+    """Every published version, newest first within a workflow."""
+    names = ("workflow_id", "version", "name", "digest", "published_at")
+    return [dict(zip(names, row, strict=True)) for row in await tx.fetch(LIST_WORKFLOWS, tenant=tenant)]

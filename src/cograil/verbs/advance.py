@@ -1,0 +1,144 @@
+"""Advance: lock, take the news, load, decide, write. The heart of every orchestrator."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from cograil import engine
+from cograil.engine.advance import is_past_deadline
+from cograil.model.job import Bounds, Changes, Dice, Happening, JobState, Outputs, Reported
+from cograil.model.outcome import Completed
+from cograil.model.workflow import NodeType, Workflow
+from cograil.store import jobs as store
+from cograil.store.database import Transaction
+from cograil.store.jobs import Batch, LockedJobs, News
+from cograil.verbs.catalog import Catalog
+
+NEWS_PER_PASS = 2000
+
+
+@dataclass(slots=True)
+class Decider:
+    """What every decision of a process needs beside the job: definitions, bounds, dice, its own id."""
+
+    catalog: Catalog = field(default_factory=Catalog)
+    bounds: Bounds = field(default_factory=Bounds)
+    dice: Dice = random.random
+    owner: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """What one pass did: how many jobs it advanced, and the earliest time one of them wants to wake."""
+
+    advanced: int
+    wake_at: datetime | None = None
+
+
+async def advance_due(tx: Transaction, decider: Decider, limit: int) -> Pass:
+    """Advance jobs that have news or are due. Nothing to do, or all of it in others' hands: 0."""
+    locked = await store.lock_jobs_with_news(tx, limit)
+    if not locked.states:
+        return Pass(0)
+    changes = await advance_locked(tx, decider, locked, limit=NEWS_PER_PASS)
+    wakes = [change.wake_at for change in changes.values() if change.wake_at is not None]
+    return Pass(len(changes), min(wakes, default=None))
+
+
+async def advance_locked(
+    tx: Transaction,
+    decider: Decider,
+    locked: LockedJobs,
+    *,
+    signals: Mapping[str, Sequence[Happening]] | None = None,
+    revoke: Iterable[str] = (),
+    limit: int = store.NO_LIMIT,
+) -> dict[str, Changes]:
+    """Advance these locked jobs, and write what was decided.
+
+    Jobs in `revoke`, and those past their deadline, lose their tasks before their inbox is taken:
+    what was reported before that counts, and nothing can be reported after.
+    """
+    batch = Batch()
+    cut = {job_id for job_id, state in locked.states.items() if is_past_deadline(state, tx.now)} | set(revoke)
+    if cut:
+        batch.revoked_workers = await store.revoke_tasks(tx, list(cut))
+    news = await store.take_inbox(tx, locked, store.NO_LIMIT if cut else limit)
+    await store.load_nodes(tx, locked)
+    for job_id, signalled in (signals or {}).items():
+        news.setdefault(job_id, []).extend(signalled)
+    decided = await _decide(tx, decider, locked, news)
+    for job_id, changes in decided.items():
+        batch.add(locked.states[job_id], changes)
+    await store.write_batch(tx, batch, decider.owner)
+    return decided
+
+
+async def _decide(tx: Transaction, decider: Decider, locked: LockedJobs, news: News) -> dict[str, Changes]:
+    """Decide for each job; outputs that a decision asks for are loaded for all at once, then asked again."""
+    states = locked.states
+    workflows = await decider.catalog.load(tx, (state.definition_id for state in states.values()))
+    await _load_children_wake(tx, states, workflows)
+    outputs = {job_id: _reported_outputs(news.get(job_id, ())) for job_id in states}
+    decided: dict[str, Changes] = {}
+    undecided = list(states)
+    while undecided:
+        for job_id in undecided:
+            state = states[job_id]
+            decided[job_id] = engine.advance(
+                workflows[state.definition_id],
+                state,
+                news.get(job_id, ()),
+                now=tx.now,
+                dice=decider.dice,
+                outputs=outputs[job_id],
+                bounds=decider.bounds,
+            )
+        undecided = await _load_missing(tx, decided, undecided, outputs)
+    return decided
+
+
+def _reported_outputs(news: Iterable[Happening]) -> Outputs:
+    """What the news themselves carry need not be loaded."""
+    outputs = Outputs()
+    for happening in news:
+        if isinstance(happening, Reported) and isinstance(happening.outcome, Completed):
+            outputs.raw[happening.node_id] = happening.outcome.output
+    return outputs
+
+
+async def _load_missing(
+    tx: Transaction, decided: dict[str, Changes], asked: list[str], outputs: dict[str, Outputs]
+) -> list[str]:
+    """Load what these decisions lacked; the jobs that must be decided again."""
+    nodes = [(job_id, name) for job_id in asked for name in decided[job_id].missing]
+    parents = [(job_id, name) for job_id in asked for name in decided[job_id].missing_children]
+    if nodes:
+        for job_id, name in nodes:
+            outputs[job_id].raw[name] = None
+        for job_id, name, output in await store.load_outputs(tx, nodes):
+            outputs[job_id].raw[name] = output
+    if parents:
+        for job_id, name in parents:
+            outputs[job_id].children[name] = []
+        for job_id, parent, name, status, output in await store.load_children(tx, parents):
+            outputs[job_id].children[parent].append((name, status, output))
+    return list(dict.fromkeys(job_id for job_id, _ in (*nodes, *parents)))
+
+
+async def _load_children_wake(
+    tx: Transaction, states: Mapping[str, JobState], workflows: Mapping[int, Workflow]
+) -> None:
+    fanned = [state for state in states.values() if _has_open_fan_out(state, workflows[state.definition_id])]
+    if fanned:
+        await store.load_children_wake(tx, fanned)
+
+
+def _has_open_fan_out(state: JobState, workflow: Workflow) -> bool:
+    return any(
+        node.status == "running" and node.parent is None and workflow.nodes[name].type is NodeType.FAN_OUT
+        for name, node in state.nodes.items()
+    )

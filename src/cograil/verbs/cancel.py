@@ -1,0 +1,28 @@
+"""Cancel: stop a job in whatever state it is."""
+
+from __future__ import annotations
+
+from cograil.engine.states import JOB_TERMINAL
+from cograil.errors import AlreadyTerminal, JobNotFound
+from cograil.model.job import CancelAsked
+from cograil.store import jobs as store
+from cograil.store.database import Transaction
+from cograil.verbs.advance import Decider, advance_locked
+
+
+async def cancel(tx: Transaction, decider: Decider, job_id: str, *, by: str = "", reason: str = "") -> str:
+    """Cancel the job; its status after this transaction.
+
+    What was reported before counts: a job whose last result had arrived is `completed`, not cancelled.
+    Raises JobNotFound, or AlreadyTerminal when it had ended before. Running handlers are told by their
+    worker's next pulse, which is asked for at once.
+    """
+    locked = await store.lock_jobs(tx, [job_id])
+    if job_id not in locked.states:
+        raise JobNotFound(job_id)
+    status = locked.states[job_id].status
+    if status in JOB_TERMINAL:
+        raise AlreadyTerminal(job_id, status)
+    signals = {job_id: [CancelAsked(by, reason)]}
+    changes = await advance_locked(tx, decider, locked, signals=signals, revoke=[job_id])
+    return changes[job_id].status

@@ -1,0 +1,34 @@
+"""Workflows by the id of their stored definition; immutable, so kept once loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from cograil.definitions import load_workflow
+from cograil.model.workflow import Workflow
+from cograil.store import workflows
+from cograil.store.database import Transaction
+
+
+class Catalog:
+    """A process's copy of the definitions its jobs are pinned to."""
+
+    def __init__(self, size: int = 1000) -> None:
+        self._known: dict[int, Workflow] = {}
+        self._size = size
+
+    async def get(self, tx: Transaction, definition_id: int) -> Workflow:
+        """One workflow."""
+        known = self._known.get(definition_id)
+        return known or (await self.load(tx, [definition_id]))[definition_id]
+
+    async def load(self, tx: Transaction, ids: Iterable[int]) -> dict[int, Workflow]:
+        """The workflows of these definitions."""
+        wanted = set(ids)
+        if not wanted <= self._known.keys():
+            if len(self._known) + len(wanted) > self._size:
+                self._known.clear()
+            absent = list(wanted - self._known.keys())
+            for definition_id, document in (await workflows.load_definitions(tx, absent)).items():
+                self._known[definition_id] = load_workflow(document)
+        return {definition_id: self._known[definition_id] for definition_id in wanted}

@@ -1,0 +1,27 @@
+"""Publish: keep a version of a workflow for good."""
+
+from __future__ import annotations
+
+from cograil.errors import VersionTaken
+from cograil.model.workflow import Workflow
+from cograil.store import workflows
+from cograil.store.database import Transaction
+from cograil.store.workflows import Published
+
+
+async def publish(tx: Transaction, workflow: Workflow, source: str, tenant: str = "default") -> Published:
+    """Publish this version. The same content again changes nothing; other content raises VersionTaken."""
+    published = await workflows.store_workflow(tx, tenant, workflow, source, is_draft=False)
+    if published.digest != workflow.digest:
+        latest = await workflows.find_workflow(tx, tenant, workflow.workflow_id, None)
+        free = (latest[1] if latest else workflow.version) + 1
+        raise VersionTaken(
+            f"workflow {workflow.workflow_id!r} version {workflow.version} is published with other content; "
+            f"the next free version is {free}"
+        )
+    return published
+
+
+async def keep_draft(tx: Transaction, workflow: Workflow, source: str, tenant: str = "default") -> Published:
+    """Keep a draft, pinned by its content, for `cograil run FILE`."""
+    return await workflows.store_workflow(tx, tenant, workflow, source, is_draft=True)

@@ -1,0 +1,138 @@
+"""Submit: a job and its first advance, in one statement."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+import orjson
+
+from cograil import engine
+from cograil.definitions import apply_inputs
+from cograil.errors import WorkflowNotFound
+from cograil.model.ids import new_id
+from cograil.model.job import JobState, Outputs, Submitted
+from cograil.model.workflow import Json, Workflow
+from cograil.store import jobs as store
+from cograil.store import workflows
+from cograil.store.database import Transaction
+from cograil.store.jobs import Batch
+from cograil.verbs.advance import Decider
+
+SUBMITTED = (Submitted(),)
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """What a caller says of a job. With `definition_id` (a draft), workflow and version are not looked up."""
+
+    workflow_id: str
+    input: dict[str, Json] = field(default_factory=dict)
+    version: int | None = None
+    definition_id: int | None = None
+    priority: int = 0
+    correlation_id: str | None = None
+    submitted_by: str | None = None
+    labels: dict[str, str] | None = None
+    not_before: datetime | None = None
+    callback: dict[str, Json] | None = None
+    trace_parent: str | None = None
+
+
+async def submit(
+    tx: Transaction, decider: Decider, submissions: Sequence[Submission], tenant: str = "default"
+) -> list[str]:
+    """Make these jobs, each with its first nodes dispatched; their ids, in the order given.
+
+    Raises WorkflowNotFound or InvalidInput, and then makes none.
+    """
+    batch = Batch()
+    definitions: dict[tuple[str, int | None], int] = {}
+    ids = []
+    for submission in submissions:
+        definition_id = submission.definition_id
+        if definition_id is None:
+            definition_id = await _resolve(tx, tenant, submission, definitions)
+        workflow = await decider.catalog.get(tx, definition_id)
+        state = _new_job(tx, tenant, submission, definition_id, workflow)
+        _first_advance(tx, decider, batch, workflow, state, submission)
+        ids.append(state.job_id)
+    await store.write_batch(tx, batch, decider.owner)
+    return ids
+
+
+async def _resolve(
+    tx: Transaction, tenant: str, submission: Submission, known: dict[tuple[str, int | None], int]
+) -> int:
+    name = (submission.workflow_id, submission.version)
+    if name not in known:
+        found = await workflows.find_workflow(tx, tenant, *name)
+        if found is None:
+            raise WorkflowNotFound(*name)
+        known[name] = found[0]
+    return known[name]
+
+
+def _new_job(
+    tx: Transaction, tenant: str, submission: Submission, definition_id: int, workflow: Workflow
+) -> JobState:
+    given = apply_inputs(workflow, submission.input)
+    begins_at = max(tx.now, submission.not_before or tx.now)
+    limit = workflow.timeout_seconds
+    return JobState(
+        job_id=new_id(),
+        tenant_id=tenant,
+        definition_id=definition_id,
+        status="pending",
+        input_text=orjson.dumps(given),
+        seq=0,
+        created_at=tx.now,
+        priority=submission.priority,
+        not_before=submission.not_before,
+        deadline=None if limit is None else begins_at + timedelta(seconds=limit),
+        correlation_id=submission.correlation_id,
+        submitted_by=submission.submitted_by,
+        trace_parent=submission.trace_parent,
+    )
+
+
+def _first_advance(
+    tx: Transaction,
+    decider: Decider,
+    batch: Batch,
+    workflow: Workflow,
+    state: JobState,
+    submission: Submission,
+) -> None:
+    changes = engine.advance(
+        workflow,
+        state,
+        SUBMITTED,
+        now=tx.now,
+        dice=decider.dice,
+        outputs=Outputs(),
+        bounds=decider.bounds,
+    )
+    batch.add(state, changes, new=_columns(state, workflow, submission))
+
+
+def _columns(state: JobState, workflow: Workflow, submission: Submission) -> dict[str, Any]:
+    return {
+        "tenant_id": state.tenant_id,
+        "definition_id": state.definition_id,
+        "workflow_id": workflow.workflow_id,
+        "workflow_version": workflow.version,
+        "priority": state.priority,
+        "input": orjson.Fragment(state.input_text),
+        "labels": submission.labels,
+        "callback": submission.callback,
+        "correlation_id": state.correlation_id,
+        "submitted_by": state.submitted_by,
+        "trace_parent": state.trace_parent,
+        "retry_of": state.retry_of,
+        "not_before": state.not_before,
+        "deadline": state.deadline,
+        "created_at": state.created_at,
+    }

@@ -1,0 +1,41 @@
+"""What a worker does to the database: claim, report, release, pulse, checkpoint, progress.
+
+Each is one statement, so each is its own transaction. Fences are checked in the statement itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cograil.model.outcome import WorkItem
+from cograil.store import tasks
+from cograil.store.database import Database
+from cograil.store.tasks import Lanes, Pulse, Report, Tick, register_process
+
+__all__ = ["Lanes", "Pulse", "Report", "Tick", "register_process"]
+
+
+async def claim(db: Database, worker: int, lanes: Lanes) -> list[WorkItem]:
+    """Take due tasks. A claim whose answer was lost is mended by the pulse: see `Pulse.task_ids`."""
+    async with db.single("claim") as tx:
+        return await tasks.claim_tasks(tx, worker, lanes)
+
+
+async def report(db: Database, worker: int, name: str, reports: Sequence[Report]) -> set[int]:
+    """Record these outcomes; the ids of the tasks that counted. The others were late."""
+    async with db.single("report") as tx:
+        return await tasks.report_tasks(tx, worker, name, reports)
+
+
+async def report_again(db: Database, worker: int, name: str, reports: Sequence[Report]) -> set[int]:
+    """Report once more after an error: that commit may have happened, so ask before calling it late."""
+    async with db.single("report") as tx:
+        recorded = await tasks.find_reported(tx, reports)
+    rest = [one for one in reports if one.item.task_id not in recorded]
+    return recorded | (await report(db, worker, name, rest) if rest else set())
+
+
+async def release(db: Database, worker: int, ids: Sequence[int]) -> set[int]:
+    """Give tasks back unfinished; the attempt is not counted."""
+    async with db.single("release") as tx:
+        return await tasks.release_tasks(tx, worker, ids)

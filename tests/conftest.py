@@ -1,0 +1,95 @@
+"""A real PostgreSQL for every test that asks for one.
+
+One server per process of pytest, without durability because nothing here outlives the run; the schema
+is migrated once into a template, and each test gets a copy of its own. COGRAIL_TEST_PG=15|16|18
+chooses the version.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import itertools
+import os
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+import psycopg
+import pytest
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+
+from cograil.store.embedded import EmbeddedPostgres, create_database
+from cograil.store.migrate import migrate
+
+NOT_DURABLE = {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "off"}
+TEMPLATE = "cograil_template"
+NUMBERS = itertools.count(1)
+
+
+class Eventually(Protocol):
+    """Wait until a condition holds and return its value; fails with the last value after `timeout`."""
+
+    async def __call__(self, condition: Callable[[], Any], timeout: float = 10.0) -> Any: ...
+
+
+@pytest.fixture(scope="session")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """How to connect to the server of this process, as its superuser, to the database `postgres`."""
+    data_dir: Path = tmp_path_factory.mktemp("postgres")
+    version = int(os.environ.get("COGRAIL_TEST_PG", "18"))
+    with EmbeddedPostgres(data_dir, version=version, settings=NOT_DURABLE) as server:
+        yield make_conninfo(server.conninfo, dbname="postgres")
+
+
+@pytest.fixture(scope="session")
+def template(postgres: str) -> str:
+    """The name of a database with the schema in it, for copying."""
+    asyncio.run(_migrate(create_database(postgres, TEMPLATE)))
+    return TEMPLATE
+
+
+async def _migrate(conninfo: str) -> None:
+    async with await psycopg.AsyncConnection.connect(conninfo, autocommit=True) as conn:
+        await migrate(conn)
+
+
+@pytest.fixture
+def dsn(postgres: str, template: str) -> Iterator[str]:
+    """How to connect to a database with the schema that only this test uses."""
+    yield from _database(postgres, template)
+
+
+@pytest.fixture
+def empty_dsn(postgres: str) -> Iterator[str]:
+    """How to connect to an empty database that only this test uses."""
+    yield from _database(postgres, "template1")
+
+
+def _database(postgres: str, template: str) -> Iterator[str]:
+    name = f"test_{next(NUMBERS)}"
+    with psycopg.connect(postgres, autocommit=True) as admin:
+        admin.execute(
+            sql.SQL("create database {} template {}").format(sql.Identifier(name), sql.Identifier(template))
+        )
+        yield make_conninfo(postgres, dbname=name)
+        admin.execute(sql.SQL("drop database {} with (force)").format(sql.Identifier(name)))
+
+
+@pytest.fixture
+def eventually() -> Eventually:
+    async def wait(condition: Callable[[], Any | Awaitable[Any]], timeout: float = 10.0) -> Any:
+        until = time.monotonic() + timeout
+        while True:
+            value = condition()
+            if inspect.isawaitable(value):
+                value = await value
+            if value:
+                return value
+            if time.monotonic() > until:
+                raise AssertionError(f"not within {timeout} s; the last value was {value!r}")
+            await asyncio.sleep(0.01)
+
+    return wait

@@ -1,0 +1,191 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import get_args
+
+import pytest
+from pydantic import ValidationError
+
+from cograil.errors import InvalidSettings
+from cograil.settings import (
+    LogSettings,
+    Settings,
+    describe,
+    load_settings,
+    mask_password,
+    setting_names,
+    unknown_variables,
+    variable_of,
+)
+
+
+@pytest.fixture(autouse=True)
+def no_variables_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in [name for name in os.environ if name.startswith("COGRAIL_")]:
+        monkeypatch.delenv(variable)
+
+
+def origins(settings: Settings) -> dict[str, str]:
+    return {name: origin for name, _, origin in describe(settings)}
+
+
+def shown(settings: Settings) -> dict[str, object]:
+    return {name: value for name, value, _ in describe(settings)}
+
+
+def test_defaults_are_the_promised_ones() -> None:
+    settings = load_settings()
+    lease = settings.lease
+    assert (lease.seconds, lease.pulse_seconds, lease.scan_seconds) == (15, 5, 5)
+    assert (settings.host, settings.port) == ("127.0.0.1", 8080)
+    assert settings.database.url is None
+    assert settings.data_dir.name == "cograil"
+    assert set(origins(settings).values()) == {"default"}
+
+
+def test_the_data_directory_is_in_the_xdg_data_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    assert load_settings().data_dir == tmp_path / "cograil"
+
+
+def test_a_flag_wins_over_the_environment_which_wins_over_the_default(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COGRAIL_PORT", "1111")
+    monkeypatch.setenv("COGRAIL_LEASE__SECONDS", "30")
+    settings = load_settings({"port": 2222, "lease.pulse_seconds": 4, "host": None})
+    assert (settings.port, settings.lease.seconds, settings.lease.pulse_seconds) == (2222, 30, 4)
+    assert settings.host == "127.0.0.1"
+    found = origins(settings)
+    assert found["port"] == "flag"
+    assert found["lease.seconds"] == "environment COGRAIL_LEASE__SECONDS"
+    assert found["lease.pulse_seconds"] == "flag"
+    assert found["host"] == "default"
+
+
+def test_an_empty_variable_counts_as_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COGRAIL_PORT", "")
+    assert load_settings().port == 8080
+
+
+def test_settings_do_not_change() -> None:
+    settings = load_settings()
+    with pytest.raises(ValidationError, match="frozen"):
+        settings.port = 1  # type: ignore[misc]
+    with pytest.raises(ValidationError, match="frozen"):
+        settings.lease.seconds = 1  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("variable", ["COGRAIL_DATABASE_URL", "COGRAIL_DATABASE__URL"])
+def test_the_database_url_has_two_names(monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
+    monkeypatch.setenv(variable, "postgresql://somewhere/db")
+    settings = load_settings()
+    assert settings.database.url == "postgresql://somewhere/db"
+    assert origins(settings)["database.url"] == f"environment {variable}"
+
+
+def test_two_names_with_different_values_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COGRAIL_DATABASE_URL", "postgresql://one/db")
+    monkeypatch.setenv("COGRAIL_DATABASE__URL", "postgresql://two/db")
+    with pytest.raises(InvalidSettings, match=r"COGRAIL_DATABASE_URL and COGRAIL_DATABASE__URL .* differ"):
+        load_settings()
+
+
+def test_queue_names_are_separated_by_commas(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COGRAIL_QUEUES__NAMES", "fast, slow,,")
+    assert load_settings().queues.names == ("fast", "slow")
+    assert load_settings({"queues.names": ["only"]}).queues.names == ("only",)
+
+
+def test_a_tilde_is_the_home_directory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COGRAIL_DATA_DIR", "~/here")
+    assert load_settings().data_dir == Path.home() / "here"
+
+
+def test_a_level_may_be_written_in_capitals(monkeypatch: pytest.MonkeyPatch) -> None:
+    for level in get_args(LogSettings.model_fields["level"].annotation):
+        monkeypatch.setenv("COGRAIL_LOG__LEVEL", level.upper())
+        assert load_settings().log.level == level
+
+
+def test_every_problem_is_told_at_once_and_names_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COGRAIL_PORT", "http")
+    monkeypatch.setenv("COGRAIL_WORKER__CONCURRENCY", "0")
+    monkeypatch.setenv("COGRAIL_LOG__FORMAT", "xml")
+    with pytest.raises(InvalidSettings) as caught:
+        load_settings({"host": 5})
+    lines = sorted(str(caught.value).splitlines())
+    assert [line.split(":")[0] for line in lines] == [
+        "COGRAIL_LOG__FORMAT",
+        "COGRAIL_PORT",
+        "COGRAIL_WORKER__CONCURRENCY",
+        "the flag for host",
+    ]
+    assert "not 'http'" in lines[1]
+    assert "greater than 0" in lines[2]
+
+
+def test_a_lease_survives_one_missed_pulse(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COGRAIL_LEASE__SECONDS", "10")
+    load_settings()
+    monkeypatch.setenv("COGRAIL_LEASE__SECONDS", "9.9")
+    with pytest.raises(InvalidSettings, match=r"^COGRAIL_LEASE__SECONDS \(9.9\) must be at least twice"):
+        load_settings()
+
+
+def test_a_lost_lease_is_seen_within_another() -> None:
+    with pytest.raises(InvalidSettings, match="COGRAIL_LEASE__SCAN_SECONDS"):
+        load_settings({"lease.scan_seconds": 16})
+
+
+def test_a_flag_without_a_setting_is_a_bug() -> None:
+    with pytest.raises(ValueError, match=r"lease\.secondz"):
+        load_settings({"lease.secondz": 1})
+
+
+def test_every_setting_is_described_and_has_its_own_variable() -> None:
+    names = [name for name, _, _ in describe(load_settings())]
+    assert names == setting_names()
+    assert len({variable_of(name) for name in names}) == len(names)
+    assert variable_of("lease.seconds") == "COGRAIL_LEASE__SECONDS"
+    assert variable_of("database.url") == "COGRAIL_DATABASE_URL"
+
+
+@pytest.mark.parametrize(
+    "conninfo",
+    [
+        "postgresql://me:hush@host/db",
+        "postgresql://me:hu:hush@hush@host:5432/db?a=1",
+        "postgresql://me:hush/hush@host/db",
+        "postgresql://host/db?user=me&password=hush&a=1",
+        "postgresql://host/db?sslpassword=hush",
+        "host=h user=me password=hush",
+        r"host=h PASSWORD = 'hush \' hush' user=me",
+    ],
+)
+def test_passwords_are_not_shown(monkeypatch: pytest.MonkeyPatch, conninfo: str) -> None:
+    monkeypatch.setenv("COGRAIL_DATABASE_URL", conninfo)
+    settings = load_settings()
+    assert settings.database.url == conninfo
+    assert "hush" not in str(shown(settings)["database.url"])
+    assert "hush" not in repr(settings)
+
+
+def test_what_is_not_secret_is_shown() -> None:
+    assert mask_password("postgresql://me:hush@host:5432/db?a=1") == "postgresql://me:***@host:5432/db?a=1"
+    assert mask_password("postgresql://me@host/db") == "postgresql://me@host/db"
+    assert (
+        mask_password("host=/run/pg dbname=x password=hush port=1")
+        == "host=/run/pg dbname=x password=*** port=1"
+    )
+
+
+def test_a_variable_that_nobody_reads_is_told_with_the_name_that_was_meant() -> None:
+    known = {variable_of(name) for name in setting_names()}
+    known |= {"COGRAIL_DATABASE__URL", "COGRAIL_FAULT", "COGRAIL_FAULT_LOG", "COGRAIL_TESTING"}
+    environ = dict.fromkeys({*known, "COGRAIL_LEASE_SECONDS", "COGRAIL_XYZZY", "HOME"}, "1")
+    assert unknown_variables(environ) == [
+        "COGRAIL_LEASE_SECONDS is not a setting; did you mean COGRAIL_LEASE__SECONDS?",
+        "COGRAIL_XYZZY is not a setting",
+    ]
