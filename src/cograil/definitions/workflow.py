@@ -17,7 +17,7 @@ from cograil.definitions.nodes import read_nodes, refuse_later_keys
 from cograil.definitions.reading import Unreadable, read_yaml
 from cograil.definitions.report import Report
 from cograil.definitions.section import MISSING, Range, Section, check_id
-from cograil.model.workflow import InputSpec, Json, Node, Workflow
+from cograil.model.workflow import Branch, InputSpec, Json, Node, Workflow
 
 MAX_NODES = 1_000
 MAX_VERSION = 2**31 - 1
@@ -101,8 +101,9 @@ def _read_inputs(top: Section) -> dict[str, InputSpec] | None:
 
 def _read_drafts(top: Section, holes: Holes) -> dict[str, Draft]:
     section = top.section("nodes")
-    if section is None or section.values == {}:
+    if top.is_there and (section is None or (section.is_there and not section.values)):
         top.report.add("dag_empty", "the workflow has no nodes; give it at least one", "/nodes", at_key=True)
+    if section is None:
         return {}
     if len(section.values) > MAX_NODES:
         message = f"the workflow has {len(section.values)} nodes; at most {MAX_NODES} are allowed"
@@ -114,12 +115,18 @@ def _nodes(drafts: Mapping[str, Draft], graph: Graph) -> dict[str, Node]:
     return {
         node_id: replace(
             drafts[node_id].node,
+            branches=tuple(_to_nodes(branch, drafts) for branch in drafts[node_id].node.branches),
             all_of=graph.edges[node_id][0],
             any_of=graph.edges[node_id][1],
             successors=graph.successors[node_id],
         )
         for node_id in graph.order
     }
+
+
+def _to_nodes(branch: Branch, drafts: Mapping[str, Draft]) -> Branch:
+    """The branch without a pointer to the implied END, for which there is no node."""
+    return replace(branch, targets=tuple(target for target in branch.targets if target in drafts))
 
 
 def digest_of(document: Json) -> str:

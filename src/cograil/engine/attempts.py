@@ -121,7 +121,9 @@ def _current(board: Board, news: Reported | Lost | Started) -> NodeWrite | None:
     state = board.find(news.node_id)
     if state is None or state.status not in ACTIVE or state.attempt != news.attempt:
         return None
-    return board.edit(news.node_id)
+    write = board.edit(news.node_id)
+    write.task_id = news.task_id
+    return write
 
 
 def _note_start(board: Board, write: NodeWrite, news: Reported | Lost | Started) -> None:

@@ -173,9 +173,10 @@ Happening = Submitted | Reported | Started | Lost | Late | More | CancelAsked | 
 
 @dataclass(slots=True)
 class NodeWrite:
-    """A node row as it is to be. `input` and `output` None leave what is stored."""
+    """A node row as it is to be. `task_id`, `input` and `output` None leave what is stored."""
 
     state: NodeState
+    task_id: int | None = None
     input: bytes | None = None
     output: bytes | None = None
 

@@ -72,6 +72,7 @@ class DirectoryLock:
         """The file stays: whoever removed it could lock out of a lock that somebody just took."""
         if self._descriptor is not None:
             os.ftruncate(self._descriptor, 0)
+            fcntl.flock(self._descriptor, fcntl.LOCK_UN)  # also for a child that has not exec'ed yet
             os.close(self._descriptor)
             self._descriptor = None
 

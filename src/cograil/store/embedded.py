@@ -297,6 +297,9 @@ def _environment() -> dict[str, str]:
 
 
 def _fits(directory: Path) -> bool:
+    """Short enough for a socket, and neither a list of hosts for a client nor the end of a quoted name."""
+    if set(str(directory)) & {",", '"'}:
+        return False
     return len(os.fsencode(directory / SOCKET_NAME)) <= SOCKET_PATH_BYTES
 
 

@@ -17,6 +17,7 @@ from cograil.model.job import (
     Lost,
     More,
     NodeState,
+    NodeWrite,
     Reported,
     Started,
     TaskWrite,
@@ -180,7 +181,7 @@ class Batch:
         else:
             self.new_jobs.append(new | job)
         base = {"job_id": state.job_id, "tenant_id": state.tenant_id}
-        self.nodes.extend(base | _node_row(write.state, write.input, write.output) for write in changes.nodes)
+        self.nodes.extend(base | _node_row(write) for write in changes.nodes)
         self.tasks.extend(base | _task_row(state, task) for task in changes.tasks)
         self.events.extend(base | _event_row(event) for event in changes.events)
         self.more.extend(base | {"node_id": name} for name in changes.more)
@@ -223,15 +224,17 @@ def _job_row(state: JobState, changes: Changes) -> dict[str, Any]:
     }
 
 
-def _node_row(state: NodeState, given: bytes | None, output: bytes | None) -> dict[str, Any]:
+def _node_row(write: NodeWrite) -> dict[str, Any]:
+    state = write.state
     row: dict[str, Any] = {
         "node_id": state.node_id,
         "status": state.status,
         "attempt": state.attempt,
         "started_at": state.started_at,
         "finished_at": state.finished_at,
-        "input": _fragment(given),
-        "output": _fragment(output),
+        "task_id": write.task_id,
+        "input": _fragment(write.input),
+        "output": _fragment(write.output),
     }
     for column, value in (
         ("lost", state.lost),

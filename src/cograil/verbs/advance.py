@@ -32,10 +32,12 @@ class Decider:
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """What one pass did: how many jobs it advanced, and the earliest time one of them wants to wake."""
+    """What one pass did: how many jobs it advanced, when the first of them wants to wake, whether there
+    may be more to do at once."""
 
     advanced: int
     wake_at: datetime | None = None
+    is_full: bool = False
 
 
 async def advance_due(tx: Transaction, decider: Decider, limit: int) -> Pass:
@@ -45,7 +47,8 @@ async def advance_due(tx: Transaction, decider: Decider, limit: int) -> Pass:
         return Pass(0)
     changes = await advance_locked(tx, decider, locked, limit=NEWS_PER_PASS)
     wakes = [change.wake_at for change in changes.values() if change.wake_at is not None]
-    return Pass(len(changes), min(wakes, default=None))
+    is_full = len(changes) >= limit // 2 or any(change.more for change in changes.values())
+    return Pass(len(changes), min(wakes, default=None), is_full)
 
 
 async def advance_locked(

@@ -11,8 +11,28 @@ from cograil.model.outcome import WorkItem
 from cograil.store import tasks
 from cograil.store.database import Database
 from cograil.store.tasks import Lanes, Pulse, Report, Tick, register_process
+from cograil.store.tasks import leave_process as leave
+from cograil.store.tasks import pulse_worker as pulse
+from cograil.store.tasks import save_checkpoint as checkpoint
+from cograil.store.tasks import save_progress as note_progress
+from cograil.store.tasks import tick_orchestrator as tick
 
-__all__ = ["Lanes", "Pulse", "Report", "Tick", "register_process"]
+__all__ = [
+    "Lanes",
+    "Pulse",
+    "Report",
+    "Tick",
+    "checkpoint",
+    "claim",
+    "leave",
+    "note_progress",
+    "pulse",
+    "register_process",
+    "release",
+    "report",
+    "report_again",
+    "tick",
+]
 
 
 async def claim(db: Database, worker: int, lanes: Lanes) -> list[WorkItem]:

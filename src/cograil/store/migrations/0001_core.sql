@@ -69,6 +69,7 @@ create table cograil.nodes (
   attempt       int not null default 0,
   lost          int not null default 0,
   budget_from   int not null default 0,
+  task_id       bigint,
   parent        text,
   idx           int,
   not_before    timestamptz,

@@ -1,6 +1,6 @@
 -- name: list_nodes
 -- A dispatched node with a live task is shown as running.
-select n.node_id, case when t.state = 'running' then 'running' else n.status end, n.attempt, t.id, n.parent, n.idx,
+select n.node_id, case when t.state = 'running' then 'running' else n.status end, n.attempt, coalesce(t.id, n.task_id), n.parent, n.idx,
        n.input, n.output, n.error, coalesce(t.started_at, n.started_at), n.finished_at, n.not_before, n.skip_reason,
        n.total, n.expanded, n.ended, n.failed, p.current, p.total, p.message, t.queue, t.handler, t.state, w.name
 from cograil.nodes n

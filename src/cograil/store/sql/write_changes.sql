@@ -22,19 +22,19 @@ with made as (
     wake_at timestamptz, started_at timestamptz, finished_at timestamptz)
   where j.id = u.id
 ), noded as (
-  insert into cograil.nodes as n (job_id, node_id, tenant_id, status, attempt, lost, budget_from, parent, idx,
+  insert into cograil.nodes as n (job_id, node_id, tenant_id, status, attempt, lost, budget_from, task_id, parent, idx,
     not_before, skip_reason, taken_branch, total, expanded, ended, failed, input, output, error,
     started_at, finished_at)
-  select job_id, node_id, tenant_id, status, attempt, coalesce(lost, 0), coalesce(budget_from, 0), parent, idx,
+  select job_id, node_id, tenant_id, status, attempt, coalesce(lost, 0), coalesce(budget_from, 0), task_id, parent, idx,
     not_before, skip_reason, taken_branch, total, coalesce(expanded, 0), coalesce(ended, 0),
     coalesce(failed, 0), input, output, error, started_at, finished_at
   from json_to_recordset(%(nodes)s) as u(job_id uuid, node_id text, tenant_id text, status text, attempt int,
-    lost int, budget_from int, parent text, idx int, not_before timestamptz, skip_reason text,
+    lost int, budget_from int, task_id bigint, parent text, idx int, not_before timestamptz, skip_reason text,
     taken_branch text, total int, expanded int, ended int, failed int, input jsonb, output jsonb, error jsonb,
     started_at timestamptz, finished_at timestamptz)
   on conflict (job_id, node_id) do update
   set status = excluded.status, attempt = excluded.attempt, lost = excluded.lost,
-      budget_from = excluded.budget_from, not_before = excluded.not_before, skip_reason = excluded.skip_reason,
+      budget_from = excluded.budget_from, task_id = coalesce(excluded.task_id, n.task_id), not_before = excluded.not_before, skip_reason = excluded.skip_reason,
       taken_branch = excluded.taken_branch, total = excluded.total, expanded = excluded.expanded,
       ended = excluded.ended, failed = excluded.failed, input = coalesce(excluded.input, n.input),
       output = coalesce(excluded.output, n.output), error = excluded.error, started_at = excluded.started_at,

@@ -1,0 +1,154 @@
+"""An orchestrator: advance what has news, sleep until somebody says so or the next thing is due."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from datetime import datetime
+
+import psycopg
+import structlog
+
+from cograil.errors import DatabaseUnavailable
+from cograil.settings import Settings
+from cograil.store.database import Database
+from cograil.store.jobs import NEWS_CHANNEL
+from cograil.store.listener import PING, Listener
+from cograil.verbs import work
+from cograil.verbs.advance import Decider, Pass, advance_due
+
+log = structlog.get_logger("orchestrator")
+
+DEADLINE_GRACE_SECONDS = 2.0  # a worker ends its own attempts in time; this is for those that cannot
+RETRY_SECONDS = 0.5
+BUSY_SECONDS = 0.05  # news of jobs that another orchestrator is advancing
+DEAF_POLL_SECONDS = 1.0
+
+
+class Orchestrator:
+    """One orchestrator process."""
+
+    def __init__(self, db: Database, settings: Settings, decider: Decider, name: str) -> None:
+        self.db = db
+        self.settings = settings
+        self.decider = decider
+        self.name = name
+        self.process_id: int | None = None
+        self.is_ready = False
+        self._wake = asyncio.Event()
+        self._stop = asyncio.Event()
+        self._listener = Listener(db.conninfo, [NEWS_CHANNEL, PING], self._hear)
+        self._tick_at = 0.0
+        self._wake_at: float | None = None  # by the loop's clock
+        self._heard_ping = True
+
+    def stop(self) -> None:
+        """Finish the pass at hand and return from `run`."""
+        self._stop.set()
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Advance jobs until stopped. An error of one pass is logged; the next pass tries again."""
+        await self._register_when_possible()
+        await self._listener.start()
+        self.is_ready = True
+        try:
+            while not self._stop.is_set():
+                await self._once()
+        finally:
+            self.is_ready = False
+            await self._listener.stop()
+            with contextlib.suppress(Exception):
+                await self._leave()
+
+    async def _once(self) -> None:
+        try:
+            await self._pass()
+        except Exception:
+            log.exception("pass failed", orchestrator=self.name)
+            await self._sleep(RETRY_SECONDS)
+
+    async def _pass(self) -> None:
+        """Advance; when nothing is left, look after the clock and sleep."""
+        self._wake.clear()
+        done = await self._advance()
+        if done.is_full or self._wake.is_set():
+            return
+        if self._now() >= self._tick_at and await self._tick() and not done.advanced:
+            await self._sleep(BUSY_SECONDS)
+            return
+        await self._sleep(self._pause())
+
+    async def _advance(self) -> Pass:
+        async with self.db.transaction("advance") as tx:
+            done = await advance_due(tx, self.decider, self.settings.orchestrator.batch)
+        if done.wake_at is not None:
+            self._note_wake(done.wake_at, tx.now)
+        return done
+
+    async def _tick(self) -> bool:
+        """Pulse, rescue, and learn whether there are news; True when there are."""
+        if not self._heard_ping:
+            log.warning("notifications do not arrive, polling instead", orchestrator=self.name)
+        self._heard_ping = False
+        lease = self.settings.lease
+        assert self.process_id is not None
+        async with self.db.single("tick") as tx:
+            tick = await work.tick(tx, self.process_id, lease.seconds, DEADLINE_GRACE_SECONDS)
+        if tick.rescued:
+            log.warning("rescued tasks", tasks=tick.rescued, orchestrator=self.name)
+        self._tick_at = self._now() + lease.scan_seconds
+        self._wake_at = None
+        if tick.wake_at is not None:
+            self._note_wake(tick.wake_at, tick.now)
+        return tick.has_news
+
+    def _note_wake(self, wake_at: datetime, now: datetime) -> None:
+        at = self._now() + max(0.0, (wake_at - now).total_seconds())
+        self._wake_at = at if self._wake_at is None else min(self._wake_at, at)
+
+    def _pause(self) -> float:
+        """How long nothing can be due, if nobody calls."""
+        now = self._now()
+        until = self._tick_at
+        if self._wake_at is not None:
+            if self._wake_at <= now:
+                self._wake_at = None
+                return 0.0
+            until = min(until, self._wake_at)
+        pause = max(0.0, until - now)
+        return pause if self._heard_ping else min(pause, DEAF_POLL_SECONDS)
+
+    def _hear(self, channel: str, payload: str) -> None:
+        if channel != PING:
+            self._wake.set()
+        elif payload == str(self.process_id):
+            self._heard_ping = True
+
+    async def _sleep(self, seconds: float) -> None:
+        if seconds > 0:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), seconds)
+
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    async def _register(self) -> None:
+        async with self.db.single("register") as tx:
+            seconds = self.settings.lease.seconds
+            self.process_id = await work.register_process(tx, "orchestrator", self.name, seconds)
+        self.decider.owner = self.process_id
+
+    async def _leave(self) -> None:
+        if self.process_id is not None:
+            async with self.db.single("leave") as tx:
+                await work.leave(tx, self.process_id, "stopped")
+
+    async def _register_when_possible(self) -> None:
+        while not self._stop.is_set():
+            try:
+                await self._register()
+                return
+            except (DatabaseUnavailable, psycopg.Error) as error:
+                log.warning("database unavailable", error=str(error), orchestrator=self.name)
+                await self._sleep(RETRY_SECONDS)

@@ -1,0 +1,61 @@
+"""LISTEN: hints that something happened. Polling stays the truth; a hint only makes it sooner."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Sequence
+
+import psycopg
+
+from cograil.errors import DatabaseUnavailable
+from cograil.store.database import connect
+
+OnNotice = Callable[[str, str], None]
+RECONNECTED = "cograil_reconnected"
+PING = "cograil_ping"
+
+
+class Listener:
+    """One connection that listens, and connects again when it is lost.
+
+    `on_notice(channel, payload)` is called in the loop. After a reconnect it is called with
+    `RECONNECTED`, for whatever was said meanwhile was not heard.
+    """
+
+    def __init__(self, conninfo: str, channels: Sequence[str], on_notice: OnNotice) -> None:
+        self._conninfo = conninfo
+        self._channels = channels
+        self._on_notice = on_notice
+        self._task: asyncio.Task[None] | None = None
+        self.listening = asyncio.Event()
+
+    async def start(self) -> None:
+        """Listen from now on; returns when it does, or after 5 s when it cannot yet."""
+        self._task = asyncio.create_task(self._run(), name="listener")
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.listening.wait(), 5)
+
+    async def stop(self) -> None:
+        """Stop listening."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+
+    async def _run(self) -> None:
+        while True:
+            with contextlib.suppress(psycopg.Error, DatabaseUnavailable, OSError):
+                await self._listen()
+            self.listening.clear()
+            await asyncio.sleep(0.5)
+
+    async def _listen(self) -> None:
+        connection = await connect(self._conninfo, prepare=False)
+        async with connection:
+            for channel in self._channels:
+                await connection.execute(f"listen {channel}".encode())
+            self.listening.set()
+            self._on_notice(RECONNECTED, "")
+            async for notice in connection.notifies():
+                self._on_notice(notice.channel, notice.payload)

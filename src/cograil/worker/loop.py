@@ -1,0 +1,285 @@
+"""A worker: claim what it has slots for, run it, report it; drain when asked to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+import structlog
+
+from cograil.errors import DatabaseUnavailable
+from cograil.model.outcome import Released, WorkItem
+from cograil.runners import python as runner
+from cograil.runners.context import Context, Limits
+from cograil.runners.registry import HandlerSpec, Registry
+from cograil.settings import Settings
+from cograil.store.database import Database
+from cograil.store.jobs import REVOKED_CHANNEL, TASKS_CHANNEL
+from cograil.store.listener import PING, RECONNECTED, Listener
+from cograil.verbs import work
+from cograil.verbs.work import Lanes, Pulse, Report
+from cograil.worker.channel import Notes, WorkerChannel
+from cograil.worker.pulse import Identity, PulseThread
+from cograil.worker.reporter import Reporter
+
+log = structlog.get_logger("worker")
+RETRY_SECONDS = 0.5
+DEAF_POLL_SECONDS = 1.0
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One task this worker holds, from claim until its report is recorded."""
+
+    item: WorkItem
+    ctx: Context
+    spec: HandlerSpec
+    task: asyncio.Task[None] | None = None
+    is_ended: bool = False
+
+
+class Worker:
+    """One worker process."""
+
+    def __init__(
+        self,
+        db: Database,
+        settings: Settings,
+        registry: Registry,
+        name: str,
+        queues: Sequence[str] | None = None,
+    ) -> None:
+        self.db = db
+        self.settings = settings
+        self.registry = registry
+        self.name = name
+        self.queues = list(queues) if queues else None
+        self.identity: Identity | None = None
+        self.is_ready = False
+        self._held: dict[int, Attempt] = {}
+        self._wake = asyncio.Event()
+        self._stop = asyncio.Event()
+        self._claims = 0  # how many claims have been answered
+        self._is_claiming = False
+        self._heard_ping = True
+        self._has_ready_tasks = True
+        self._loop = asyncio.get_running_loop()
+        limits = settings.limits
+        self._limits = Limits(
+            output_bytes=limits.output_bytes,
+            checkpoint_bytes=limits.checkpoint_bytes,
+            log_lines=limits.log_lines,
+            log_line_bytes=limits.log_line_bytes,
+        )
+        self._executor = ThreadPoolExecutor(settings.worker.threads, thread_name_prefix="handler")
+        self._notes = Notes(db)
+        self._reporter = Reporter(db, self._notes, self._forget)
+        self._listener = Listener(db.conninfo, [TASKS_CHANNEL, REVOKED_CHANNEL, PING], self._hear)
+        self._pulse = PulseThread(
+            db.conninfo, settings.lease, lambda: self._claims, self._info, self._on_pulse_in_thread
+        )
+
+    # -- life ----------------------------------------------------------------------------------------
+
+    def stop(self) -> None:
+        """Claim nothing more, finish or hand back what is running, return from `run`."""
+        self._stop.set()
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Work until stopped, then drain."""
+        await self._register()
+        self._pulse.start()
+        await self._listener.start()
+        self.is_ready = True
+        try:
+            while not self._stop.is_set():
+                await self._once()
+        finally:
+            self.is_ready = False
+            await self._drain()
+
+    async def _register(self) -> None:
+        """Become a new worker, with a lease of its own."""
+        while not self._stop.is_set():
+            try:
+                async with self.db.single("register") as tx:
+                    worker_id = await work.register_process(
+                        tx,
+                        "worker",
+                        self.name,
+                        self.settings.lease.seconds,
+                        queues=self.queues,
+                        handlers=sorted(self.registry.names()),
+                    )
+                self.identity = self._pulse.identity = Identity(worker_id, self.name)
+                self._wake.set()
+                return
+            except (DatabaseUnavailable, psycopg.Error) as error:
+                log.warning("cannot register", error=str(error).strip(), worker=self.name)
+                await asyncio.sleep(RETRY_SECONDS)
+
+    async def _drain(self) -> None:
+        """Wait for what runs, at most for the grace; then give it back uncounted."""
+        with contextlib.suppress(Exception):
+            await self._leave("draining")
+        tasks = [attempt.task for attempt in self._held.values() if attempt.task is not None]
+        if tasks:
+            await asyncio.wait(tasks, timeout=self.settings.worker.grace_seconds)
+        rest = [attempt for attempt in self._held.values() if not attempt.is_ended]
+        for attempt in rest:
+            attempt.ctx.cancel("shutdown")
+        if rest:
+            await asyncio.wait(
+                [a.task for a in rest if a.task is not None], timeout=self._limits.grace_seconds + 1
+            )
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._reporter.drain(), 10)
+        self._pulse.stop()
+        await self._listener.stop()
+        with contextlib.suppress(Exception):
+            await self._leave("stopped")
+        self._executor.shutdown(wait=False, cancel_futures=True)
+
+    async def _leave(self, state: str) -> None:
+        if self.identity is not None:
+            async with self.db.single("leave") as tx:
+                await work.leave(tx, self.identity.worker_id, state)
+
+    # -- claiming ------------------------------------------------------------------------------------
+
+    async def _once(self) -> None:
+        """Claim if there are slots; wait when there is nothing to do."""
+        self._wake.clear()
+        lanes = self._lanes()
+        can_claim = self.identity is not None and (lanes.async_slots or lanes.thread_slots)
+        try:
+            items = await self._claim(lanes) if can_claim else None
+        except (psycopg.Error, DatabaseUnavailable) as error:
+            log.warning("claim failed", error=str(error).strip(), worker=self.name)
+            await asyncio.sleep(RETRY_SECONDS)
+            return
+        for item in items or ():
+            self._begin(item)
+        if not items:
+            await self._wait()
+
+    async def _claim(self, lanes: Lanes) -> list[WorkItem]:
+        assert self.identity is not None
+        self._is_claiming = True
+        try:
+            return await work.claim(self.db, self.identity.worker_id, lanes)
+        finally:
+            self._is_claiming = False
+            self._claims += 1
+
+    def _lanes(self) -> Lanes:
+        specs = [self.registry.get(name) for name in self.registry.names()]
+        running = [attempt.spec.kind for attempt in self._held.values()]
+        threads = running.count("thread")
+        return Lanes(
+            async_handlers=[spec.name for spec in specs if spec is not None and spec.kind == "async"],
+            thread_handlers=[spec.name for spec in specs if spec is not None and spec.kind == "thread"],
+            async_slots=max(0, self.settings.worker.concurrency - (len(running) - threads)),
+            thread_slots=max(0, self.settings.worker.threads - threads),
+            queues=self.queues,
+        )
+
+    async def _wait(self) -> None:
+        """Until somebody calls: a notice, a freed slot, a pulse that saw work, or the poll when deaf."""
+        timeout = None if self._heard_ping else DEAF_POLL_SECONDS
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._wake.wait(), timeout)
+
+    def _hear(self, channel: str, payload: str) -> None:
+        if channel == PING:
+            if self.identity is not None and payload == str(self.identity.worker_id):
+                self._heard_ping = True
+        elif channel == REVOKED_CHANNEL:
+            if self.identity is not None and payload == str(self.identity.worker_id):
+                self._pulse.hurry()
+        elif channel == RECONNECTED or self.queues is None or set(payload.split(",")) & {"", *self.queues}:
+            self._wake.set()
+
+    # -- running -------------------------------------------------------------------------------------
+
+    def _begin(self, item: WorkItem) -> None:
+        spec = self.registry.get(item.handler)
+        assert spec is not None
+        assert self.identity is not None
+        ctx = Context(item, WorkerChannel(self.db, self.identity, self._notes), self._limits)
+        attempt = self._held[item.task_id] = Attempt(item, ctx, spec)
+        attempt.task = asyncio.create_task(self._run_attempt(self.identity, attempt))
+
+    async def _run_attempt(self, identity: Identity, attempt: Attempt) -> None:
+        """Run, then report; what was given back or lost is not reported."""
+        item = attempt.item
+        outcome = await runner.run(
+            item, attempt.spec, attempt.ctx, executor=self._executor, limits=self._limits
+        )
+        attempt.is_ended = True
+        if isinstance(outcome, Released):
+            await self._give_back(identity, attempt)
+        else:
+            self._reporter.add(identity, Report(item, outcome))
+
+    async def _give_back(self, identity: Identity, attempt: Attempt) -> None:
+        item = attempt.item
+        if attempt.ctx.reason == "shutdown":
+            with contextlib.suppress(psycopg.Error, DatabaseUnavailable):
+                await self._notes.flush(identity, {item.task_id})
+                await work.release(self.db, identity.worker_id, [item.task_id])
+        else:
+            log.info("attempt lost", job_id=item.job_id, node_id=item.node_id, attempt=item.attempt)
+        self._forget([item.task_id])
+
+    def _forget(self, ids: Sequence[int]) -> None:
+        for task_id in ids:
+            self._held.pop(task_id, None)
+        self._wake.set()
+
+    # -- the pulse -----------------------------------------------------------------------------------
+
+    def _info(self) -> dict[str, Any]:
+        return {"running": len(self._held), "concurrency": self.settings.worker.concurrency}
+
+    def _on_pulse_in_thread(self, identity: Identity, pulse: Pulse, epoch: int) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nothing left to tell
+            self._loop.call_soon_threadsafe(self._on_pulse, identity, pulse, epoch)
+
+    def _on_pulse(self, identity: Identity, pulse: Pulse, epoch: int) -> None:
+        """Compare what we hold with what the database says we hold."""
+        if identity is not self.identity:
+            return
+        self._heard_ping, deaf = False, not self._heard_ping
+        if deaf:
+            log.warning("notifications do not arrive, polling instead", worker=self.name)
+        if not pulse.is_alive:
+            self._lose_everything()
+            return
+        if pulse.has_ready_tasks or deaf:
+            self._wake.set()
+        if epoch == self._claims and not self._is_claiming:
+            self._reconcile(identity, pulse.task_ids)
+
+    def _reconcile(self, identity: Identity, task_ids: frozenset[int]) -> None:
+        """No claim came in between: whatever differs was lost, or was claimed without our knowing."""
+        for task_id, attempt in self._held.items():
+            if task_id not in task_ids and not attempt.is_ended:
+                attempt.ctx.cancel("lost")
+        if unknown := task_ids - self._held.keys():
+            log.warning("gave back tasks of a claim whose answer was lost", tasks=len(unknown))
+            asyncio.create_task(work.release(self.db, identity.worker_id, sorted(unknown)))  # noqa: RUF006
+
+    def _lose_everything(self) -> None:
+        """The lease is gone, and with it all tasks: stop them, and come back as a new worker."""
+        log.warning("lease lost, registering anew", worker=self.name, tasks=len(self._held))
+        self.identity = self._pulse.identity = None
+        for attempt in self._held.values():
+            attempt.ctx.cancel("lost")
+        self._rejoining = asyncio.create_task(self._register())

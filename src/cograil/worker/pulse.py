@@ -1,0 +1,110 @@
+"""The pulse: one thread, one connection, one statement every few seconds.
+
+It runs apart from the handlers' loop: a handler that blocks the loop must not cost the worker its lease.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import psycopg
+import structlog
+from psycopg import AsyncConnection
+
+from cograil.errors import DatabaseUnavailable
+from cograil.settings import LeaseSettings
+from cograil.store.database import Row, Transaction, connect
+from cograil.verbs import work
+from cograil.verbs.work import Pulse
+
+log = structlog.get_logger("worker")
+RETRY_SECONDS = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """One start of a worker."""
+
+    worker_id: int
+    name: str
+
+
+OnPulse = Callable[[Identity, Pulse, int], None]
+
+
+class PulseThread(threading.Thread):
+    """Pulses for the current identity; `on_pulse` is called in this thread with the answer.
+
+    The third argument is what `epoch()` returned before the question was sent: an answer is only
+    about what the worker held before it.
+    """
+
+    def __init__(
+        self,
+        conninfo: str,
+        lease: LeaseSettings,
+        epoch: Callable[[], int],
+        info: Callable[[], dict[str, Any]],
+        on_pulse: OnPulse,
+    ) -> None:
+        super().__init__(name="pulse", daemon=True)
+        self.identity: Identity | None = None
+        self._conninfo = conninfo
+        self._lease = lease
+        self._epoch = epoch
+        self._info = info
+        self._on_pulse = on_pulse
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._wake: asyncio.Event | None = None
+        self._is_stopping = False
+
+    def hurry(self) -> None:
+        """Pulse now: something was revoked."""
+        with contextlib.suppress(RuntimeError):
+            if self._loop is not None and self._wake is not None:
+                self._loop.call_soon_threadsafe(self._wake.set)
+
+    def stop(self) -> None:
+        """End the thread; waits for the statement at hand."""
+        self._is_stopping = True
+        self.hurry()
+        if self.is_alive():
+            self.join(timeout=5)
+
+    def run(self) -> None:
+        asyncio.run(self._run())
+
+    async def _run(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._wake = asyncio.Event()
+        while not self._is_stopping:
+            try:
+                async with await connect(self._conninfo) as connection:
+                    await self._pulse_until_stopped(connection, self._wake)
+            except (psycopg.Error, DatabaseUnavailable, OSError) as error:
+                log.warning("pulse failed", error=str(error).strip())
+                await self._sleep(self._wake, RETRY_SECONDS)
+
+    async def _pulse_until_stopped(self, connection: AsyncConnection[Row], wake: asyncio.Event) -> None:
+        while not self._is_stopping:
+            identity = self.identity
+            if identity is not None:
+                await self._pulse(connection, identity)
+            await self._sleep(wake, self._lease.pulse_seconds)
+
+    async def _pulse(self, connection: AsyncConnection[Row], identity: Identity) -> None:
+        epoch = self._epoch()
+        tx = Transaction(connection, "pulse", datetime.now(UTC))
+        answer = await work.pulse(tx, identity.worker_id, identity.name, self._lease.seconds, self._info())
+        self._on_pulse(identity, answer, epoch)
+
+    async def _sleep(self, wake: asyncio.Event, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(wake.wait(), seconds)
+        wake.clear()

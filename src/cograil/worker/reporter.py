@@ -1,0 +1,69 @@
+"""Outcomes go out in natural batches: what gathers while one report is under way is the next one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+import psycopg
+import structlog
+
+from cograil.errors import DatabaseUnavailable
+from cograil.store.database import Database
+from cograil.verbs import work
+from cograil.verbs.work import Report
+from cograil.worker.channel import Notes
+from cograil.worker.pulse import Identity
+
+log = structlog.get_logger("worker")
+RETRY_SECONDS = 0.5
+Addressed = tuple[Identity, Report]
+
+
+class Reporter:
+    """Sends reports until each is recorded or refused; an outage only makes it later."""
+
+    def __init__(self, db: Database, notes: Notes, on_done: Callable[[Sequence[int]], None]) -> None:
+        self._db = db
+        self._notes = notes
+        self._on_done = on_done
+        self._pending: list[Addressed] = []
+        self._task: asyncio.Task[None] | None = None
+
+    def add(self, identity: Identity, report: Report) -> None:
+        """Send this as soon as the one under way is through."""
+        self._pending.append((identity, report))
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._send_all(), name="reporter")
+
+    async def drain(self) -> None:
+        """Return when all is sent."""
+        if self._task is not None:
+            await self._task
+
+    async def _send_all(self) -> None:
+        await asyncio.sleep(0)  # handlers that end in the same step share a batch
+        while self._pending:
+            pending, self._pending = self._pending, []
+            for identity in dict.fromkeys(identity for identity, _ in pending):
+                await self._send(identity, [report for owner, report in pending if owner is identity])
+
+    async def _send(self, identity: Identity, reports: list[Report]) -> None:
+        is_repeat = False
+        while True:
+            try:
+                await self._notes.flush(identity, {report.item.task_id for report in reports})
+                send = work.report_again if is_repeat else work.report
+                counted = await send(self._db, identity.worker_id, identity.name, reports)
+                break
+            except (psycopg.OperationalError, psycopg.InterfaceError, DatabaseUnavailable) as error:
+                log.warning("report failed, trying again", error=str(error).strip(), tasks=len(reports))
+                is_repeat = True
+                await asyncio.sleep(RETRY_SECONDS)
+        for report in reports:
+            if report.item.task_id not in counted:
+                item = report.item
+                log.info(
+                    "late result refused", job_id=item.job_id, node_id=item.node_id, attempt=item.attempt
+                )
+        self._on_done([report.item.task_id for report in reports])

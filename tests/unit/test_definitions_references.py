@@ -1,0 +1,137 @@
+"""What templates may refer to, checked before anything runs and reported at the string in question."""
+
+from __future__ import annotations
+
+import pytest
+
+from cograil.definitions import read_workflow
+from cograil.errors import InvalidWorkflow, Problem
+
+
+def problems(text: str) -> list[Problem]:
+    with pytest.raises(InvalidWorkflow) as caught:
+        read_workflow(text)
+    return list(caught.value.problems)
+
+
+def found(nodes: str, inputs: str = "") -> list[tuple[str, str]]:
+    return [
+        (problem.code, problem.pointer) for problem in problems(f"workflow_id: w\n{inputs}nodes:\n{nodes}")
+    ]
+
+
+def test_a_node_may_read_from_everything_before_it() -> None:
+    read_workflow(
+        "workflow_id: w\nnodes:\n"
+        "  a: {handler: h, next: [b, c]}\n"
+        "  b: {handler: h}\n"
+        "  c: {handler: h}\n"
+        "  d: {handler: h, depends_on: {all_of: b, any_of: [c]},"
+        " params: {x: '{{ nodes.a.output.x }}', y: '{{ nodes.c.status }}', z: ['{{ nodes.b.output }}']}}\n"
+    )
+
+
+def test_every_bad_reference_is_reported_at_its_own_string() -> None:
+    text = (
+        "workflow_id: w\n"
+        "nodes:\n"
+        "  first: {handler: h, next: second}\n"
+        "  second:\n"
+        "    handler: h\n"
+        "    params:\n"
+        '      fine: "{{ nodes.first.output }}"\n'
+        '      list: [1, "{{ nodes.frist.output }}"]\n'
+        "      deep:\n"
+        '        later: "{{ nodes.third.output }} and {{ nodes.second.output }}"\n'
+        "    next: third\n"
+        "  third: {handler: h}\n"
+    )
+    unknown, itself, later = problems(text)
+    assert (unknown.code, unknown.pointer, unknown.line) == (
+        "dag_unknown_node",
+        "/nodes/second/params/list/1",
+        8,
+    )
+    assert unknown.column == 17
+    assert "did you mean 'first'?" in unknown.message
+    assert {itself.code, later.code} == {"dag_not_an_ancestor"}
+    assert itself.pointer == later.pointer == "/nodes/second/params/deep/later"
+    assert "cannot read from 'second'" in itself.message
+    assert "cannot read from 'third'" in later.message
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        "{type: conditional, condition_field: nodes.z.output.x, branches: [{condition: '> 1'}, {default: true}]}",
+        "{type: conditional, branches: [{condition: nodes.z.output.x > 1}, {default: true}]}",
+        "{type: conditional, condition: '{{ nodes.z.output.x }}', branches: {true: END, false: END}}",
+        "{type: conditional, condition: nodes.z.output.x, branches: {light: END, default: END}}",
+        "{type: fan_out, source: '{{ nodes.z.output.x }}', task: {handler: h}}",
+        "{type: fan_out, source: ['{{ nodes.z.output.x }}'], task: {handler: h}}",
+        "{type: fan_out, source: [1], task: {handler: h, params: {x: '{{ nodes.z.output.x }}'}}}",
+        "{type: wait, wait: {seconds: '{{ nodes.z.output.x }}'}}",
+        "{type: wait, wait: {until: '{{ nodes.z.output.x }}'}}",
+    ],
+)
+def test_references_are_checked_wherever_templates_stand(node: str) -> None:
+    assert {code for code, _ in found(f"  a: {node}\n")} == {"dag_unknown_node"}
+    assert {code for code, _ in found(f"  a: {node}\n  z: {{handler: h}}\n")} == {"dag_not_an_ancestor"}
+
+
+def test_item_and_index_are_known_in_the_params_of_a_fan_out_only() -> None:
+    nodes = (
+        "  a: {handler: h, params: {x: '{{ item }}'}}\n"
+        "  o: {type: fan_out, source: '{{ index }}', task: {handler: h, params: {x: '{{ item.a }} {{ index }}'}}}\n"
+    )
+    assert found(nodes) == [
+        ("template_undefined", "/nodes/a/params/x"),
+        ("template_undefined", "/nodes/o/source"),
+    ]
+
+
+def test_inputs_must_be_declared_when_any_are() -> None:
+    nodes = "  a: {handler: h, params: {x: '{{ inputs.siez }}', y: '{{ inputs.size }}'}}\n"
+    declared = "inputs:\n  size: {type: integer}\n"
+    assert found(nodes, declared) == [("unknown_input", "/nodes/a/params/x")]
+    assert found("  a: {handler: h, params: {x: '{{ inputs.x }}'}}\n", "inputs: {}\n") == [
+        ("unknown_input", "/nodes/a/params/x")
+    ]
+    read_workflow(f"workflow_id: w\nnodes:\n{nodes}")
+
+
+def test_output_needs_exactly_one_node_before() -> None:
+    uses = "{handler: h, params: {x: '{{ output.x }}'}"
+    assert found(f"  a: {uses}}}\n") == [("output_ambiguous", "/nodes/a/params/x")]
+    two = f"  a: {{handler: h}}\n  b: {{handler: h}}\n  c: {uses}, depends_on: [a, b]}}\n"
+    assert found(two) == [("output_ambiguous", "/nodes/c/params/x")]
+    read_workflow(f"workflow_id: w\nnodes:\n  a: {{handler: h}}\n  c: {uses}, depends_on: a}}\n")
+
+
+def test_a_condition_field_that_is_a_path_reads_the_output_of_the_node_before() -> None:
+    node = "{type: conditional, condition_field: size, branches: [{condition: '> 1'}, {default: true}]}"
+    codes = {code for code, _ in found(f"  c: {node}\n")}
+    assert codes == {"output_ambiguous"}
+    read_workflow(f"workflow_id: w\nnodes:\n  a: {{handler: h, next: c}}\n  c: {node}\n")
+
+
+def test_templates_that_do_not_compile_are_all_reported_with_their_own_codes() -> None:
+    nodes = (
+        "  a:\n"
+        "    handler: h\n"
+        "    params:\n"
+        "      one: \"{{ ''.__class__ }}\"\n"
+        "      two: '{{ 1 + }}'\n"
+        "      three: ['{{ nothing.here }}', '{{ inputs.fine }}']\n"
+    )
+    assert found(nodes) == [
+        ("template_forbidden", "/nodes/a/params/one"),
+        ("template_syntax", "/nodes/a/params/two"),
+        ("template_undefined", "/nodes/a/params/three/0"),
+    ]
+
+
+def test_braces_in_keys_and_names_are_not_templates() -> None:
+    read_workflow(
+        "workflow_id: w\nname: '{{ x }}'\ndescription: '{{'\nnodes:\n  a: {handler: h, params: {'{{ k }}': 1}}\n"
+    )

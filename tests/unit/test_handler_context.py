@@ -1,0 +1,232 @@
+"""What a handler asks and tells while it runs, and the checkpointable form."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from attempts import Attempt, eventually, failed, output
+
+from cograil.model.outcome import Released
+from cograil.runners.context import AttemptLost, Cancelled, Context
+from cograil.runners.log import Log
+from cograil.runners.registry import CheckpointableHandler
+
+Json = Any
+
+
+@pytest.fixture
+async def attempt() -> AsyncIterator[Attempt]:
+    with ThreadPoolExecutor(2) as threads:
+        yield Attempt(threads)
+
+
+# --- what a handler sees and tells
+
+
+async def test_the_context_knows_the_attempt_and_a_key_that_every_attempt_shares(attempt: Attempt) -> None:
+    async def work(ctx: Context) -> Json:
+        return {
+            "ids": [ctx.task_id, ctx.job_id, ctx.node_id, ctx.attempt, ctx.tenant_id, ctx.correlation_id],
+            "key": ctx.idempotency_key,
+            "from": ctx.checkpoint_data,
+            "params": ctx.params,
+        }
+
+    first = output(await attempt(work, checkpoint={"at": 5}))
+    assert first["ids"] == [7, "job-1", "node-1", 2, "default", None]
+    assert first["from"] == {"at": 5}
+    assert first["key"] == output(await attempt(work))["key"]
+
+
+async def test_a_checkpoint_is_durable_when_it_returns_in_coroutines_and_in_threads(attempt: Attempt) -> None:
+    seen = []
+
+    async def in_loop(ctx: Context) -> None:
+        await ctx.checkpoint({"at": 1}, phase="one")
+        seen.append(list(attempt.channel.saved))
+
+    def in_thread(ctx: Context) -> None:
+        ctx.checkpoint({"at": 2}, phase="two")
+        seen.append(list(attempt.channel.saved))
+
+    def in_a_loop_of_its_own(ctx: Context) -> None:
+        async def inner() -> None:
+            await ctx.checkpoint({"at": 3})
+
+        asyncio.run(inner())
+        seen.append(list(attempt.channel.saved))
+
+    for function in (in_loop, in_thread, in_a_loop_of_its_own):
+        output(await attempt(function))
+    assert [len(saved) for saved in seen] == [1, 2, 3]
+    assert attempt.channel.saved == [({"at": 1}, "one"), ({"at": 2}, "two"), ({"at": 3}, "")]
+
+
+async def test_a_thread_waits_until_its_checkpoint_is_acknowledged(attempt: Attempt) -> None:
+    passed = []
+    attempt.channel.before_saving.clear()
+
+    def work(ctx: Context) -> None:
+        ctx.progress(1)
+        ctx.checkpoint({})
+        passed.append(1)
+
+    running = asyncio.create_task(attempt(work))
+    await eventually(lambda: attempt.channel.progress)
+    assert passed == []
+    attempt.channel.before_saving.set()
+    output(await running)
+    assert passed == [1]
+
+
+async def test_a_lost_attempt_learns_it_at_its_next_checkpoint_and_reports_nothing(attempt: Attempt) -> None:
+    attempt.channel.owns = False
+    met: list[type] = []
+
+    async def in_loop(ctx: Context) -> Json:
+        for _ in range(2):
+            try:
+                await ctx.checkpoint({})
+            except Cancelled as error:
+                met.append(type(error))
+        assert ctx.cancelled
+        return {"zombie": True}
+
+    def in_thread(ctx: Context) -> None:
+        ctx.checkpoint({})
+
+    assert await attempt(in_loop) == Released()
+    assert met == [AttemptLost, AttemptLost]
+    assert await attempt(in_thread) == Released()
+
+
+async def test_a_checkpoint_that_is_no_json_or_too_large_fails_for_good(attempt: Attempt) -> None:
+    for data in ({"a": float("inf")}, {"a": "x" * 2_000_000}):
+
+        async def work(ctx: Context, data: Json = data) -> None:
+            await ctx.checkpoint(data)
+
+        assert not failed(await attempt(work), "bad_checkpoint").retryable
+    assert attempt.channel.saved == []
+
+
+async def test_progress_is_passed_on_and_must_be_numbers(attempt: Attempt) -> None:
+    async def work(ctx: Context, current: Json) -> None:
+        ctx.progress(current, 10, "half\n" + "x" * 1000)
+
+    output(await attempt(work, {"current": 5}))
+    [(current, total, message)] = attempt.channel.progress
+    assert (current, total, len(message)) == (5, 10, 256)
+    assert message.startswith("half\\n")
+    for wrong in ("5", None, True):
+        assert "finite number" in failed(await attempt(work, {"current": wrong}), "handler_error").message
+
+
+def test_log_lines_are_cut_escaped_and_counted() -> None:
+    lines: list[dict[str, Json]] = []
+    log = Log(lines.append, max_lines=5, max_line_bytes=100)
+    log.info("plain", rows=3, rate=0.5, none=None, who="Zoë")
+    log.warning("\x1b[31mred\0\nnext\u202e\ud800")
+    log.error("ä" * 10_000, big="y" * 10_000)
+    log.debug("odd", nan=float("nan"), huge=2**70, thing={"a": "\x07"}, long="z" * 500, after=1)
+    log.info({"any": "object"})
+    for _ in range(10):
+        log.info("too many")
+
+    assert lines[0]["level"] == "info"
+    assert lines[0]["fields"] == {"rows": 3, "rate": 0.5, "none": None, "who": "Zoë"}
+    assert lines[1]["message"] == "\\x1b[31mred\\x00\\nnext\\u202e\\ud800"
+    assert lines[2]["message"] == "ä" * 50
+    assert lines[3]["fields"]["nan"] == "nan"
+    assert "\x07" not in lines[3]["fields"]["thing"]
+    assert len(json.dumps(lines[3]["fields"])) < 200
+    assert [line["message"] for line in lines[5:]] == ["log cut after 5 lines"]
+
+
+# --- the checkpointable form
+
+
+class Phases(CheckpointableHandler):
+    """Counts to three, remembering each step; `crash_after` breaks it once."""
+
+    async def execute(self, params: dict[str, Json], checkpoint: Json = None) -> AsyncIterator[Json]:
+        for step in range((checkpoint or {"step": 0})["step"] + 1, 4):
+            yield {"type": "checkpoint", "phase": f"p{step}", "data": {"step": step}}
+            if step == params.get("crash_after") and checkpoint is None:
+                raise RuntimeError("crash")
+            yield {"type": "progress", "current": step, "total": 3, "message": "on"}
+        yield {"type": "result", "output": {"steps": 3}}
+
+
+async def test_a_generator_goes_on_from_the_data_of_its_last_checkpoint(attempt: Attempt) -> None:
+    failed(await attempt(Phases, {"crash_after": 2}), "handler_error")
+    assert attempt.channel.saved == [({"step": 1}, "p1"), ({"step": 2}, "p2")]
+
+    last, _ = attempt.channel.saved[-1]
+    assert output(await attempt(Phases, {"crash_after": 2}, checkpoint=last)) == {"steps": 3}
+    assert attempt.channel.saved[2:] == [({"step": 3}, "p3")]
+    assert attempt.channel.progress == [(1, 3, "on"), (3, 3, "on")]
+
+
+async def test_a_checkpoint_item_is_durable_before_the_generator_is_resumed(attempt: Attempt) -> None:
+    seen = []
+
+    async def work() -> AsyncIterator[Json]:
+        for step in range(3):
+            yield {"type": "checkpoint", "data": step}
+            seen.append(len(attempt.channel.saved))
+        yield {"type": "result", "output": {}}
+
+    output(await attempt(work))
+    assert seen == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("items", "words"),
+    [
+        ([], "without a result"),
+        ([{"type": "checkpoint", "phase": "p", "data": {}}], "without a result"),
+        ([{"type": "result", "output": {}}, {"type": "progress", "current": 1}], "after its result"),
+        ([{"type": "result", "output": [1]}], "JSON object"),
+        ([{"type": "result"}], "no item"),
+        ([{"type": "checkpoint"}], "no item"),
+        ([{"type": "answer", "output": {}}], "no item"),
+        (["text"], "no item"),
+        ([{"type": "progress", "current": float("nan")}], "finite number"),
+        ([{"type": "progress", "current": 1, "total": "many"}], "finite number"),
+    ],
+)
+async def test_a_generator_that_breaks_the_form_fails_for_good(
+    attempt: Attempt, items: list[Json], words: str
+) -> None:
+    async def work() -> AsyncIterator[Json]:
+        for item in items:
+            yield item
+
+    outcome = failed(await attempt(work), "bad_result")
+    assert words in outcome.message
+    assert not outcome.retryable
+
+
+@pytest.mark.parametrize("ending", ["lost", "timeout", "bad item"])
+async def test_a_generator_that_is_broken_off_is_closed(attempt: Attempt, ending: str) -> None:
+    attempt.channel.owns = ending != "lost"
+    closed = []
+
+    async def work() -> AsyncIterator[Json]:
+        try:
+            yield {"type": "checkpoint", "data": {}}
+            if ending == "timeout":
+                await asyncio.Event().wait()
+            yield "no item"
+        finally:
+            closed.append(True)
+
+    outcome = await attempt(work, timeout=0.01 if ending == "timeout" else 30)
+    assert closed
+    assert (outcome == Released()) == (ending == "lost")

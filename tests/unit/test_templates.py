@@ -1,0 +1,527 @@
+"""Templates: what may be written, what it renders to, and what no template and no data can do."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cograil.definitions import grammar
+from cograil.definitions.expressions import MAX_NODES, MAX_TEXT_BYTES, TemplateError
+from cograil.definitions.templates import compile_template
+from cograil.definitions.values import MAX_RENDERED_BYTES
+from cograil.model.workflow import RenderError, Template
+
+FORBIDDEN, SYNTAX, COMPLEX = "template_forbidden", "template_syntax", "template_too_complex"
+METHOD_NAMES = ["items", "keys", "values", "get", "update", "pop", "copy", "__class__", "__init__"]
+
+SCOPE: dict[str, Any] = {
+    "inputs": {
+        "name": "Ada",
+        "count": 3,
+        "ratio": 0.5,
+        "yes": True,
+        "nothing": None,
+        "empty": "",
+        "list": [1, "two", None],
+        "object": {"a": {"b": "deep"}},
+        "table": [["x", {"y": 7}]],
+        "user-id": "u1",
+    },
+    "nodes": {
+        "load": {"output": {"size": 10, "files": ["a", "b"]}, "status": "completed"},
+        "load-2": {"output": 2, "status": "completed"},
+        "v1.2": {"output": "dotted", "status": "completed"},
+        "skipped": {"status": "skipped"},
+    },
+    "item": {"key": "f.tif"},
+    "index": 1,
+    "output": {"size": 99, "tags": ["x"]},
+}
+
+scalars = (
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False) | st.text()
+)
+plain_text = st.text(alphabet=st.characters(exclude_characters="{", exclude_categories=["Cs"]))
+constants = st.recursive(
+    scalars.map(lambda value: value.replace("{", "") if isinstance(value, str) else value),
+    lambda inner: st.lists(inner) | st.dictionaries(plain_text, inner),
+    max_leaves=10,
+)
+finite = scalars.filter(lambda value: not isinstance(value, float) or math.isfinite(value))
+data = st.recursive(finite, lambda inner: st.lists(inner) | st.dictionaries(plain_text, inner), max_leaves=10)
+
+
+def render(value: Any, scope: dict[str, Any] = SCOPE) -> Any:
+    return compile_template(value).render(scope)
+
+
+def refusal(value: Any) -> TemplateError:
+    with pytest.raises(TemplateError) as caught:
+        compile_template(value)
+    return caught.value
+
+
+def failure(value: Any, scope: dict[str, Any] = SCOPE) -> RenderError:
+    template = compile_template(value)
+    with pytest.raises(RenderError) as caught:
+        template.render(scope)
+    return caught.value
+
+
+# What is refused: the rows of the threat list
+
+HOSTILE = [
+    ("B77", "{{ ''.__class__ }}", FORBIDDEN),
+    ("B77", "{{ ''['__class__'] }}", FORBIDDEN),
+    ("B77", "{{ [].__class__.__mro__ }}", FORBIDDEN),
+    ("B77", "{{ {}.__class__ }}", FORBIDDEN),
+    ("B77", "{{ x|attr('__class__') }}", FORBIDDEN),
+    ("B77", "{{ inputs.x|attr('__class__') }}", FORBIDDEN),
+    ("B77", "{{ '{0.__class__}'.format(x) }}", FORBIDDEN),
+    ("B78", "{{ lipsum.__globals__ }}", FORBIDDEN),
+    ("B78", "{{ cycler.__init__ }}", FORBIDDEN),
+    ("B78", "{{ self._TemplateReference__context }}", FORBIDDEN),
+    ("B79", "{{ inputs.name() }}", FORBIDDEN),
+    ("B79", "{{ inputs.name.upper() }}", FORBIDDEN),
+    ("B79", "{{ (inputs.name)(1) }}", FORBIDDEN),
+    ("B79", "{% macro m() %}{% endmacro %}", FORBIDDEN),
+    ("B79", "{% set x = 1 %}", FORBIDDEN),
+    ("B79", "{% for x in inputs.list %}{{ x }}{% endfor %}", FORBIDDEN),
+    ("B79", "{% include 'x' %}", FORBIDDEN),
+    ("B79", "{% import 'x' as y %}", FORBIDDEN),
+    ("B79", "{%- extends 'x' -%}", FORBIDDEN),
+    ("B80", "{{ 9**9**9 }}", FORBIDDEN),
+    ("B80", "{{ 'a'*10**9 }}", FORBIDDEN),
+    ("B80", "{{ '%1000000000d' % 1 }}", FORBIDDEN),
+    ("B80", "{{ 9 // 0 }}", FORBIDDEN),
+    ("B80", "{{ 9 / 0 }}", FORBIDDEN),
+    ("B81", "{{ range(1000000000) }}", FORBIDDEN),
+    ("B81", "{{ inputs.name|center(1000000000) }}", FORBIDDEN),
+    ("B81", "{{ inputs.name|indent }}", FORBIDDEN),
+    ("B81", "{{ inputs.list|batch(2) }}", FORBIDDEN),
+    ("B81", "{{ inputs.list|slice(2) }}", FORBIDDEN),
+    ("B81", "{{ inputs.list[0:1000000000] }}", FORBIDDEN),
+    ("B82", "{{ inputs.name" + "|replace('a','aaaaaaaa')" * 8 + " }}", FORBIDDEN),
+    ("B83", "{{ " + "(" * 5000 + "1" + ")" * 5000 + " }}", COMPLEX),
+    ("B83", "{{ " + "[" * 5000 + "1" + "]" * 5000 + " }}", COMPLEX),
+    ("B83", "{{ inputs" + ".a" * 20_000 + " }}", COMPLEX),
+    ("B83", "{{ inputs" + ".a" * 600 + " }}", COMPLEX),
+    ("B83", "{{ " + "not " * 500 + "true }}", COMPLEX),
+    ("B83", "{{ " + "-" * 500 + "inputs.count }}", COMPLEX),
+    ("B83", "{{ 1" + " if true else 1" * 150 + " }}", COMPLEX),
+    ("B83", "{{ 1" + " + 1" * 200 + " }}", COMPLEX),
+    ("B83", "{{ inputs.name" + "|lower" * 200 + " }}", COMPLEX),
+    ("B84", "{{ inputs.name", SYNTAX),
+    ("B84", "{{ inputs.name }", SYNTAX),
+    ("B84", "{% raw", SYNTAX),
+    ("B84", "{{ inputs.name|nope }}", SYNTAX),
+    ("B84", "{{ inputs['name' }}", SYNTAX),
+    ("B84", "{{ 'name }}", SYNTAX),
+    ("B84", "{{ }}", SYNTAX),
+    ("B84", "{{ inputs. }}", SYNTAX),
+    ("B84", "{{ inputs.a inputs.b }}", SYNTAX),
+    ("B84", "{{ inputs.a = 1 }}", SYNTAX),
+    ("B84", "{{ 1 < 2 < 3 }}", SYNTAX),
+    ("B84", "{{ 1 if true }}", SYNTAX),
+    ("B84", "{{ {inputs.a: 1} }}", SYNTAX),
+    ("B84", "{{ inputs.a|default }}", SYNTAX),
+    ("B84", "{{ " + "9" * 5000 + " }}", SYNTAX),
+    ("B84", "{{ < 3 }}", SYNTAX),
+    ("B84", "{{ is_null }}", SYNTAX),
+    ("B85", "{{ unknown }}", "template_undefined"),
+    ("B85", "{{ inputs.a ~ unknown.b }}", "template_undefined"),
+    ("B85", "{{ upstream.status }}", "template_undefined"),
+    ("B85", "{{ nodes.load.outptu }}", "template_undefined"),
+    ("B86", "{{ {{ inputs.a }} }}", SYNTAX),
+    ("B87", "{{ secrets.K }}", "secret_not_allowed_here"),
+    ("B88", "{{ inputs.a }}" + "x" * MAX_TEXT_BYTES, COMPLEX),
+    ("B88", "{{ inputs.a }}" + "\u20ac" * (MAX_TEXT_BYTES // 3), COMPLEX),
+    ("B88", "{{ [" + "1," * MAX_NODES + "] }}", COMPLEX),
+    ("B88", "{{ inputs.a }}" * 300, COMPLEX),
+    ("B89", "{{ 1e999 }}", "invalid_number"),
+    ("B90", "{# comment #}", FORBIDDEN),
+    ("B90", "{{ inputs.a {# comment #} }}", SYNTAX),
+    ("B90", "{{- lipsum.__globals__ -}}", FORBIDDEN),
+    ("B90", "{%- raw -%}{{ 1 }}{%- endraw -%}", FORBIDDEN),
+    ("env", "{{ env.HOME }}", FORBIDDEN),
+    ("nodes", "{{ nodes }}", FORBIDDEN),
+    ("nodes", "{{ nodes[inputs.name].output }}", FORBIDDEN),
+    ("nodes", "{{ nodes[0].output }}", FORBIDDEN),
+    ("tests", "{{ inputs.count is divisibleby(3) }}", FORBIDDEN),
+]
+
+
+@pytest.mark.timeout(5)
+@pytest.mark.parametrize(("row", "text", "code"), HOSTILE)
+def test_a_hostile_or_broken_template_is_refused_when_it_is_compiled(row: str, text: str, code: str) -> None:
+    assert refusal(text).code == code
+
+
+@pytest.mark.parametrize(
+    "text",
+    [text for row, text, code in HOSTILE if row in ("B80", "B83", "B88") and len(text) > 9000]
+    + ["{{ 9**9**9 }}", "{{ 'a'*10**9 }}"],
+)
+def test_size_and_powers_are_refused_before_anything_is_parsed(
+    text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grammar, "_Parser", None)
+
+    assert refusal(text).code in (COMPLEX, FORBIDDEN)
+
+
+def test_the_message_about_env_says_what_to_do_instead() -> None:
+    assert "pass the value as an input" in str(refusal("{{ env.HOME }}"))
+
+
+def test_an_error_knows_its_line_and_column() -> None:
+    error = refusal("first\n  {{ inputs.name|nope }}")
+
+    assert (error.line, error.column) == (2, 18)
+
+
+def test_an_error_knows_the_string_within_the_value() -> None:
+    assert refusal({"a": ["fine", {"b": "{{ x }}"}]}).path == ("a", 1, "b")
+
+
+def test_a_value_that_is_nested_too_deeply_is_refused() -> None:
+    value: Any = "x"
+    for _ in range(5000):
+        value = [value]
+
+    assert refusal(value).code == COMPLEX
+
+
+def test_long_chains_of_one_operator_are_no_deep_nesting() -> None:
+    assert render("{{ 1" + " ~ 1" * 200 + " }}") == "1" * 201
+
+
+# What is rendered
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("{{ inputs.name }}", "Ada"),
+        ("{{inputs.count}}", 3),
+        ("{{ inputs.ratio }}", 0.5),
+        ("{{ inputs.yes }}", True),
+        ("{{ inputs.nothing }}", None),
+        ("{{ inputs.list }}", [1, "two", None]),
+        ("{{ inputs.object }}", {"a": {"b": "deep"}}),
+        ("{{ inputs.object.a.b }}", "deep"),
+        ("{{ inputs['object']['a'].b }}", "deep"),
+        ("{{ inputs['user-id'] }}", "u1"),
+        ("{{ inputs.list[1] }}", "two"),
+        ("{{ inputs.list.1 }}", "two"),
+        ("{{ inputs.list[-1] }}", None),
+        ("{{ inputs.list[index] }}", "two"),
+        ("{{ inputs.table.0.1.y }}", 7),
+        ("{{ {'a': 'x', 'b': 'y'}[nodes.load.output.files[0]] }}", "x"),
+        ("{{ item.key }}", "f.tif"),
+        ("{{ index }}", 1),
+        ("{{ output.size }}", 99),
+        ("{{ upstream.output.size }}", 99),
+        ("{{ nodes.load.output.size }}", 10),
+        ("{{ nodes.load.status }}", "completed"),
+        ("{{ nodes.load-2.output }}", 2),
+        ("{{ nodes['v1.2'].output }}", "dotted"),
+        ("{{ nodes.load.output.size-nodes.load-2.output }}", 8),
+        ("{{- inputs.count -}}", 3),
+        ("{{ inputs.count }}\n", 3),
+        ("{{ {'a': {'b': [inputs.count]}} }}", {"a": {"b": [3]}}),
+        ("{{ [] }}", []),
+        ("{{ {} }}", {}),
+        ("{{ [1, 2,] }}", [1, 2]),
+        ("{{ 'it\\'s' ~ \"\\n\" }}", "it's\n"),
+        ("{{ '}}' }}", "}}"),
+        ("{{ '{%' }}", "{%"),
+        ("{{ True }}", True),
+        ("{{ none }}", None),
+        ("{{ 1e3 }}", 1000.0),
+        ("{{ -inputs.count }}", -3),
+        ("{{ 10 - 2 - 3 }}", 5),
+        ("{{ inputs.count + inputs.ratio }}", 3.5),
+        ("{{ inputs.name ~ '-' ~ inputs.count }}", "Ada-3"),
+        ("{{ 'big' if inputs.count > 2 else 'small' }}", "big"),
+        ("{{ 'a' if false else 'b' if false else 'c' }}", "c"),
+        ("{{ inputs.empty or 'x' }}", "x"),
+        ("{{ inputs.name and inputs.count }}", 3),
+        ("{{ not inputs.list }}", False),
+        ("{{ inputs.count == 3 and inputs.yes }}", True),
+        ("{{ inputs.count is defined }}", True),
+        ("{{ inputs.nope is defined }}", False),
+        ("{{ inputs.nope.deeper is not defined }}", True),
+        ("{{ inputs.nothing is none }}", True),
+        ("{{ inputs.name is not none }}", True),
+        ("{{ is_null(inputs.nope) }}", True),
+        ("{{ inputs.name|lower }}", "ada"),
+        ("{{ inputs.name | upper }}", "ADA"),
+        ("{{ inputs.list|length }}", 3),
+        ("{{ inputs.object|tojson }}", '{"a":{"b":"deep"}}'),
+        ("{{ inputs.name|tojson }}", '"Ada"'),
+        ("{{ inputs.list|join(', ') }}", "1, two, null"),
+        ("{{ inputs.list|join }}", "1twonull"),
+        ("Hello {{ inputs.name }}!", "Hello Ada!"),
+        ("{{ inputs.count }}{{ inputs.count }}", "33"),
+        ("{{ inputs.yes }}/{{ inputs.nothing }}/{{ inputs.ratio }}", "true/null/0.5"),
+        ("l={{ inputs.list }}", 'l=[1,"two",null]'),
+        ("o={{ inputs.object }}", 'o={"a":{"b":"deep"}}'),
+        ("a  {{- inputs.count -}}  b", "a3b"),
+        ("{{ inputs.count }}\nnext\n", "3\nnext\n"),
+        ('{"a": {"b": 1}}', '{"a": {"b": 1}}'),
+        ("${NAME} <% x %> # for x in y", "${NAME} <% x %> # for x in y"),
+    ],
+)
+def test_a_template_renders(text: str, expected: Any) -> None:
+    rendered = render(text)
+
+    assert rendered == expected
+    assert type(rendered) is type(expected)
+
+
+def test_holes_are_filled_at_any_depth_and_keys_are_left_alone() -> None:
+    value = {"{{ inputs.name }}": [1, {"x": "{{ inputs.list }}", "y": "n={{ index }}"}], "z": [None]}
+
+    assert render(value) == {"{{ inputs.name }}": [1, {"x": [1, "two", None], "y": "n=1"}], "z": [None]}
+    assert value["z"] is render(value)["z"], "constant parts are shared, not copied"
+
+
+def test_rendering_leaves_the_template_as_it_was() -> None:
+    template = compile_template({"a": ["{{ index }}"]})
+
+    assert [template.render({"index": i}) for i in range(3)] == [{"a": [0]}, {"a": [1]}, {"a": [2]}]
+
+
+@given(constants)
+def test_a_constant_renders_to_itself(value: Any) -> None:
+    template = compile_template(value)
+
+    assert template.is_constant
+    assert template.render({}) is value
+
+
+@given(data)
+def test_one_hole_keeps_the_value_and_its_type(value: Any) -> None:
+    assert render("{{ inputs.x }}", {"inputs": {"x": value}}) is value
+
+
+@given(data)
+def test_tojson_and_mixed_text_are_json_that_reads_back(value: Any) -> None:
+    scope = {"inputs": {"x": value}}
+
+    assert json.loads(render("{{ inputs.x|tojson }}", scope)) == value
+    assert json.loads(render(" {{ [inputs.x] }}", scope)) == [value]
+
+
+@given(
+    st.sampled_from(["{{ secrets.K }}", "{{ inputs.x }}", "{% raw %}", "{{", "}}", "{# #}", "{{ 9**9**9 }}"])
+)
+def test_data_with_braces_is_never_rendered(hostile: str) -> None:
+    scope = {"inputs": {"x": hostile}, "item": {"y": [hostile]}}
+
+    assert render("{{ inputs.x }}", scope) == hostile
+    assert render("<{{ inputs.x }}>", scope) == f"<{hostile}>"
+    assert render({"a": ["{{ item.y }}"]}, scope) == {"a": [[hostile]]}
+    assert render("{{ item.y|join('{{') ~ inputs.x }}", scope) == hostile * 2
+
+
+@pytest.mark.parametrize("name", METHOD_NAMES)
+def test_names_of_methods_are_names_of_fields(name: str) -> None:
+    scope = {"inputs": {name: {name: 1}}}
+
+    assert render(f"{{{{ inputs.{name}.{name} }}}}", scope) == 1
+    assert failure(f"{{{{ inputs.{name} }}}}").code == "template_undefined"
+    assert failure(f"{{{{ inputs.name.{name} }}}}").code == "template_undefined"
+    assert failure(f"{{{{ inputs.list.{name} }}}}").code == "template_undefined"
+
+
+# What is missing
+
+
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        ("{{ inputs.nope }}", "inputs.nope"),
+        ("{{ inputs.user.name }}", "inputs.user.name"),
+        ("{{ inputs.nothing.field }}", "inputs.nothing.field"),
+        ("{{ inputs.name.field }}", "inputs.name.field"),
+        ("{{ inputs.list[3] }}", "inputs.list.3"),
+        ("{{ inputs.list[-4] }}", "inputs.list.-4"),
+        ("{{ inputs.object[0] }}", "inputs.object.0"),
+        ("{{ inputs.object[inputs.name] }}", 'inputs.object["Ada"]'),
+        ("{{ inputs.object[inputs.list] }}", "inputs.object["),
+        ("{{ inputs.list[inputs.yes] }}", "inputs.list[true]"),
+        ("{{ inputs.list[inputs.ratio] }}", "inputs.list[0.5]"),
+        ("{{ nodes.skipped.output }}", "nodes.skipped.output"),
+        ("{{ nodes.gone.output.x }}", "nodes.gone.output.x"),
+        ("text {{ inputs.nope }}", "inputs.nope"),
+        ("{{ [inputs.nope] }}", "inputs.nope"),
+        ("{{ inputs.nope ~ 'x' }}", "inputs.nope"),
+        ("{{ inputs.nope == none }}", "inputs.nope"),
+    ],
+)
+def test_what_is_missing_fails_and_is_named(text: str, path: str) -> None:
+    error = failure(text)
+
+    assert error.code == "template_undefined"
+    assert path in str(error)
+
+
+def test_a_root_that_the_scope_lacks_is_missing() -> None:
+    assert failure("{{ item }}", {"inputs": {}}).code == "template_undefined"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("{{ inputs.nope|default('d') }}", "d"),
+        ("{{ inputs.a.b.c|default([]) }}", []),
+        ("{{ inputs.nothing.field|default(1) }}", 1),
+        ("{{ nodes.skipped.output.x|default(none) }}", None),
+        ("{{ inputs.nothing|default('d') }}", None),
+        ("{{ inputs.nothing|default('d', true) }}", "d"),
+        ("{{ inputs.empty|default('d') }}", ""),
+        ("{{ inputs.empty|default('d', true) }}", "d"),
+        ("{{ inputs.empty|default('d', false) }}", ""),
+        ("{{ 0|default(5, true) }}", 5),
+        ("{{ []|default(5, true) }}", 5),
+        ("{{ {}|default(5, true) }}", 5),
+        ("{{ false|default(5, true) }}", 5),
+        ("{{ inputs.name|default('d', true) }}", "Ada"),
+        ("{{ inputs.nope|default(inputs.gone)|default('last') }}", "last"),
+        ("{{ (inputs.nope|default({'x': 1})).x }}", 1),
+        ("{{ inputs.list[9]|default('none') ~ '!' }}", "none!"),
+    ],
+)
+def test_default_stands_in_for_what_is_missing(text: str, expected: Any) -> None:
+    assert render(text) == expected
+
+
+def test_default_forgives_nothing_else() -> None:
+    assert failure("{{ (inputs.name + 1)|default(0) }}").code == "template_type"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{{ inputs.name + 1 }}",
+        "{{ inputs.name + inputs.name }}",
+        "{{ inputs.yes + 1 }}",
+        "{{ inputs.nothing - 1 }}",
+        "{{ -inputs.name }}",
+        "{{ inputs.count|lower }}",
+        "{{ inputs.nothing|upper }}",
+        "{{ inputs.count|length }}",
+        "{{ inputs.object|join(',') }}",
+        "{{ inputs.list|join(1) }}",
+    ],
+)
+def test_an_operation_on_the_wrong_type_fails(text: str) -> None:
+    assert failure(text).code == "template_type"
+
+
+# How much may be rendered
+
+BIG = {"inputs": {"big": "x" * (MAX_RENDERED_BYTES // 2 + 1), "wide": ["\u20ac" * 1000] * 350, "small": "x"}}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "{{ inputs.big }}{{ inputs.big }}",
+        "{{ inputs.big ~ inputs.big }}",
+        "{{ [inputs.big, inputs.big] }}",
+        "{{ {'a': inputs.big, 'b': inputs.big} }}",
+        "{{ [inputs.big, inputs.big]|length }}",
+        "{{ [inputs.big]|join|join(',') }}",
+        "{{ inputs.wide }}",
+        "{{ inputs.wide|tojson }}",
+        "{{ inputs.wide|join }}",
+        ["{{ inputs.big }}", "{{ inputs.big }}"],
+        {"a": "{{ inputs.big }}", "b": {"c": ["<{{ inputs.big }}>"]}},
+        ["x" * (MAX_RENDERED_BYTES // 2), "{{ inputs.big }}"],
+        "{{ 'aaaaaaaa'" + "|join('aaaaaaaa')" * 20 + " }}",
+    ],
+)
+def test_more_than_a_mebibyte_is_not_rendered(value: Any) -> None:
+    assert failure(value, BIG).code == "template_too_large"
+
+
+def test_what_just_fits_is_rendered() -> None:
+    room = MAX_RENDERED_BYTES - 10
+
+    assert len(render("{{ inputs.x }}", {"inputs": {"x": "x" * room}})) == room
+
+
+def test_a_thousand_holes_stop_at_the_first_that_does_not_fit() -> None:
+    read = []
+
+    class Inputs(dict[str, Any]):
+        def __getitem__(self, key: str) -> Any:
+            read.append(key)
+            return super().__getitem__(key)
+
+    failure(["{{ inputs.big }}"] * 1000, {"inputs": Inputs(BIG["inputs"])})
+
+    assert len(read) == 2
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize(
+    "text",
+    ["{{ inputs.x }}", "{{ inputs.x|tojson }}", "n={{ inputs.x }}", "{{ [inputs.x] }}", "{{ inputs.x + 1 }}"],
+)
+def test_a_number_that_is_not_finite_is_not_rendered(number: float, text: str) -> None:
+    assert failure(text, {"inputs": {"x": number}}).code == "invalid_number"
+    if "+" not in text:
+        assert failure(text, {"inputs": {"x": {"deep": [None, number]}}}).code == "invalid_number"
+
+
+def test_a_sum_beyond_the_largest_number_fails() -> None:
+    assert failure("{{ inputs.x + inputs.x }}", {"inputs": {"x": 1.7e308}}).code == "invalid_number"
+    assert failure("{{ inputs.x + 0.5 }}", {"inputs": {"x": 10**400}}).code == "invalid_number"
+
+
+def test_integers_beyond_64_bits_and_lone_surrogates_are_rendered_as_they_are() -> None:
+    odd = [10**30, "\ud800"]
+
+    assert render("{{ inputs.x }}", {"inputs": {"x": odd}}) is odd
+    assert render("{{ inputs.x|tojson }}", {"inputs": {"x": odd}}) == f'[{10**30},"\ud800"]'
+
+
+# What is known without rendering
+
+
+def test_a_template_says_what_it_reads() -> None:
+    template = compile_template(
+        {
+            "a": "{{ nodes.load.output.x ~ nodes['v1.2'].status }}",
+            "b": ["{{ inputs.name }} {{ inputs['user-id'] }}", "{{ item.x|default(inputs.other) }}"],
+            "c": "{{ 1 if nodes.skipped.status == 'skipped' else index }}",
+        }
+    )
+
+    assert template.references == {"load", "v1.2", "skipped"}
+    assert template.names == {"nodes", "inputs", "item", "index"}
+    assert template.input_names == {"name", "user-id", "other"}
+    assert not template.uses_output
+    assert not template.is_constant
+
+
+@pytest.mark.parametrize(
+    "text", ["{{ output }}", "{{ output.x }}", "{{ upstream.output.x }}", "a{{ 1 ~ output }}"]
+)
+def test_a_template_says_that_it_reads_the_output_before(text: str) -> None:
+    assert compile_template(text).uses_output
+
+
+def test_a_compiled_template_is_a_template_of_the_model() -> None:
+    template: Template = compile_template("{{ inputs.name }}")
+
+    assert template.render(SCOPE) == "Ada"
