@@ -191,6 +191,27 @@ def test_committed_rows_survive_a_kill_of_the_server(tmp_path: Path) -> None:
     assert "was not properly shut down" in server.log.read_text()
 
 
+def test_a_start_waits_for_sessions_that_outlived_their_server(tmp_path: Path) -> None:
+    """Two servers must never write to one cluster, nor a server and a session of its predecessor."""
+    server = EmbeddedPostgres(tmp_path)
+    with psycopg.connect(server.start()) as conn:
+        assert server.pid is not None
+        session = psutil.Process(conn.info.backend_pid)
+        session.suspend()
+        os.kill(server.pid, signal.SIGKILL)
+        server.stop()
+    said: list[str] = []
+
+    def report(message: str) -> None:
+        said.append(message)
+        session.resume()
+
+    with EmbeddedPostgres(tmp_path, report=report) as server:
+        assert execute(server.conninfo, "select 1") == [1]
+    assert said
+    assert set(said) == {"waiting for the last processes of the previous PostgreSQL"}
+
+
 def test_a_recycled_process_id_in_the_pid_file_does_no_harm(tmp_path: Path) -> None:
     server = EmbeddedPostgres(tmp_path)
     execute(server.start(), "create table kept as select 1 as x")

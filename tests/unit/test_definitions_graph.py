@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cograil.definitions import read_workflow
@@ -38,7 +38,8 @@ def test_every_next_pointer_is_an_all_of_edge_in_the_order_of_the_file() -> None
     assert nodes["d"].all_of == (Edge("c"), Edge("a"))
     assert nodes["b"].all_of == (Edge("a"),)
     assert nodes["a"].successors == ("b", "d")
-    assert nodes["d"].any_of == nodes["c"].all_of == nodes["d"].successors == ()
+    assert nodes["d"].any_of == nodes["c"].all_of == ()
+    assert nodes["d"].successors == ()
 
 
 @pytest.mark.parametrize("written", ["a", "[a]", "{all_of: a}", "{all_of: [a]}"])
@@ -63,7 +64,8 @@ def test_a_source_that_is_named_in_two_ways_is_one_edge() -> None:
 
 CONDITIONAL = (
     "c: {type: conditional, branches: ["
-    "{name: x, condition: 'true', next: [t, u]}, {name: y, condition: 'true', next: t}, {name: z, default: true}]}\n"
+    "{name: x, condition: 'true', next: [t, u]}, {name: y, condition: 'true', next: t},"
+    " {name: z, default: true}]}\n"
 )
 
 
@@ -109,7 +111,8 @@ def test_end_is_implied_where_no_node_has_that_name() -> None:
 
 def test_nodes_come_in_topological_order_and_else_as_in_the_file() -> None:
     nodes = workflow(
-        "d: {handler: h}\nb: {handler: h, depends_on: c}\na: {handler: h}\nc: {handler: h, next: e}\ne: {handler: h}"
+        "d: {handler: h}\nb: {handler: h, depends_on: c}\na: {handler: h}\n"
+        "c: {handler: h, next: e}\ne: {handler: h}"
     )
     assert list(nodes.nodes) == ["d", "a", "c", "b", "e"]
 
@@ -124,9 +127,10 @@ def test_a_file_of_200_nodes_is_checked_in_well_under_a_second() -> None:
     lines = [f"n{i}: {{handler: h, next: n{i + 1}, params: {{x: '{{{{ inputs.x }}}}'}}}}" for i in range(199)]
     begun = time.perf_counter()
     workflow("\n".join([*lines, "n199: {handler: h}"]))
-    assert time.perf_counter() - begun < 1
+    assert time.perf_counter() - begun < 1  # 0.2 s on an idle machine
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12)), max_size=40))
 def test_order_and_cycles_together_account_for_every_node(pairs: list[tuple[int, int]]) -> None:
     sources: dict[str, set[str]] = {str(n): set() for n in range(13)}
@@ -156,7 +160,8 @@ def _ancestors(name: str, sources: dict[str, set[str]]) -> set[str]:
 
 def test_a_cycle_is_listed_in_the_direction_of_its_edges() -> None:
     (problem,) = problems(
-        "z: {handler: h, next: a}\na: {handler: h, next: b}\nb: {handler: h, next: c}\nc: {handler: h, next: a}"
+        "z: {handler: h, next: a}\na: {handler: h, next: b}\n"
+        "b: {handler: h, next: c}\nc: {handler: h, next: a}"
     )
     assert (problem.code, problem.pointer, problem.line, problem.column) == ("dag_cycle", "/nodes/a", 4, 3)
     assert "a -> b -> c -> a" in problem.message
@@ -164,7 +169,8 @@ def test_a_cycle_is_listed_in_the_direction_of_its_edges() -> None:
 
 def test_every_cycle_is_reported_and_what_is_behind_it_is_not() -> None:
     nodes = (
-        "a: {handler: h, next: b}\nb: {handler: h, next: [a, x]}\nx: {handler: h, next: [y, p]}\ny: {handler: h}\n"
+        "a: {handler: h, next: b}\nb: {handler: h, next: [a, x]}\n"
+        "x: {handler: h, next: [y, p]}\ny: {handler: h}\n"
         "p: {handler: h, next: q}\nq: {handler: h, next: p}"
     )
     messages = [problem.message for problem in problems(nodes)]
@@ -230,7 +236,8 @@ def test_a_cycle_through_a_branch_and_a_dependency_is_found() -> None:
         ("f: {type: fan_in}", [("fan_in_without_fan_out", "/nodes/f")]),
         ("a: {handler: h, next: f}\nf: {type: fan_in}", [("fan_in_without_fan_out", "/nodes/f")]),
         (
-            "o: {type: fan_out, source: [1], task: {handler: h}, next: f}\na: {handler: h}\nf: {type: fan_in, depends_on: a}",
+            "o: {type: fan_out, source: [1], task: {handler: h}, next: f}\n"
+            "a: {handler: h}\nf: {type: fan_in, depends_on: a}",
             [("fan_in_without_fan_out", "/nodes/f")],
         ),
     ],
@@ -255,7 +262,8 @@ def test_a_misspelt_pointer_is_not_also_an_unreachable_node() -> None:
 
 def test_a_fan_in_behind_a_fan_out_and_others_is_fine() -> None:
     nodes = workflow(
-        "o: {type: fan_out, source: [1], task: {handler: h}, next: f}\na: {handler: h, next: f}\nf: {type: fan_in, aggregation: sum}"
+        "o: {type: fan_out, source: [1], task: {handler: h}, next: f}\n"
+        "a: {handler: h, next: f}\nf: {type: fan_in, aggregation: sum}"
     ).nodes
     assert nodes["f"].aggregation == "sum"
     assert nodes["f"].predecessors == ("o", "a")

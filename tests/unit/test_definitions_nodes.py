@@ -271,7 +271,8 @@ def test_two_branches_of_one_name_are_refused() -> None:
 def test_branches_that_begin_with_an_operator_look_at_the_condition_field() -> None:
     found = node(
         "{type: conditional, condition_field: '{{ inputs.size }}', branches: ["
-        "{name: rest, default: true}, {condition: '< 10', next: b}, {name: mid, condition: '>= 10 and <= 20'}]}"
+        "{name: rest, default: true}, {condition: '< 10', next: b},"
+        " {name: mid, condition: '>= 10 and <= 20'}]}"
     )
     assert [branch.name for branch in found.branches] == ["1", "mid", "rest"]
     assert [branch.targets for branch in found.branches] == [("b",), (), ()]
@@ -281,8 +282,8 @@ def test_branches_that_begin_with_an_operator_look_at_the_condition_field() -> N
 
 def test_branches_without_a_condition_field_have_whole_expressions() -> None:
     found = node(
-        "{type: conditional, branches: [{name: a, condition: inputs.x in [1, 2]}, {condition: false},"
-        " {name: z, default: true, next: [b]}]}".replace("inputs.x in [1, 2]", "'inputs.x in [1, 2]'")
+        "{type: conditional, branches: [{name: a, condition: 'inputs.x in [1, 2]'}, {condition: false},"
+        " {name: z, default: true, next: [b]}]}"
     )
     assert taken(found.branches, {"inputs": {"x": 2}}) == "a"
     assert taken(found.branches, {"inputs": {"x": 3}}) == "z"
@@ -311,8 +312,8 @@ def test_a_condition_field_may_choose_by_value_too() -> None:
 
 def test_a_fan_out_describes_its_children() -> None:
     found = node(
-        "{type: fan_out, source: [1, '{{ inputs.x }}'], queue: wide, timeout_seconds: 7, retry: {max_attempts: 9},"
-        " task: {handler: h, params: {i: '{{ index }}', v: '{{ item }}'}}}"
+        "{type: fan_out, source: [1, '{{ inputs.x }}'], queue: wide, timeout_seconds: 7,"
+        " retry: {max_attempts: 9}, task: {handler: h, params: {i: '{{ index }}', v: '{{ item }}'}}}"
     )
     assert (found.handler, found.queue, found.timeout_seconds, found.retry.max_attempts) == (
         "h",
@@ -341,7 +342,7 @@ def test_a_wait_is_for_seconds_or_until_a_time() -> None:
     templated = node("{type: wait, wait: {seconds: '{{ inputs.s }}'}}")
     assert templated.wait_seconds is not None
     assert templated.wait_seconds.render({"inputs": {"s": 3}}) == 3
-    for written in ("2030-01-31T08:00:00Z", "2030-01-31T08:00:00.123456+02:00", "2030-01-31t08:00:00z"):
+    for written in ("2030-01-31T08:00:00Z", "2030-01-31T08:00:00.123456+02:00", "2030-01-31 08:00:00Z"):
         until = node(f"{{type: wait, wait: {{until: {written!r}}}}}")
         assert until.wait_until is not None
         assert until.wait_until.render({}) == written
@@ -395,3 +396,19 @@ def test_a_stored_document_of_another_language_is_refused_without_places() -> No
         load_workflow({"workflow_id": "w", "nodes": {"a": {"type": "dance"}}})
     (problem,) = caught.value.problems
     assert (problem.code, problem.pointer, problem.line) == ("unknown_kind", "/nodes/a/type", None)
+
+
+def test_the_place_within_a_template_is_told_too() -> None:
+    (problem,) = problems("workflow_id: w\nnodes:\n  a: {handler: h, params: {x: 'ab {{ 1 + }}'}}")
+    assert problem.message.endswith("(at character 11)")
+    text = "{type: conditional, condition: 'inputs.x ++ 1', branches: {light: b, default: b}}"
+    (problem,) = problems(f"workflow_id: w\nnodes:\n  a: {text}\n  b: {{handler: h}}")
+    assert problem.message.endswith("(at character 11)")
+    (problem,) = problems('workflow_id: w\nnodes:\n  a: {handler: h, params: {x: "ab\\n{{ 1 + }}"}}')
+    assert problem.message.endswith("(at line 2, character 8)")
+
+
+def test_a_message_stays_short_however_long_the_name() -> None:
+    (problem,) = problems(f"workflow_id: w\nnodes:\n  a: {{handler: h, next: {'n' * 10_000}}}")
+    assert problem.code == "dag_unknown_node"
+    assert len(problem.message) < 400

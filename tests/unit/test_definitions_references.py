@@ -63,7 +63,7 @@ def test_every_bad_reference_is_reported_at_its_own_string() -> None:
 @pytest.mark.parametrize(
     "node",
     [
-        "{type: conditional, condition_field: nodes.z.output.x, branches: [{condition: '> 1'}, {default: true}]}",
+        "{type: conditional, condition_field: nodes.z.output.x, branches: {x: END, default: END}}",
         "{type: conditional, branches: [{condition: nodes.z.output.x > 1}, {default: true}]}",
         "{type: conditional, condition: '{{ nodes.z.output.x }}', branches: {true: END, false: END}}",
         "{type: conditional, condition: nodes.z.output.x, branches: {light: END, default: END}}",
@@ -82,7 +82,8 @@ def test_references_are_checked_wherever_templates_stand(node: str) -> None:
 def test_item_and_index_are_known_in_the_params_of_a_fan_out_only() -> None:
     nodes = (
         "  a: {handler: h, params: {x: '{{ item }}'}}\n"
-        "  o: {type: fan_out, source: '{{ index }}', task: {handler: h, params: {x: '{{ item.a }} {{ index }}'}}}\n"
+        "  o: {type: fan_out, source: '{{ index }}', "
+        "task: {handler: h, params: {x: '{{ item.a }} {{ index }}'}}}\n"
     )
     assert found(nodes) == [
         ("template_undefined", "/nodes/a/params/x"),
@@ -133,5 +134,6 @@ def test_templates_that_do_not_compile_are_all_reported_with_their_own_codes() -
 
 def test_braces_in_keys_and_names_are_not_templates() -> None:
     read_workflow(
-        "workflow_id: w\nname: '{{ x }}'\ndescription: '{{'\nnodes:\n  a: {handler: h, params: {'{{ k }}': 1}}\n"
+        "workflow_id: w\nname: '{{ x }}'\ndescription: '{{'\n"
+        "nodes:\n  a: {handler: h, params: {'{{ k }}': 1}}\n"
     )

@@ -59,8 +59,8 @@ class Holes:
 
     def expression(self, node_id: str, text: str, pointer: str) -> CompiledTemplate | None:
         """An expression of any type, with or without braces around it."""
-        in_braces = text if "{{" in text else f"{{{{ {text} }}}}"
-        return self._kept(node_id, lambda _: compile_template(in_braces), text, pointer)
+        compiler = compile_template if "{{" in text else _compile_bare
+        return self._kept(node_id, compiler, text, pointer)
 
     def condition_field(self, node_id: str, text: str, pointer: str) -> CompiledTemplate | None:
         """The subject of a conditional: a template or a path into the predecessor's output."""
@@ -80,9 +80,25 @@ class Holes:
         try:
             return compiler(text)
         except TemplateError as error:
-            where = f" (at character {error.column})" if error.column else ""
-            self._report.add(error.code, f"{error.message}{where}", pointer)
+            self._report.add(error.code, f"{error.message}{_within_text(error)}", pointer)
             return None
+
+
+def _compile_bare(text: str) -> CompiledTemplate:
+    """Compile an expression that has no braces around it."""
+    try:
+        return compile_template(f"{{{{{text}}}}}")
+    except TemplateError as error:
+        if error.line == 1 and error.column:
+            error.column -= len("{{")
+        raise
+
+
+def _within_text(error: TemplateError) -> str:
+    if not error.column:
+        return ""
+    line = f"line {error.line}, " if error.line and error.line > 1 else ""
+    return f" (at {line}character {error.column})"
 
 
 def strings_in(value: Json, pointer: str) -> Iterator[tuple[str, str]]:

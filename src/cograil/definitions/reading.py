@@ -22,6 +22,7 @@ from cograil.model.workflow import Json
 
 MAX_BYTES = 256 * 1024
 MAX_DEPTH = 32
+MAX_VALUES = 50_000  # keys included; the parser takes some 50 µs for each
 
 _BRANCHES = re.compile(r"/nodes/[^/]+/branches")  # the one place where a key may be true or false
 _UNREADABLE_CHARACTER = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff\ufffe\uffff]")
@@ -34,7 +35,7 @@ class Unreadable(Exception):
 def read_yaml(text: str, report: Report) -> Json:
     """The document in `text`; what is wrong with it goes to `report`.
 
-    Raises Unreadable when there is no document to check: broken syntax, too large or too deep.
+    Raises Unreadable when there is no document to check: its syntax is broken, it is too large or too deep.
     """
     text = text.removeprefix("\ufeff")
     report.keys[""] = (1, 1)  # where to point for what is missing altogether
@@ -108,6 +109,7 @@ class _Builder:
         self._report = report
         self._open: list[_Frame] = []
         self._documents = 0
+        self._values = 0
 
     def feed(self, event: Any) -> None:
         match event:
@@ -116,6 +118,7 @@ class _Builder:
             case yaml_events.MappingEndEvent() | yaml_events.SequenceEndEvent():
                 self._open.pop()
             case yaml_events.NodeEvent():
+                self._count(event)
                 if self._awaits_key():
                     self._take_key(event)
                 else:
@@ -127,6 +130,11 @@ class _Builder:
             self._stop("yaml_unsupported", "a file holds one document; remove what follows `---`", event)
         if event.tags or event.version not in (None, (1, 2)):
             self._stop("yaml_unsupported", "files are YAML 1.2 without % directives", event)
+
+    def _count(self, event: Any) -> None:
+        self._values += 1
+        if self._values > MAX_VALUES:
+            self._stop("too_large", f"the file holds more than {MAX_VALUES} keys and values", event)
 
     def _awaits_key(self) -> bool:
         top = self._open[-1] if self._open else None

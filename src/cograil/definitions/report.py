@@ -45,7 +45,7 @@ class Report:
             return
         line, column = place or self._place_of(pointer, at_key) or (None, None)
         hint = _did_you_mean(*near) if near else ""
-        self.problems.append(Problem(code, message + hint, pointer, line, column))
+        self.problems.append(Problem(code, _short(message) + hint, pointer, line, column))
 
     def spoil(self, code: str, message: str, pointer: str, place: Place) -> None:
         """Note that what stands at `pointer` cannot be read at all."""
@@ -73,6 +73,11 @@ class Report:
 def child(pointer: str, key: str | int) -> str:
     """The JSON pointer (RFC 6901) of `key` inside `pointer`."""
     return f"{pointer}/{str(key).replace('~', '~0').replace('/', '~1')}"
+
+
+def _short(message: str) -> str:
+    """Messages quote the file; a name of a hundred kilobytes must not fill the screen."""
+    return message if len(message) <= 300 else f"{message[:200]} ... {message[-80:]}"
 
 
 def _upwards(pointer: str) -> Iterable[str]:

@@ -120,7 +120,7 @@ class _Compiler:
             nodes += hole.nodes
             position = _behind_spaces(text, hole.end) if text.endswith("-}}", 0, hole.end) else hole.end
         rest = text[position:]
-        parts.append("" if rest == "\n" and len(parts) == 2 else rest)
+        parts.append("" if rest == "\n" and parts[:-1] == [""] else rest)
         return [part for part in parts if part != ""]
 
 

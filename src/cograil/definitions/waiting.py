@@ -12,7 +12,7 @@ from cograil.model.workflow import Json, Node
 
 LONGEST_WAIT = Range(0, 315_360_000)  # ten years
 
-_TIME = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[-+]\d\d:\d\d)")
+_TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|[-+]\d\d:\d\d)")
 
 
 def read_wait(node: Node, above: Section, holes: Holes) -> Node:
@@ -62,7 +62,7 @@ def _is_rfc3339(text: str) -> bool:
     if not _TIME.fullmatch(text):
         return False
     try:
-        datetime.fromisoformat(text.upper())
+        datetime.fromisoformat(text)
     except ValueError:
         return False
     return True

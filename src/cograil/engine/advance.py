@@ -14,11 +14,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 
-from cograil.engine import attempts, ending, fans
-from cograil.engine.board import Board, as_error, dump
+from cograil.engine import acts, attempts, ending, fans
+from cograil.engine.board import Board, dump
 from cograil.engine.readiness import Verdict, verdict
+from cograil.engine.reopening import retry_by_hand
 from cograil.engine.states import JOB_TERMINAL
 from cograil.model.job import (
     Bounds,
@@ -30,14 +31,13 @@ from cograil.model.job import (
     Late,
     Lost,
     More,
-    NodeWrite,
     Outputs,
     Reported,
     RetryAsked,
     Started,
     Submitted,
 )
-from cograil.model.workflow import Node, NodeType, RenderError, Template, Workflow
+from cograil.model.workflow import Node, NodeType, Workflow
 
 DEFAULT_BOUNDS = Bounds()
 
@@ -116,7 +116,7 @@ def _apply(board: Board, news: Happening) -> None:
         case More():
             _expand_more(board, board.workflow.nodes[news.node_id])
         case RetryAsked():
-            _retry_by_hand(board, news)
+            retry_by_hand(board, news)
 
 
 def _create(board: Board) -> None:
@@ -128,61 +128,13 @@ def _create(board: Board) -> None:
         submitted_by=state.submitted_by,
         correlation_id=state.correlation_id,
         retry_of=state.retry_of,
+        kept_nodes=sorted(state.nodes),
     )
 
 
 def _expand_more(board: Board, node: Node) -> None:
     if board.has_outputs_for(node, node.source, node.params):
         fans.continue_fan_out(board, node)
-
-
-def _retry_by_hand(board: Board, news: RetryAsked) -> None:
-    """A failed node gets a new budget of attempts; what was given up because of it is open again."""
-    state = board.find(news.node_id)
-    if state is None or state.status != "failed":
-        return
-    write = board.edit(news.node_id)
-    board.move(write, "retry")
-    write.state.budget_from = write.state.attempt
-    write.state.lost = 0
-    write.state.finished_at = None
-    write.state.not_before = board.now
-    if state.parent is not None:
-        _reopen_fan_out(board, state.parent)
-    board.event("node_retry", news.node_id, retry_count=0, by=news.by, not_before=board.now.isoformat())
-    _reopen_descendants(board, state.parent or news.node_id)
-
-
-def _reopen_fan_out(board: Board, fan_out: str) -> None:
-    parent = board.edit(fan_out).state
-    parent.ended -= 1
-    parent.failed -= 1
-    if not parent.failed:
-        parent.error = None
-    if parent.status == "completed":
-        parent.status = "running"
-        parent.finished_at = None
-
-
-def _reopen_descendants(board: Board, node_id: str) -> None:
-    queue = deque(board.workflow.nodes[node_id].successors)
-    while queue:
-        name = queue.popleft()
-        state = board.find(name)
-        if state is None or not _was_given_up(state.status, state.skip_reason, state.error):
-            continue
-        write = board.edit(name)
-        board.move(write, "reopen")
-        write.state.skip_reason = None
-        write.state.error = None
-        write.state.finished_at = None
-        queue.extend(board.workflow.nodes[name].successors)
-
-
-def _was_given_up(status: str, skip_reason: str | None, error: object) -> bool:
-    if status == "skipped":
-        return skip_reason == Verdict.SKIP_FAILURE.value
-    return status == "failed" and isinstance(error, dict) and error.get("code") == "children_failed"
 
 
 # -- 2. the clock -----------------------------------------------------------------------------------
@@ -224,7 +176,7 @@ def _redispatch(board: Board, node_id: str) -> None:
     write = board.edit(node_id)
     node = board.definition_of(write.state)
     if write.state.attempt == 0 and write.state.parent is None:
-        _run(board, write, node)
+        acts.run(board, write, node)
     else:
         attempts.dispatch(board, write, node, None)
 
@@ -281,12 +233,12 @@ def _consider(board: Board, node: Node) -> None:
         case Verdict.WAIT:
             return
         case Verdict.RUN:
-            if board.has_outputs_for(node, *_templates(node)) and _has_children_for(board, node):
+            if acts.has_all_for(board, node):
                 write = board.edit(node.node_id)
                 board.move(write, "ready")
                 if node.type not in (NodeType.START, NodeType.END):
                     board.event("node_ready", node.node_id, dependencies_met=list(node.predecessors))
-                _run(board, write, node)
+                acts.run(board, write, node)
         case skip:
             _skip(board, node, skip)
 
@@ -298,81 +250,6 @@ def _skip(board: Board, node: Node, why: Verdict) -> None:
     if why is Verdict.SKIP_FAILURE:
         write.state.error = {"code": "upstream_failed", "message": "a node it needs has failed"}
     board.event("node_skipped", node.node_id, reason=why.value)
-
-
-def _templates(node: Node) -> list[Template | None]:
-    return [node.params, node.source, node.wait_seconds, node.wait_until, *(b.test for b in node.branches)]
-
-
-def _has_children_for(board: Board, node: Node) -> bool:
-    if node.type is not NodeType.FAN_IN:
-        return True
-    absent = {name for name in fans.fan_outs_before(board, node) if name not in board.outputs.children}
-    board.missing_children |= absent
-    return not absent
-
-
-def _run(board: Board, write: NodeWrite, node: Node) -> None:
-    match node.type:
-        case NodeType.START | NodeType.END:
-            board.complete(write, None)
-        case NodeType.TASK:
-            attempts.begin_task(board, write, node)
-        case NodeType.CONDITIONAL:
-            _choose(board, write, node)
-        case NodeType.FAN_OUT:
-            fans.begin_fan_out(board, write, node)
-            fans.end_fan_out(board, node.node_id)
-        case NodeType.FAN_IN:
-            fans.begin_fan_in(board, write, node)
-        case NodeType.WAIT:
-            _begin_wait(board, write, node)
-
-
-def _choose(board: Board, write: NodeWrite, node: Node) -> None:
-    """Take the first branch whose condition holds; the default is last."""
-    try:
-        taken = next((b for b in node.branches if b.test is None or board.render(b.test, node) is True), None)
-    except RenderError as error:
-        board.fail(write, as_error(error))
-        return
-    if taken is None:
-        board.fail(write, {"code": "no_branch", "message": "no branch matches and there is no default"})
-        return
-    write.state.taken_branch = taken.name
-    skipped = [branch.name for branch in node.branches if branch is not taken]
-    board.complete(write, dump({"taken_branch": taken.name, "skipped_branches": skipped}))
-
-
-def _begin_wait(board: Board, write: NodeWrite, node: Node) -> None:
-    try:
-        until = _wait_until(board, node)
-    except RenderError as error:
-        board.fail(write, as_error(error))
-        return
-    write.state.started_at = board.now
-    board.move(write, "wait")
-    if until <= board.now:
-        board.complete(write, dump({"waited_until": until.isoformat()}))
-        return
-    write.state.not_before = until
-    board.event("node_started", node.node_id, waits_until=until.isoformat())
-
-
-def _wait_until(board: Board, node: Node) -> datetime:
-    try:
-        if node.wait_seconds is not None:
-            seconds = board.render(node.wait_seconds, node)
-            if isinstance(seconds, bool) or not isinstance(seconds, int | float) or seconds < 0:
-                raise RenderError("invalid_wait", f"wait.seconds is {seconds!r}, not a number of seconds")
-            return board.now + timedelta(seconds=seconds)
-        assert node.wait_until is not None
-        moment = datetime.fromisoformat(str(board.render(node.wait_until, node)))
-    except (ValueError, OverflowError) as error:
-        raise RenderError("invalid_wait", f"wait of {node.node_id}: {error}") from error
-    if moment.tzinfo is None:
-        raise RenderError("invalid_wait", f"wait.until of {node.node_id} has no time zone")
-    return moment
 
 
 def is_past_deadline(state: JobState, now: datetime) -> bool:

@@ -232,7 +232,8 @@ class EmbeddedPostgres:
             # Children of a killed server still hold its shared memory; they are about to notice.
             if "shared memory block" not in self._last_words() or time.monotonic() > until:
                 raise DatabaseUnavailable(f"PostgreSQL did not start ({self.log}):\n{self._last_words()}")
-            time.sleep(0.1)
+            self._report("waiting for the last processes of the previous PostgreSQL")
+            time.sleep(0.2)
 
     def _spawn(self, command: list[str], environment: Mapping[str, str]) -> None:
         descriptor = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)

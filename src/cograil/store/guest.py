@@ -41,7 +41,7 @@ def main(guest: str, parent: str, directory: str, *command: str) -> None:
         become(int(uid), int(gid))
     if sys.platform == "linux":
         # After the change of credentials, which clears it.
-        pass
+        call("prctl", PR_SET_PDEATHSIG, int(signal.SIGINT), 0, 0, 0)
     if os.getppid() != int(parent):
         sys.exit("the parent is gone")
     os.chdir(directory)

@@ -73,16 +73,17 @@ async def advance_locked(
     await store.load_nodes(tx, locked)
     for job_id, signalled in (signals or {}).items():
         news.setdefault(job_id, []).extend(signalled)
-    decided = await _decide(tx, decider, locked, news)
+    decided = await decide(tx, decider, locked.states, news)
     for job_id, changes in decided.items():
         batch.add(locked.states[job_id], changes)
     await store.write_batch(tx, batch, decider.owner)
     return decided
 
 
-async def _decide(tx: Transaction, decider: Decider, locked: LockedJobs, news: News) -> dict[str, Changes]:
+async def decide(
+    tx: Transaction, decider: Decider, states: Mapping[str, JobState], news: News
+) -> dict[str, Changes]:
     """Decide for each job; outputs that a decision asks for are loaded for all at once, then asked again."""
-    states = locked.states
     workflows = await decider.catalog.load(tx, (state.definition_id for state in states.values()))
     await _load_children_wake(tx, states, workflows)
     outputs = {job_id: _reported_outputs(news.get(job_id, ())) for job_id in states}

@@ -9,19 +9,16 @@ from typing import Any
 
 import orjson
 
-from cograil import engine
 from cograil.definitions import apply_inputs
 from cograil.errors import WorkflowNotFound
 from cograil.model.ids import new_id
-from cograil.model.job import JobState, Outputs, Submitted
+from cograil.model.job import Changes, JobState, Submitted
 from cograil.model.workflow import Json, Workflow
 from cograil.store import jobs as store
 from cograil.store import workflows
 from cograil.store.database import Transaction
 from cograil.store.jobs import Batch
-from cograil.verbs.advance import Decider
-
-SUBMITTED = (Submitted(),)
+from cograil.verbs.advance import Decider, decide
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +54,10 @@ async def submit(
             definition_id = await _resolve(tx, tenant, submission, definitions)
         workflow = await decider.catalog.get(tx, definition_id)
         state = _new_job(tx, tenant, submission, definition_id, workflow)
-        _first_advance(tx, decider, batch, workflow, state, submission)
+        changes = await decide_new(tx, decider, workflow, state)
+        batch.add(
+            state, changes, new=new_job_columns(state, workflow, submission.labels, submission.callback)
+        )
         ids.append(state.job_id)
     await store.write_batch(tx, batch, decider.owner)
     return ids
@@ -98,27 +98,18 @@ def _new_job(
     )
 
 
-def _first_advance(
-    tx: Transaction,
-    decider: Decider,
-    batch: Batch,
-    workflow: Workflow,
+async def decide_new(tx: Transaction, decider: Decider, workflow: Workflow, state: JobState) -> Changes:
+    """The first advance of a job that is being made; what it takes over from another is already stored."""
+    return (await decide(tx, decider, {state.job_id: state}, {state.job_id: [Submitted()]}))[state.job_id]
+
+
+def new_job_columns(
     state: JobState,
-    submission: Submission,
-) -> None:
-    changes = engine.advance(
-        workflow,
-        state,
-        SUBMITTED,
-        now=tx.now,
-        dice=decider.dice,
-        outputs=Outputs(),
-        bounds=decider.bounds,
-    )
-    batch.add(state, changes, new=_columns(state, workflow, submission))
-
-
-def _columns(state: JobState, workflow: Workflow, submission: Submission) -> dict[str, Any]:
+    workflow: Workflow,
+    labels: dict[str, str] | None = None,
+    callback: dict[str, Json] | None = None,
+) -> dict[str, Any]:
+    """The columns of a new job's row beside those that every advance writes."""
     return {
         "tenant_id": state.tenant_id,
         "definition_id": state.definition_id,
@@ -126,8 +117,8 @@ def _columns(state: JobState, workflow: Workflow, submission: Submission) -> dic
         "workflow_version": workflow.version,
         "priority": state.priority,
         "input": orjson.Fragment(state.input_text),
-        "labels": submission.labels,
-        "callback": submission.callback,
+        "labels": labels,
+        "callback": callback,
         "correlation_id": state.correlation_id,
         "submitted_by": state.submitted_by,
         "trace_parent": state.trace_parent,

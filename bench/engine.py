@@ -1,0 +1,182 @@
+"""cograil under measurement: one orchestrator process, one worker process, started as users start them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from typing import Any
+
+from bench.figures import percentiles
+from cograil.definitions import read_workflow
+from cograil.settings import DatabaseSettings
+from cograil.store.database import Database, Transaction
+from cograil.store.jobs import DONE_CHANNEL
+from cograil.store.listener import Listener
+from cograil.store.statements import Statement
+from cograil.verbs.advance import Decider
+from cograil.verbs.publish import publish
+from cograil.verbs.submit import Submission, submit
+
+BULK = 1000
+SINGLE = """
+workflow_id: single
+nodes:
+  greet: {handler: hello_world, params: {name: "{{ inputs.name }}"}}
+"""
+CHAIN = "workflow_id: chain\nnodes:\n" + "\n".join(
+    f"  n{i}: {{handler: hello_world, params: {{name: "
+    + ('"{{ inputs.name }}"' if i == 0 else f'"{{{{ nodes.n{i - 1}.output.message }}}}"')
+    + "}"
+    + (f", next: n{i + 1}" if i < 9 else "")
+    + "}"
+    for i in range(10)
+)
+FAN = """
+workflow_id: fan
+nodes:
+  split:
+    type: fan_out
+    source: "{{ inputs.numbers }}"
+    task: {handler: hello_world, params: {name: "{{ item }}"}}
+    next: gather
+  gather: {type: fan_in}
+"""
+
+
+def query(text: str) -> Statement:
+    return Statement("bench", text, text)
+
+
+UNFINISHED = query("select count(*) from cograil.jobs where finished_at is null")
+ALIVE = query("select count(*) from cograil.processes where kind = %(kind)s and state = 'alive'")
+
+
+@contextlib.contextmanager
+def process(kind: str, conninfo: str) -> Iterator[subprocess.Popen[bytes]]:
+    """An orchestrator or a worker, as `cograil orchestrator` starts it."""
+    environment = os.environ | {"COGRAIL_DATABASE_URL": conninfo, "COGRAIL_LOG__LEVEL": "warning"}
+    one = subprocess.Popen([sys.executable, "-m", "cograil.intake.cli", kind], env=environment)
+    try:
+        yield one
+    finally:
+        one.terminate()
+        one.wait()
+
+
+class Bench:
+    """A database with the workflows of the benchmark in it."""
+
+    def __init__(self, db: Database, conninfo: str) -> None:
+        self.db = db
+        self.conninfo = conninfo
+        self.decider = Decider()
+
+    async def publish(self) -> None:
+        async with self.db.transaction("publish") as tx:
+            for text in (SINGLE, CHAIN, FAN):
+                await publish(tx, read_workflow(text), text)
+
+    async def submit(self, workflow: str, inputs: Sequence[dict[str, Any]]) -> list[str]:
+        """Submit in bulk."""
+        ids: list[str] = []
+        for start in range(0, len(inputs), BULK):
+            chunk = [Submission(workflow, given) for given in inputs[start : start + BULK]]
+            async with self.db.transaction("submit") as tx:
+                ids += await submit(tx, self.decider, chunk)
+        return ids
+
+    async def until(self, statement: Statement, wanted: Any, **params: Any) -> None:
+        while True:
+            async with self.db.single("bench") as tx:
+                if (await tx.fetch(statement, **params))[0][0] == wanted:
+                    return
+            await asyncio.sleep(0.02)
+
+    async def drain(self, workflow: str, jobs: int) -> tuple[float, float]:
+        """(seconds to submit this many in bulk, seconds from the worker's start until all are done)."""
+        began = time.perf_counter()
+        await self.submit(workflow, [{"name": f"n{i}"} for i in range(jobs)])
+        submitting = time.perf_counter() - began
+        with process("worker", self.conninfo):
+            await self.until(ALIVE, 1, kind="worker")
+            began = time.perf_counter()
+            await self.until(UNFINISHED, 0)
+            return submitting, time.perf_counter() - began
+
+    async def submit_singly(self, jobs: int) -> float:
+        """Seconds for this many submits, one after another, each in its own transaction."""
+        began = time.perf_counter()
+        for number in range(jobs):
+            async with self.db.transaction("submit") as tx:
+                await submit(tx, self.decider, [Submission("single", {"name": f"s{number}"})])
+        return time.perf_counter() - began
+
+    async def latency(self, rounds: int) -> dict[str, float]:
+        """From submit to having read the result, one job at a time on an idle system."""
+        return percentiles([await self.one("single", {"name": "x"}) for _ in range(rounds)])
+
+    async def one(self, workflow: str, given: dict[str, Any]) -> float:
+        """Seconds from submit to the result of one job."""
+        began = time.perf_counter()
+        self.done.clear()
+        async with self.db.transaction("submit") as tx:
+            job_id = (await submit(tx, self.decider, [Submission(workflow, given)]))[0]
+        while job_id not in self.ended:
+            self.done.clear()
+            if job_id not in self.ended:
+                await self.done.wait()
+        async with self.db.single("bench") as tx:
+            row = (await tx.fetch(query("select status, result from cograil.jobs where id = %(id)s"), id=job_id))[0]
+        assert row[0] == "completed", row
+        return time.perf_counter() - began
+
+    @contextlib.asynccontextmanager
+    async def listening(self) -> AsyncIterator[None]:
+        """Hear which jobs have ended."""
+        self.done, self.ended = asyncio.Event(), set[str]()
+
+        def hear(_: str, payload: str) -> None:
+            self.ended.update(payload.split(","))
+            self.done.set()
+
+        listener = Listener(self.db.conninfo, [DONE_CHANNEL], hear)
+        await listener.start()
+        try:
+            yield
+        finally:
+            await listener.stop()
+
+
+@contextlib.asynccontextmanager
+async def open_bench(conninfo: str) -> AsyncIterator[Bench]:
+    async with Database(conninfo, DatabaseSettings(), application="bench") as db:
+        bench = Bench(db, conninfo)
+        await bench.publish()
+        yield bench
+
+
+async def history(tx: Transaction, jobs: int) -> None:
+    """Finished jobs in the tables, made by multiplying one that really ran."""
+    await tx.execute(
+        query("""
+        with one as (select * from cograil.jobs where workflow_id = 'single' and status = 'completed' limit 1),
+        ids as (select g, (lpad(to_hex((extract(epoch from now()) * 1000)::bigint - 86400000 + g), 12, '0')
+                  || '7000' || '8000' || lpad(to_hex(g), 12, '0'))::uuid as id
+                from generate_series(1, %(jobs)s) g),
+        j as (insert into cograil.jobs (id, tenant_id, definition_id, workflow_id, workflow_version, status, seq,
+                input, result, created_at, started_at, finished_at)
+              select ids.id, tenant_id, definition_id, workflow_id, workflow_version, status, seq, input, result,
+                created_at, started_at, finished_at from one, ids),
+        n as (insert into cograil.nodes (job_id, node_id, status, attempt, input, output, started_at, finished_at)
+              select ids.id, n.node_id, n.status, n.attempt, n.input, n.output, n.started_at, n.finished_at
+              from cograil.nodes n join one on one.id = n.job_id, ids)
+        insert into cograil.events (job_id, seq, type, node_id, task_id, data, at)
+        select ids.id, e.seq, e.type, e.node_id, e.task_id, e.data, e.at
+        from cograil.events e join one on one.id = e.job_id, ids"""),
+        jobs=jobs,
+    )

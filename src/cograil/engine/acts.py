@@ -1,0 +1,91 @@
+"""What a node that may run does, by its type. All but tasks and fan-outs end at once or wait."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from cograil.engine import attempts, fans
+from cograil.engine.board import Board, as_error, dump
+from cograil.model.job import NodeWrite
+from cograil.model.workflow import Node, NodeType, RenderError, Template
+
+
+def has_all_for(board: Board, node: Node) -> bool:
+    """Whether every output this node may read is at hand; notes those that are missing."""
+    return board.has_outputs_for(node, *_templates(node)) and _has_children_for(board, node)
+
+
+def _templates(node: Node) -> list[Template | None]:
+    return [node.params, node.source, node.wait_seconds, node.wait_until, *(b.test for b in node.branches)]
+
+
+def _has_children_for(board: Board, node: Node) -> bool:
+    if node.type is not NodeType.FAN_IN:
+        return True
+    absent = {name for name in fans.fan_outs_before(board, node) if name not in board.outputs.children}
+    board.missing_children |= absent
+    return not absent
+
+
+def run(board: Board, write: NodeWrite, node: Node) -> None:
+    """Begin a ready node."""
+    match node.type:
+        case NodeType.START | NodeType.END:
+            board.complete(write, None)
+        case NodeType.TASK:
+            attempts.begin_task(board, write, node)
+        case NodeType.CONDITIONAL:
+            _choose(board, write, node)
+        case NodeType.FAN_OUT:
+            fans.begin_fan_out(board, write, node)
+            fans.end_fan_out(board, node.node_id)
+        case NodeType.FAN_IN:
+            fans.begin_fan_in(board, write, node)
+        case NodeType.WAIT:
+            _begin_wait(board, write, node)
+
+
+def _choose(board: Board, write: NodeWrite, node: Node) -> None:
+    """Take the first branch whose condition holds; the default is last."""
+    try:
+        taken = next((b for b in node.branches if b.test is None or board.render(b.test, node) is True), None)
+    except RenderError as error:
+        board.fail(write, as_error(error))
+        return
+    if taken is None:
+        board.fail(write, {"code": "no_branch", "message": "no branch matches and there is no default"})
+        return
+    write.state.taken_branch = taken.name
+    skipped = [branch.name for branch in node.branches if branch is not taken]
+    board.complete(write, dump({"taken_branch": taken.name, "skipped_branches": skipped}))
+
+
+def _begin_wait(board: Board, write: NodeWrite, node: Node) -> None:
+    try:
+        until = _wait_until(board, node)
+    except RenderError as error:
+        board.fail(write, as_error(error))
+        return
+    write.state.started_at = board.now
+    board.move(write, "wait")
+    if until <= board.now:
+        board.complete(write, dump({"waited_until": until.isoformat()}))
+        return
+    write.state.not_before = until
+    board.event("node_started", node.node_id, waits_until=until.isoformat())
+
+
+def _wait_until(board: Board, node: Node) -> datetime:
+    try:
+        if node.wait_seconds is not None:
+            seconds = board.render(node.wait_seconds, node)
+            if isinstance(seconds, bool) or not isinstance(seconds, int | float) or seconds < 0:
+                raise RenderError("invalid_wait", f"wait.seconds is {seconds!r}, not a number of seconds")
+            return board.now + timedelta(seconds=seconds)
+        assert node.wait_until is not None
+        moment = datetime.fromisoformat(str(board.render(node.wait_until, node)))
+    except (ValueError, OverflowError) as error:
+        raise RenderError("invalid_wait", f"wait of {node.node_id}: {error}") from error
+    if moment.tzinfo is None:
+        raise RenderError("invalid_wait", f"wait.until of {node.node_id} has no time zone")
+    return moment

@@ -1,0 +1,39 @@
+"""The only wiring: here settings become running processes, and nothing else is decided.
+
+    up            everything in one place: PostgreSQL, an orchestrator, the probes, a worker child
+    parts         an orchestrator or a worker by itself, any number of them on one database
+    private       all of it for the time of one job, inside a command
+    connecting    for everybody else: find the instance and open its database
+    hosting       the database of an instance: our own PostgreSQL, or the one of COGRAIL_DATABASE_URL
+    child         keeps a worker alive as a child process; `working` is what runs in that child
+    running       event loops, signals, and how a process ends
+
+What commands use is loaded when first named: a worker does not carry a web server.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from cograil.processes.connecting import decider_of as decider_of
+    from cograil.processes.connecting import open_client as open_client
+    from cograil.processes.private import private_instance as private_instance
+    from cograil.processes.running import run_async as run_async
+
+_HOMES = {
+    "decider_of": "cograil.processes.connecting",
+    "open_client": "cograil.processes.connecting",
+    "private_instance": "cograil.processes.private",
+    "run_async": "cograil.processes.running",
+}
+
+__all__ = ["decider_of", "open_client", "private_instance", "run_async"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(importlib.import_module(_HOMES[name]), name)
+    return value

@@ -1,0 +1,80 @@
+"""Find the instance and open its database, as a client or as one more process on it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from cograil.errors import NoInstance, SchemaMismatch
+from cograil.model.job import Bounds
+from cograil.settings import Settings
+from cograil.store.database import Database
+from cograil.store.directory import is_held, read_instance
+from cograil.store.migrate import status
+from cograil.verbs.advance import Decider
+
+STARTING_SECONDS = 15.0  # how long to wait for an instance that is just starting
+
+
+@asynccontextmanager
+async def open_client(
+    settings: Settings, *, application: str = "cograil", is_schema_checked: bool = True
+) -> AsyncIterator[Database]:
+    """The database of the running instance: COGRAIL_DATABASE_URL, or whatever runs on the data directory.
+
+    Raises NoInstance when nothing runs there, SchemaMismatch when its schema is not that of this
+    program (unless told not to look), DatabaseUnavailable when it does not answer.
+    """
+    conninfo = await find_conninfo(settings)
+    async with Database(conninfo, settings.database, application=application) as db:
+        if is_schema_checked:
+            await check_schema(db)
+        yield db
+
+
+async def find_conninfo(settings: Settings) -> str:
+    """How to connect to the instance these settings mean. Raises NoInstance when there is none."""
+    if settings.database.url:
+        return settings.database.url
+    data_dir = settings.data_dir
+    until = _now() + STARTING_SECONDS
+    while is_held(data_dir):
+        instance = read_instance(data_dir)
+        if instance is not None:
+            return instance.conninfo
+        if _now() > until:
+            raise NoInstance(f"a cograil is starting on {data_dir} and not ready yet; try again")
+        await asyncio.sleep(0.05)
+    raise NoInstance(
+        f"nothing runs on {data_dir}; start it with `cograil up`, "
+        "or name another place with --data-dir or COGRAIL_DATABASE_URL"
+    )
+
+
+async def check_schema(db: Database) -> None:
+    """Raises SchemaMismatch unless the database has exactly the schema of this program."""
+    async with db.single("schema") as tx:
+        found = await status(tx.connection)
+    if found.problems:
+        raise SchemaMismatch("; ".join(found.problems))
+    if found.pending:
+        raise SchemaMismatch(
+            f"the database has schema {found.current}, this program needs {found.known}: "
+            "run `cograil db migrate`"
+        )
+
+
+def decider_of(settings: Settings) -> Decider:
+    """What decisions need, with the bounds of these settings."""
+    return Decider(
+        bounds=Bounds(
+            poison_limit=settings.worker.poison_limit,
+            fan_out_items=settings.limits.fan_out_items,
+            fan_in_bytes=settings.limits.fan_in_bytes,
+        )
+    )
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,186 @@
+"""The doctor: is everything in the database as it must be, and does it move?
+
+Twelve invariants (I01 to I12) hold at every moment, also right after a crash; each is a statement
+`sql/doctor_*.sql` that returns what violates it. All of them look at one moment, in one read-only
+transaction. The liveness checks (L1 to L4) are about time and only warn. Nothing is ever repaired here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from psycopg import AsyncConnection
+from psycopg.pq import TransactionStatus
+from psycopg.rows import tuple_row
+
+from cograil.store import migrate
+from cograil.store.database import Transaction
+from cograil.store.statements import statement
+
+Level = Literal["green", "yellow", "red"]
+Connection = AsyncConnection[Any]
+
+SHOWN_IDS = 20
+SAFE_SETTINGS = ("fsync", "full_page_writes", "synchronous_commit")
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One question to the database; `statement` returns the ids of what is wrong."""
+
+    code: str
+    statement: str
+    promise: str
+    grace_seconds: float | None = None
+
+    @property
+    def name(self) -> str:
+        return self.statement.removeprefix("doctor_")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What a check found. `ids` has the first few of `count` offenders."""
+
+    level: Level
+    code: str
+    name: str
+    message: str
+    ids: tuple[str, ...] = ()
+    count: int = 0
+
+    def __str__(self) -> str:
+        offenders = f": {', '.join(self.ids)}" if self.ids else ""
+        more = f" and {self.count - len(self.ids)} more" if self.count > len(self.ids) else ""
+        return f"{self.code} {self.name} ({self.message}){offenders}{more}"
+
+
+INVARIANTS = (
+    Check("I01", "doctor_terminal_shape", "the columns of a job agree with its status"),
+    Check("I02", "doctor_nothing_outlives_its_job", "nothing is alive under a job that has ended"),
+    Check("I03", "doctor_one_live_attempt", "a dispatched node has exactly one live attempt"),
+    Check("I04", "doctor_attempts_dense", "attempts are numbered without gaps and within their limit"),
+    Check("I05", "doctor_one_winner", "a node completes once and does not run again after that"),
+    Check("I06", "doctor_dependencies_first", "no node starts before what it depends on has ended"),
+    Check("I07", "doctor_fan_out_counts", "fan-outs count their children rightly"),
+    Check("I08", "doctor_events_gapless", "events are numbered without gaps"),
+    Check("I09", "doctor_history_legal", "histories are legal and agree with the state"),
+    Check("I10", "doctor_definition_exists", "every job has the definition it is pinned to"),
+    Check("I11", "doctor_keys_unique", "idempotency keys and published versions are unique"),
+    Check("I12", "doctor_tenant_closure", "references lead to rows of the same tenant"),
+)
+
+LIVENESS = (
+    Check("L1", "doctor_leases_over", "attempts of lost workers are taken back", 30.0),
+    Check("L2", "doctor_news_waiting", "news are looked at: does an orchestrator run?", 30.0),
+    Check("L3", "doctor_jobs_stuck", "open jobs wait for something"),
+    Check("L4", "doctor_idle_transactions", "no session sleeps in a transaction", 30.0),
+)
+
+
+async def check_invariants(source: Transaction | Connection) -> list[Finding]:
+    """The invariants that do not hold at this moment; empty when all is well.
+
+    Takes a connection, or a transaction whose view is used. Changes nothing.
+    """
+    found = await _ask_all(source, INVARIANTS, "red")
+    return [finding for finding in found if finding.level != "green"]
+
+
+async def check_liveness(source: Transaction | Connection) -> list[Finding]:
+    """What has not moved though it should; empty when all is well."""
+    found = await _ask_all(source, LIVENESS, "yellow")
+    return [finding for finding in found if finding.level != "green"]
+
+
+async def examine(conn: Connection) -> list[Finding]:
+    """Everything the doctor looks at, in order, green lines included."""
+    findings = [_server(conn), await _durability(conn), await _schema(conn)]
+    if findings[-1].level == "red":
+        return findings
+    findings += await _ask_all(conn, INVARIANTS, "red")
+    findings += await _ask_all(conn, LIVENESS, "yellow")
+    return findings
+
+
+def _server(conn: Connection) -> Finding:
+    version = conn.info.server_version
+    text = f"PostgreSQL {version // 10_000}.{version % 10_000}"
+    if version < migrate.OLDEST_SERVER * 10_000:
+        return Finding(
+            "red", "S1", "server", f"{text} is too old; cograil needs {migrate.OLDEST_SERVER} or newer"
+        )
+    return Finding("green", "S1", "server", text)
+
+
+async def _durability(conn: Connection) -> Finding:
+    rows = await _rows(conn, "select name from pg_settings where setting = 'off' and name = any(%s)")
+    off = tuple(sorted(name for (name,) in rows))
+    if off:
+        message = "switched off, so committed work may be lost in a crash; switch it on"
+        return Finding("red", "S2", "durability", message, off, len(off))
+    return Finding("green", "S2", "durability", f"{', '.join(SAFE_SETTINGS)} are on")
+
+
+async def _schema(conn: Connection) -> Finding:
+    status = await migrate.status(conn)
+    if status.problems:
+        return Finding("red", "S3", "schema", "; ".join(status.problems))
+    if status.pending:
+        message = f"version {status.current} of {status.known}; run `cograil db migrate`"
+        return Finding("red", "S3", "schema", message)
+    return Finding("green", "S3", "schema", f"version {status.current}")
+
+
+async def _ask_all(
+    source: Transaction | Connection, checks: Iterable[Check], level: Level
+) -> list[Finding]:
+    conn = source.connection if isinstance(source, Transaction) else source
+    async with _one_moment(conn):
+        return [await _ask(conn, check, level) for check in checks]
+
+
+async def _ask(conn: Connection, check: Check, level: Level) -> Finding:
+    """One check; all offenders are counted, the first few are named."""
+    query = (
+        f"select id, count(*) over () from ({statement(check.statement).text}) as offending(id)"
+        f" order by id limit {SHOWN_IDS}"
+    )
+    async with conn.cursor(row_factory=tuple_row) as cursor:
+        await cursor.execute(query.encode(), _params(check), prepare=False)
+        rows = await cursor.fetchall()
+    if not rows:
+        return Finding("green", check.code, check.name, check.promise)
+    return Finding(
+        level, check.code, check.name, check.promise, tuple(str(row[0]) for row in rows), rows[0][1]
+    )
+
+
+def _params(check: Check) -> dict[str, float] | None:
+    return None if check.grace_seconds is None else {"grace": check.grace_seconds}
+
+
+@contextlib.asynccontextmanager
+async def _one_moment(conn: Connection) -> AsyncIterator[None]:
+    """A read-only view of one moment; inside a transaction, that one's view.
+
+    Sessions of the engine forbid sequential scans, for its statements touch few rows. These read all.
+    """
+    if conn.info.transaction_status is not TransactionStatus.IDLE:
+        yield
+        return
+    await conn.execute("begin isolation level repeatable read read only")
+    try:
+        await conn.execute("set local enable_seqscan = on")
+        yield
+    finally:
+        await conn.execute("rollback")
+
+
+async def _rows(conn: Connection, query: str) -> list[tuple[Any, ...]]:
+    async with conn.cursor(row_factory=tuple_row) as cursor:
+        await cursor.execute(query.encode(), [list(SAFE_SETTINGS)])
+        return await cursor.fetchall()

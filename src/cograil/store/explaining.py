@@ -1,0 +1,74 @@
+"""What `explain` asks the database."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+import orjson
+
+from cograil.model.workflow import Json
+from cograil.store.database import Transaction
+from cograil.store.statements import statement
+
+EXPLAIN_TASKS = statement("explain_tasks")
+EXPLAIN_BACKOFFS = statement("explain_backoffs")
+EXPLAIN_ENGINE = statement("explain_engine")
+
+
+@dataclass(frozen=True, slots=True)
+class TaskGroup:
+    """Tasks of one node, or of the children of one fan-out, in one state."""
+
+    node_id: str
+    parent: str | None
+    queue: str
+    handler: str
+    state: str
+    tasks: int
+    oldest_at: datetime
+    started_at: datetime | None
+    worker: str | None
+    workers: int
+    workers_on_queue: int
+    workers_able: int
+    ahead: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A node, or children of one fan-out, that wait for a moment."""
+
+    node_id: str
+    parent: str | None
+    status: str
+    nodes: int
+    until: datetime
+    attempt: int
+    error: Json
+
+
+@dataclass(frozen=True, slots=True)
+class EngineState:
+    """Who could advance the job, and its news that wait."""
+
+    orchestrators: int
+    news: int
+    oldest_news_at: datetime | None
+    now: datetime
+
+
+async def task_groups(tx: Transaction, job_id: str) -> list[TaskGroup]:
+    """The tasks of this job, oldest first."""
+    return [TaskGroup(*row) for row in await tx.fetch(EXPLAIN_TASKS, job=job_id)]
+
+
+async def moments(tx: Transaction, job_id: str) -> list[Moment]:
+    """What this job waits for by the clock, soonest first."""
+    rows = await tx.fetch(EXPLAIN_BACKOFFS, job=job_id)
+    return [Moment(*(*row[:6], None if row[6] is None else orjson.loads(row[6]))) for row in rows]
+
+
+async def engine_state(tx: Transaction, job_id: str) -> EngineState:
+    """The engine as this job sees it."""
+    return EngineState(*(await tx.fetch(EXPLAIN_ENGINE, job=job_id))[0])

@@ -1,0 +1,7 @@
+-- name: doctor_leases_over
+-- L1: attempts whose worker is gone, or whose time is up, and that nobody took back within the grace.
+select t.job_id::text || '/' || t.node_id
+from cograil.tasks t left join cograil.processes p on p.id = t.worker_id
+where t.state = 'running'
+  and (least(p.lease_until, t.deadline) < now() - %(grace)s * interval '1 second'
+       or (p.state in ('dead', 'stopped') and p.pulsed_at < now() - %(grace)s * interval '1 second'))

@@ -1,0 +1,18 @@
+-- name: doctor_one_live_attempt
+-- I03: a dispatched node has exactly one live attempt, the current one: a task, or its outcome on the
+-- way. No other node has a task. A task that is running belongs to a worker.
+with live as (
+  select job_id, node_id, attempt from cograil.tasks
+  union all
+  select job_id, node_id, attempt from cograil.inbox where kind in ('report', 'lost')
+)
+select n.job_id::text || '/' || n.node_id
+from cograil.nodes n join cograil.jobs j on j.id = n.job_id and j.finished_at is null
+where n.status = 'dispatched'
+  and (select count(*) from live l
+       where l.job_id = n.job_id and l.node_id = n.node_id and l.attempt = n.attempt) <> 1
+union all
+select t.job_id::text || '/' || t.node_id
+from cograil.tasks t left join cograil.nodes n on n.job_id = t.job_id and n.node_id = t.node_id
+where n.status is distinct from 'dispatched' or n.attempt <> t.attempt
+   or (t.state = 'running') <> (t.worker_id is not null)

@@ -1,0 +1,227 @@
+"""The JSON Schema says the same as the checks, the page explains every key, the examples pass."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from cograil.definitions import read_workflow, schema
+from cograil.definitions.reading import read_yaml
+from cograil.definitions.report import Report
+from cograil.errors import InvalidWorkflow
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
+PAGE = (ROOT / "docs" / "workflow-language.md").read_text(encoding="utf-8")
+VALIDATOR = Draft202012Validator(schema())
+
+
+def is_checked(text: str) -> bool:
+    try:
+        read_workflow(text)
+    except InvalidWorkflow:
+        return False
+    return True
+
+
+def is_valid(text: str) -> bool:
+    report = Report()
+    document = read_yaml(text, report)
+    assert not report.problems
+    return bool(VALIDATOR.is_valid(document))
+
+
+def with_node(node: str) -> str:
+    return f"workflow_id: w\nnodes:\n  a: {node}\n  b: {{handler: h}}\n"
+
+
+def with_top(top: str) -> str:
+    return f"workflow_id: w\n{top}\nnodes:\n  a: {{handler: h}}\n"
+
+
+def test_the_schema_is_a_schema() -> None:
+    Draft202012Validator.check_schema(schema())
+    assert schema()["$id"]
+
+
+def test_every_key_has_a_description_for_editors() -> None:
+    described = {name for name, found in _properties() if _description(found)}
+    assert {name for name, _ in _properties()} - described == set()
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+def test_every_example_passes(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert read_workflow(text, path.name).nodes
+    assert is_valid(text)
+
+
+def test_there_are_examples() -> None:
+    assert {"hello.yaml", "demo.yaml", "legacy.yaml"} <= {path.name for path in EXAMPLES}
+
+
+GOOD = [
+    with_node("{handler: h}"),
+    with_node("{handler: h, next: b, queue: q, timeout_seconds: 0.1, required: false, params: {a: [1]}}"),
+    with_node("{handler: h, next: [b, END]}"),
+    with_node("{handler: h, next: []}"),
+    with_node("{handler: h, retry: {max_attempts: 1, backoff: linear, jitter: 0.5, retry_on: [x]}}"),
+    with_node("{handler: h, depends_on: b}"),
+    with_node("{handler: h, depends_on: {all_of: b, description: why}}"),
+    with_node("{type: start, next: b}"),
+    with_node("{type: end, depends_on: b}"),
+    with_node("{type: wait, wait: {seconds: 0}}"),
+    with_node("{type: wait, wait: {until: '2030-01-01T00:00:00+01:00'}}"),
+    with_node("{type: wait, wait: {until: '{{ inputs.t }}'}}"),
+    with_node("{type: conditional, condition: 'true', branches: {true: b, false: END}}"),
+    with_node("{type: conditional, condition: inputs.x, branches: {default: b}}"),
+    with_node("{type: conditional, condition_field: inputs.x, branches: {k: b, default: []}}"),
+    with_node("{type: conditional, branches: [{condition: true, next: b}, {name: d, default: true}]}"),
+    with_node("{type: conditional, branches: [{default: false, condition: 'true'}, {default: true}]}"),
+    with_node("{type: fan_out, source: [], task: {handler: h}}"),
+    with_node(
+        "{type: fan_out, source: '{{ inputs.x }}', task: {handler: h, retry: {}, params: {}}, next: b}"
+    ),
+    with_top("name: n\nversion: 2\ndescription: d\nis_active: false\nfail_fast: false\ntimeout_seconds: 5"),
+    with_top("inputs: {a: {type: string}, b: {type: integer, required: false, default: 1}}"),
+    with_top("inputs: {a: {type: object, default: null, description: d}}"),
+    with_top("inputs: {}"),
+]
+
+BAD = [
+    "workflow_id: w\n",
+    "nodes: {a: {handler: h}}\n",
+    "workflow_id: w\nnodes: {}\n",
+    "workflow_id: w\nnodes: [a]\n",
+    "workflow_id: w__1\nnodes: {a: {handler: h}}\n",
+    "workflow_id: w\nnodes: {a__1: {handler: h}}\n",
+    "workflow_id: w\nnodes: {'a b': {handler: h}}\n",
+    with_top("verion: 1"),
+    with_top("version: 0"),
+    with_top("version: '1'"),
+    with_top("fail_fast: true"),
+    with_top("is_active: 1"),
+    with_top("timeout_seconds: 0"),
+    with_top(f"name: {'n' * 129}"),
+    with_top("inputs: {a: string}"),
+    with_top("inputs: {a: {}}"),
+    with_top("inputs: {a: {type: text}}"),
+    with_top("inputs: {a: {type: integer, default: x}}"),
+    with_top("inputs: {a: {type: boolean, default: 1}}"),
+    with_top("inputs: {'a b': {type: string}}"),
+    with_node("{}"),
+    with_node("h"),
+    with_node("{handler: ''}"),
+    with_node("{handler: '{{ x }}'}"),
+    with_node("{handler: h, handlr: h}"),
+    with_node("{handler: h, queue: ''}"),
+    with_node("{handler: h, timeout_seconds: 0}"),
+    with_node("{handler: h, timeout_seconds: 86401}"),
+    with_node("{handler: h, params: []}"),
+    with_node("{handler: h, required: 1}"),
+    with_node("{handler: h, next: 5}"),
+    with_node("{handler: h, next: [b, b]}"),
+    with_node("{handler: h, depends_on: []}"),
+    with_node("{handler: h, depends_on: {}}"),
+    with_node("{handler: h, depends_on: {one_of: b}}"),
+    with_node("{handler: h, when: 'true'}"),
+    with_node("{handler: h, aggregation: sum}"),
+    with_node("{handler: h, retry: {max_attempts: 11}}"),
+    with_node("{handler: h, retry: {max_attempts: 1.5}}"),
+    with_node("{handler: h, retry: {backoff: x}}"),
+    with_node("{handler: h, retry: {jitter: 2}}"),
+    with_node("{handler: h, retry: {retry_on: x}}"),
+    with_node("{handler: h, retry: {tries: 2}}"),
+    with_node("{type: dance}"),
+    with_node("{type: http}"),
+    with_node("{type: start, handler: h}"),
+    with_node("{type: start, depends_on: b}"),
+    with_node("{type: end, next: b}"),
+    with_node("{type: fan_in, aggregation: avg}"),
+    with_node("{type: wait}"),
+    with_node("{type: wait, wait: {}}"),
+    with_node("{type: wait, wait: {seconds: 1, until: '2030-01-01T00:00:00Z'}}"),
+    with_node("{type: wait, wait: {seconds: '1'}}"),
+    with_node("{type: wait, wait: {seconds: -1}}"),
+    with_node("{type: wait, wait: {until: soon}}"),
+    with_node("{type: fan_out, source: [1]}"),
+    with_node("{type: fan_out, source: x, task: {handler: h}}"),
+    with_node("{type: fan_out, source: [1], task: {handler: h, next: b}}"),
+    with_node("{type: conditional}"),
+    with_node("{type: conditional, branches: []}"),
+    with_node("{type: conditional, branches: [{default: true}, {default: true}]}"),
+    with_node("{type: conditional, branches: [{next: b}, {default: true}]}"),
+    with_node("{type: conditional, branches: [{default: true, condition: 'true'}]}"),
+    with_node("{type: conditional, condition: 'true', branches: [{default: true}]}"),
+    with_node("{type: conditional, branches: {true: b, false: b}}"),
+    with_node("{type: conditional, condition: 'true', branches: {true: b}}"),
+    with_node("{type: conditional, branches: [{default: true}], next: b}"),
+]
+
+
+@pytest.mark.parametrize("text", GOOD)
+def test_schema_and_checks_accept_the_same_files(text: str) -> None:
+    assert is_checked(text)
+    assert is_valid(text)
+
+
+@pytest.mark.parametrize("text", BAD)
+def test_schema_and_checks_refuse_the_same_files(text: str) -> None:
+    assert not is_checked(text)
+    assert not is_valid(text)
+
+
+def test_the_page_mentions_every_key() -> None:
+    mentioned = set(re.findall(r"[A-Za-z_]+", " ".join(re.findall(r"`[^`]+`|```.*?```", PAGE, re.DOTALL))))
+    assert {name for name, _ in _properties()} - mentioned == set()
+
+
+def test_the_page_names_every_value_that_a_key_may_have() -> None:
+    choices = {value for found in _subschemas(schema()) for value in found.get("enum", [])}
+    assert {choice for choice in choices if f"`{choice}`" not in PAGE} == set()
+
+
+WHOLE_FILES = [
+    block for block in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL) if "workflow_id:" in block
+]
+
+
+@pytest.mark.parametrize("text", WHOLE_FILES, ids=lambda text: text.split("\n")[0])
+def test_every_workflow_on_the_page_passes(text: str) -> None:
+    assert read_workflow(text).nodes
+    assert is_valid(text)
+
+
+def test_the_page_shows_workflows() -> None:
+    assert len(WHOLE_FILES) >= 5
+
+
+def _subschemas(found: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(found, dict):
+        yield found
+        for inner in found.values():
+            yield from _subschemas(inner)
+    elif isinstance(found, list):
+        for inner in found:
+            yield from _subschemas(inner)
+
+
+def _properties() -> Iterator[tuple[str, Any]]:
+    """Every key of the format, as often as the schema speaks of it."""
+    for found in _subschemas(schema()):
+        if isinstance(found.get("properties"), dict):
+            yield from found["properties"].items()
+
+
+def _description(found: Any) -> str | None:
+    """That of the key itself or of what it refers to."""
+    if not isinstance(found, dict):
+        return None
+    if "description" in found or "$ref" not in found:
+        return found.get("description")
+    return _description(schema()["$defs"][found["$ref"].rpartition("/")[2]])
