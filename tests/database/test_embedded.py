@@ -18,13 +18,10 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from cograil.errors import CograilError, DatabaseUnavailable, DirectoryInUse
+from cograil.errors import DatabaseUnavailable, DirectoryInUse
 from cograil.store import embedded as embedded_module
-from cograil.store import guests as guests_module
-from cograil.store.binaries import Binaries, binaries
 from cograil.store.directory import Instance, is_held, read_instance, write_instance
 from cograil.store.embedded import EmbeddedPostgres, create_database
-from cograil.store.guests import choose_guest
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="about root")
 
@@ -381,41 +378,3 @@ async def test_root_runs_it_as_a_guest_in_a_directory_only_root_may_enter(
     with EmbeddedPostgres(tmp_path / "data") as server:
         assert execute(server.conninfo, "select x from kept") == [1]
     parent.close()
-
-
-@as_root
-def test_a_cluster_goes_from_guest_to_guest(tmp_path: Path) -> None:
-    for guest in ("namespace", "65534:65534", "namespace"):
-        with EmbeddedPostgres(tmp_path, guest=guest) as server:
-            execute(server.conninfo, "create table if not exists kept ()")
-
-
-@as_root
-def test_root_prefers_a_namespace_and_leaves_a_cluster_to_its_owner(tmp_path: Path) -> None:
-    cluster = tmp_path / "pgdata"
-    assert choose_guest(binaries(), tmp_path, cluster) == "namespace"
-    cluster.mkdir()
-    os.chown(cluster, 65534, 65534)
-    assert choose_guest(binaries(), tmp_path, cluster) == "65534:65534"
-
-
-@as_root
-def test_a_directory_of_another_user_is_entered_without_a_namespace(tmp_path: Path) -> None:
-    """In a namespace root is nobody special: it may enter its own directories only."""
-    theirs = tmp_path / "theirs"
-    theirs.mkdir(mode=0o700)
-    os.chown(theirs, 12345, 12345)
-    guest = choose_guest(binaries(), theirs, theirs / "pgdata")
-    assert guest not in ("namespace", "self")
-
-
-@as_root
-def test_when_nobody_can_run_it_every_try_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    broken = Binaries(18, tmp_path / "no" / "bin")
-    monkeypatch.setattr(guests_module, "ACCOUNTS", ("nobody", "no such account"))
-    with pytest.raises(CograilError) as caught:
-        choose_guest(broken, tmp_path, tmp_path / "pgdata")
-    message = str(caught.value)
-    assert "namespace:" in message
-    assert "65534:65534:" in message
-    assert "COGRAIL_DATABASE_URL" in message

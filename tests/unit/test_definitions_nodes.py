@@ -6,7 +6,7 @@ import pytest
 
 from cograil.definitions import load_workflow, read_workflow
 from cograil.errors import InvalidWorkflow, Problem
-from cograil.model.workflow import Branch, Json, Node, NodeType, RetryPolicy
+from cograil.model.workflow import Node, NodeType, RetryPolicy
 
 SEED_EXAMPLE = """\
 workflow_id: my_custom_pipeline
@@ -38,18 +38,14 @@ def problems(text: str) -> list[Problem]:
     return list(caught.value.problems)
 
 
-def refused(node: str, before: str = "") -> list[str]:
+def refused(node: str) -> list[str]:
     """The codes for a workflow whose one interesting node is written in flow style."""
-    text = f"workflow_id: w\nnodes:\n  a: {node}\n  b: {{handler: h}}\n{before}"
+    text = f"workflow_id: w\nnodes:\n  a: {node}\n  b: {{handler: h}}\n"
     return [problem.code for problem in problems(text)]
 
 
 def node(text: str, node_id: str = "a") -> Node:
     return read_workflow(f"workflow_id: w\nnodes:\n  a: {text}\n  b: {{handler: h}}\n").nodes[node_id]
-
-
-def taken(branches: tuple[Branch, ...], scope: dict[str, Json]) -> str:
-    return next(branch.name for branch in branches if branch.test is None or branch.test.render(scope))
 
 
 def test_the_example_of_the_seed_passes_unchanged() -> None:
@@ -261,53 +257,6 @@ def test_a_flaw_of_the_whole_is_reported_once(text: str, code: str) -> None:
 )
 def test_a_flaw_of_a_node_is_reported_once(written: str, codes: list[str]) -> None:
     assert sorted(refused(written)) == sorted(codes)
-
-
-def test_two_branches_of_one_name_are_refused() -> None:
-    text = "{type: conditional, branches: [{name: x, condition: 'true', next: b}, {name: x, default: true}]}"
-    assert refused(text) == ["duplicate_branch", "duplicate_branch"]
-
-
-def test_branches_that_begin_with_an_operator_look_at_the_condition_field() -> None:
-    found = node(
-        "{type: conditional, condition_field: '{{ inputs.size }}', branches: ["
-        "{name: rest, default: true}, {condition: '< 10', next: b},"
-        " {name: mid, condition: '>= 10 and <= 20'}]}"
-    )
-    assert [branch.name for branch in found.branches] == ["1", "mid", "rest"]
-    assert [branch.targets for branch in found.branches] == [("b",), (), ()]
-    sizes = {9: "1", 10: "mid", 20: "mid", 21: "rest"}
-    assert {size: taken(found.branches, {"inputs": {"size": size}}) for size in sizes} == sizes
-
-
-def test_branches_without_a_condition_field_have_whole_expressions() -> None:
-    found = node(
-        "{type: conditional, branches: [{name: a, condition: 'inputs.x in [1, 2]'}, {condition: false},"
-        " {name: z, default: true, next: [b]}]}"
-    )
-    assert taken(found.branches, {"inputs": {"x": 2}}) == "a"
-    assert taken(found.branches, {"inputs": {"x": 3}}) == "z"
-
-
-def test_the_short_form_chooses_by_true_and_false() -> None:
-    found = node("{type: conditional, condition: '{{ inputs.x > 5 }}', branches: {true: b, false: END}}")
-    assert [(branch.name, branch.targets) for branch in found.branches] == [("true", ("b",)), ("false", ())]
-    assert taken(found.branches, {"inputs": {"x": 6}}) == "true"
-    assert taken(found.branches, {"inputs": {"x": 5}}) == "false"
-
-
-def test_the_short_form_chooses_by_any_value_and_falls_back_on_the_default() -> None:
-    found = node(
-        "{type: conditional, condition: '{{ inputs.x }}',"
-        " branches: {default: END, light: b, '404': b, 'null': b, true: b}}"
-    )
-    cases = {"light": "light", 404: "404", None: "null", True: "true", "heavy": "default"}
-    assert {value: taken(found.branches, {"inputs": {"x": value}}) for value in cases} == cases
-
-
-def test_a_condition_field_may_choose_by_value_too() -> None:
-    found = node("{type: conditional, condition_field: inputs.x, branches: {light: b, default: END}}")
-    assert taken(found.branches, {"inputs": {"x": "light"}}) == "light"
 
 
 def test_a_fan_out_describes_its_children() -> None:

@@ -1,9 +1,11 @@
 """The ways out of a conditional, in each of the forms they may be written in.
 
-condition_field: output.size            condition: "{{ output.size > 100 }}"
-branches:                               branches:
-  - {name: small, condition: "< 100", next: quick}     true: slow
-  - {name: large, default: true, next: slow}           false: quick
+A list, where each branch has its condition:        A mapping, by the value of one condition:
+
+    condition_field: output.size                        condition: "{{ output.size > 100 }}"
+    branches:                                           branches:
+      - {name: small, condition: "< 100", next: a}        true: b
+      - {name: large, default: true, next: b}             false: a
 """
 
 from __future__ import annotations

@@ -7,13 +7,17 @@ import os
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 
-from cograil.processes.child import WorkerChild, kept_worker
+from cograil import logs
+from cograil.orchestrator.loop import Orchestrator
+from cograil.processes.child import WorkerChild
 from cograil.processes.connecting import decider_of
-from cograil.processes.hosting import hosted, prepare_database, tell_others
+from cograil.processes.hosting import Host, prepare_database
 from cograil.processes.running import kept_running, process_name
 from cograil.processes.working import WorkOrder
 from cograil.settings import Settings
 from cograil.store.database import Database
+
+GRACE_SECONDS = 2.0  # somebody is waiting for the prompt
 
 
 @asynccontextmanager
@@ -22,22 +26,33 @@ async def private_instance(
 ) -> AsyncIterator[Database]:
     """PostgreSQL in `settings.data_dir`, an orchestrator in this loop, a worker in a child; all ready.
 
-    The database of it is yielded; everything is stopped afterwards, the data stays. With
-    COGRAIL_DATABASE_URL that database is used and only the rest is ours. Raises DirectoryInUse when an
-    instance runs there already, UsageError when a module of `apps` cannot be imported. Must be entered
-    in the main thread. `report` hears, in words for people, what a slow start is waiting for.
+    Yields the database. Everything is stopped afterwards, the data stays. With COGRAIL_DATABASE_URL
+    that database is used and only the rest is ours. Raises DirectoryInUse when an instance runs there
+    already, UsageError when a module of `apps` cannot be imported. Must be entered in the main thread.
+    `report` hears, in words for people, what a slow start is waiting for.
     """
-    from cograil.orchestrator.loop import Orchestrator  # noqa: PLC0415  most commands need none
-
+    settings = _hurried_and_quiet(settings)
+    logs.configure(settings.log.level, settings.log.format)
+    host = Host(settings, report)
     async with AsyncExitStack() as stack:
-        host = await stack.enter_async_context(_hosted_in_loop(settings, report))
+        host.start()
+        stack.push_async_callback(asyncio.to_thread, host.stop)
         await prepare_database(host.conninfo, settings)
-        tell_others(host, "", 0)
-        db = await stack.enter_async_context(
-            Database(host.conninfo, settings.database, application="cograil run")
-        )
+        host.announce("", 0)
+        db = await stack.enter_async_context(Database(host.conninfo, settings.database))
         orchestrator = Orchestrator(db, settings, decider_of(settings), process_name())
         await stack.enter_async_context(kept_running(orchestrator.run(), orchestrator.stop))
-        order = WorkOrder(host.conninfo, _quiet(settings), tuple(apps), os.getcwd())
-        await stack.enter_async_context(kept_worker(WorkerChild(order, db)))
+        worker = WorkerChild(WorkOrder(host.conninfo, settings, tuple(apps), os.getcwd()), db)
+        await stack.enter_async_context(kept_running(worker.run(), worker.stop))
+        await worker.ready()
         yield db
+
+
+def _hurried_and_quiet(settings: Settings) -> Settings:
+    grace = min(settings.worker.grace_seconds, GRACE_SECONDS)
+    return settings.model_copy(
+        update={
+            "worker": settings.worker.model_copy(update={"grace_seconds": grace}),
+            "log": settings.log.model_copy(update={"level": "error"}),
+        }
+    )

@@ -84,7 +84,8 @@ LIVENESS = (
 async def check_invariants(source: Transaction | Connection) -> list[Finding]:
     """The invariants that do not hold at this moment; empty when all is well.
 
-    Takes a connection, or a transaction whose view is used. Changes nothing.
+    Takes a connection, or a transaction whose view is used: while others write, give a connection, for
+    the usual transaction sees a new moment with each statement. Changes nothing.
     """
     found = await _ask_all(source, INVARIANTS, "red")
     return [finding for finding in found if finding.level != "green"]
@@ -135,9 +136,7 @@ async def _schema(conn: Connection) -> Finding:
     return Finding("green", "S3", "schema", f"version {status.current}")
 
 
-async def _ask_all(
-    source: Transaction | Connection, checks: Iterable[Check], level: Level
-) -> list[Finding]:
+async def _ask_all(source: Transaction | Connection, checks: Iterable[Check], level: Level) -> list[Finding]:
     conn = source.connection if isinstance(source, Transaction) else source
     async with _one_moment(conn):
         return [await _ask(conn, check, level) for check in checks]
@@ -172,12 +171,10 @@ async def _one_moment(conn: Connection) -> AsyncIterator[None]:
     if conn.info.transaction_status is not TransactionStatus.IDLE:
         yield
         return
-    await conn.execute("begin isolation level repeatable read read only")
-    try:
+    async with conn.transaction(force_rollback=True):
+        await conn.execute("set transaction isolation level repeatable read read only")
         await conn.execute("set local enable_seqscan = on")
         yield
-    finally:
-        await conn.execute("rollback")
 
 
 async def _rows(conn: Connection, query: str) -> list[tuple[Any, ...]]:

@@ -1,1 +1,164 @@
+"""The command line: `cograil COMMAND`.
 
+A command is loaded when it is used, so `COMMANDS` is a table of names: what stands in the help, and
+`module:attribute` where the command is. A command parses what it was given, opens a transaction,
+calls a verb and shows the answer; it decides nothing about jobs. Answers go to standard output,
+everything else to standard error. A command returns its exit code, or None for 0.
+
+`main` is the one place where errors become messages and exit codes.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from dataclasses import asdict
+from difflib import get_close_matches
+from typing import Any, NamedTuple
+
+import click
+
+from cograil.errors import CograilError, DatabaseUnavailable, Problems
+
+INTERRUPTED, BROKEN_PIPE, BUG = 130, 141, 70
+
+
+class Entry(NamedTuple):
+    """Where a command is, and its line in the help."""
+
+    place: str
+    help: str
+
+
+COMMANDS: dict[str, dict[str, Entry]] = {
+    "Run things": {
+        "up": Entry("serving:up", "Run everything: database, orchestrator, worker, probes."),
+        "orchestrator": Entry("serving:orchestrator", "Run one more orchestrator."),
+        "worker": Entry("serving:worker", "Run one more worker."),
+        "run": Entry("work:run", "Run a workflow file to its end and show how it goes."),
+        "demo": Entry("demo:demo", "See it work: a job with retries, a condition and a fan-out."),
+    },
+    "Workflows and jobs": {
+        "check": Entry("work:check", "Find all mistakes in workflow files."),
+        "publish": Entry("work:publish", "Publish workflow files."),
+        "workflows": Entry("looking:workflows", "List published workflows."),
+        "submit": Entry("work:submit", "Start a job of a published workflow."),
+        "jobs": Entry("looking:jobs", "List jobs."),
+        "show": Entry("looking:show", "Show a job and its nodes."),
+        "events": Entry("looking:events", "Show or follow what happened in a job."),
+        "logs": Entry("looking:logs", "Show what the handlers of a job logged."),
+        "explain": Entry("looking:explain", "Say why a job does not move."),
+        "cancel": Entry("work:cancel", "Cancel a job."),
+        "retry": Entry("work:retry", "Run what failed in a job again."),
+    },
+    "Look after it": {
+        "db": Entry("operating:db", "Migrate the schema, or see what would change."),
+        "doctor": Entry("operating:doctor", "Check that everything is as it must be."),
+        "config": Entry("operating:config", "Show every setting and where its value comes from."),
+        "schema": Entry("operating:schema", "Print the JSON Schema of workflow files."),
+    },
+}
+
+ENTRIES = {name: entry for section in COMMANDS.values() for name, entry in section.items()}
+
+
+class LazyGroup(click.Group):
+    """Commands by name, from the table."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(ENTRIES)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name in ENTRIES:
+            return _load(ENTRIES[cmd_name].place)
+        if close := get_close_matches(cmd_name, ENTRIES, n=1):
+            raise click.UsageError(f"There is no command {cmd_name!r}; did you mean {close[0]!r}?", ctx)
+        return None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for title, section in COMMANDS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name, entry.help) for name, entry in section.items()], col_max=14)
+
+
+def _load(place: str) -> click.Command:
+    module, _, attribute = place.partition(":")
+    command: click.Command = getattr(importlib.import_module(f"{__name__}.{module}"), attribute)
+    return command
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="cograil", message="%(prog)s %(version)s")
+def cli() -> None:
+    """Durable jobs and workflows on nothing but PostgreSQL.
+
+    \b
+    Examples:
+      cograil demo
+      cograil run examples/hello.yaml --input name=Ada
+      cograil up --workflows examples --app my_handlers
+    """
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; its exit code. An error that a person can mend is one clear message."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    is_json = "--json" in given
+    try:
+        code = cli.main(given, prog_name="cograil", standalone_mode=False)
+        sys.stdout.flush()
+        return code if isinstance(code, int) else 0
+    except BrokenPipeError:
+        # Whoever read us has seen enough. Python must not try again to tell them at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
+    except (click.Abort, KeyboardInterrupt):
+        return INTERRUPTED
+    except click.ClickException as error:
+        return _say_usage(error, is_json)
+    except CograilError as error:
+        return _say(error, is_json)
+    except Exception as error:
+        if _is_lost_connection(error):
+            return _say(DatabaseUnavailable(f"PostgreSQL does not answer: {error}".strip()), is_json)
+        return _say_bug(error, is_json)
+
+
+def _say(error: CograilError, is_json: bool) -> int:
+    if not is_json:
+        click.echo(f"error: {error}", err=True)
+        return error.exit_code
+    facts: dict[str, Any] = {"code": error.code, "message": str(error)}
+    if isinstance(error, Problems):
+        facts |= {"source": error.source, "problems": [asdict(problem) for problem in error.problems]}
+    _print_json(facts)
+    return error.exit_code
+
+
+def _say_usage(error: click.ClickException, is_json: bool) -> int:
+    if is_json:
+        _print_json({"code": "usage", "message": error.format_message()})
+    else:
+        error.show()
+    return error.exit_code
+
+
+def _say_bug(error: Exception, is_json: bool) -> int:
+    click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
+    click.echo("This is a bug in cograil. Please report it with the lines above.", err=True)
+    if is_json:
+        _print_json({"code": "bug", "message": f"{type(error).__name__}: {error}"})
+    return BUG
+
+
+def _print_json(facts: dict[str, Any]) -> None:
+    click.echo(json.dumps({"error": facts}))
+
+
+def _is_lost_connection(error: Exception) -> bool:
+    driver = sys.modules.get("psycopg")  # loaded by commands that connect
+    return driver is not None and isinstance(error, driver.OperationalError)

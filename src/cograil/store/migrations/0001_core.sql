@@ -53,7 +53,6 @@ create table cograil.jobs (
   check (wake_at is null or finished_at is null)
 ) with (fillfactor = 70);
 create index jobs_wake on cograil.jobs (wake_at) where wake_at is not null;
-create index jobs_finished on cograil.jobs (finished_at) where finished_at is not null;
 create index jobs_active on cograil.jobs (id) where finished_at is null;
 create index jobs_workflow on cograil.jobs (tenant_id, workflow_id, id);
 create index jobs_correlation on cograil.jobs (tenant_id, correlation_id) where correlation_id is not null;
@@ -89,7 +88,8 @@ create table cograil.nodes (
 ) partition by range (job_id);
 create table cograil.nodes_default partition of cograil.nodes default with (fillfactor = 80);
 create index nodes_children on cograil.nodes (job_id, parent, idx) where parent is not null;
-create index nodes_backoff on cograil.nodes (job_id, not_before) where status = 'ready' and parent is not null;
+-- Not on status: an index that names it would make every move of a node rewrite all its index entries.
+create index nodes_backoff on cograil.nodes (job_id, not_before) where not_before is not null and parent is not null;
 
 create table cograil.tasks (
   id               bigint generated always as identity primary key,
@@ -114,9 +114,8 @@ create table cograil.tasks (
   check ((state = 'running') = (worker_id is not null)),
   unique (job_id, node_id)
 ) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
-create index tasks_ready on cograil.tasks (rank, id) where state = 'ready';
+create index tasks_ready on cograil.tasks (handler, rank, id) where state = 'ready';
 create index tasks_running on cograil.tasks (worker_id) where state = 'running';
-create index tasks_deadline on cograil.tasks (deadline) where state = 'running';
 
 create table cograil.inbox (
   id          bigint generated always as identity primary key,

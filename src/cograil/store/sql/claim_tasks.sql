@@ -1,18 +1,23 @@
 -- name: claim_tasks
 -- moves: task ready -> running
--- Two lanes, one for coroutines and one for threads, each with its own free slots. The locking
--- sub-selects are materialised: in a plain IN they would run again for every row. A worker whose
--- row is not alive gets nothing.
+-- Two lanes, one for coroutines and one for threads, each with its own free slots. One probe of the
+-- index per handler: a backlog of other handlers' tasks is never walked. The locking sub-selects are
+-- materialised: in a plain IN they would run again for every row. A worker whose row is not alive
+-- gets nothing.
 with coroutines as materialized (
-  select id from cograil.tasks
-  where state = 'ready' and handler = any(%(async_handlers)s)
-    and (%(queues)s::text[] is null or queue = any(%(queues)s::text[]))
-  order by rank, id limit %(async_slots)s for update skip locked
+  select t.id from unnest(%(async_handlers)s::text[]) as h(name) cross join lateral (
+    select id, rank from cograil.tasks
+    where state = 'ready' and handler = h.name
+      and (%(queues)s::text[] is null or queue = any(%(queues)s::text[]))
+    order by rank, id limit %(async_slots)s for update skip locked) as t
+  order by t.rank, t.id limit %(async_slots)s
 ), threads as materialized (
-  select id from cograil.tasks
-  where state = 'ready' and handler = any(%(thread_handlers)s)
-    and (%(queues)s::text[] is null or queue = any(%(queues)s::text[]))
-  order by rank, id limit %(thread_slots)s for update skip locked
+  select t.id from unnest(%(thread_handlers)s::text[]) as h(name) cross join lateral (
+    select id, rank from cograil.tasks
+    where state = 'ready' and handler = h.name
+      and (%(queues)s::text[] is null or queue = any(%(queues)s::text[]))
+    order by rank, id limit %(thread_slots)s for update skip locked) as t
+  order by t.rank, t.id limit %(thread_slots)s
 ), taken as (
   update cograil.tasks t
   set state = 'running', worker_id = %(worker)s, fence = t.fence + 1, started_at = clock_timestamp(),

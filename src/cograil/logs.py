@@ -1,0 +1,76 @@
+"""Log lines: text on a terminal, JSON elsewhere, on standard error.
+
+A line that cannot be written (a full disk, a closed pipe) is counted and forgotten: logging never
+stops work.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import Any, TextIO
+
+import structlog
+from structlog.typing import EventDict
+
+dropped = 0
+
+
+class Lines:
+    """Writes lines to a stream, and counts those it could not."""
+
+    def __init__(self, stream: TextIO, name: str = "cograil") -> None:
+        self.name = name
+        self._stream = stream
+
+    def msg(self, line: str) -> None:
+        global dropped  # noqa: PLW0603  one number for the process
+        try:
+            self._stream.write(line + "\n")  # in one piece, so that lines of threads do not mix
+            self._stream.flush()
+        except (OSError, ValueError):
+            dropped += 1
+
+    debug = info = warning = error = critical = msg
+
+
+def configure(level: str = "info", format: str = "auto", stream: TextIO | None = None) -> None:
+    """Set up the logging of this process, also that of libraries, which are heard from `warning` on."""
+    out = stream or sys.stderr
+    is_text = format == "text" or (format == "auto" and out.isatty())
+    threshold = logging.getLevelNamesMapping()[level.upper()]
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            _add_name,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            *(_text(out) if is_text else _json()),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(threshold),
+        logger_factory=lambda *name: Lines(out, *name),
+        cache_logger_on_first_use=False,
+    )
+    logging.basicConfig(handlers=[_ToStructlog()], level=max(threshold, logging.WARNING), force=True)
+
+
+class _ToStructlog(logging.Handler):
+    """What libraries log comes out like the rest."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        logger = structlog.get_logger(record.name)
+        logger.log(record.levelno, record.getMessage(), exc_info=record.exc_info)
+
+
+def _add_name(logger: Any, method: str, event: EventDict) -> EventDict:
+    event["logger"] = logger.name
+    return event
+
+
+def _text(out: TextIO) -> list[Any]:
+    plain = structlog.dev.plain_traceback
+    return [structlog.dev.ConsoleRenderer(colors=out.isatty(), exception_formatter=plain)]
+
+
+def _json() -> list[Any]:
+    return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(default=str)]

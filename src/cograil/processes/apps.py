@@ -1,0 +1,47 @@
+"""Modules of users, imported for the handlers they register."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import traceback
+from collections.abc import Sequence
+from types import TracebackType
+
+from cograil.errors import UsageError
+
+
+def import_apps(modules: Sequence[str], directory: str) -> None:
+    """Import these modules, looked for in this directory first.
+
+    Raises UsageError for one that is not there or fails, with the trace of the user's own code.
+    """
+    if modules and directory not in sys.path:
+        sys.path.insert(0, directory)
+    for module in modules:
+        _import(module)
+
+
+def _import(module: str) -> None:
+    try:
+        importlib.import_module(module)
+    except UsageError as error:  # a handler that cannot be one
+        raise UsageError(f"the app {module!r}: {error}") from error
+    except (Exception, SystemExit) as error:
+        if isinstance(error, ModuleNotFoundError) and error.name and f"{module}.".startswith(f"{error.name}."):
+            raise UsageError(
+                f"there is no module {error.name!r} for --app {module}, neither here nor installed"
+            ) from error
+        said = "".join(traceback.format_exception(type(error), error, _of_users(error.__traceback__)))
+        raise UsageError(f"the app {module!r} cannot be imported:\n{said}".rstrip()) from error
+
+
+def _of_users(trace: TracebackType | None) -> TracebackType | None:
+    """From the first step that is neither ours nor the import system's."""
+    while trace is not None and _is_machinery(trace.tb_frame.f_code.co_filename):
+        trace = trace.tb_next
+    return trace
+
+
+def _is_machinery(file: str) -> bool:
+    return file == __file__ or file == importlib.__file__ or file.startswith("<frozen importlib")

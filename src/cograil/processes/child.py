@@ -1,0 +1,143 @@
+"""A worker as a child process: started, watched, started again, and asked to stop at the end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import sys
+from contextlib import suppress
+
+import psycopg
+import structlog
+
+from cograil.errors import CograilError, DatabaseUnavailable, UsageError
+from cograil.processes.working import WorkOrder
+from cograil.store.database import Database
+from cograil.verbs import work
+
+log = structlog.get_logger("up")
+
+SHORTEST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
+STEADY_SECONDS = 10.0  # who lived this long did not die of its start
+MARGIN_SECONDS = 20.0  # beyond the grace, for handing back and for saying good-bye
+
+
+class WorkerChild:
+    """One worker, as often as it takes.
+
+    A child that dies is known to be dead, so its tasks need not wait for its lease to end.
+    """
+
+    def __init__(self, order: WorkOrder, db: Database) -> None:
+        self.handlers: list[str] = []
+        self.is_ready = False
+        self._order = order
+        self._db = db
+        self._process: asyncio.subprocess.Process | None = None
+        self._worker_id: int | None = None
+        self._stop = asyncio.Event()
+        self._first: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def ready(self) -> None:
+        """Returns when the first child works; raises UsageError or CograilError when it cannot."""
+        await asyncio.shield(self._first)
+
+    def stop(self) -> None:
+        """Let the child drain; `run` returns when it has. One that takes too long is killed."""
+        self._stop.set()
+        self._terminate()
+        seconds = self._order.settings.worker.grace_seconds + MARGIN_SECONDS
+        asyncio.get_running_loop().call_later(seconds, self._kill)
+
+    async def run(self) -> None:
+        """Keep a worker until `stop`."""
+        pause = SHORTEST_PAUSE
+        clock = asyncio.get_running_loop().time
+        try:
+            while not self._stop.is_set():
+                began = clock()
+                await self._live()
+                if not self._stop.is_set():
+                    pause = SHORTEST_PAUSE if clock() - began > STEADY_SECONDS else pause
+                    await self._mourn(pause)
+                    pause = min(pause * 2, LONGEST_PAUSE)
+        finally:
+            self._kill()
+            self._settle(CograilError("stopped before the worker was ready"))
+
+    async def _live(self) -> None:
+        """From the start of one child to its end."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self._process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-P", "-m", "cograil.processes.working"),
+                *(str(theirs.fileno()), str(os.getpid())),
+                pass_fds=[theirs.fileno()],
+                stdin=asyncio.subprocess.DEVNULL,
+                start_new_session=True,  # an interrupt from the keyboard is for us to pass on
+            )
+        reader, writer = await asyncio.open_connection(sock=ours)
+        try:
+            if self._stop.is_set():
+                self._terminate()
+            writer.write(self._order.to_json() + b"\n")
+            self._hear(await _read(reader))
+            await self._process.wait()
+        finally:
+            self.is_ready = False
+            writer.close()
+
+    def _hear(self, answer: dict[str, object]) -> None:
+        if "error" in answer:
+            kind = UsageError if answer["exit_code"] == UsageError.exit_code else CograilError
+            self._settle(kind(str(answer["error"])))
+            log.error("worker cannot start", error=answer["error"])
+        elif "worker_id" in answer:
+            self.handlers = list(answer["handlers"])  # type: ignore[call-overload]
+            self._worker_id = int(str(answer["worker_id"]))
+            self.is_ready = True
+            self._settle(None)
+
+    def _settle(self, error: CograilError | None) -> None:
+        """The first answer decides whether there is any sense in going on."""
+        if self._first.done():
+            return
+        if error is None:
+            self._first.set_result(None)
+        else:
+            self._first.set_exception(error)
+            self._first.exception()  # read by `ready`, or by nobody who cares
+
+    async def _mourn(self, pause: float) -> None:
+        assert self._process is not None
+        code = self._process.returncode
+        self._settle(CograilError(f"the worker ended ({code}) before it was ready"))
+        log.warning("worker ended, starting another", exit_code=code, pid=self._process.pid, in_seconds=pause)
+        if self._worker_id is not None:
+            with suppress(psycopg.Error, DatabaseUnavailable):
+                async with self._db.single("leave") as tx:
+                    await work.leave(tx, self._worker_id, "dead")
+            self._worker_id = None
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._stop.wait(), pause)
+
+    def _terminate(self) -> None:
+        if self._process is not None and self._process.returncode is None:
+            self._process.terminate()
+
+    def _kill(self) -> None:
+        """The child and whatever its handlers started."""
+        if self._process is not None and self._process.returncode is None:
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+
+
+async def _read(reader: asyncio.StreamReader) -> dict[str, object]:
+    """The child's answer; empty when it ended without one."""
+    with suppress(ConnectionError):
+        line = await reader.readline()
+        return json.loads(line) if line.endswith(b"\n") else {}
+    return {}

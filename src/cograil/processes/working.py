@@ -1,0 +1,119 @@
+"""One worker: what `cograil worker` runs, and what runs in the child of `cograil up`.
+
+Run as a module it is that child. It gets its order over a socket, answers when it works, and is gone
+when the other end is: a handler that kills its process must not take the rest down, and the rest must
+not leave a worker behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import json
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from cograil import logs
+from cograil.errors import CograilError
+from cograil.processes.apps import import_apps
+from cograil.processes.running import end_process, leave_nobody_behind, process_name, run_async, stop_on_signals
+from cograil.runners.registry import default_registry
+from cograil.settings import Settings
+from cograil.store.database import Database
+from cograil.worker.loop import Worker
+
+PR_SET_PDEATHSIG = 1
+
+
+@dataclass(frozen=True, slots=True)
+class WorkOrder:
+    """What a worker must know. `directory` is where the modules of `apps` are looked for first."""
+
+    conninfo: str
+    settings: Settings
+    apps: tuple[str, ...]
+    directory: str
+
+    def to_json(self) -> bytes:
+        settings = self.settings.model_dump(mode="json")
+        facts = {"conninfo": self.conninfo, "settings": settings, "apps": self.apps, "directory": self.directory}
+        return json.dumps(facts).encode()
+
+    @classmethod
+    def from_json(cls, text: bytes) -> WorkOrder:
+        facts = json.loads(text)
+        return cls(facts["conninfo"], Settings(**facts["settings"]), tuple(facts["apps"]), facts["directory"])
+
+
+def load_handlers(order: WorkOrder) -> None:
+    """Register the built-in handlers and those of the apps. Raises UsageError for a module that fails."""
+    from cograil.runners import builtin  # noqa: F401, PLC0415  importing registers
+
+    import_apps(order.apps, order.directory)
+
+
+async def work(order: WorkOrder, on_ready: Callable[[Worker], None] | None = None) -> None:
+    """Work until a signal says stop, then drain. Does not return while a handler hangs: the process ends."""
+    settings = order.settings
+    async with Database(order.conninfo, settings.database, application="cograil worker") as db:
+        worker = Worker(db, settings, default_registry, process_name(), settings.queues.names)
+        stop_on_signals(worker.stop)
+        running = asyncio.create_task(worker.run())
+        while not worker.is_ready and not running.done():
+            await asyncio.sleep(0.01)
+        if on_ready is not None and worker.is_ready:
+            on_ready(worker)
+        await running
+    await leave_nobody_behind(0)
+
+
+def main(descriptor: str, parent: str) -> int:
+    """The child: take the order, import what it names, say so, work."""
+    link = socket.socket(fileno=int(descriptor))
+    link.set_inheritable(False)
+    _end_with(int(parent), link)
+    with link.makefile("rb") as lines:
+        order = WorkOrder.from_json(lines.readline())
+    threading.Thread(target=_watch, args=[link], name="parent", daemon=True).start()
+    logs.configure(order.settings.log.level, order.settings.log.format)
+    try:
+        load_handlers(order)
+        run_async(work(order, lambda worker: _answer(link, _facts(worker))))
+    except CograilError as error:
+        _answer(link, {"error": str(error), "exit_code": error.exit_code})
+        return error.exit_code
+    return 0
+
+
+def _facts(worker: Worker) -> dict[str, Any]:
+    assert worker.identity is not None
+    return {"worker_id": worker.identity.worker_id, "handlers": worker.registry.names()}
+
+
+def _answer(link: socket.socket, facts: dict[str, Any]) -> None:
+    link.sendall(json.dumps(facts).encode() + b"\n")
+
+
+def _end_with(parent: int, link: socket.socket) -> None:
+    """When the parent is killed, so are we: what we hold is given to others when our lease ends."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL), 0, 0, 0)
+    if os.getppid() != parent:
+        end_process(1)
+
+
+def _watch(link: socket.socket) -> None:
+    """The same for systems without that signal: the other end of the socket closes with the parent."""
+    while link.recv(1024):
+        pass
+    end_process(1)
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

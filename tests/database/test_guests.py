@@ -1,0 +1,58 @@
+"""As whom root runs PostgreSQL; that it runs, and ends with its parent, is in test_embedded.py."""
+
+from __future__ import annotations
+
+import os
+import pwd
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from cograil.errors import CograilError
+from cograil.store import guests as guests_module
+from cograil.store.binaries import Binaries, binaries
+from cograil.store.embedded import EmbeddedPostgres
+from cograil.store.guests import choose_guest
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="about root")
+
+
+def test_a_cluster_goes_from_guest_to_guest(tmp_path: Path) -> None:
+    for guest in ("namespace", "65534:65534", "namespace"):
+        with EmbeddedPostgres(tmp_path, guest=guest) as server, psycopg.connect(server.conninfo) as conn:
+            conn.execute("create table if not exists kept ()")
+
+
+def test_root_prefers_a_namespace_and_leaves_a_cluster_to_its_owner(tmp_path: Path) -> None:
+    cluster = tmp_path / "pgdata"
+    assert choose_guest(binaries(), tmp_path, cluster) == "namespace"
+    cluster.mkdir()
+    os.chown(cluster, 65534, 65534)
+    assert choose_guest(binaries(), tmp_path, cluster) == "65534:65534"
+
+
+def test_root_runs_it_by_an_account_where_a_namespace_does_not_help(tmp_path: Path) -> None:
+    """In a namespace root is nobody special: it may enter its own directories only."""
+    theirs = tmp_path / "theirs"
+    theirs.mkdir(mode=0o700)
+    os.chown(theirs, 12345, 12345)
+    with EmbeddedPostgres(theirs / "data") as server, psycopg.connect(server.conninfo) as conn:
+        assert conn.execute("select 1").fetchone() == (1,)
+        assert os.stat(f"/proc/{server.pid}").st_uid in account_ids()
+    assert theirs.stat().st_mode & 0o777 == 0o700
+
+
+def account_ids() -> set[int]:
+    return {account.pw_uid for account in pwd.getpwall() if account.pw_name in guests_module.ACCOUNTS}
+
+
+def test_when_nobody_can_run_it_every_try_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = Binaries(18, tmp_path / "no" / "bin")
+    monkeypatch.setattr(guests_module, "ACCOUNTS", ("nobody", "no such account"))
+    with pytest.raises(CograilError) as caught:
+        choose_guest(broken, tmp_path, tmp_path / "pgdata")
+    message = str(caught.value)
+    assert "namespace:" in message
+    assert "65534:65534:" in message
+    assert "COGRAIL_DATABASE_URL" in message

@@ -1,0 +1,75 @@
+"""The ways out of a conditional: every form they are written in, and which one is taken."""
+
+from __future__ import annotations
+
+import pytest
+
+from cograil.definitions import read_workflow
+from cograil.errors import InvalidWorkflow
+from cograil.model.workflow import Branch, Json, RenderError
+
+
+def branches(node: str) -> tuple[Branch, ...]:
+    return read_workflow(f"workflow_id: w\nnodes:\n  a: {node}\n  b: {{handler: h}}\n").nodes["a"].branches
+
+
+def taken(ways: tuple[Branch, ...], scope: dict[str, Json]) -> str:
+    return next(branch.name for branch in ways if branch.test is None or branch.test.render(scope))
+
+
+def test_two_branches_of_one_name_are_refused() -> None:
+    text = "{type: conditional, branches: [{name: x, condition: 'true', next: b}, {name: x, default: true}]}"
+    with pytest.raises(InvalidWorkflow) as caught:
+        branches(text)
+    assert [problem.code for problem in caught.value.problems] == ["duplicate_branch", "duplicate_branch"]
+
+
+def test_branches_that_begin_with_an_operator_look_at_the_condition_field() -> None:
+    found = branches(
+        "{type: conditional, condition_field: '{{ inputs.size }}', branches: ["
+        "{name: rest, default: true}, {condition: '< 10', next: b},"
+        " {name: mid, condition: '>= 10 and <= 20'}]}"
+    )
+    assert [branch.name for branch in found] == ["1", "mid", "rest"]
+    assert [branch.targets for branch in found] == [("b",), (), ()]
+    sizes = {9: "1", 10: "mid", 20: "mid", 21: "rest"}
+    assert {size: taken(found, {"inputs": {"size": size}}) for size in sizes} == sizes
+
+
+def test_branches_without_a_condition_field_have_whole_expressions() -> None:
+    found = branches(
+        "{type: conditional, branches: [{name: a, condition: 'inputs.x in [1, 2]'}, {condition: false},"
+        " {name: z, default: true, next: [b]}]}"
+    )
+    assert taken(found, {"inputs": {"x": 2}}) == "a"
+    assert taken(found, {"inputs": {"x": 3}}) == "z"
+
+
+def test_the_short_form_chooses_by_true_and_false() -> None:
+    found = branches("{type: conditional, condition: '{{ inputs.x > 5 }}', branches: {true: b, false: END}}")
+    assert [(branch.name, branch.targets) for branch in found] == [("true", ("b",)), ("false", ())]
+    assert taken(found, {"inputs": {"x": 6}}) == "true"
+    assert taken(found, {"inputs": {"x": 5}}) == "false"
+
+
+def test_the_short_form_chooses_by_any_value_and_falls_back_on_the_default() -> None:
+    found = branches(
+        "{type: conditional, condition: '{{ inputs.x }}',"
+        " branches: {default: END, light: b, '404': b, 'null': b, true: b}}"
+    )
+    cases = {"light": "light", 404: "404", None: "null", True: "true", "heavy": "default"}
+    assert {value: taken(found, {"inputs": {"x": value}}) for value in cases} == cases
+
+
+def test_a_condition_field_may_choose_by_value_too() -> None:
+    found = branches("{type: conditional, condition_field: inputs.x, branches: {light: b, default: END}}")
+    assert taken(found, {"inputs": {"x": "light"}}) == "light"
+
+
+@pytest.mark.parametrize("key", ["condition", "condition_field"])
+def test_branches_by_true_and_false_need_a_boolean(key: str) -> None:
+    found = branches(f"{{type: conditional, {key}: '{{{{ inputs.x }}}}', branches: {{true: b, false: END}}}}")
+    assert taken(found, {"inputs": {"x": False}}) == "false"
+    with pytest.raises(RenderError) as caught:
+        taken(found, {"inputs": {"x": "true"}})
+    assert caught.value.code == "condition_not_boolean"
