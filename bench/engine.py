@@ -102,11 +102,16 @@ class Bench:
         began = time.perf_counter()
         await self.submit(workflow, [{"name": f"n{i}"} for i in range(jobs)])
         submitting = time.perf_counter() - began
-        with process("worker", self.conninfo):
-            await self.until(ALIVE, 1, kind="worker")
-            began = time.perf_counter()
-            await self.until(UNFINISHED, 0)
-            return submitting, time.perf_counter() - began
+        async with self.listening():
+            with process("worker", self.conninfo):
+                await self.until(ALIVE, 1, kind="worker")
+                began = time.perf_counter()
+                while len(self.ended) < jobs:
+                    self.done.clear()
+                    await self.done.wait()
+                seconds = time.perf_counter() - began
+        await self.until(UNFINISHED, 0)
+        return submitting, seconds
 
     async def submit_singly(self, jobs: int) -> float:
         """Seconds for this many submits, one after another, each in its own transaction."""
@@ -141,8 +146,9 @@ class Bench:
         self.done, self.ended = asyncio.Event(), set[str]()
 
         def hear(_: str, payload: str) -> None:
-            self.ended.update(payload.split(","))
-            self.done.set()
+            if payload:
+                self.ended.update(payload.split(","))
+                self.done.set()
 
         listener = Listener(self.db.conninfo, [DONE_CHANNEL], hear)
         await listener.start()

@@ -52,7 +52,7 @@ async def work(conninfo: str) -> None:
         done = orjson.dumps([{"id": row[0], "result": {"message": "Hello"}} for row in rows]).decode()
         async with connection.transaction():
             await connection.execute(DONE, {"done": done})
-            await connection.execute("select pg_notify('floor_done', %s)", [str(rows[-1][0])])
+            await connection.execute("select pg_notify('floor_done', %s)", [f"{len(rows)} {rows[-1][0]}"])
 
 
 async def measure(conninfo: str, jobs: int, rounds: int) -> dict[str, Any]:
@@ -67,8 +67,9 @@ async def measure(conninfo: str, jobs: int, rounds: int) -> dict[str, Any]:
     try:
         await anext(calls)
         began = time.perf_counter()
-        while (await (await connection.execute("select count(*) from floor where state <> 'd'")).fetchone())[0]:
-            await asyncio.sleep(0.02)
+        left = jobs
+        while left:
+            left -= int((await anext(calls)).payload.split()[0])
         drain = jobs / (time.perf_counter() - began)
         times = [await _one(connection, calls) for _ in range(rounds)]
     finally:
@@ -87,7 +88,7 @@ async def _one(connection: psycopg.AsyncConnection[Any], calls: Any) -> float:
         await connection.execute("select pg_notify('floor_work', '')")
     while True:
         notice = await anext(calls)
-        if notice.channel == "floor_done" and notice.payload == str(row[0]):
+        if notice.payload.split()[1] == str(row[0]):
             break
     await (await connection.execute("select result from floor where id = %s", [row[0]])).fetchone()
     return time.perf_counter() - began

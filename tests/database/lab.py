@@ -1,23 +1,32 @@
-"""A running engine inside a test: one orchestrator and one worker in this event loop."""
+"""A running engine inside a test: orchestrators and workers in this event loop, or moves made by hand."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import orjson
+
 from cograil.definitions import read_workflow
+from cograil.model.outcome import Completed, Failed, WorkItem
 from cograil.orchestrator.loop import Orchestrator
 from cograil.runners import builtin  # noqa: F401  registers the built-in handlers
 from cograil.runners.registry import Registry, default_registry
 from cograil.settings import Settings
 from cograil.store import reading
 from cograil.store.database import Database
-from cograil.verbs.advance import Decider
-from cograil.verbs.publish import keep_draft
+from cograil.store.doctor import Finding, check_invariants
+from cograil.verbs import work
+from cograil.verbs.advance import Decider, advance_due
+from cograil.verbs.cancel import cancel
+from cograil.verbs.explain import Explanation, explain
+from cograil.verbs.publish import keep_draft, publish
+from cograil.verbs.retry import retry
 from cograil.verbs.submit import Submission, submit
+from cograil.verbs.work import Lanes, Pulse, Report, Tick
 from cograil.worker.loop import Worker
 
 
@@ -32,6 +41,50 @@ def quick_settings(**overrides: Any) -> Settings:
 
 
 @dataclass
+class Hand:
+    """A worker whose every move the test makes; it pulses only when told to."""
+
+    db: Database
+    worker_id: int
+    name: str
+
+    async def claim(
+        self, slots: int = 1, *, handlers: Sequence[str] | None = None, queues: list[str] | None = None
+    ) -> list[WorkItem]:
+        """Take up to so many tasks, of these handlers or of any."""
+        async with self.db.single("test") as tx:
+            query = b"select distinct handler from cograil.tasks"
+            names = handlers or [row[0] for row in await (await tx.connection.execute(query)).fetchall()]
+        return await work.claim(self.db, self.worker_id, Lanes(list(names), [], slots, 0, queues))
+
+    async def claim_one(self) -> WorkItem:
+        (item,) = await self.claim()
+        return item
+
+    async def report(self, item: WorkItem, output: dict[str, Any] | Failed) -> bool:
+        """Whether the outcome counted."""
+        return bool(await work.report(self.db, self.worker_id, self.name, [self.outcome(item, output)]))
+
+    async def report_again(self, item: WorkItem, output: dict[str, Any] | Failed) -> bool:
+        report = self.outcome(item, output)
+        return bool(await work.report_again(self.db, self.worker_id, self.name, [report]))
+
+    def outcome(self, item: WorkItem, output: dict[str, Any] | Failed) -> Report:
+        return Report(item, output if isinstance(output, Failed) else Completed(orjson.dumps(output)))
+
+    async def checkpoint(self, item: WorkItem, data: Any) -> bool:
+        async with self.db.single("test") as tx:
+            return await work.checkpoint(tx, self.worker_id, self.name, item, "", orjson.dumps(data))
+
+    async def pulse(self, lease_seconds: float = 60.0) -> Pulse:
+        async with self.db.single("test") as tx:
+            return await work.pulse(tx, self.worker_id, self.name, lease_seconds, {})
+
+    async def release(self, *items: WorkItem) -> set[int]:
+        return await work.release(self.db, self.worker_id, [item.task_id for item in items])
+
+
+@dataclass
 class Lab:
     """The database of a test and what runs on it."""
 
@@ -39,17 +92,42 @@ class Lab:
     settings: Settings
     registry: Registry
     decider: Decider = field(default_factory=Decider)
+    ticker: int | None = None
+
+    # -- what callers do -----------------------------------------------------------------------------
 
     async def submit(self, text: str, input: dict[str, Any] | None = None, **more: Any) -> str:
         """Submit a job of this workflow text."""
+        return (await self.submit_many(text, [input or {}], **more))[0]
+
+    async def submit_many(self, text: str, inputs: Sequence[dict[str, Any]], **more: Any) -> list[str]:
+        """Submit a job of this workflow text for each input, in one transaction."""
         workflow = read_workflow(text)
         async with self.db.transaction("test") as tx:
             draft = await keep_draft(tx, workflow, text)
+        more = {"definition_id": draft.definition_id, **more}
         async with self.db.transaction("submit") as tx:
-            submission = Submission(
-                workflow.workflow_id, input or {}, definition_id=draft.definition_id, **more
-            )
-            return (await submit(tx, self.decider, [submission]))[0]
+            submissions = [Submission(workflow.workflow_id, one, **more) for one in inputs]
+            return await submit(tx, self.decider, submissions)
+
+    async def publish(self, text: str) -> int:
+        """Publish this workflow text; its definition."""
+        async with self.db.transaction("publish") as tx:
+            return (await publish(tx, read_workflow(text), text)).definition_id
+
+    async def cancel(self, job_id: str, **more: Any) -> str:
+        async with self.db.transaction("cancel") as tx:
+            return await cancel(tx, self.decider, job_id, **more)
+
+    async def retry(self, job_id: str, node_id: str | None = None, **more: Any) -> str:
+        async with self.db.transaction("retry") as tx:
+            return await retry(tx, self.decider, job_id, node_id, **more)
+
+    async def explain(self, job_id: str) -> Explanation:
+        async with self.db.transaction("explain") as tx:
+            return await explain(tx, self.decider.catalog, job_id)
+
+    # -- what people see -----------------------------------------------------------------------------
 
     async def job(self, job_id: str) -> dict[str, Any]:
         """The job as people see it."""
@@ -66,10 +144,19 @@ class Lab:
             workflow = await self.decider.catalog.get(tx, found[1])
             return {view["node_id"]: view for view in await reading.list_nodes(tx, job_id, workflow)}
 
+    async def statuses(self, job_id: str) -> dict[str, str]:
+        """The status of each of its nodes."""
+        return {name: view["status"] for name, view in (await self.nodes(job_id)).items()}
+
     async def events(self, job_id: str) -> list[dict[str, Any]]:
         """Its events."""
         async with self.db.transaction("test") as tx:
             return await reading.list_events(tx, job_id)
+
+    async def event_types(self, job_id: str, node_id: str | None = None) -> list[str]:
+        """The types of its events, of one node if named, in order."""
+        events = await self.events(job_id)
+        return [e["event_type"] for e in events if node_id is None or e["node_id"] == node_id]
 
     async def ended(self, job_id: str, timeout: float = 20.0) -> dict[str, Any]:
         """The job once it has ended."""
@@ -80,6 +167,55 @@ class Lab:
                     return job
                 await asyncio.sleep(0.01)
 
+    async def rows(self, query: str, **params: Any) -> list[tuple[Any, ...]]:
+        """What this query returns; nothing for one that returns nothing."""
+        async with self.db.single("test") as tx:
+            cursor = await tx.connection.execute(query.encode(), params or None, prepare=False)
+            return await cursor.fetchall() if cursor.description else []
+
+    async def findings(self) -> list[Finding]:
+        """The invariants that do not hold."""
+        async with self.db.single("test") as tx:
+            return await check_invariants(tx.connection)
+
+    # -- moves made by hand --------------------------------------------------------------------------
+
+    async def advance(self) -> int:
+        """Advance jobs until no more have news; how many advances that took."""
+        total = 0
+        while True:
+            async with self.db.transaction("advance") as tx:
+                done = await advance_due(tx, self.decider, self.settings.orchestrator.batch)
+            if not done.advanced:
+                return total
+            total += done.advanced
+
+    async def tick(self, grace_seconds: float = 60.0) -> Tick:
+        """What an orchestrator does by the clock, once."""
+        async with self.db.single("test") as tx:
+            if self.ticker is None:
+                self.ticker = await work.register_process(tx, "orchestrator", "ticker", 3600)
+            return await work.tick(tx, self.ticker, 3600, grace_seconds)
+
+    async def hand(self, name: str = "hand", *, lease_seconds: float = 60.0, **more: Any) -> Hand:
+        """A worker driven by the test."""
+        handlers = self.registry.names()
+        async with self.db.single("test") as tx:
+            worker_id = await work.register_process(
+                tx, "worker", name, lease_seconds, handlers=handlers, **more
+            )
+        return Hand(self.db, worker_id, name)
+
+    async def bury(self, hand: Hand) -> None:
+        """Let the lease of this worker end now, and rescue what it held."""
+        await self.rows(
+            "update cograil.processes set lease_until = now() - interval '1 s' where id = %(id)s",
+            id=hand.worker_id,
+        )
+        await self.tick()
+
+    # -- processes -----------------------------------------------------------------------------------
+
     @contextlib.asynccontextmanager
     async def orchestrator(self, name: str = "orchestrator") -> AsyncIterator[Orchestrator]:
         one = Orchestrator(self.db, self.settings, Decider(), name)
@@ -88,7 +224,9 @@ class Lab:
 
     @contextlib.asynccontextmanager
     async def worker(self, name: str = "worker", **more: Any) -> AsyncIterator[Worker]:
-        one = Worker(self.db, self.settings, self.registry, name, **more)
+        settings = more.pop("settings", self.settings)
+        registry = more.pop("registry", self.registry)
+        one = Worker(self.db, settings, registry, name, **more)
         async with _running(one):
             yield one
 
@@ -102,7 +240,7 @@ class Lab:
 async def _running(one: Any) -> AsyncIterator[None]:
     task = asyncio.create_task(one.run())
     try:
-        while not one.is_ready and not task.done():
+        while not one.is_ready and not task.done():  # noqa: ASYNC110  it has no event for this
             await asyncio.sleep(0.005)
         yield
     finally:

@@ -239,16 +239,16 @@ class Job:
 
     def advance(self, *news: Happening) -> Changes:
         """Apply these news, as an orchestrator would."""
-        happenings = [*news, *(More(name) for name in self.more)]
-        self.more = []
-        return self._apply(happenings)
+        return self._apply(news)
 
     def cancel(self, *reported: Happening) -> Changes:
         """Cancel as the verb does: the tasks go first, then what was reported is applied."""
         self.tasks.clear()
-        return self._apply([*reported, CancelAsked("ann", "no longer needed")])
+        return self._apply((*reported, CancelAsked("ann", "no longer needed")))
 
-    def _apply(self, happenings: Sequence[Happening]) -> Changes:
+    def _apply(self, news: Sequence[Happening]) -> Changes:
+        happenings = [*(More(name) for name in self.more), *news]
+        self.more = []
         if self.rows.deadline is not None and self.rows.deadline <= self.now:
             self.tasks.clear()
         changes = self.rows.decide(happenings, self.now, self.dice, self.bounds)

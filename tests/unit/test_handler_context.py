@@ -9,9 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from attempts import Attempt, eventually, failed, output
+from attempts import Attempt, Recorder, eventually, failed, output
 
-from cograil.model.outcome import Released
+from cograil.model.outcome import Released, WorkItem
 from cograil.runners.context import AttemptLost, Cancelled, Context
 from cograil.runners.log import Log
 from cograil.runners.registry import CheckpointableHandler
@@ -82,6 +82,20 @@ async def test_a_thread_waits_until_its_checkpoint_is_acknowledged(attempt: Atte
     attempt.channel.before_saving.set()
     output(await running)
     assert passed == [1]
+
+
+def test_a_thread_is_not_held_for_ever_by_a_worker_that_stopped() -> None:
+    loop = asyncio.new_event_loop()
+
+    async def begin() -> Context:
+        item = WorkItem(7, 1, "j", "n", 1, "it", {}, 30)
+        return Context(item, Recorder())
+
+    ctx = loop.run_until_complete(begin())
+    with ThreadPoolExecutor(1) as threads:
+        saving = threads.submit(ctx.checkpoint, {})  # nobody runs the loop any more
+        loop.close()
+        assert isinstance(saving.exception(timeout=10), AttemptLost)
 
 
 async def test_a_lost_attempt_learns_it_at_its_next_checkpoint_and_reports_nothing(attempt: Attempt) -> None:

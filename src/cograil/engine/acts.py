@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from cograil.engine import attempts, fans
 from cograil.engine.board import Board, as_error, dump
 from cograil.model.job import NodeWrite
-from cograil.model.workflow import Node, NodeType, RenderError, Template
+from cograil.model.workflow import Json, Node, NodeType, RenderError, Template
+
+LONGEST_WAIT_SECONDS = 315_360_000  # ten years
 
 
 def has_all_for(board: Board, node: Node) -> bool:
@@ -72,20 +74,26 @@ def _begin_wait(board: Board, write: NodeWrite, node: Node) -> None:
         board.complete(write, dump({"waited_until": until.isoformat()}))
         return
     write.state.not_before = until
-    board.event("node_started", node.node_id, waits_until=until.isoformat())
+    board.event("node_started", node.node_id, waits_until=until)
 
 
 def _wait_until(board: Board, node: Node) -> datetime:
+    """When the wait ends, in UTC: a moment that only its own zone can express cannot be stored."""
     try:
         if node.wait_seconds is not None:
-            seconds = board.render(node.wait_seconds, node)
-            if isinstance(seconds, bool) or not isinstance(seconds, int | float) or seconds < 0:
-                raise RenderError("invalid_wait", f"wait.seconds is {seconds!r}, not a number of seconds")
-            return board.now + timedelta(seconds=seconds)
+            return board.now + timedelta(seconds=_seconds(board.render(node.wait_seconds, node)))
         assert node.wait_until is not None
-        moment = datetime.fromisoformat(str(board.render(node.wait_until, node)))
+        moment = datetime.fromisoformat(str(board.render(node.wait_until, node)).upper())
+        if moment.tzinfo is None:
+            raise RenderError("invalid_wait", f"wait.until of {node.node_id} has no time zone")
+        return moment.astimezone(UTC)
     except (ValueError, OverflowError) as error:
         raise RenderError("invalid_wait", f"wait of {node.node_id}: {error}") from error
-    if moment.tzinfo is None:
-        raise RenderError("invalid_wait", f"wait.until of {node.node_id} has no time zone")
-    return moment
+
+
+def _seconds(value: Json) -> float:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not 0 <= value <= LONGEST_WAIT_SECONDS:
+        message = f"wait.seconds is {repr(value)[:80]}, not a number from 0 to {LONGEST_WAIT_SECONDS}"
+        raise RenderError("invalid_wait", message)
+    return float(value)

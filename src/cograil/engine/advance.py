@@ -87,7 +87,7 @@ def _cut_short(fresh: Callable[[], Board], happenings: Sequence[Happening]) -> C
     cancel = next((news for news in happenings if isinstance(news, CancelAsked)), None)
     if cancel is None and not is_past_deadline(board.state, board.now):
         return None
-    _apply_news(board, happenings)
+    _apply_news(board, [news for news in happenings if not isinstance(news, More | RetryAsked)])
     return ending.time_out(board) if cancel is None else ending.cancel(board, cancel.by, cancel.reason)
 
 
@@ -175,10 +175,11 @@ def _redispatch(board: Board, node_id: str) -> None:
     """The next attempt, with the params of the one before; a node that never got that far renders them."""
     write = board.edit(node_id)
     node = board.definition_of(write.state)
-    if write.state.attempt == 0 and write.state.parent is None:
-        acts.run(board, write, node)
-    else:
+    if write.state.attempt > 0:
         attempts.dispatch(board, write, node, None)
+    elif acts.has_all_for(board, node):
+        write.state.not_before = None
+        acts.run(board, write, node) if write.state.parent is None else fans.begin_child(board, write, node)
 
 
 def _wake_at(board: Board) -> datetime | None:

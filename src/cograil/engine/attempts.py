@@ -32,11 +32,11 @@ def dispatch(board: Board, write: NodeWrite, node: Node, params: bytes | None) -
 def begin_task(board: Board, write: NodeWrite, node: Node) -> None:
     """Render a task's params and dispatch it; a missing value fails the node before dispatch."""
     try:
-        params = {} if node.params is None else board.render(node.params, node)
+        params = dump({} if node.params is None else board.render(node.params, node))
     except RenderError as error:
         board.fail(write, as_error(error))
         return
-    dispatch(board, write, node, dump(params))
+    dispatch(board, write, node, params)
 
 
 def report(board: Board, news: Reported) -> None:
@@ -136,7 +136,7 @@ def _note_start(board: Board, write: NodeWrite, news: Reported | Lost | Started)
             news.task_id,
             attempt=news.attempt,
             worker=news.worker,
-            started_at=news.started_at.isoformat(),
+            started_at=news.started_at,
         )
 
 
@@ -171,7 +171,7 @@ def _back_to_ready(
         task_id,
         retry_count=state.attempt - state.budget_from,
         max_retries=board.definition_of(state).retry.max_attempts - 1,
-        not_before=state.not_before.isoformat(),
+        not_before=state.not_before,
         delay_seconds=round(seconds, 3),
         error=error,
     )
@@ -191,9 +191,20 @@ def _tell_parent(board: Board, write: NodeWrite) -> None:
 def count_failed_child(parent: NodeState, node_id: str, error: Json) -> None:
     """Keep the names of the first five and the first error."""
     known = parent.error or {"code": "children_failed", "children": [], "first": error}
-    names = [*known["children"], node_id][:5]
     parent.failed += 1
+    parent.error = _name_children(parent, known, [*known["children"], node_id][:5])
+
+
+def forgive_failed_child(parent: NodeState, node_id: str) -> None:
+    """A child that had failed is tried again: it is no longer among the failed ones."""
+    parent.ended -= 1
+    parent.failed -= 1
+    names = [name for name in parent.error["children"] if name != node_id]
+    parent.error = _name_children(parent, parent.error, names) if parent.failed else None
+
+
+def _name_children(parent: NodeState, error: Json, names: list[str]) -> Json:
     message = f"{parent.failed} of {parent.total} children failed: {', '.join(names)}"
     if parent.failed > len(names):
-        message += ", ..."
-    parent.error = {**known, "children": names, "message": message}
+        message += ", ..." if names else "..."
+    return {**error, "children": names, "message": message}

@@ -50,6 +50,7 @@ class Board:
         self.tasks: list[TaskWrite] = []
         self.events: list[EventWrite] = []
         self.more: list[str] = []
+        self.items: dict[str, list[Json]] = {}  # the lists of fan-outs, rendered once a pass
         self.missing: set[str] = set()
         self.missing_children: set[str] = set()
 
@@ -195,5 +196,8 @@ def as_error(error: RenderError) -> dict[str, Json]:
 
 
 def dump(value: Json) -> bytes:
-    """JSON text of a value that was already checked."""
-    return orjson.dumps(value)
+    """JSON text of a rendered value. Raises RenderError: a sum of two numbers may not fit any more."""
+    try:
+        return orjson.dumps(value)
+    except TypeError as error:
+        raise RenderError("invalid_number", str(error)) from error

@@ -100,6 +100,6 @@ def _result(board: Board) -> bytes:
         "workflow_id": board.workflow.workflow_id,
         "workflow_version": board.workflow.version,
         "job_id": board.state.job_id,
-        "completed_at": board.now.isoformat(),
+        "completed_at": board.now,
     }
     return dump(result)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 import orjson
@@ -18,12 +19,12 @@ def begin_fan_out(board: Board, write: NodeWrite, node: Node) -> None:
     """Resolve the list and make the first children; an empty list is done at once."""
     try:
         items = _items(board, node)
+        write.input = dump({"source": items})
     except RenderError as error:
         board.fail(write, as_error(error))
         return
     write.state.total = len(items)
     write.state.started_at = board.now
-    write.input = dump({"source": items})
     board.move(write, "expand")
     board.event("node_started", node.node_id, children=len(items))
     expand(board, write, node, items)
@@ -33,36 +34,56 @@ def continue_fan_out(board: Board, node: Node) -> None:
     """Make the next chunk of children."""
     if board.status_of(node.node_id) == "running":
         write = board.edit(node.node_id)
-        expand(board, write, node, _items(board, node))
+        try:
+            items = _items(board, node)
+        except RenderError:
+            items = []
+        expand(board, write, node, items)
 
 
 def expand(board: Board, write: NodeWrite, node: Node, items: list[Json]) -> None:
     """Make at most one chunk of children; ask for another pass when there are more."""
     state = write.state
-    last = min(state.expanded + board.bounds.chunk, len(items))
+    total = state.total or 0
+    last = min(state.expanded + board.bounds.chunk, total)
     for index in range(state.expanded, last):
-        _make_child(board, write, node, index, items[index])
+        child = board.edit(f"{node.node_id}__{index}", parent=node.node_id, index=index)
+        board.move(child, "ready")
+        begin_child(board, child, node, items)
     state.expanded = last
-    if last < len(items):
+    if last < total:
         board.more.append(node.node_id)
 
 
-def _make_child(board: Board, parent: NodeWrite, node: Node, index: int, item: Json) -> None:
-    child = board.edit(f"{node.node_id}__{index}", parent=node.node_id, index=index)
-    board.move(child, "ready")
+def begin_child(board: Board, child: NodeWrite, node: Node, items: list[Json] | None = None) -> None:
+    """Render a ready child's params from its item and dispatch it; it fails when that cannot be done."""
     try:
-        params = (
-            {} if node.params is None else board.render(node.params, node, {"item": item, "index": index})
-        )
+        params = _child_params(board, node, child.state.index or 0, items or _items(board, node))
     except RenderError as error:
         board.fail(child, as_error(error))
-        parent.state.ended += 1
-        count_failed_child(parent.state, child.state.node_id, child.state.error)
+        parent = board.edit(node.node_id).state
+        parent.ended += 1
+        count_failed_child(parent, child.state.node_id, child.state.error)
         return
-    dispatch(board, child, node, dump(params))
+    dispatch(board, child, node, params)
+
+
+def _child_params(board: Board, node: Node, index: int, items: list[Json]) -> bytes:
+    if index >= len(items):
+        # A source may name a node that only an any_of waits for, and that ended in the meantime.
+        raise RenderError("fanout_source_changed", f"source of {node.node_id} has no item {index} any more")
+    if node.params is None:
+        return dump({})
+    return dump(board.render(node.params, node, {"item": items[index], "index": index}))
 
 
 def _items(board: Board, node: Node) -> list[Json]:
+    if node.node_id not in board.items:
+        board.items[node.node_id] = _render_items(board, node)
+    return board.items[node.node_id]
+
+
+def _render_items(board: Board, node: Node) -> list[Json]:
     assert node.source is not None
     items = board.render(node.source, node)
     if not isinstance(items, list):
@@ -104,7 +125,7 @@ def begin_fan_in(board: Board, write: NodeWrite, node: Node) -> None:
     if failed:
         board.fail(write, _children_failed(board, failed))
         return
-    children = [child for name in fan_outs for child in board.outputs.children[name]]
+    children = [child for name in fan_outs for child in _children(board, name)]
     outputs = [output for _, status, output in children if status == "completed"]
     if sum(len(output or b"") for output in outputs) > board.bounds.fan_in_bytes:
         message = f"the children returned more than {board.bounds.fan_in_bytes} bytes in all"
@@ -114,6 +135,13 @@ def begin_fan_in(board: Board, write: NodeWrite, node: Node) -> None:
         board.complete(write, aggregate(node.aggregation, outputs))
     except RenderError as error:
         board.fail(write, as_error(error))
+
+
+def _children(board: Board, fan_out: str) -> Iterable[Child]:
+    """The children in their order: as they were stored, or as they ended in this very pass."""
+    for name, status, output in board.outputs.children[fan_out]:
+        write = board.writes.get(name)
+        yield (name, status, output) if write is None else (name, write.state.status, write.output)
 
 
 def _failures(board: Board, fan_out: str) -> int:
@@ -168,6 +196,8 @@ def _total(outputs: list[bytes | None]) -> float:
     total = sum(number for output in outputs for number in _numbers(_parse(output)))
     if isinstance(total, int) and abs(total) >= 2**63:
         raise RenderError("invalid_number", "the sum does not fit into 64 bits")
+    if not math.isfinite(total):
+        raise RenderError("invalid_number", "the sum is too large for a number")
     return total
 
 

@@ -47,33 +47,52 @@ def end_of(board: Board, edge: Edge, target: Node) -> Ends:
         case "skipped":
             return Ends.BROKEN if source.skip_reason == Verdict.SKIP_FAILURE.value else Ends.DEAD
         case "failed":
-            return Ends.BROKEN if board.workflow.nodes[edge.source].required else Ends.ALIVE
+            if board.workflow.nodes[edge.source].required:
+                return Ends.BROKEN
+            return Ends.ALIVE if edge.branches is None else Ends.DEAD  # a choice that failed chose nothing
         case "cancelled":
             return Ends.BROKEN
     return Ends.OPEN
 
 
 def verdict(board: Board, node: Node) -> Verdict:
-    """Wait, run or be skipped. Skipped counts as done for all_of and not for any_of."""
+    """Wait, run or be skipped. Skipped counts as done for all_of and not for any_of.
+
+    Gates are asked first, then any_of, then all_of; an earlier answer that is still open is waited for.
+    So the order in which the sources end cannot change what becomes of the node.
+    """
     if not node.all_of and not node.any_of:
         return Verdict.RUN
-    all_ends = [(end_of(board, edge, node), edge) for edge in node.all_of]
+    all_ends = [end_of(board, edge, node) for edge in node.all_of]
     any_ends = [end_of(board, edge, node) for edge in node.any_of]
     if node.type is NodeType.END:
-        return _end_verdict([end for end, _ in all_ends], any_ends)
-    if any(end is Ends.BROKEN for end, _ in all_ends):
-        return Verdict.SKIP_FAILURE
-    if any(end is Ends.DEAD and edge.is_gate for end, edge in all_ends):
+        return _end_verdict(all_ends, any_ends)
+    gates = [end for end, edge in zip(all_ends, node.all_of, strict=True) if edge.is_gate]
+    return _gate_verdict(gates) or _any_verdict(any_ends) or _all_verdict(all_ends, is_alone=not any_ends)
+
+
+def _gate_verdict(ends: list[Ends]) -> Verdict | None:
+    """A node whose branch was not taken is not wanted, whatever became of the rest."""
+    if Ends.DEAD in ends:
         return Verdict.SKIP_BRANCH
-    if any_ends and Ends.ALIVE not in any_ends:
-        if Ends.OPEN in any_ends:
-            return Verdict.WAIT
-        return Verdict.SKIP_FAILURE if Ends.BROKEN in any_ends else Verdict.SKIP_BRANCH
-    if any(end is Ends.OPEN for end, _ in all_ends):
+    return Verdict.WAIT if Ends.OPEN in ends else None
+
+
+def _any_verdict(ends: list[Ends]) -> Verdict | None:
+    if not ends or Ends.ALIVE in ends:
+        return None
+    if Ends.OPEN in ends:
         return Verdict.WAIT
-    if all_ends and not any_ends and all(end is Ends.DEAD for end, _ in all_ends):
-        return Verdict.SKIP_BRANCH
-    return Verdict.RUN
+    return Verdict.SKIP_FAILURE if Ends.BROKEN in ends else Verdict.SKIP_BRANCH
+
+
+def _all_verdict(ends: list[Ends], *, is_alone: bool) -> Verdict:
+    if Ends.BROKEN in ends:
+        return Verdict.SKIP_FAILURE
+    if Ends.OPEN in ends:
+        return Verdict.WAIT
+    is_unwanted = is_alone and Ends.ALIVE not in ends
+    return Verdict.SKIP_BRANCH if is_unwanted else Verdict.RUN
 
 
 def _end_verdict(all_ends: list[Ends], any_ends: list[Ends]) -> Verdict:

@@ -41,6 +41,7 @@ NODE_MOVES: Moves = {
     "retry": (frozenset({"dispatched", "running", "failed"}), "ready"),
     "skip": (frozenset({"pending"}), "skipped"),
     "reopen": (frozenset({"skipped", "failed"}), "pending"),
+    "resume": (frozenset({"completed"}), "running"),  # a fan-out, for a child that is retried by hand
     "cancel": (frozenset({"pending", "ready", "dispatched", "running", "waiting"}), "cancelled"),
 }
 

@@ -41,6 +41,7 @@ class Orchestrator:
         self._tick_at = 0.0
         self._wake_at: float | None = None  # by the loop's clock
         self._heard_ping = True
+        self._second: asyncio.Task[None] | None = None
 
     def stop(self) -> None:
         """Finish the pass at hand and return from `run`."""
@@ -57,6 +58,8 @@ class Orchestrator:
                 await self._once()
         finally:
             self.is_ready = False
+            if self._second is not None:
+                await self._second
             await self._listener.stop()
             with contextlib.suppress(Exception):
                 await self._leave()
@@ -72,7 +75,10 @@ class Orchestrator:
         """Advance; when nothing is left, look after the clock and sleep."""
         self._wake.clear()
         done = await self._advance()
-        if done.is_full or self._wake.is_set():
+        if done.is_full:
+            self._lend_a_hand()
+            return
+        if self._wake.is_set():
             return
         if self._now() >= self._tick_at and await self._tick() and not done.advanced:
             await self._sleep(BUSY_SECONDS)
@@ -85,6 +91,18 @@ class Orchestrator:
         if done.wake_at is not None:
             self._note_wake(done.wake_at, tx.now)
         return done
+
+    def _lend_a_hand(self) -> None:
+        """While there is much to do, a second pass decides as the first one waits for the database."""
+        if self._second is None or self._second.done():
+            self._second = asyncio.create_task(self._advance_while_full(), name="second hand")
+
+    async def _advance_while_full(self) -> None:
+        try:
+            while not self._stop.is_set() and (await self._advance()).is_full:
+                pass
+        except Exception:
+            log.exception("pass failed", orchestrator=self.name)
 
     async def _tick(self) -> bool:
         """Pulse, rescue, and learn whether there are news; True when there are."""

@@ -28,7 +28,11 @@ def _import(module: str) -> None:
     except UsageError as error:  # a handler that cannot be one
         raise UsageError(f"the app {module!r}: {error}") from error
     except (Exception, SystemExit) as error:
-        if isinstance(error, ModuleNotFoundError) and error.name and f"{module}.".startswith(f"{error.name}."):
+        if (
+            isinstance(error, ModuleNotFoundError)
+            and error.name
+            and f"{module}.".startswith(f"{error.name}.")
+        ):
             raise UsageError(
                 f"there is no module {error.name!r} for --app {module}, neither here nor installed"
             ) from error

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from cograil.errors import NoInstance, SchemaMismatch
+from cograil.errors import InvalidSettings, NoInstance, SchemaMismatch
 from cograil.model.job import Bounds
 from cograil.settings import Settings
 from cograil.store.database import Database
@@ -62,6 +62,14 @@ async def check_schema(db: Database) -> None:
         raise SchemaMismatch(
             f"the database has schema {found.current}, this program needs {found.known}: "
             "run `cograil db migrate`"
+        )
+
+
+def require_queues(settings: Settings) -> None:
+    """Raises InvalidSettings when queues must be named and are not."""
+    if settings.queues.strict and not settings.queues.names:
+        raise InvalidSettings(
+            "COGRAIL_QUEUES__STRICT is on and no queue is named; use --queue or COGRAIL_QUEUES__NAMES"
         )
 
 

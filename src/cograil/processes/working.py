@@ -9,20 +9,27 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import importlib
 import json
 import os
 import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from cograil import logs
 from cograil.errors import CograilError
 from cograil.processes.apps import import_apps
-from cograil.processes.running import end_process, leave_nobody_behind, process_name, run_async, stop_on_signals
+from cograil.processes.running import (
+    end_process,
+    leave_nobody_behind,
+    process_name,
+    run_async,
+    stop_on_signals,
+)
 from cograil.runners.registry import default_registry
 from cograil.settings import Settings
 from cograil.store.database import Database
@@ -42,7 +49,12 @@ class WorkOrder:
 
     def to_json(self) -> bytes:
         settings = self.settings.model_dump(mode="json")
-        facts = {"conninfo": self.conninfo, "settings": settings, "apps": self.apps, "directory": self.directory}
+        facts = {
+            "conninfo": self.conninfo,
+            "settings": settings,
+            "apps": self.apps,
+            "directory": self.directory,
+        }
         return json.dumps(facts).encode()
 
     @classmethod
@@ -51,26 +63,29 @@ class WorkOrder:
         return cls(facts["conninfo"], Settings(**facts["settings"]), tuple(facts["apps"]), facts["directory"])
 
 
-def load_handlers(order: WorkOrder) -> None:
+def load_handlers(apps: Sequence[str], directory: str) -> None:
     """Register the built-in handlers and those of the apps. Raises UsageError for a module that fails."""
-    from cograil.runners import builtin  # noqa: F401, PLC0415  importing registers
+    importlib.import_module("cograil.runners.builtin")
+    import_apps(apps, directory)
 
-    import_apps(order.apps, order.directory)
 
-
-async def work(order: WorkOrder, on_ready: Callable[[Worker], None] | None = None) -> None:
-    """Work until a signal says stop, then drain. Does not return while a handler hangs: the process ends."""
-    settings = order.settings
-    async with Database(order.conninfo, settings.database, application="cograil worker") as db:
-        worker = Worker(db, settings, default_registry, process_name(), settings.queues.names)
-        stop_on_signals(worker.stop)
-        running = asyncio.create_task(worker.run())
-        while not worker.is_ready and not running.done():
-            await asyncio.sleep(0.01)
-        if on_ready is not None and worker.is_ready:
-            on_ready(worker)
-        await running
+async def work(order: WorkOrder, on_ready: Callable[[Worker], None] = lambda _: None) -> None:
+    """Work until a signal says stop, then drain. The process ends here when a handler does not."""
+    async with Database(order.conninfo, order.settings.database, application="cograil worker") as db:
+        await work_on(db, order.settings, on_ready)
     await leave_nobody_behind(0)
+
+
+async def work_on(db: Database, settings: Settings, on_ready: Callable[[Worker], None]) -> None:
+    """One worker on this database, from its start to the end of its drain."""
+    worker = Worker(db, settings, default_registry, process_name(), settings.queues.names)
+    stop_on_signals(worker.stop)
+    running = asyncio.create_task(worker.run())
+    while not worker.is_ready and not running.done():
+        await asyncio.sleep(0.01)
+    if worker.is_ready:
+        on_ready(worker)
+    await running
 
 
 def main(descriptor: str, parent: str) -> int:
@@ -83,7 +98,7 @@ def main(descriptor: str, parent: str) -> int:
     threading.Thread(target=_watch, args=[link], name="parent", daemon=True).start()
     logs.configure(order.settings.log.level, order.settings.log.format)
     try:
-        load_handlers(order)
+        load_handlers(order.apps, order.directory)
         run_async(work(order, lambda worker: _answer(link, _facts(worker))))
     except CograilError as error:
         _answer(link, {"error": str(error), "exit_code": error.exit_code})

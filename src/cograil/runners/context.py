@@ -243,6 +243,7 @@ class Context:
         # thread would hold up the exit of the process.
         while not concurrent.futures.wait([future], timeout=1.0).done:
             if self._loop.is_closed():
+                saving.close()
                 raise AttemptLost("the worker has stopped")
         future.result()
         return _NOTHING_TO_AWAIT

@@ -16,6 +16,7 @@ LIST_NODES = statement("list_nodes")
 LIST_EVENTS = statement("list_events")
 LIST_LOGS = statement("list_logs")
 LIST_PROCESSES = statement("list_processes")
+LIST_FAILURES = statement("list_failures")
 STATUS_OF_JOBS = statement("status_of_jobs")
 
 View = dict[str, Json]
@@ -142,11 +143,20 @@ async def list_nodes(
     return views
 
 
+async def list_failures(
+    tx: Transaction, job_id: str, *, tenant: str = "default", limit: int = 100
+) -> list[View]:
+    """The nodes and children that failed, the first to fail first."""
+    rows = await tx.fetch(LIST_FAILURES, tenant=tenant, job=job_id, limit=limit)
+    return [{"node_id": row[0], "attempt": row[1], "error": _parse(row[2])} for row in rows]
+
+
 def _pending_view(name: str) -> View:
     return _node_view((name, "pending", 0, *[None] * 21))
 
 
-def _event_view(job_id: str, row: Row) -> View:
+def event_view(job_id: str, row: Row) -> View:
+    """An event as people see it, from (seq, type, node, task, data, at)."""
     seq, kind, node_id, task_id, data, at = row
     values: Mapping[str, Json] = _parse(data) or {}
     return {
@@ -167,7 +177,7 @@ async def list_events(
 ) -> list[View]:
     """The job's events after this number, in order."""
     rows = await tx.fetch(LIST_EVENTS, tenant=tenant, job=job_id, after=after, limit=limit)
-    return [_event_view(job_id, row) for row in rows]
+    return [event_view(job_id, row) for row in rows]
 
 
 async def list_logs(

@@ -32,16 +32,17 @@ async def store_workflow(
     tx: Transaction, tenant: str, workflow: Workflow, source: str, *, is_draft: bool
 ) -> Published:
     """Keep this version, or find what is kept under its name already: compare the digest."""
-    rows = await tx.fetch(
-        PUBLISH_WORKFLOW,
-        tenant=tenant,
-        workflow_id=workflow.workflow_id,
-        version=workflow.version,
-        is_draft=is_draft,
-        digest=workflow.digest,
-        document=orjson.dumps(workflow.document).decode(),
-        source=source,
-    )
+    params = {
+        "tenant": tenant,
+        "workflow_id": workflow.workflow_id,
+        "version": workflow.version,
+        "is_draft": is_draft,
+        "digest": workflow.digest,
+        "document": orjson.dumps(workflow.document).decode(),
+        "source": source,
+    }
+    # Who waited for somebody publishing the same sees his row only in a new statement.
+    rows = await tx.fetch(PUBLISH_WORKFLOW, **params) or await tx.fetch(PUBLISH_WORKFLOW, **params)
     definition_id, digest, is_new = rows[0]
     return Published(definition_id, workflow.workflow_id, workflow.version, digest, is_new)
 

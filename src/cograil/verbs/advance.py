@@ -70,7 +70,7 @@ async def advance_locked(
     if cut:
         batch.revoked_workers = await store.revoke_tasks(tx, list(cut))
     news = await store.take_inbox(tx, locked, store.NO_LIMIT if cut else limit)
-    await store.load_nodes(tx, locked)
+    await _load_nodes(tx, decider, locked)
     for job_id, signalled in (signals or {}).items():
         news.setdefault(job_id, []).extend(signalled)
     decided = await decide(tx, decider, locked.states, news)
@@ -80,11 +80,23 @@ async def advance_locked(
     return decided
 
 
+async def _load_nodes(tx: Transaction, decider: Decider, locked: LockedJobs) -> None:
+    """Load the nodes of all jobs but those whose only node came with its news."""
+    workflows = await decider.catalog.load(tx, {state.definition_id for state in locked.states.values()})
+    wanted = [
+        job_id
+        for job_id, state in locked.states.items()
+        if len(state.nodes) < len(workflows[state.definition_id].nodes) or len(state.nodes) > 1
+    ]
+    if wanted:
+        await store.load_nodes(tx, locked, wanted)
+
+
 async def decide(
     tx: Transaction, decider: Decider, states: Mapping[str, JobState], news: News
 ) -> dict[str, Changes]:
     """Decide for each job; outputs that a decision asks for are loaded for all at once, then asked again."""
-    workflows = await decider.catalog.load(tx, (state.definition_id for state in states.values()))
+    workflows = await decider.catalog.load(tx, {state.definition_id for state in states.values()})
     await _load_children_wake(tx, states, workflows)
     outputs = {job_id: _reported_outputs(news.get(job_id, ())) for job_id in states}
     decided: dict[str, Changes] = {}

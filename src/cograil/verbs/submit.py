@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
 import orjson
 
+from cograil import jsontext
 from cograil.definitions import apply_inputs
-from cograil.errors import WorkflowNotFound
+from cograil.errors import InvalidInput, Problem, WorkflowNotFound
 from cograil.model.ids import new_id
 from cograil.model.job import Changes, JobState, Submitted
 from cograil.model.workflow import Json, Workflow
@@ -19,6 +20,10 @@ from cograil.store import workflows
 from cograil.store.database import Transaction
 from cograil.store.jobs import Batch
 from cograil.verbs.advance import Decider, decide
+
+MAX_WORD = 64
+MAX_LABELS = 64
+MAX_INPUT_BYTES = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +83,8 @@ async def _resolve(
 def _new_job(
     tx: Transaction, tenant: str, submission: Submission, definition_id: int, workflow: Workflow
 ) -> JobState:
+    if problems := list(_problems(submission)):
+        raise InvalidInput(problems)
     given = apply_inputs(workflow, submission.input)
     begins_at = max(tx.now, submission.not_before or tx.now)
     limit = workflow.timeout_seconds
@@ -86,7 +93,7 @@ def _new_job(
         tenant_id=tenant,
         definition_id=definition_id,
         status="pending",
-        input_text=orjson.dumps(given),
+        input_text=_input_text(given),
         seq=0,
         created_at=tx.now,
         priority=submission.priority,
@@ -96,6 +103,28 @@ def _new_job(
         submitted_by=submission.submitted_by,
         trace_parent=submission.trace_parent,
     )
+
+
+def _problems(submission: Submission) -> Iterator[Problem]:
+    """What is wrong with what the caller says of the job, beside its input."""
+    if not 0 <= submission.priority <= 10:
+        yield Problem("invalid_value", f"priority is {submission.priority}, not 0 to 10", "/priority")
+    for name in ("correlation_id", "submitted_by"):
+        text = getattr(submission, name)
+        if text is not None and (len(text) > MAX_WORD or "\0" in text):
+            yield Problem("invalid_value", f"{name} must have at most {MAX_WORD} characters", f"/{name}")
+    labels = submission.labels or {}
+    if len(labels) > MAX_LABELS or any(len(key) > 63 or len(value) > 255 for key, value in labels.items()):
+        message = f"labels: at most {MAX_LABELS}, keys of at most 63 characters, values of at most 255"
+        yield Problem("invalid_value", message, "/labels")
+
+
+def _input_text(given: dict[str, Json]) -> bytes:
+    """The input as JSON that the database can hold; its size is the business of the door."""
+    try:
+        return jsontext.write(given, max_bytes=MAX_INPUT_BYTES)
+    except jsontext.InvalidJson as error:
+        raise InvalidInput([Problem(error.code, error.message, error.pointer)]) from error
 
 
 async def decide_new(tx: Transaction, decider: Decider, workflow: Workflow, state: JobState) -> Changes:

@@ -43,8 +43,8 @@ COMMANDS: dict[str, dict[str, Entry]] = {
         "demo": Entry("demo:demo", "See it work: a job with retries, a condition and a fan-out."),
     },
     "Workflows and jobs": {
-        "check": Entry("work:check", "Find all mistakes in workflow files."),
-        "publish": Entry("work:publish", "Publish workflow files."),
+        "check": Entry("files:check", "Find all mistakes in workflow files."),
+        "publish": Entry("files:publish", "Publish workflow files."),
         "workflows": Entry("looking:workflows", "List published workflows."),
         "submit": Entry("work:submit", "Start a job of a published workflow."),
         "jobs": Entry("looking:jobs", "List jobs."),

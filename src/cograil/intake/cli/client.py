@@ -1,0 +1,53 @@
+"""What a command needs of the instance it talks to."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from cograil.errors import JobNotFound
+from cograil.model.workflow import Workflow
+from cograil.processes import decider_of, open_client
+from cograil.settings import Settings
+from cograil.store import reading
+from cograil.store.database import Database, Transaction
+from cograil.store.watching import resolve_job
+from cograil.verbs.advance import Decider
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """An open database and what decisions need."""
+
+    db: Database
+    settings: Settings
+    decider: Decider
+
+
+def client_of(db: Database, settings: Settings) -> Client:
+    """A client on this database."""
+    return Client(db, settings, decider_of(settings))
+
+
+@asynccontextmanager
+async def connected(settings: Settings) -> AsyncIterator[Client]:
+    """A client of the running instance. Raises NoInstance, SchemaMismatch or DatabaseUnavailable."""
+    async with open_client(settings, application="cograil cli") as db:
+        yield client_of(db, settings)
+
+
+async def find_job(tx: Transaction, text: str) -> tuple[dict[str, Any], int]:
+    """The job a person means, and the id of its definition. Raises JobNotFound or Conflict."""
+    found = await reading.find_job(tx, await resolve_job(tx, text))
+    if found is None:
+        raise JobNotFound(text)
+    return found
+
+
+async def find_job_and_workflow(client: Client, text: str) -> tuple[dict[str, Any], Workflow]:
+    """The job a person means, and its workflow."""
+    async with client.db.transaction("show") as tx:
+        job, definition_id = await find_job(tx, text)
+        return job, await client.decider.catalog.get(tx, definition_id)

@@ -1,0 +1,181 @@
+"""Workflow files: check them, publish them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.text import Text
+
+from cograil.definitions import read_workflow
+from cograil.errors import InvalidWorkflow, Problem, UsageError
+from cograil.intake.cli.client import connected
+from cograil.intake.cli.options import app_option, instance_options, json_option, settings_for
+from cograil.intake.cli.output import out, say, warn, write_json
+from cograil.intake.cli.words import printable
+from cograil.model.workflow import Workflow
+from cograil.processes import run_async
+from cograil.settings import Settings
+from cograil.verbs.publish import publish as publish_workflow
+
+SUFFIXES = (".yaml", ".yml")
+
+files_argument = click.argument(
+    "paths", nargs=-1, required=True, metavar="FILE...", type=click.Path(exists=True, path_type=Path)
+)
+
+
+@dataclass(slots=True)
+class Checked:
+    """A file and what is wrong in it; without problems, its workflow."""
+
+    path: Path
+    source: str = ""
+    workflow: Workflow | None = None
+    problems: list[Problem] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "file": str(self.path),
+            "ok": not self.problems,
+            "workflow_id": self.workflow.workflow_id if self.workflow else None,
+            "version": self.workflow.version if self.workflow else None,
+            "problems": [asdict(problem) for problem in self.problems],
+            "warnings": self.warnings,
+        }
+
+
+def check_file(path: Path) -> Checked:
+    """Read and check one file; problems are kept, not raised."""
+    checked = Checked(path)
+    try:
+        checked.source = path.read_bytes().decode()
+        checked.workflow = read_workflow(checked.source, str(path))
+    except OSError as error:
+        checked.problems.append(Problem("unreadable", f"the file cannot be read: {error.strerror}"))
+    except UnicodeDecodeError as error:
+        checked.problems.append(Problem("not_utf8", f"the file is not UTF-8: {error.reason}"))
+    except InvalidWorkflow as error:
+        checked.problems.extend(error.problems)
+    return checked
+
+
+def read_file(path: Path) -> tuple[Workflow, str]:
+    """The workflow in this file and its text. Raises InvalidWorkflow with all that is wrong."""
+    checked = check_file(path)
+    if checked.workflow is None:
+        raise InvalidWorkflow(checked.problems, str(path))
+    return checked.workflow, checked.source
+
+
+def find_files(paths: Iterable[Path]) -> list[Path]:
+    """These files, and those in these directories. Raises UsageError for a directory without any."""
+    return [file for path in paths for file in (_in_directory(path) if path.is_dir() else [path])]
+
+
+def _in_directory(path: Path) -> list[Path]:
+    found = sorted(file for file in path.iterdir() if file.suffix in SUFFIXES and file.is_file())
+    if not found:
+        raise UsageError(f"there are no .yaml or .yml files in {path}")
+    return found
+
+
+def unknown_handlers(workflow: Workflow, apps: Sequence[str]) -> Iterator[str]:
+    """A sentence for each handler that neither cograil nor these modules have."""
+    known = handler_names(apps)
+    for node in workflow.nodes.values():
+        if node.handler and node.handler not in known:
+            yield f"node {node.node_id!r}: no handler {node.handler!r} here; give its module with --app"
+
+
+def handler_names(apps: Sequence[str]) -> set[str]:
+    """The handlers that a worker with these modules has. Raises UsageError for a module that fails."""
+    from cograil.processes.apps import import_apps  # noqa: PLC0415  only when asked for
+    from cograil.runners import builtin  # noqa: F401, PLC0415  importing registers
+    from cograil.runners.registry import default_registry  # noqa: PLC0415
+
+    import_apps(apps, os.getcwd())
+    return set(default_registry.names())
+
+
+@click.command()
+@files_argument
+@app_option
+@json_option
+def check(paths: tuple[Path, ...], apps: tuple[str, ...], as_json: bool) -> int:
+    """Find all mistakes in workflow files, each with its line and column.
+
+    A directory stands for the .yaml and .yml files in it. With --app, handlers that nobody has are
+    warned about. Exits 2 when a file has mistakes.
+
+    \b
+    Examples:
+      cograil check flows/import.yaml
+      cograil check flows --app my_handlers
+      cograil check flows/*.yaml --json
+    """
+    results = [check_file(path) for path in find_files(paths)]
+    if apps:
+        for checked in results:
+            checked.warnings.extend(unknown_handlers(checked.workflow, apps) if checked.workflow else ())
+    if as_json:
+        write_json({"files": [checked.as_json() for checked in results]})
+    else:
+        for checked in results:
+            _show(checked)
+    return 2 if any(checked.problems for checked in results) else 0
+
+
+def _show(checked: Checked) -> None:
+    for problem in checked.problems:
+        out().print(Text(f"{checked.path}:{printable(problem)}"), soft_wrap=True)
+    for message in checked.warnings:
+        warn(f"{checked.path}: {message}")
+    if (workflow := checked.workflow) is not None:
+        say(f"{checked.path}: ok, {workflow.workflow_id} version {workflow.version}")
+
+
+@click.command()
+@files_argument
+@instance_options
+def publish(paths: tuple[Path, ...], data_dir: Path | None, as_json: bool) -> None:
+    """Publish workflow files, all or none.
+
+    A published version never changes: publishing the same again does nothing, other content needs
+    another version. A directory stands for the .yaml and .yml files in it.
+
+    \b
+    Examples:
+      cograil publish flows/import.yaml
+      cograil publish flows --json
+    """
+    files = [(path, *read_file(path)) for path in find_files(paths)]
+    published = run_async(_publish(settings_for(data_dir), files))
+    if as_json:
+        write_json({"workflows": published})
+        return
+    for one in published:
+        fate = "published" if one["is_new"] else "was published already"
+        say(f"{one['workflow_id']} version {one['version']} {fate}")
+
+
+async def _publish(settings: Settings, files: list[tuple[Path, Workflow, str]]) -> list[dict[str, Any]]:
+    rows = []
+    async with connected(settings) as client, client.db.transaction("publish") as tx:
+        for path, workflow, source in files:
+            done = await publish_workflow(tx, workflow, source)
+            rows.append(
+                {
+                    "file": str(path),
+                    "workflow_id": done.workflow_id,
+                    "version": done.version,
+                    "digest": done.digest,
+                    "is_new": done.is_new,
+                }
+            )
+    return rows

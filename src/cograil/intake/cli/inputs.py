@@ -1,0 +1,112 @@
+"""Inputs of a job, labels and moments, from what is typed to what they mean."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+
+import click
+
+from cograil import jsontext
+from cograil.errors import UsageError
+from cograil.model.workflow import InputSpec, Json
+
+MAX_LABELS, MAX_LABEL_KEY, MAX_LABEL_VALUE = 64, 63, 255
+
+
+def read_inputs(
+    file: str | None,
+    pairs: Sequence[str],
+    declared: Mapping[str, InputSpec] | None,
+    *,
+    max_bytes: int = jsontext.MAX_BYTES,
+) -> dict[str, Json]:
+    """The inputs of a job from a file and from KEY=VALUE pairs, which win. Raises UsageError."""
+    given = {} if file is None else _read_file(file, max_bytes)
+    for key, text in split_pairs(pairs, "--input").items():
+        given[key] = _value(key, text, (declared or {}).get(key))
+    jsontext.write(given, max_bytes=max_bytes)  # what the database could not hold is refused here
+    return given
+
+
+def split_pairs(pairs: Sequence[str], option: str) -> dict[str, str]:
+    """KEY=VALUE each, every key once. Raises UsageError."""
+    split: dict[str, str] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key:
+            raise UsageError(f"{option} {pair!r} is not KEY=VALUE")
+        if key in split:
+            raise UsageError(f"{option} {key} is given twice")
+        split[key] = value
+    return split
+
+
+def _read_file(file: str, max_bytes: int) -> dict[str, Json]:
+    name = "stdin" if file == "-" else file
+    try:
+        text = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+        given = jsontext.read(text, max_bytes=max_bytes)
+    except OSError as error:
+        raise UsageError(f"{name} cannot be read: {error.strerror}") from error
+    except jsontext.InvalidJson as error:
+        raise UsageError(f"{name}: {error}") from error
+    if not isinstance(given, dict):
+        raise UsageError(f"{name} must hold a JSON object with the inputs by name")
+    return given
+
+
+def _value(key: str, text: str, spec: InputSpec | None) -> Json:
+    """By the declared type; without one, JSON when it is, else the text as it stands."""
+    if spec is not None and spec.type == "string":
+        return text
+    try:
+        return jsontext.read(text)
+    except jsontext.InvalidJson as error:
+        if spec is None:
+            return text
+        raise UsageError(f"--input {key}={text}: {_expected(spec.type)}") from error
+
+
+def _expected(kind: str) -> str:
+    examples = {
+        "integer": "a whole number such as 5",
+        "number": "a number such as 0.5",
+        "boolean": "true or false",
+        "array": "a JSON list such as [1, 2]",
+        "object": 'a JSON object such as {"a": 1}',
+    }
+    return f"the input is {'an' if kind[0] in 'aeiou' else 'a'} {kind}; give {examples[kind]}"
+
+
+def read_labels(pairs: Sequence[str]) -> dict[str, str] | None:
+    """KEY=VALUE each, within the bounds of a job. Raises UsageError."""
+    labels = split_pairs(pairs, "--label")
+    if len(labels) > MAX_LABELS:
+        raise UsageError(f"a job has at most {MAX_LABELS} labels, not {len(labels)}")
+    for key, value in labels.items():
+        if len(key) > MAX_LABEL_KEY:
+            raise UsageError(f"the label {key[:20]}... is named with more than {MAX_LABEL_KEY} characters")
+        if len(value) > MAX_LABEL_VALUE:
+            raise UsageError(f"the label {key} has more than {MAX_LABEL_VALUE} characters")
+    jsontext.write(labels)
+    return labels or None
+
+
+class Moment(click.ParamType[datetime]):
+    """An RFC 3339 moment with its time zone."""
+
+    name = "MOMENT"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
+        if isinstance(value, datetime):
+            return value
+        try:
+            moment = datetime.fromisoformat(str(value))
+        except ValueError:
+            self.fail(f"{value!r} is not a moment such as 2026-01-31T09:00:00Z", param, ctx)
+        if moment.tzinfo is None:
+            self.fail(f"{value!r} has no time zone; write {value}Z for UTC", param, ctx)
+        return moment

@@ -1,0 +1,64 @@
+"""Options that many commands share, and settings from flags."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from cograil.settings import Settings, load_settings
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout, for programs.")
+
+data_dir_option = click.option(
+    "--data-dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Where the instance lives. Default: COGRAIL_DATA_DIR, else your data home.",
+)
+
+wait_option = click.option("--wait", is_flag=True, help="Wait for the end; the exit code tells the outcome.")
+
+timeout_option = click.option(
+    "--timeout",
+    type=click.FloatRange(min=0),
+    metavar="SECONDS",
+    help="Wait at most this long, then exit 5. The job goes on.",
+)
+
+input_option = click.option(
+    "--input",
+    "-i",
+    "pairs",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="An input of the job, read by its declared type; otherwise as JSON if it is, else as text.",
+)
+
+input_file_option = click.option(
+    "--input-file",
+    type=click.Path(exists=True, dir_okay=False, allow_dash=True),
+    metavar="FILE",
+    help="A JSON object with inputs; `-` reads stdin. --input wins over it.",
+)
+
+app_option = click.option(
+    "--app",
+    "apps",
+    multiple=True,
+    metavar="MODULE",
+    help="A Python module whose handlers to use; repeatable.",
+)
+
+
+def instance_options(command: Command) -> Command:
+    """--data-dir and --json: for every command that talks to an instance."""
+    return data_dir_option(json_option(command))
+
+
+def settings_for(data_dir: Path | None) -> Settings:
+    """The settings of this command. Raises InvalidSettings."""
+    return load_settings({"data_dir": data_dir})

@@ -1,0 +1,73 @@
+"""An event of a job as a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from cograil.intake.cli.output import error_line
+from cograil.intake.cli.words import duration, printable
+
+Event = dict[str, Any]
+Data = dict[str, Any]
+
+REASONS = {"branch": "its branch was not taken", "upstream_failed": "a node it needs has failed"}
+
+
+def sentence(event: Event) -> str:
+    """What happened, without the node's name."""
+    speak = _SENTENCES.get(event["event_type"])
+    return printable(speak(event["data"]) if speak else event["event_type"].replace("_", " "))
+
+
+def subject(event: Event) -> str:
+    """What it happened to."""
+    return event["node_id"] or ("job" if event["event_type"].startswith("job_") else "")
+
+
+def _started(data: Data) -> str:
+    if "children" in data:
+        return f"started with {data['children']} children"
+    if "waits_until" in data:
+        return f"waits until {data['waits_until']}"
+    return f"started attempt {data.get('attempt', 1)} on {data.get('worker', 'a worker')}"
+
+
+def _ended(data: Data) -> str:
+    seconds = data.get("duration_seconds")
+    return "completed" if seconds is None else f"completed in {duration(seconds)}"
+
+
+def _retried(data: Data) -> str:
+    if "delay_seconds" not in data:
+        return f"tried again by {data.get('by') or 'hand'}"
+    return f"tried again in {duration(data['delay_seconds'])}: {error_line(data.get('error'))}"
+
+
+def _cancelled(data: Data) -> str:
+    return "cancelled" + (f" by {data['by']}" if data.get("by") else "") + _because(data.get("reason"))
+
+
+def _because(reason: str | None) -> str:
+    return f": {reason}" if reason else ""
+
+
+_SENTENCES: dict[str, Callable[[Data], str]] = {
+    "job_created": lambda data: (
+        f"created from {data.get('workflow_id')} version {data.get('workflow_version')}"
+    ),
+    "job_started": lambda data: "started",
+    "job_completed": _ended,
+    "job_failed": lambda data: f"failed: {error_line(data.get('error'))}",
+    "job_cancelled": _cancelled,
+    "node_ready": lambda data: "ready",
+    "node_dispatched": lambda data: f"queued on {data.get('queue')}, attempt {data.get('attempt')}",
+    "node_started": _started,
+    "node_completed": _ended,
+    "node_failed": lambda data: f"failed: {error_line(data.get('error'))}",
+    "node_skipped": lambda data: f"skipped, {REASONS.get(data.get('reason', ''), data.get('reason'))}",
+    "node_retry": _retried,
+    "node_timeout": lambda data: f"attempt {data.get('attempt')} ran out of time",
+    "task_failed": lambda data: f"attempt {data.get('attempt')} failed: {error_line(data.get('error'))}",
+    "warning": lambda data: str(data.get("message", "warning")),
+}

@@ -1,0 +1,87 @@
+"""Durations, moments and states in words and signs for people."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+
+STATE_STYLES = {
+    "pending": "dim",
+    "ready": "yellow",
+    "dispatched": "cyan",
+    "running": "bold cyan",
+    "waiting": "yellow",
+    "completed": "green",
+    "failed": "bold red",
+    "skipped": "dim",
+    "cancelled": "magenta",
+}
+
+SIGNS = {
+    "pending": "·",
+    "ready": "↻",
+    "dispatched": "○",
+    "running": "●",
+    "waiting": "◷",
+    "completed": "✓",
+    "failed": "✗",
+    "skipped": "-",
+    "cancelled": "■",
+}
+
+PLAIN_SIGNS = {
+    "pending": ".",
+    "ready": "~",
+    "dispatched": "o",
+    "running": ">",
+    "waiting": "z",
+    "completed": "+",
+    "failed": "x",
+    "skipped": "-",
+    "cancelled": "#",
+}
+
+
+def printable(text: object) -> str:
+    """On one terminal line, whatever the text holds: control characters must not reach a terminal."""
+    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", str(text)).replace("\n", " ").replace("\t", " ")
+
+
+def duration(seconds: float) -> str:
+    """0.12 s, 14.2 s, 2 m 05 s, 3 h 12 m, 4 d 7 h"""
+    seconds = max(0.0, seconds)
+    if seconds < 9.995:
+        return f"{seconds:.2f} s"
+    if seconds < 59.95:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 3600:
+        return f"{whole // 60} m {whole % 60:02} s"
+    if whole < 86_400:
+        return f"{whole // 3600} h {whole % 3600 // 60:02} m"
+    return f"{whole // 86_400} d {whole % 86_400 // 3600} h"
+
+
+def ago(moment: datetime | None, now: datetime | None = None) -> str:
+    """How long this was ago, roughly; nothing for nothing."""
+    if moment is None:
+        return ""
+    seconds = ((now or datetime.now(UTC)) - moment).total_seconds()
+    for unit, size in (("d", 86_400), ("h", 3600), ("m", 60)):
+        if seconds >= size:
+            return f"{int(seconds // size)} {unit} ago"
+    return f"{max(0, int(seconds))} s ago"
+
+
+def took(start: datetime | None, end: datetime | None, now: datetime | None = None) -> str:
+    """From start to end, or until now; nothing before the start."""
+    if start is None:
+        return ""
+    return duration(((end or now or datetime.now(UTC)) - start).total_seconds())
+
+
+def number(value: float) -> str:
+    """A count without a needless fraction."""
+    return f"{value:g}" if abs(value) < 1e6 else f"{value:,.0f}"

@@ -1,0 +1,279 @@
+"""Commands that start, stop and repeat jobs: run, submit, cancel, retry."""
+
+from __future__ import annotations
+
+import getpass
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from cograil.errors import NoInstance, WorkflowNotFound
+from cograil.intake.cli.client import Client, client_of, connected, find_job
+from cograil.intake.cli.files import read_file, unknown_handlers
+from cograil.intake.cli.inputs import Moment, read_inputs, read_labels
+from cograil.intake.cli.options import (
+    app_option,
+    input_file_option,
+    input_option,
+    instance_options,
+    settings_for,
+    timeout_option,
+    wait_option,
+)
+from cograil.intake.cli.outcome import see_to_end
+from cograil.intake.cli.output import say, warn, write_json
+from cograil.intake.cli.waiting import listening
+from cograil.model.workflow import Workflow
+from cograil.processes import private_instance, run_async
+from cograil.settings import Settings
+from cograil.store.watching import resolve_job
+from cograil.store.workflows import find_workflow
+from cograil.verbs.cancel import cancel as cancel_job
+from cograil.verbs.publish import keep_draft
+from cograil.verbs.retry import retry as retry_job
+from cograil.verbs.submit import Submission
+from cograil.verbs.submit import submit as submit_jobs
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """Where the inputs of a job come from, and how to wait for it."""
+
+    file: str | None
+    pairs: tuple[str, ...]
+    timeout: float | None
+    as_json: bool
+
+
+@click.command()
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@input_option
+@input_file_option
+@timeout_option
+@app_option
+@instance_options
+def run(
+    file: Path,
+    pairs: tuple[str, ...],
+    input_file: str | None,
+    timeout: float | None,
+    apps: tuple[str, ...],
+    data_dir: Path | None,
+    as_json: bool,
+) -> int:
+    """Run a workflow file to its end and show how it goes.
+
+    The file is kept as a draft, nothing is published. When no instance runs on the data directory, one
+    is started for this job and stopped after it. Exits 0 when the job completed, 1 when it failed.
+
+    \b
+    Examples:
+      cograil run examples/hello.yaml --input name=Ada
+      cograil run flow.yaml --input-file inputs.json --app my_handlers
+      cograil run flow.yaml --timeout 60 --json
+    """
+    workflow, source = read_file(file)
+    given = Given(input_file, pairs, timeout, as_json)
+    return run_async(_run(settings_for(data_dir), workflow, source, given, apps))
+
+
+async def _run(
+    settings: Settings, workflow: Workflow, source: str, given: Given, apps: tuple[str, ...]
+) -> int:
+    inputs = _inputs(settings, workflow, given)
+    async with _some_instance(settings, workflow, apps) as client:
+        return await run_draft(client, workflow, source, inputs, given.timeout, given.as_json)
+
+
+async def run_draft(
+    client: Client,
+    workflow: Workflow,
+    source: str,
+    inputs: dict[str, Any],
+    timeout: float | None = None,
+    as_json: bool = False,
+) -> int:
+    """Submit a job of this workflow without publishing it, and see it to its end; the exit code."""
+    async with listening(client) as bell:
+        async with client.db.transaction("submit") as tx:
+            draft = await keep_draft(tx, workflow, source)
+            submission = Submission(
+                workflow.workflow_id, inputs, definition_id=draft.definition_id, submitted_by=_who()
+            )
+            (job_id,) = await submit_jobs(tx, client.decider, [submission])
+        return await see_to_end(client, bell, job_id, timeout=timeout, as_json=as_json)
+
+
+@asynccontextmanager
+async def _some_instance(
+    settings: Settings, workflow: Workflow, apps: tuple[str, ...]
+) -> AsyncIterator[Client]:
+    """The instance that runs, else one of our own for the time of this command."""
+    async with AsyncExitStack() as stack:
+        try:
+            client = await stack.enter_async_context(connected(settings))
+            if apps:
+                warn("an instance runs here: its workers do the work, --app is not used")
+        except NoInstance:
+            for message in unknown_handlers(workflow, apps):
+                warn(message)
+            private = private_instance(settings, apps=apps, report=say)
+            client = client_of(await stack.enter_async_context(private), settings)
+        yield client
+
+
+def _inputs(settings: Settings, workflow: Workflow, given: Given) -> dict[str, Any]:
+    return read_inputs(given.file, given.pairs, workflow.inputs, max_bytes=settings.limits.input_bytes)
+
+
+def _who() -> str:
+    """Whoever runs this command; nameless where the system does not know."""
+    try:
+        return getpass.getuser()[:64]
+    except (OSError, KeyError, ImportError):
+        return ""
+
+
+@click.command()
+@click.argument("name")
+@click.option("--version", type=click.IntRange(min=1), help="A published version; default: the latest.")
+@input_option
+@input_file_option
+@click.option("--priority", type=click.IntRange(0, 10), default=0, show_default=True, help="10 goes first.")
+@click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="A label of the job; repeatable.")
+@click.option("--correlation-id", help="An id of yours that ties jobs together, at most 64 characters.")
+@click.option("--not-before", type=Moment(), help="Start at this moment, such as 2026-01-31T09:00:00Z.")
+@wait_option
+@timeout_option
+@instance_options
+def submit(
+    name: str,
+    version: int | None,
+    pairs: tuple[str, ...],
+    input_file: str | None,
+    wait: bool,
+    timeout: float | None,
+    data_dir: Path | None,
+    as_json: bool,
+    **words: Any,
+) -> int:
+    """Start a job of a published workflow and print its id.
+
+    With --wait it waits for the end: exits 0 when the job completed, 1 when it failed or was
+    cancelled, 5 when it took longer than --timeout.
+
+    \b
+    Examples:
+      cograil submit hello --input name=Ada
+      cograil submit import --input-file inputs.json --wait --timeout 60 --json
+      echo '{"name": "Ada"}' | cograil submit hello --input-file - --priority 5 --label team=ops
+    """
+    given = Given(input_file, pairs, timeout, as_json)
+    words["labels"] = read_labels(words["labels"])
+    if len(words["correlation_id"] or "") > 64:
+        raise click.BadParameter("it has more than 64 characters", param_hint="--correlation-id")
+    return run_async(_submit(settings_for(data_dir), name, version, given, words, wait))
+
+
+async def _submit(
+    settings: Settings, name: str, version: int | None, given: Given, words: dict[str, Any], wait: bool
+) -> int:
+    async with connected(settings) as client, listening(client) as bell:
+        job_id = await _submit_one(client, name, version, given, words)
+        if wait:
+            return await see_to_end(client, bell, job_id, timeout=given.timeout, as_json=given.as_json)
+        return await _print_job(client, job_id, given.as_json)
+
+
+async def run_published(client: Client, name: str, *, as_json: bool) -> int:
+    """Submit a job of this published workflow, with its defaults, and see it to its end."""
+    async with listening(client) as bell:
+        job_id = await _submit_one(client, name, None, Given(None, (), None, as_json), {})
+        return await see_to_end(client, bell, job_id, timeout=None, as_json=as_json)
+
+
+async def _submit_one(
+    client: Client, name: str, version: int | None, given: Given, words: dict[str, Any]
+) -> str:
+    async with client.db.transaction("submit") as tx:
+        found = await find_workflow(tx, "default", name, version)
+        if found is None:
+            raise WorkflowNotFound(name, version)
+        workflow = await client.decider.catalog.get(tx, found[0])
+        inputs = _inputs(client.settings, workflow, given)
+        submission = Submission(name, inputs, definition_id=found[0], submitted_by=_who(), **words)
+        (job_id,) = await submit_jobs(tx, client.decider, [submission])
+    return job_id
+
+
+async def _print_job(client: Client, job_id: str, as_json: bool) -> int:
+    """The job as JSON, or just its id, which is all that a shell wants."""
+    if as_json:
+        async with client.db.transaction("show") as tx:
+            write_json((await find_job(tx, job_id))[0])
+    else:
+        click.echo(job_id)
+    return 0
+
+
+@click.command()
+@click.argument("job")
+@click.option("--reason", default="", help="Why; kept in the job's events.")
+@instance_options
+def cancel(job: str, reason: str, data_dir: Path | None, as_json: bool) -> None:
+    """Cancel a job, in whatever state it is; running handlers are told.
+
+    A job that has ended stays as it is: exits 4.
+
+    \b
+    Examples:
+      cograil cancel 019a8f2e-77aa-7c3e-9d54-0b6f3c1a2d4e
+      cograil cancel 019a8f2e77aa --reason "wrong file"
+    """
+    run_async(_cancel(settings_for(data_dir), job, reason, as_json))
+
+
+async def _cancel(settings: Settings, job: str, reason: str, as_json: bool) -> None:
+    async with connected(settings) as client:
+        async with client.db.transaction("cancel") as tx:
+            job_id = await resolve_job(tx, job)
+            status = await cancel_job(tx, client.decider, job_id, by=_who(), reason=reason)
+        if as_json:
+            await _print_job(client, job_id, as_json)
+        else:
+            say(f"job {job_id} is {status}")
+
+
+@click.command()
+@click.argument("job")
+@click.option("--node", help="The node to run again, with all that follows it.")
+@wait_option
+@timeout_option
+@instance_options
+def retry(
+    job: str, node: str | None, wait: bool, timeout: float | None, data_dir: Path | None, as_json: bool
+) -> int:
+    """Run again what did not complete, and print the id of the job in which that happens.
+
+    A finished job is final: a new job keeps the nodes that completed. In a job that still runs, name a
+    failed node; it is tried again in place.
+
+    \b
+    Examples:
+      cograil retry 019a8f2e-77aa-7c3e-9d54-0b6f3c1a2d4e --wait
+      cograil retry 019a8f2e77aa --node import
+    """
+    return run_async(_retry(settings_for(data_dir), job, node, wait, Given(None, (), timeout, as_json)))
+
+
+async def _retry(settings: Settings, job: str, node: str | None, wait: bool, given: Given) -> int:
+    async with connected(settings) as client, listening(client) as bell:
+        async with client.db.transaction("retry") as tx:
+            job_id = await retry_job(tx, client.decider, await resolve_job(tx, job), node, by=_who())
+        if wait:
+            return await see_to_end(client, bell, job_id, timeout=given.timeout, as_json=given.as_json)
+        return await _print_job(client, job_id, given.as_json)

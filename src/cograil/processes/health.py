@@ -1,0 +1,57 @@
+"""Whether a process is ready for work, as /readyz tells it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+import psycopg
+
+from cograil.errors import DatabaseUnavailable
+from cograil.store.database import Database
+from cograil.store.migrate import SchemaStatus, status
+
+OK = "ok"
+FRESH_SECONDS = 2.0  # however many ask, the database is asked no more often than this
+PATIENCE_SECONDS = 2.0
+
+
+class Health:
+    """Readiness: of the database, of its schema, and of the parts that run here."""
+
+    def __init__(self, db: Database, parts: Mapping[str, Callable[[], bool]]) -> None:
+        self.is_draining = False
+        self._db = db
+        self._parts = parts
+        self._found: dict[str, str] = {}
+        self._asked_at = float("-inf")
+        self._asking = asyncio.Lock()
+
+    async def checks(self) -> dict[str, str]:
+        """What readiness depends on: "ok", or what is wrong."""
+        found = dict(await self._database())
+        found |= {name: OK if is_running() else "not running" for name, is_running in self._parts.items()}
+        return found | {"draining": "stopping" if self.is_draining else OK}
+
+    async def _database(self) -> dict[str, str]:
+        clock = asyncio.get_running_loop().time
+        async with self._asking:
+            if clock() - self._asked_at > FRESH_SECONDS:
+                self._found = await self._ask()
+                self._asked_at = clock()
+        return self._found
+
+    async def _ask(self) -> dict[str, str]:
+        try:
+            async with asyncio.timeout(PATIENCE_SECONDS), self._db.single("probe") as tx:
+                return {"database": OK, "schema": _schema(await status(tx.connection))}
+        except TimeoutError:
+            return {"database": f"no answer within {PATIENCE_SECONDS:g} s", "schema": "unknown"}
+        except (psycopg.Error, DatabaseUnavailable):
+            return {"database": "unreachable", "schema": "unknown"}  # the reason may name hosts and users
+
+
+def _schema(found: SchemaStatus) -> str:
+    if found.problems or found.pending:
+        return f"has {found.current}, needs {found.known}"
+    return OK

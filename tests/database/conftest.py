@@ -1,0 +1,36 @@
+"""The lab of a test, and what must hold when it is over."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+from lab import Lab, open_lab
+
+from cograil.settings import Settings
+
+OPEN_TRANSACTIONS = """
+select application_name, state, query from pg_stat_activity
+where datname = current_database() and pid <> pg_backend_pid() and xact_start is not null
+"""
+
+
+@pytest.fixture
+def lab_settings() -> Settings | None:
+    """A test module that wants other settings overrides this."""
+    return None
+
+
+@pytest_asyncio.fixture
+async def lab(dsn: str, lab_settings: Settings | None) -> AsyncIterator[Lab]:
+    """An engine on a database of its own.
+
+    When the test is over every invariant of the doctor holds, no transaction is open and no task runs.
+    """
+    async with open_lab(dsn, lab_settings) as lab:
+        yield lab
+        assert [str(finding) for finding in await lab.findings()] == []
+        assert await lab.rows(OPEN_TRANSACTIONS) == []
+    assert [task.get_name() for task in asyncio.all_tasks() - {asyncio.current_task()}] == []

@@ -1,0 +1,107 @@
+"""Publish: a version of a workflow is kept for good, and only once."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Any
+
+import pytest
+from lab import Lab
+
+from cograil.definitions import read_workflow
+from cograil.errors import VersionTaken
+from cograil.store import workflows
+from cograil.verbs.publish import keep_draft, publish
+
+ONE = "workflow_id: w\nversion: 1\nnodes:\n  a: {handler: echo}\n"
+OTHER = "workflow_id: w\nversion: 1\nnodes:\n  a: {handler: echo, params: {x: 1}}\n"
+
+
+async def test_the_same_content_again_changes_nothing(lab: Lab) -> None:
+    async with lab.db.transaction("publish") as tx:
+        first = await publish(tx, read_workflow(ONE), ONE)
+    spaced = ONE.replace("a: {handler: echo}", "a:\n      handler: echo  # as before")
+    async with lab.db.transaction("publish") as tx:
+        again = await publish(tx, read_workflow(spaced), spaced)
+    assert (first.is_new, again.is_new) == (True, False)
+    assert first.definition_id == again.definition_id
+    assert await lab.rows("select source from cograil.workflows") == [(ONE,)]
+
+
+async def test_other_content_under_a_version_is_refused_and_names_the_next_free_one(lab: Lab) -> None:
+    await lab.publish(ONE)
+    await lab.publish(OTHER.replace("version: 1", "version: 7"))
+    with pytest.raises(VersionTaken, match="next free version is 8"):
+        await lab.publish(OTHER)
+    assert await lab.rows("select version from cograil.workflows order by 1") == [(1,), (7,)]
+
+
+async def test_an_older_version_can_be_published_late_and_the_newest_is_the_default(lab: Lab) -> None:
+    await lab.publish(ONE.replace("version: 1", "version: 3"))
+    await lab.publish(OTHER.replace("version: 1", "version: 2"))
+    async with lab.db.transaction("test") as tx:
+        found = await workflows.find_workflow(tx, "default", "w", None)
+    assert found is not None
+    assert found[1] == 3
+
+
+@pytest.mark.parametrize("second", [ONE, OTHER])
+async def test_of_two_who_publish_at_once_the_second_is_answered_too(
+    lab: Lab, second: str, eventually: Any
+) -> None:
+    """The second waits for the first to commit, and must then see what it published."""
+    async with lab.db.transaction("publish") as tx:
+        first = await publish(tx, read_workflow(ONE), ONE)
+        waiting = asyncio.create_task(lab.publish(second))
+        await eventually(lambda: _waits(lab))
+    if second == ONE:
+        assert await waiting == first.definition_id
+    else:
+        with pytest.raises(VersionTaken, match="next free version is 2"):
+            await waiting
+
+
+async def test_of_two_who_publish_at_once_the_second_wins_when_the_first_gives_up(
+    lab: Lab, eventually: Any
+) -> None:
+    with contextlib.suppress(RuntimeError):
+        async with lab.db.transaction("publish") as tx:
+            await publish(tx, read_workflow(ONE), ONE)
+            waiting = asyncio.create_task(lab.publish(OTHER))
+            await eventually(lambda: _waits(lab))
+            raise RuntimeError
+    await waiting
+    assert await lab.rows("select source from cograil.workflows") == [(OTHER,)]
+
+
+async def test_drafts_are_told_apart_by_their_content_alone(lab: Lab) -> None:
+    async with lab.db.transaction("draft") as tx:
+        first = await keep_draft(tx, read_workflow(ONE), ONE)
+        other = await keep_draft(tx, read_workflow(OTHER), OTHER)
+        again = await keep_draft(tx, read_workflow(ONE), ONE)
+    assert first.definition_id == again.definition_id != other.definition_id
+    assert (first.is_new, other.is_new, again.is_new) == (True, True, False)
+
+
+async def test_a_draft_is_no_published_version(lab: Lab) -> None:
+    async with lab.db.transaction("draft") as tx:
+        draft = await keep_draft(tx, read_workflow(ONE), ONE)
+        assert await workflows.find_workflow(tx, "default", "w", None) is None
+        assert await workflows.list_workflows(tx, "default") == []
+    await lab.publish(OTHER)
+    job = await lab.submit(ONE)
+    rows = await lab.rows("select definition_id from cograil.jobs where id = %(id)s", id=job)
+    assert rows == [(draft.definition_id,)]
+
+
+async def test_tenants_publish_apart(lab: Lab) -> None:
+    await lab.publish(ONE)
+    async with lab.db.transaction("publish") as tx:
+        assert (await publish(tx, read_workflow(OTHER), OTHER, tenant="acme")).is_new
+        found = await workflows.find_workflow(tx, "acme", "w", 1)
+    assert found is not None
+
+
+async def _waits(lab: Lab) -> list[tuple[Any, ...]]:
+    return await lab.rows("select 1 from pg_locks where not granted")
