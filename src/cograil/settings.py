@@ -45,25 +45,35 @@ KIB, MIB = 1024, 1024 * 1024
 class Part(BaseModel):
     """A group of settings."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", validate_default=True, use_attribute_docstrings=True
+    )
 
 
 class DatabaseSettings(Part):
     """Which PostgreSQL; without a URL the embedded one."""
 
     url: str | None = Field(None, repr=False)
+    """Which PostgreSQL, 15 or newer; without it the embedded one."""
     allow_unsafe: bool = False
+    """Run on a server that may forget what it acknowledged (fsync off); for tests."""
     idle_in_transaction_seconds: PositiveFloat = 3
+    """A process that stops inside a transaction loses its locks after this."""
     pool_size: PositiveInt = 8
+    """How many connections one process keeps at most."""
     prepare: bool = True
+    """Prepare statements; off behind a pooler that cannot keep them."""
 
 
 class LeaseSettings(Part):
     """How long a worker may be silent before its tasks go to another."""
 
     seconds: PositiveFloat = 15
+    """A worker that is silent for this long has lost its tasks."""
     pulse_seconds: PositiveFloat = 5
+    """How often a worker says that it lives."""
     scan_seconds: PositiveFloat = 5
+    """How often an orchestrator looks for lost leases and missed news."""
 
     @model_validator(mode="after")
     def a_lease_survives_one_missed_pulse(self) -> Self:
@@ -92,23 +102,29 @@ class WorkerSettings(Part):
     """How much one worker runs at a time, and how it ends."""
 
     concurrency: PositiveInt = 100
+    """How many coroutine handlers run at a time."""
     threads: PositiveInt = Field(default_factory=_default_threads)
+    """How many plain functions run at a time."""
     grace_seconds: Annotated[float, Field(ge=0)] = 30
+    """How long a stopping worker lets handlers finish before it hands their tasks back."""
     poison_limit: PositiveInt = 3
+    """A node that killed this many workers is failed."""
 
 
 class OrchestratorSettings(Part):
-    """How many jobs are advanced in one transaction; how often to look without being told."""
+    """How much an orchestrator takes on at once."""
 
     batch: PositiveInt = 200
-    poll_seconds: PositiveFloat = 5
+    """How many jobs one transaction advances at most."""
 
 
 class QueueSettings(Part):
     """Which queues; strict means that none is served or used without being named."""
 
     strict: bool = False
+    """Nothing is served or submitted without a named queue."""
     names: tuple[str, ...] = ()
+    """The queues a worker serves, separated by commas; none means all."""
 
     @field_validator("names", mode="before")
     @classmethod
@@ -122,19 +138,28 @@ class LimitSettings(Part):
     """How large things may get."""
 
     input_bytes: PositiveInt = 1 * MIB
+    """Of the input of a job."""
     output_bytes: PositiveInt = 4 * MIB
+    """Of what a handler returns."""
     checkpoint_bytes: PositiveInt = 1 * MIB
+    """Of one checkpoint."""
     log_line_bytes: PositiveInt = 16 * KIB
+    """Of one line of `ctx.log`; the rest is cut."""
     log_lines: PositiveInt = 1000
+    """How many lines of `ctx.log` one attempt keeps."""
     fan_out_items: PositiveInt = 10_000
+    """How many children a fan-out may have."""
     fan_in_bytes: PositiveInt = 64 * MIB
+    """Of all that the children of a fan-in returned."""
 
 
 class LogSettings(Part):
     """What is logged and how it looks; auto is text on a terminal and JSON elsewhere."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
+    """The least level that is logged."""
     format: Literal["auto", "json", "text"] = "auto"
+    """How a line looks; auto is text on a terminal and JSON elsewhere."""
 
     @field_validator("level", "format", mode="before")
     @classmethod
@@ -145,7 +170,12 @@ class LogSettings(Part):
 class Settings(BaseSettings):
     """All settings."""
 
-    model_config = {"frozen": True, "extra": "forbid", "validate_default": True}
+    model_config = {
+        "frozen": True,
+        "extra": "forbid",
+        "validate_default": True,
+        "use_attribute_docstrings": True,
+    }
 
     database: DatabaseSettings = DatabaseSettings()
     lease: LeaseSettings = LeaseSettings()
@@ -155,8 +185,11 @@ class Settings(BaseSettings):
     limits: LimitSettings = LimitSettings()
     log: LogSettings = LogSettings()
     data_dir: Path = Field(default_factory=lambda: Path(user_data_dir("cograil", appauthor=False)))
+    """Where the embedded PostgreSQL and instance.json live."""
     host: str = "127.0.0.1"
+    """Where `cograil up` listens; only loopback while there are no keys."""
     port: Annotated[int, Field(ge=0, le=65535)] = 8080
+    """The port of `cograil up`."""
 
     _origins: dict[str, str] = PrivateAttr(default_factory=dict)
 

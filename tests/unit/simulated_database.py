@@ -10,12 +10,13 @@ transaction whose process is silent for too long is ended by the server. The tab
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from one_job import Rows, replay
+from one_job import T0, Rows, replay
 
 from cograil import engine
 from cograil.engine.states import JOB_TERMINAL
@@ -102,8 +103,9 @@ class Diary:
 
 @dataclass(slots=True, eq=False)
 class Transaction:
-    """One advance: locks and unwritten changes."""
+    """One advance: locks and unwritten changes. `now` is when it began, as in PostgreSQL."""
 
+    now: datetime
     touched_at: datetime
     jobs: list[int] = field(default_factory=list)
     taken: dict[int, list[Happening]] = field(default_factory=dict)
@@ -145,13 +147,14 @@ class Database:
         return job
 
     def begin(self) -> Transaction:
-        return Transaction(self.now)
+        return Transaction(self.now, self.now)
 
     def lock_jobs_with_news(self, tx: Transaction) -> None:
         """Those locked by others are passed over."""
         self._use(tx)
         for job, rows in enumerate(self.jobs):
-            if (self.inbox[job] or (rows.wake_at is not None and rows.wake_at <= self.now)) and self._is_free(job):
+            is_due = rows.wake_at is not None and rows.wake_at <= tx.now
+            if (is_due or self.inbox[job]) and self._is_free(job):
                 self._lock(tx, job)
 
     def lock_job(self, tx: Transaction, job: int) -> None:
@@ -173,14 +176,14 @@ class Database:
         tx.taken[job] = self.inbox[job][:limit]
         return tx.taken[job]
 
-    def is_past_deadline(self, job: int) -> bool:
+    def is_past_deadline(self, tx: Transaction, job: int) -> bool:
         rows = self.jobs[job]
-        return rows.status not in JOB_TERMINAL and rows.deadline is not None and rows.deadline <= self.now
+        return rows.status not in JOB_TERMINAL and rows.deadline is not None and rows.deadline <= tx.now
 
     def decide(self, tx: Transaction, job: int, news: Sequence[Happening]) -> None:
         """Load and decide. Written at the commit."""
         self._use(tx)
-        tx.changes[job] = self.jobs[job].decide(news, self.now, self.dice, BOUNDS, self.advance)
+        tx.changes[job] = self.jobs[job].decide(news, tx.now, self.dice, BOUNDS, self.advance)
 
     def commit(self, tx: Transaction) -> None:
         self._use(tx)
@@ -223,7 +226,7 @@ class Database:
     def _write(self, job: int, changes: Changes) -> None:
         rows = self.jobs[job]
         ensure(changes.seq == rows.seq + len(changes.events), "events are numbered without gaps")
-        ensure(not changes.events or changes.events[0].seq == rows.seq + 1, "an event has a number of its own")
+        ensure(changes.seq == rows.seq or changes.events[0].seq == rows.seq + 1, "no number is used twice")
         ensure(rows.status not in JOB_TERMINAL or changes.status == rows.status, "an end is final")
         if "no wake" in self.mutants:
             changes.wake_at = None
@@ -332,11 +335,12 @@ class Database:
             news = Started(task.node, task.attempt, task.task_id, str(task.worker), task.started_at)
             self._tell(task.job, news)
 
-    def tick(self, orchestrator: int) -> bool:
-        """Rescue what dead workers hold and what is far over its time; whether there are news."""
+    def tick(self, orchestrator: int) -> tuple[bool, float]:
+        """Rescue what dead workers hold and what is far over its time; are there news, and the next wake."""
         self.processes[orchestrator].lease_until = self.now + LEASE
         for name, process in self.processes.items():
-            if name != orchestrator and process.state in ("alive", "draining") and process.lease_until < self.now:
+            is_live = process.state in ("alive", "draining")
+            if name != orchestrator and is_live and process.lease_until < self.now:
                 process.state = "dead"
         for task in list(self.tasks.values()):
             if task.state != "running" or task.locked_by is not None:
@@ -346,7 +350,8 @@ class Database:
             is_dead = self.processes[task.worker].state in ("dead", "stopped")
             if is_dead or task.deadline < self.now - GRACE:
                 self._rescue(task, "worker_lost" if is_dead else "timeout")
-        return any(self.inbox)
+        wakes = [(rows.wake_at - T0).total_seconds() for rows in self.jobs if rows.wake_at is not None]
+        return any(self.inbox), min(wakes, default=math.inf)
 
     def _rescue(self, task: Task, reason: str) -> None:
         del self.tasks[task.task_id]

@@ -19,7 +19,8 @@ from cograil.verbs.advance import Decider, Pass, advance_due
 
 log = structlog.get_logger("orchestrator")
 
-DEADLINE_GRACE_SECONDS = 2.0  # a worker ends its own attempts in time; this is for those that cannot
+# A worker ends its own attempts, and gives a handler some seconds to obey; this is for those that cannot.
+DEADLINE_GRACE_SECONDS = 10.0
 RETRY_SECONDS = 0.5
 BUSY_SECONDS = 0.05  # news of jobs that another orchestrator is advancing
 DEAF_POLL_SECONDS = 1.0
@@ -41,6 +42,7 @@ class Orchestrator:
         self._tick_at = 0.0
         self._wake_at: float | None = None  # by the loop's clock
         self._heard_ping = True
+        self._is_deaf = False
         self._second: asyncio.Task[None] | None = None
 
     def stop(self) -> None:
@@ -103,12 +105,13 @@ class Orchestrator:
                 pass
         except Exception:
             log.exception("pass failed", orchestrator=self.name)
+        self._wake.set()  # for news that came for jobs in this hand, and were passed over by the other
 
     async def _tick(self) -> bool:
         """Pulse, rescue, and learn whether there are news; True when there are."""
-        if not self._heard_ping:
+        self._is_deaf, self._heard_ping = not self._heard_ping, False
+        if self._is_deaf:
             log.warning("notifications do not arrive, polling instead", orchestrator=self.name)
-        self._heard_ping = False
         lease = self.settings.lease
         assert self.process_id is not None
         async with self.db.single("tick") as tx:
@@ -135,7 +138,7 @@ class Orchestrator:
                 return 0.0
             until = min(until, self._wake_at)
         pause = max(0.0, until - now)
-        return pause if self._heard_ping else min(pause, DEAF_POLL_SECONDS)
+        return min(pause, DEAF_POLL_SECONDS) if self._is_deaf else pause
 
     def _hear(self, channel: str, payload: str) -> None:
         if channel != PING:

@@ -48,4 +48,4 @@ def _of_users(trace: TracebackType | None) -> TracebackType | None:
 
 
 def _is_machinery(file: str) -> bool:
-    return file == __file__ or file == importlib.__file__ or file.startswith("<frozen importlib")
+    return file in (__file__, importlib.__file__) or file.startswith("<frozen importlib")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from importlib.metadata import version as version_of
+from pathlib import Path
 
 import structlog
 
@@ -49,7 +50,8 @@ def _is_for_people(settings: Settings) -> bool:
 
 def _is_default(settings: Settings) -> bool:
     """Whether a command in another terminal finds this instance by itself."""
-    return settings.data_dir == type(settings).model_fields["data_dir"].get_default(call_default_factory=True)
+    default: Path = Settings.model_fields["data_dir"].get_default(call_default_factory=True)
+    return settings.data_dir == default or bool(settings.database.url)
 
 
 def _place(settings: Settings, host: Host) -> str:

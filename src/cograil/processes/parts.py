@@ -19,7 +19,7 @@ from cograil.processes.running import (
     run_async,
     stop_on_signals,
 )
-from cograil.processes.working import WorkOrder, load_handlers, work_on
+from cograil.processes.working import load_handlers, work_on
 from cograil.settings import Settings
 from cograil.store.database import Database
 from cograil.store.migrate import check_server

@@ -30,7 +30,7 @@ async def publish_files(db: Database, files: list[Path], handlers: Collection[st
     published = []
     for path in files:
         try:
-            workflow = await _publish(db, path)
+            workflow = await _publish(db, path, _read(path))
         except (CograilError, OSError, UnicodeDecodeError) as error:
             log.error("workflow not published", file=str(path), error=str(error))
             continue
@@ -40,12 +40,15 @@ async def publish_files(db: Database, files: list[Path], handlers: Collection[st
     return published
 
 
-async def _publish(db: Database, path: Path) -> Workflow:
-    text = path.read_text(encoding="utf-8")
+async def _publish(db: Database, path: Path, text: str) -> Workflow:
     workflow = read_workflow(text, str(path))
     async with db.transaction("publish") as tx:
         await publish(tx, workflow, text)
     return workflow
+
+
+def _read(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
 
 
 def _handlers(workflow: Workflow) -> set[str]:

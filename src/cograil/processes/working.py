@@ -81,7 +81,7 @@ async def work_on(db: Database, settings: Settings, on_ready: Callable[[Worker],
     worker = Worker(db, settings, default_registry, process_name(), settings.queues.names)
     stop_on_signals(worker.stop)
     running = asyncio.create_task(worker.run())
-    while not worker.is_ready and not running.done():
+    while not worker.is_ready and not running.done():  # noqa: ASYNC110  a matter of milliseconds
         await asyncio.sleep(0.01)
     if worker.is_ready:
         on_ready(worker)

@@ -50,6 +50,11 @@ class Notes:
         if self._flush_task is None or self._flush_task.done():
             self._flush_task = asyncio.create_task(self._flush_later(), name="notes")
 
+    def stop(self) -> None:
+        """Write nothing more by yourself."""
+        if self._flush_task is not None:
+            self._flush_task.cancel()
+
     async def _flush_later(self) -> None:
         await asyncio.sleep(FLUSH_SECONDS)
         with self._lock:

@@ -30,6 +30,7 @@ from cograil.worker.reporter import Reporter
 log = structlog.get_logger("worker")
 RETRY_SECONDS = 0.5
 DEAF_POLL_SECONDS = 1.0
+SILENT_PULSES = 2  # a ping may overtake the answer of its pulse, or come after it
 
 
 @dataclass(slots=True)
@@ -39,6 +40,7 @@ class Attempt:
     item: WorkItem
     ctx: Context
     spec: HandlerSpec
+    claim: int  # the number of the claim that brought it
     task: asyncio.Task[None] | None = None
     is_ended: bool = False
 
@@ -66,7 +68,7 @@ class Worker:
         self._stop = asyncio.Event()
         self._claims = 0  # how many claims have been answered
         self._is_claiming = False
-        self._heard_ping = True
+        self._silent_pulses = 0
         self._has_ready_tasks = True
         self._loop = asyncio.get_running_loop()
         limits = settings.limits
@@ -140,6 +142,7 @@ class Worker:
             )
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._reporter.drain(), 10)
+        self._notes.stop()
         self._pulse.stop()
         await self._listener.stop()
         with contextlib.suppress(Exception):
@@ -192,14 +195,18 @@ class Worker:
 
     async def _wait(self) -> None:
         """Until somebody calls: a notice, a freed slot, a pulse that saw work, or the poll when deaf."""
-        timeout = None if self._heard_ping else DEAF_POLL_SECONDS
+        timeout = DEAF_POLL_SECONDS if self._is_deaf else None
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._wake.wait(), timeout)
+
+    @property
+    def _is_deaf(self) -> bool:
+        return self._silent_pulses > SILENT_PULSES
 
     def _hear(self, channel: str, payload: str) -> None:
         if channel == PING:
             if self.identity is not None and payload == str(self.identity.worker_id):
-                self._heard_ping = True
+                self._silent_pulses = 0
         elif channel == REVOKED_CHANNEL:
             if self.identity is not None and payload == str(self.identity.worker_id):
                 self._pulse.hurry()
@@ -213,7 +220,7 @@ class Worker:
         assert spec is not None
         assert self.identity is not None
         ctx = Context(item, WorkerChannel(self.db, self.identity, self._notes), self._limits)
-        attempt = self._held[item.task_id] = Attempt(item, ctx, spec)
+        attempt = self._held[item.task_id] = Attempt(item, ctx, spec, self._claims)
         attempt.task = asyncio.create_task(self._run_attempt(self.identity, attempt))
 
     async def _run_attempt(self, identity: Identity, attempt: Attempt) -> None:
@@ -256,22 +263,22 @@ class Worker:
         """Compare what we hold with what the database says we hold."""
         if identity is not self.identity:
             return
-        self._heard_ping, deaf = False, not self._heard_ping
-        if deaf:
+        self._silent_pulses += 1
+        if self._is_deaf:
             log.warning("notifications do not arrive, polling instead", worker=self.name)
         if not pulse.is_alive:
             self._lose_everything()
             return
-        if pulse.has_ready_tasks or deaf:
+        if pulse.has_ready_tasks or self._is_deaf:
             self._wake.set()
-        if epoch == self._claims and not self._is_claiming:
-            self._reconcile(identity, pulse.task_ids)
-
-    def _reconcile(self, identity: Identity, task_ids: frozenset[int]) -> None:
-        """No claim came in between: whatever differs was lost, or was claimed without our knowing."""
         for task_id, attempt in self._held.items():
-            if task_id not in task_ids and not attempt.is_ended:
+            if attempt.claim <= epoch and task_id not in pulse.task_ids and not attempt.is_ended:
                 attempt.ctx.cancel("lost")
+        if epoch == self._claims and not self._is_claiming:
+            self._give_back_unknown(identity, pulse.task_ids)
+
+    def _give_back_unknown(self, identity: Identity, task_ids: frozenset[int]) -> None:
+        """No claim came in between: what we do not hold was claimed without our knowing."""
         if unknown := task_ids - self._held.keys():
             log.warning("gave back tasks of a claim whose answer was lost", tasks=len(unknown))
             asyncio.create_task(work.release(self.db, identity.worker_id, sorted(unknown)))  # noqa: RUF006

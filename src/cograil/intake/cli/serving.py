@@ -12,8 +12,6 @@ from cograil.settings import load_settings
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-EXISTING = click.Path(path_type=Path)
-
 
 def _options(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
     """These options, in this order in the help."""

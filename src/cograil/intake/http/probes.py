@@ -15,7 +15,7 @@ Checks = Callable[[], Awaitable[dict[str, str]]]
 
 
 def probe_app(checks: Checks) -> Starlette:
-    """/livez and /readyz. `checks` names what readiness depends on; a value other than "ok" says what is wrong."""
+    """/livez and /readyz. `checks` names what readiness depends on: "ok", or what is wrong with it."""
     return Starlette(routes=probe_routes(checks))
 
 

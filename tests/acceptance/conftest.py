@@ -1,0 +1,51 @@
+"""`cograil ARGUMENTS` as real processes of a test."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from instances import QUICK, Running, Start, lives
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Start `cograil ARGUMENTS` in the directory of the test; what is left at the end is killed."""
+    all_of_them: list[Running] = []
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("COGRAIL_")}
+
+    def run(*arguments: str, **variables: str) -> Running:
+        stderr = tmp_path / f"stderr-{len(all_of_them)}"
+        with stderr.open("wb") as errors:
+            process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "cograil.intake.cli", *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=errors,
+                cwd=tmp_path,
+                env=environment | QUICK | {"COGRAIL_DATA_DIR": str(tmp_path / "data")} | variables,
+            )
+        all_of_them.append(Running(process, tmp_path / "data", stderr))
+        return all_of_them[-1]
+
+    yield run
+    for one in all_of_them:
+        _end(one.process)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Kill it; what the kernel then ends must be gone too before the next test counts on it."""
+    left = psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
+    if process.poll() is None:
+        process.send_signal(signal.SIGKILL)
+    process.wait(10)
+    until = time.monotonic() + 10
+    while [one for one in left if lives(one)] and time.monotonic() < until:
+        time.sleep(0.02)

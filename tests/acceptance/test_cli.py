@@ -1,0 +1,557 @@
+"""The commands as people and scripts use them: real processes on a real instance."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cograil.intake.cli import ENTRIES, cli
+
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
+JOB_FIELDS = {
+    *("job_id", "workflow_id", "workflow_version", "status", "input_params", "result", "error"),
+    *("created_at", "started_at", "completed_at", "submitted_by", "correlation_id", "priority", "labels"),
+    *("owner_id", "retry_of", "result_data", "error_message"),
+}
+NODE_FIELDS = {
+    *("node_id", "status", "attempt", "task_id", "parent_node_id", "fan_out_index", "input", "output"),
+    *("error", "started_at", "completed_at"),
+}
+EVENT_FIELDS = {"seq", "event_type", "node_id", "data", "created_at"}
+
+GREET = """
+workflow_id: greet
+inputs:
+  name: {type: string, default: World}
+  times: {type: integer, default: 1}
+nodes:
+  hello: {handler: hello_world, params: {name: "{{ inputs.name }}"}, next: each}
+  each:
+    type: fan_out
+    source: [a, b]
+    task: {handler: echo, params: {item: "{{ item }}"}}
+    next: all
+  all: {type: fan_in}
+"""
+BROKEN = """
+workflow_id: broken
+nodes:
+  fine: {handler: echo, next: wrong}
+  wrong:
+    handler: fail
+    params: {error_message: it broke}
+    retry: {max_attempts: 2, backoff: fixed, initial_delay_seconds: 0}
+    next: after
+  after: {handler: echo}
+"""
+SLOW = "workflow_id: slow\nnodes:\n  nap: {handler: sleep, params: {seconds: 600}}\n"
+NOBODY = "workflow_id: nobody\nnodes:\n  lost: {handler: nobody_has_this}\n"
+WRONG = "workflow_id: wrong\nnodes:\n  a: {handler: echo, next: nowhere}\n  b: {type: fan_out}\n"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a command left behind."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+@dataclass(frozen=True)
+class Shell:
+    """A place to run commands in."""
+
+    directory: Path
+    environment: dict[str, str]
+
+    def start(self, *words: str, **more: Any) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "cograil.intake.cli", *words],
+            env=self.environment,
+            cwd=self.directory,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            **more,
+        )
+
+    def run(self, *words: str, stdin: str = "") -> Answer:
+        process = self.start(*words, stdin=subprocess.PIPE)
+        out, err = process.communicate(stdin, timeout=90)
+        assert "Traceback" not in err, err
+        return Answer(process.returncode, out, err)
+
+    def submit(self, name: str, *words: str) -> str:
+        return str(self.run("submit", name, "--json", *words).json["job_id"])
+
+
+def shell_in(directory: Path, **environment: str) -> Shell:
+    for name, text in {"greet": GREET, "broken": BROKEN, "slow": SLOW, "nobody": NOBODY}.items():
+        (directory / f"{name}.yaml").write_text(text)
+    (directory / "wrong.yml.txt").write_text(WRONG)
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("COGRAIL_")}
+    own = {"COGRAIL_DATA_DIR": str(directory / "data"), "PYTHONIOENCODING": "utf-8"}
+    return Shell(directory, clean | own | environment)
+
+
+@pytest.fixture(scope="module")
+def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
+    """A shell beside a running instance, with the workflows published."""
+    shell = shell_in(tmp_path_factory.mktemp("cli"))
+    up = shell.start("up", "--port", "0", "--workflows", ".")
+    try:
+        until = time.monotonic() + 60
+        while shell.run("workflows").code != 0:
+            assert up.poll() is None, up.communicate()
+            assert time.monotonic() < until
+        yield shell
+    finally:
+        up.terminate()
+        up.communicate(timeout=60)
+
+
+@pytest.fixture
+def empty_shell(tmp_path: Path) -> Shell:
+    """A shell where nothing runs."""
+    return shell_in(tmp_path)
+
+
+# -- every command ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [name for name in ENTRIES if name != "db"])
+def test_every_command_has_help_with_examples_and_speaks_json(name: str) -> None:
+    command = cli.get_command(None, name)  # type: ignore[arg-type]
+    assert command is not None
+    assert "Examples:" in (command.help or "")
+    assert any("--json" in parameter.opts for parameter in command.params)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["jobs"], ["show", "00000000"], ["submit", "greet"], ["workflows"], ["doctor"], ["db", "status"]],
+)
+def test_without_an_instance_a_command_says_that_nothing_runs_there(
+    empty_shell: Shell, words: list[str]
+) -> None:
+    answer = empty_shell.run(*words)
+    assert answer.code == 3
+    assert answer.out == ""
+    assert "nothing runs on" in answer.err
+    assert "cograil up" in answer.err
+
+
+# -- files -----------------------------------------------------------------------------------------
+
+
+def test_check_lists_all_problems_with_line_and_column(empty_shell: Shell) -> None:
+    answer = empty_shell.run("check", "wrong.yml.txt", "greet.yaml")
+    assert answer.code == 2
+    places = [line.split(": ")[0] for line in answer.out.splitlines()]
+    assert len(places) >= 3
+    assert all(re.fullmatch(r"wrong\.yml\.txt:\d+:\d+", place) for place in places)
+    assert "greet.yaml: ok" in answer.err
+
+
+def test_check_speaks_json_about_good_and_bad_files(empty_shell: Shell) -> None:
+    wrong, greet = empty_shell.run("check", "wrong.yml.txt", "greet.yaml", "--json").json["files"]
+    assert (wrong["file"], wrong["ok"], greet["ok"], greet["problems"]) == ("wrong.yml.txt", False, True, [])
+    for problem in wrong["problems"]:
+        assert problem.keys() >= {"code", "message", "pointer", "line", "column"}
+
+
+def test_check_warns_of_handlers_that_the_app_does_not_have(empty_shell: Shell) -> None:
+    (empty_shell.directory / "mine.py").write_text(
+        "from cograil import handler\n\n@handler('nobody_has_this')\ndef mine(): return {}\n"
+    )
+    (empty_shell.directory / "other.py").write_text("")
+    assert "warning" not in empty_shell.run("check", "nobody.yaml", "--app", "mine").err
+    answer = empty_shell.run("check", "nobody.yaml", "--app", "other")
+    assert answer.code == 0
+    assert "no handler 'nobody_has_this'" in answer.err
+
+
+def test_a_file_that_is_not_text_is_a_problem_and_not_a_crash(empty_shell: Shell) -> None:
+    (empty_shell.directory / "bytes.yaml").write_bytes(b"\xff\xfe\x00")
+    answer = empty_shell.run("check", "bytes.yaml")
+    assert answer.code == 2
+    assert "not UTF-8" in answer.out
+
+
+def test_publishing_again_does_nothing_and_other_content_is_a_conflict(shell: Shell) -> None:
+    assert shell.run("publish", "greet.yaml", "--json").json["workflows"][0]["is_new"] is False
+    (shell.directory / "other.txt").write_text(GREET.replace("[a, b]", "[c]"))
+    answer = shell.run("publish", "other.txt")
+    assert answer.code == 4
+    assert "next free version is 2" in answer.err
+
+
+# -- run -------------------------------------------------------------------------------------------
+
+
+def test_run_without_an_instance_starts_one_for_the_job_and_stops_it(empty_shell: Shell) -> None:
+    answer = empty_shell.run("run", "greet.yaml", "--input", "name=Ada")
+    assert answer.code == 0
+    assert answer.json["hello"] == {"message": "Hello, Ada!"}
+    assert "hello  completed" in answer.err
+    assert not CONTROL.search(answer.err)
+    assert empty_shell.run("jobs").code == 3
+    again = empty_shell.run("run", "broken.yaml", "--json")
+    assert (again.code, again.json["status"]) == (1, "failed")
+
+
+def test_run_uses_the_handlers_of_an_app(empty_shell: Shell) -> None:
+    (empty_shell.directory / "mine.py").write_text(
+        "from cograil import handler\n\n@handler('nobody_has_this')\ndef mine(): return {'found': True}\n"
+    )
+    answer = empty_shell.run("run", "nobody.yaml", "--app", "mine")
+    assert answer.json == {"lost": {"found": True}}
+
+
+def test_run_of_a_failing_file_exits_1_and_names_the_node_and_its_error(shell: Shell) -> None:
+    answer = shell.run("run", "broken.yaml")
+    assert answer.code == 1
+    assert answer.out == ""
+    assert re.search(r"wrong failed after 2 attempts: it broke \[\w+\]", answer.err)
+
+
+def test_run_of_a_bad_file_exits_2_with_all_its_problems(shell: Shell) -> None:
+    answer = shell.run("run", "wrong.yml.txt")
+    assert answer.code == 2
+    assert answer.err.count("wrong.yml.txt:") >= 3
+
+
+# -- submit ----------------------------------------------------------------------------------------
+
+
+def test_submit_prints_the_id_and_nothing_else(shell: Shell) -> None:
+    answer = shell.run("submit", "greet")
+    assert re.fullmatch(r"[0-9a-f-]{36}\n", answer.out)
+
+
+def test_submit_and_wait_prints_the_job_with_its_result(shell: Shell) -> None:
+    (shell.directory / "inputs.json").write_text('{"name": "Ada"}')
+    words = ["--input-file", "inputs.json", "--label", "team=ops", "--priority", "5", "--wait", "--json"]
+    answer = shell.run("submit", "greet", *words)
+    assert answer.code == 0
+    job = answer.json
+    assert job.keys() >= JOB_FIELDS
+    assert job["status"] == "completed"
+    assert job["input_params"] == {"name": "Ada", "times": 1}
+    assert job["result"]["hello"] == {"message": "Hello, Ada!"}
+    assert (job["labels"], job["priority"]) == ({"team": "ops"}, 5)
+    assert answer.err == ""
+
+
+def test_submit_reads_inputs_from_stdin(shell: Shell) -> None:
+    answer = shell.run("submit", "greet", "--input-file", "-", "--wait", "--json", stdin='{"name": "Bob"}')
+    assert answer.json["result"]["hello"] == {"message": "Hello, Bob!"}
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (["submit", "nothing"], 3, "not published"),
+        (["submit", "greet", "--version", "9"], 3, "version 9"),
+        (["submit", "greet", "--input", "times=x"], 2, "a whole number"),
+        (["submit", "greet", "--input", "nmae=x"], 2, "did you mean 'name'"),
+        (["submit", "greet", "--priority", "11"], 2, "--priority"),
+        (["submit", "greet", "--not-before", "soon"], 2, "soon"),
+        (["submit", "greet", "--correlation-id", "x" * 65], 2, "64"),
+        (["show", "not-a-job"], 3, "does not exist"),
+        (["show", "019a8f2e-77aa-7c3e-9d54-0b6f3c1a2d4e"], 3, "does not exist"),
+        (["events", "'; drop table jobs"], 3, "does not exist"),
+        (["cancel", "019a8f2e"], 3, "does not exist"),
+        (["jobs", "--status", "odd"], 2, "--status"),
+        (["shwo"], 2, "did you mean 'show'"),
+    ],
+)
+def test_what_is_wrong_is_said_in_a_sentence_and_the_exit_code(
+    shell: Shell, words: list[str], code: int, message: str
+) -> None:
+    answer = shell.run(*words)
+    assert answer.code == code
+    assert answer.out == ""
+    assert message in answer.err
+
+
+def test_waiting_too_long_exits_5_and_the_job_goes_on(shell: Shell) -> None:
+    answer = shell.run("submit", "slow", "--wait", "--timeout", "0.5", "--json")
+    assert answer.code == 5
+    job_id = answer.json["job_id"]
+    assert shell.run("show", job_id, "--json").json["job"]["status"] == "running"
+    assert shell.run("cancel", job_id).code == 0
+
+
+def test_an_interrupt_ends_the_waiting_with_130_and_not_the_job(shell: Shell) -> None:
+    process = shell.start("submit", "slow", "--wait")
+    assert process.stderr is not None
+    assert "created" in process.stderr.readline()
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 130
+    found = re.search(r"job ([0-9a-f-]{36}) goes on", err)
+    assert found, err
+    assert shell.run("cancel", found[1], "--json").json["status"] == "cancelled"
+
+
+# -- looking ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def greeted(shell: Shell) -> str:
+    return shell.submit("greet", "--wait")
+
+
+@pytest.fixture(scope="module")
+def failed(shell: Shell) -> str:
+    return shell.submit("broken", "--wait")
+
+
+def test_show_has_the_job_and_all_nodes_children_included(shell: Shell, greeted: str) -> None:
+    shown = shell.run("show", greeted, "--json").json
+    assert shown.keys() == {"job", "nodes"}
+    assert shown["job"].keys() >= JOB_FIELDS
+    nodes = {node["node_id"]: node for node in shown["nodes"]}
+    assert list(nodes) == ["hello", "each", "each__0", "each__1", "all"]
+    assert all(node.keys() >= NODE_FIELDS for node in nodes.values())
+    assert nodes["hello"]["output"] == {"message": "Hello, World!"}
+    assert (nodes["each__1"]["parent_node_id"], nodes["each__1"]["fan_out_index"]) == ("each", 1)
+    for moment in (shown["job"]["created_at"], nodes["hello"]["completed_at"]):
+        assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", moment)
+
+
+def test_show_of_one_node_shows_that_node(shell: Shell, greeted: str) -> None:
+    shown = shell.run("show", greeted, "--node", "each__1", "--json").json
+    assert [node["node_id"] for node in shown["nodes"]] == ["each__1"]
+    assert "each__1" in shell.run("show", greeted, "--node", "each__1").out
+    assert shell.run("show", greeted, "--node", "none").code == 3
+
+
+def test_show_for_people_fits_and_has_no_control_characters(shell: Shell, greeted: str, failed: str) -> None:
+    for job, word in ((greeted, "completed"), (failed, "it broke")):
+        answer = shell.run("show", job)
+        assert answer.code == 0
+        assert word in answer.out
+        assert not CONTROL.search(answer.out)
+    assert all(len(line) <= 80 for line in shell.run("jobs").out.splitlines())
+
+
+def test_a_job_is_found_by_the_beginning_of_its_id_unless_there_are_several(
+    shell: Shell, greeted: str
+) -> None:
+    assert shell.run("show", greeted[:30], "--json").json["job"]["job_id"] == greeted
+    assert shell.run("show", greeted.replace("-", "").upper()).code == 0
+    shell.submit("greet")
+    shell.submit("greet")
+    newest = shell.run("jobs", "--limit", "2", "--json").json["jobs"]
+    answer = shell.run("show", os.path.commonprefix([job["job_id"] for job in newest])[:8])
+    assert answer.code == 4
+    assert "several jobs" in answer.err
+
+
+def test_events_are_numbered_without_gaps_and_end_with_the_job(shell: Shell, greeted: str) -> None:
+    events = shell.run("events", greeted, "--json").json["events"]
+    assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
+    assert all(event.keys() >= EVENT_FIELDS for event in events)
+    assert (events[0]["event_type"], events[-1]["event_type"]) == ("job_created", "job_completed")
+    later = shell.run("events", greeted, "--after", "3", "--json").json["events"]
+    assert later == events[3:]
+    assert len(shell.run("events", greeted).out.splitlines()) == len(events)
+
+
+def test_following_prints_a_line_for_each_event_until_the_job_ends(shell: Shell) -> None:
+    job_id = shell.submit("slow")
+    follower = shell.start("events", job_id, "--follow", "--json")
+    assert follower.stdout is not None
+    first = json.loads(follower.stdout.readline())
+    assert first["event_type"] == "job_created"
+    assert shell.run("cancel", job_id, "--reason", "enough").code == 0
+    out, _ = follower.communicate(timeout=30)
+    last = json.loads(out.splitlines()[-1])
+    assert (follower.returncode, last["event_type"], last["data"]["reason"]) == (0, "job_cancelled", "enough")
+
+
+def test_jobs_are_listed_newest_first_and_filtered(shell: Shell, greeted: str, failed: str) -> None:
+    listed = shell.run("jobs", "--json").json["jobs"]
+    ids = [job["job_id"] for job in listed]
+    assert ids == sorted(ids, reverse=True)
+    assert {greeted, failed} <= set(ids)
+    only = shell.run("jobs", "--status", "failed", "--workflow", "broken", "--json").json["jobs"]
+    assert {job["status"] for job in only} == {"failed"}
+    older = shell.run("jobs", "--before", ids[0], "--limit", "1", "--json").json["jobs"]
+    assert [job["job_id"] for job in older] == ids[1:2]
+
+
+def test_explain_says_that_nobody_has_the_handler(shell: Shell) -> None:
+    job_id = shell.submit("nobody")
+    explained = shell.run("explain", job_id, "--json").json
+    assert (explained["job_id"], explained["status"]) == (job_id, "running")
+    assert explained["blockers"][0]["kind"] == "no_worker"
+    assert "nobody_has_this" in shell.run("explain", job_id).out
+    assert shell.run("cancel", job_id).code == 0
+    assert shell.run("explain", job_id, "--json").json["blockers"] == []
+
+
+def test_waiting_for_a_job_that_nobody_can_run_says_so(shell: Shell) -> None:
+    answer = shell.run("submit", "nobody", "--wait", "--timeout", "5")
+    assert answer.code == 5
+    assert "no worker has the handler 'nobody_has_this'" in answer.err
+
+
+def test_logs_of_a_job_without_any_are_an_empty_list(shell: Shell, greeted: str) -> None:
+    assert shell.run("logs", greeted, "--json").json == {"logs": []}
+
+
+# -- steering --------------------------------------------------------------------------------------
+
+
+def test_cancelling_what_has_ended_is_a_conflict(shell: Shell, greeted: str) -> None:
+    answer = shell.run("cancel", greeted)
+    assert answer.code == 4
+    assert "already completed" in answer.err
+
+
+def test_retrying_a_failed_job_makes_a_new_one_that_keeps_what_completed(shell: Shell, failed: str) -> None:
+    answer = shell.run("retry", failed, "--wait", "--json")
+    assert answer.code == 1
+    again = answer.json
+    assert again["retry_of"] == failed
+    events = shell.run("events", again["job_id"], "--json").json["events"]
+    assert "fine" not in {event["node_id"] for event in events if event["event_type"] == "node_dispatched"}
+
+
+def test_retrying_a_running_or_completed_job_is_a_conflict(shell: Shell, greeted: str) -> None:
+    assert shell.run("retry", greeted).code == 4
+    assert shell.run("retry", greeted, "--node", "none").code == 3
+    job_id = shell.submit("slow")
+    assert shell.run("retry", job_id).code == 4
+    assert shell.run("cancel", job_id).code == 0
+
+
+# -- operating -------------------------------------------------------------------------------------
+
+
+def test_the_doctor_finds_the_instance_healthy(shell: Shell, greeted: str, failed: str) -> None:
+    answer = shell.run("doctor", "--json")
+    assert answer.code == 0, answer.out
+    findings = answer.json["findings"]
+    assert {finding["code"] for finding in findings} >= {"S1", "S2", "S3", "I01", "I12", "L4"}
+    assert {finding["level"] for finding in findings} == {"green"}
+    assert "green" in shell.run("doctor").out
+
+
+def test_the_doctor_is_red_on_a_database_that_may_forget(tmp_path: Path, dsn: str) -> None:
+    unsafe = shell_in(tmp_path, COGRAIL_DATABASE_URL=dsn, COGRAIL_DATABASE__ALLOW_UNSAFE="true")
+    answer = unsafe.run("doctor", "--json")
+    assert answer.code == 1
+    assert answer.json["status"] == "red"
+    assert "fsync" in unsafe.run("doctor").out
+
+
+def test_the_doctor_says_when_it_could_not_look(tmp_path: Path) -> None:
+    nowhere = shell_in(tmp_path, COGRAIL_DATABASE_URL="postgresql://nobody@127.0.0.1:1/none")
+    answer = nowhere.run("doctor")
+    assert answer.code == 2
+    assert "could not check" in answer.err
+
+
+def test_the_schema_is_planned_migrated_and_compared(tmp_path: Path, empty_dsn: str) -> None:
+    fresh = shell_in(tmp_path, COGRAIL_DATABASE_URL=empty_dsn, COGRAIL_DATABASE__ALLOW_UNSAFE="true")
+    assert fresh.run("jobs").code == 1
+    assert fresh.run("db", "status").code == 1
+    planned = fresh.run("db", "migrate", "--plan", "--json").json["pending"]
+    assert planned[0] == {"version": 1, "name": "core"}
+    assert fresh.run("db", "migrate", "--json").json["applied"] == planned
+    status = fresh.run("db", "status", "--json")
+    assert status.code == 0
+    assert status.json == {"current": len(planned), "known": len(planned), "pending": [], "problems": []}
+    assert fresh.run("jobs", "--json").json == {"jobs": []}
+
+
+def test_config_tells_values_and_where_they_come_from_and_hides_passwords(tmp_path: Path) -> None:
+    url = "postgresql://me:secret@db/cograil"
+    shell = shell_in(tmp_path, COGRAIL_DATABASE_URL=url, COGRAIL_LEASE__SECOND="9")
+    answer = shell.run("config", "--json")
+    settings = {one["name"]: one for one in answer.json["settings"]}
+    assert settings["database.url"]["origin"] == "environment COGRAIL_DATABASE_URL"
+    assert settings["lease.seconds"] == {
+        "name": "lease.seconds",
+        "value": 15.0,
+        "origin": "default",
+        "variable": "COGRAIL_LEASE__SECONDS",
+    }
+    assert "secret" not in answer.out + shell.run("config").out
+    assert "did you mean COGRAIL_LEASE__SECONDS" in answer.err
+
+
+def test_schema_prints_the_json_schema(empty_shell: Shell) -> None:
+    for words in (["schema"], ["schema", "--json"]):
+        assert "workflow_id" in empty_shell.run(*words).json["properties"]
+
+
+# -- the picture -----------------------------------------------------------------------------------
+
+
+def on_terminal(shell: Shell, *words: str) -> tuple[int, str]:
+    """Run a command on a terminal of its own; its exit code and all that was drawn."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "cograil.intake.cli", *words],
+        env=shell.environment | {"TERM": "xterm-256color", "COLUMNS": "80", "LINES": "30"},
+        cwd=shell.directory,
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+    )
+    os.close(theirs)
+    drawn = b""
+    while chunk := _read(ours):
+        drawn += chunk
+    os.close(ours)
+    return process.wait(timeout=60), drawn.decode()
+
+
+def _read(descriptor: int) -> bytes:
+    try:
+        return os.read(descriptor, 65536)
+    except OSError:  # the other end is closed
+        return b""
+
+
+def test_the_demo_draws_its_nodes_and_bars_and_ends_well(tmp_path: Path) -> None:
+    shell = shell_in(tmp_path)
+    code, drawn = on_terminal(shell, "demo")
+    assert code == 0
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", drawn)
+    assert "━━━━" in plain
+    assert re.search(r"✓ split .* 12/12", plain)
+    assert re.search(r"- at_once .* not taken", plain)
+    assert "to be tried again" in plain
+    assert '"message": "Hello, medium delivery of 12 parts!"' in plain
+    assert "What to try next" in plain
+    assert list(tmp_path.glob("data")) == []
+
+
+def test_no_color_means_no_color_on_a_terminal_too(shell: Shell) -> None:
+    colourful = on_terminal(shell, "jobs")[1]
+    quiet = Shell(shell.directory, shell.environment | {"NO_COLOR": "1"})
+    assert re.search(r"\x1b\[[0-9;]*3[0-9]", colourful)
+    assert not re.search(r"\x1b\[[0-9;]*3[0-9]", on_terminal(quiet, "jobs")[1])

@@ -1,0 +1,117 @@
+"""Writes docs/reference/ from the code: `make docs`. A test fails when the pages are stale."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from cograil import errors
+from cograil.engine import states
+from cograil.intake.cli import cli
+from cograil.settings import Settings, setting_names, variable_of
+
+FOLDER = Path(__file__).parent.parent / "docs" / "reference"
+HEAD = "<!-- Written by `make docs` from the code; do not edit. -->\n\n"
+
+
+def states_page() -> str:
+    """States and moves."""
+    lines = ["# States and moves", "", "From `src/cograil/engine/states.py`, the only list.", ""]
+    for title, names, moves in (
+        ("Job", states.JOB_STATES, states.JOB_MOVES),
+        ("Node", states.NODE_STATES, states.NODE_MOVES),
+        ("Task", states.TASK_STATES, states.TASK_MOVES),
+    ):
+        lines += [f"## {title}", "", "States: " + ", ".join(f"`{name}`" for name in names), ""]
+        lines += ["| move | from | to |", "|---|---|---|"]
+        lines += [f"| {verb} | {', '.join(sorted(source))} | {to} |" for verb, (source, to) in moves.items()]
+        lines.append("")
+    lines += ["## Events", "", ", ".join(f"`{name}`" for name in states.EVENT_TYPES), ""]
+    return "\n".join(lines)
+
+
+def settings_page() -> str:
+    """Every setting."""
+    lines = ["# Settings", "", "Flags win over the environment, the environment over the default.", ""]
+    lines += ["| setting | variable | default | meaning |", "|---|---|---|---|"]
+    for name in setting_names():
+        lines.append(f"| `{name}` | `{variable_of(name)}` | {_default(name)} | {_meaning(name)} |")
+    return "\n".join([*lines, ""])
+
+
+def _field(name: str) -> tuple[type, str]:
+    model: type = Settings
+    *parts, last = name.split(".")
+    for part in parts:
+        model = model.model_fields[part].annotation  # type: ignore[attr-defined]
+    return model, last
+
+
+def _default(name: str) -> str:
+    if name in ("data_dir", "worker.threads"):
+        return {"data_dir": "the XDG data home + `cograil`", "worker.threads": "cores + 4, at most 32"}[name]
+    model, last = _field(name)
+    value = model.model_fields[last].get_default(call_default_factory=True)  # type: ignore[attr-defined]
+    return f"`{value}`"
+
+
+def _meaning(name: str) -> str:
+    model, last = _field(name)
+    meaning = model.model_fields[last].description  # type: ignore[attr-defined]
+    if not meaning:
+        raise SystemExit(f"the setting {name} says nothing of itself: give it a docstring in settings.py")
+    return str(meaning)
+
+
+def errors_page() -> str:
+    """Every error a person can meet."""
+    lines = ["# Errors", "", "| code | exit code | meaning |", "|---|---|---|"]
+    for one in _errors(errors.CograilError):
+        lines.append(f"| `{one.code}` | {one.exit_code} | {(one.__doc__ or '').splitlines()[0]} |")
+    return "\n".join([*lines, ""])
+
+
+def _errors(root: type[errors.CograilError]) -> Iterator[type[errors.CograilError]]:
+    for one in sorted(root.__subclasses__(), key=lambda kind: kind.__name__):
+        yield one
+        yield from _errors(one)
+
+
+def commands_page() -> str:
+    """Every command, as `--help` shows it."""
+    lines = ["# Commands", ""]
+    for path, command in _commands("cograil", cli):
+        context = click.Context(command, info_name=path, max_content_width=100, terminal_width=100)
+        lines += [f"## {path}", "", "```", command.get_help(context), "```", ""]
+    return "\n".join(lines)
+
+
+def _commands(path: str, command: click.Command) -> Iterator[tuple[str, click.Command]]:
+    yield path, command
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            found = command.get_command(context, name)
+            if found is not None:
+                yield from _commands(f"{path} {name}", found)
+
+
+PAGES = {
+    "states.md": states_page,
+    "settings.md": settings_page,
+    "errors.md": errors_page,
+    "commands.md": commands_page,
+}
+
+
+def main() -> None:
+    """Write all pages."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    for name, page in PAGES.items():
+        (FOLDER / name).write_text(HEAD + page(), "utf-8")
+
+
+if __name__ == "__main__":
+    main()
