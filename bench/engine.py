@@ -52,7 +52,9 @@ def query(text: str) -> Statement:
     return Statement("bench", text, text)
 
 
+RESULT = query("select status, result from cograil.jobs where id = %(id)s")
 UNFINISHED = query("select count(*) from cograil.jobs where finished_at is null")
+VACUUM = query("vacuum (analyze) cograil.jobs, cograil.nodes, cograil.events, cograil.tasks, cograil.inbox")
 ALIVE = query("select count(*) from cograil.processes where kind = %(kind)s and state = 'alive'")
 
 
@@ -136,7 +138,9 @@ class Bench:
             if job_id not in self.ended:
                 await self.done.wait()
         async with self.db.single("bench") as tx:
-            row = (await tx.fetch(query("select status, result from cograil.jobs where id = %(id)s"), id=job_id))[0]
+            row = (
+                await tx.fetch(query("select status, result from cograil.jobs where id = %(id)s"), id=job_id)
+            )[0]
         assert row[0] == "completed", row
         return time.perf_counter() - began
 
@@ -166,23 +170,27 @@ async def open_bench(conninfo: str) -> AsyncIterator[Bench]:
         yield bench
 
 
+HISTORY = query("""
+with one as (select * from cograil.jobs where workflow_id = 'single' and status = 'completed' limit 1),
+ids as (
+  select (lpad(to_hex((extract(epoch from now()) * 1000)::bigint - 86400000 + g), 12, '0')
+          || '70008000' || lpad(to_hex(g), 12, '0'))::uuid as id
+  from generate_series(1, %(jobs)s) g),
+j as (
+  insert into cograil.jobs (id, definition_id, workflow_id, workflow_version, status, seq, input, result,
+    created_at, started_at, finished_at)
+  select ids.id, definition_id, workflow_id, workflow_version, status, seq, input, result,
+    created_at, started_at, finished_at
+  from one, ids),
+n as (
+  insert into cograil.nodes (job_id, node_id, status, attempt, input, output, started_at, finished_at)
+  select ids.id, n.node_id, n.status, n.attempt, n.input, n.output, n.started_at, n.finished_at
+  from cograil.nodes n join one on one.id = n.job_id, ids)
+insert into cograil.events (job_id, seq, type, node_id, task_id, data, at)
+select ids.id, e.seq, e.type, e.node_id, e.task_id, e.data, e.at
+from cograil.events e join one on one.id = e.job_id, ids""")
+
+
 async def history(tx: Transaction, jobs: int) -> None:
     """Finished jobs in the tables, made by multiplying one that really ran."""
-    await tx.execute(
-        query("""
-        with one as (select * from cograil.jobs where workflow_id = 'single' and status = 'completed' limit 1),
-        ids as (select g, (lpad(to_hex((extract(epoch from now()) * 1000)::bigint - 86400000 + g), 12, '0')
-                  || '7000' || '8000' || lpad(to_hex(g), 12, '0'))::uuid as id
-                from generate_series(1, %(jobs)s) g),
-        j as (insert into cograil.jobs (id, tenant_id, definition_id, workflow_id, workflow_version, status, seq,
-                input, result, created_at, started_at, finished_at)
-              select ids.id, tenant_id, definition_id, workflow_id, workflow_version, status, seq, input, result,
-                created_at, started_at, finished_at from one, ids),
-        n as (insert into cograil.nodes (job_id, node_id, status, attempt, input, output, started_at, finished_at)
-              select ids.id, n.node_id, n.status, n.attempt, n.input, n.output, n.started_at, n.finished_at
-              from cograil.nodes n join one on one.id = n.job_id, ids)
-        insert into cograil.events (job_id, seq, type, node_id, task_id, data, at)
-        select ids.id, e.seq, e.type, e.node_id, e.task_id, e.data, e.at
-        from cograil.events e join one on one.id = e.job_id, ids"""),
-        jobs=jobs,
-    )
+    await tx.execute(HISTORY, jobs=jobs)

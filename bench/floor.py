@@ -12,6 +12,7 @@ import sys
 import time
 from typing import Any
 
+import orjson
 import psycopg
 
 from bench.figures import percentiles
@@ -27,7 +28,7 @@ SCHEMA = """
 create table floor (id bigint generated always as identity primary key, state text not null default 'q',
   payload jsonb not null, result jsonb) with (fillfactor = 70);
 create index floor_ready on floor (id) where state = 'q';"""
-INSERT = "insert into floor (payload) select '{\"name\": \"World\"}'::jsonb from generate_series(1, %(n)s)"
+INSERT = 'insert into floor (payload) select \'{"name": "World"}\'::jsonb from generate_series(1, %(n)s)'
 
 
 async def _connect(conninfo: str) -> psycopg.AsyncConnection[Any]:
@@ -38,8 +39,6 @@ async def _connect(conninfo: str) -> psycopg.AsyncConnection[Any]:
 
 async def work(conninfo: str) -> None:
     """The worker process: claim a batch, do nothing with it, mark it done, tell who listens."""
-    import orjson
-
     connection, ears = await _connect(conninfo), await _connect(conninfo)
     await ears.execute("listen floor_work")
     await connection.execute("select pg_notify('floor_ready', '')")
@@ -83,7 +82,7 @@ async def measure(conninfo: str, jobs: int, rounds: int) -> dict[str, Any]:
 async def _one(connection: psycopg.AsyncConnection[Any], calls: Any) -> float:
     began = time.perf_counter()
     async with connection.transaction():
-        insert = "insert into floor (payload) values ('{\"name\": \"World\"}') returning id"
+        insert = 'insert into floor (payload) values (\'{"name": "World"}\') returning id'
         row = await (await connection.execute(insert)).fetchone()
         await connection.execute("select pg_notify('floor_work', '')")
     while True:

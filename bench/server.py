@@ -21,8 +21,9 @@ NUMBERS = itertools.count(1)
 @contextmanager
 def durable_postgres() -> Iterator[str]:
     """How to connect to it as its owner."""
-    with tempfile.TemporaryDirectory(prefix="cograil-bench-") as directory, EmbeddedPostgres(Path(directory)) as pg:
-        yield make_conninfo(pg.conninfo, dbname="postgres")
+    with tempfile.TemporaryDirectory(prefix="cograil-bench-") as directory:
+        with EmbeddedPostgres(Path(directory)) as server:
+            yield make_conninfo(server.conninfo, dbname="postgres")
 
 
 def fresh_database(postgres: str, *, schema: bool = True) -> str:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import click
@@ -58,11 +61,15 @@ def _default(name: str) -> str:
 
 
 def _meaning(name: str) -> str:
+    """The docstring below the setting, from the source: pydantic would read it at every start."""
     model, last = _field(name)
-    meaning = model.model_fields[last].description  # type: ignore[attr-defined]
-    if not meaning:
-        raise SystemExit(f"the setting {name} says nothing of itself: give it a docstring in settings.py")
-    return str(meaning)
+    (definition,) = ast.parse(inspect.getsource(model)).body
+    assert isinstance(definition, ast.ClassDef)
+    for field, below in pairwise(definition.body):
+        is_it = isinstance(field, ast.AnnAssign) and getattr(field.target, "id", "") == last
+        if is_it and isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant):
+            return str(below.value.value)
+    raise SystemExit(f"the setting {name} says nothing of itself: give it a docstring in settings.py")
 
 
 def errors_page() -> str:

@@ -1,19 +1,24 @@
 """Named points at which a test may kill, stop or disturb this process. Off in production.
 
 `COGRAIL_FAULT=name:count:mode` arms the point `name` for its `count`-th visit (`*` = any name).
-Modes: `kill9`, `stop` (SIGSTOP), `raise`, and at commits `commit_unknown` (commit, then raise).
-`COGRAIL_FAULT_LOG=file` appends the name of every point passed, to enumerate them.
+Modes: `kill9`, `stop` (SIGSTOP), `raise` (as a broken connection does), and at commits
+`commit_unknown` (commit, then raise). `COGRAIL_FAULT_LOG=file` appends the name of every point passed,
+to enumerate them, and `!name` where the fault struck. A test that forks calls `arm` and `record`
+instead, and may add modes of its own to `modes`.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Callable
 from dataclasses import dataclass
 
+import psycopg
 
-class FaultRaised(Exception):
-    """A test asked for an error here."""
+
+class FaultRaised(psycopg.OperationalError):
+    """A test asked for an error here; it looks like that of a connection which broke."""
 
 
 @dataclass(slots=True)
@@ -23,17 +28,33 @@ class _Fault:
     mode: str
 
 
-def _armed() -> _Fault | None:
-    text = os.environ.get("COGRAIL_FAULT")
-    if not text:
-        return None
-    name, count, mode = text.rsplit(":", 2)
-    return _Fault(name, int(count), mode)
+_fault: _Fault | None = None
+_log: str | None = None
+is_on = False
 
 
-_fault = _armed()
-_log = os.environ.get("COGRAIL_FAULT_LOG")
-is_on = _fault is not None or _log is not None
+def arm(text: str | None) -> None:
+    """Arm one point, `name:count:mode`; None disarms."""
+    global _fault  # noqa: PLW0603  one process has one fault
+    _fault = None
+    if text:
+        name, count, mode = text.rsplit(":", 2)
+        if mode not in modes:
+            raise ValueError(f"{mode!r} is not a fault: {', '.join(modes)}")
+        _fault = _Fault(name, int(count), mode)
+    _switch()
+
+
+def record(path: str | None) -> None:
+    """Append the name of every point passed to this file; None stops that."""
+    global _log  # noqa: PLW0603
+    _log = path or None
+    _switch()
+
+
+def _switch() -> None:
+    global is_on  # noqa: PLW0603
+    is_on = _fault is not None or _log is not None
 
 
 def point(name: str) -> None:
@@ -43,22 +64,45 @@ def point(name: str) -> None:
 
 
 def _pass(name: str) -> None:
+    _write(name)
+    fault = _fault
+    if fault is None or fault.name not in ("*", name):
+        return
+    fault.left -= 1
+    if fault.left == 0:
+        _write(f"!{name}")
+        modes[fault.mode](name)
+
+
+def _write(line: str) -> None:
     if _log is not None:
         with open(_log, "a", encoding="utf-8") as file:
-            file.write(f"{name}\n")
-    if _fault is None or _fault.name not in ("*", name):
-        return
-    _fault.left -= 1
-    if _fault.left == 0:
-        _strike(_fault.mode, name)
+            file.write(f"{line}\n")
 
 
-def _strike(mode: str, name: str) -> None:
-    if mode == "kill9":
-        os.kill(os.getpid(), signal.SIGKILL)
-    elif mode == "stop":
-        os.kill(os.getpid(), signal.SIGSTOP)
-    elif mode == "raise":
-        raise FaultRaised(name)
-    elif mode == "commit_unknown" and name.endswith("commit.after"):
-        raise FaultRaised(name)
+def _kill(name: str) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _stop(name: str) -> None:
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def _raise(name: str) -> None:
+    raise FaultRaised(f"a fault was asked for at {name}")
+
+
+def _raise_after_commit(name: str) -> None:
+    if name.endswith(".commit.after"):
+        _raise(name)
+
+
+modes: dict[str, Callable[[str], None]] = {
+    "kill9": _kill,
+    "stop": _stop,
+    "raise": _raise,
+    "commit_unknown": _raise_after_commit,
+}
+
+arm(os.environ.get("COGRAIL_FAULT"))
+record(os.environ.get("COGRAIL_FAULT_LOG"))

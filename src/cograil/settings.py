@@ -45,9 +45,7 @@ KIB, MIB = 1024, 1024 * 1024
 class Part(BaseModel):
     """A group of settings."""
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", validate_default=True, use_attribute_docstrings=True
-    )
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
 
 
 class DatabaseSettings(Part):
@@ -170,12 +168,7 @@ class LogSettings(Part):
 class Settings(BaseSettings):
     """All settings."""
 
-    model_config = {
-        "frozen": True,
-        "extra": "forbid",
-        "validate_default": True,
-        "use_attribute_docstrings": True,
-    }
+    model_config = {"frozen": True, "extra": "forbid", "validate_default": True}
 
     database: DatabaseSettings = DatabaseSettings()
     lease: LeaseSettings = LeaseSettings()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,6 +14,21 @@ from pathlib import Path
 import psutil
 import pytest
 from instances import QUICK, Running, Start, lives
+
+from cograil.store.embedded import EmbeddedPostgres
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A PostgreSQL cluster as a first start leaves it, for copying: making one takes seconds."""
+    with EmbeddedPostgres(tmp_path_factory.mktemp("cluster")) as server:
+        return server.cluster
+
+
+@pytest.fixture
+def used_data_dir(cluster: Path, tmp_path: Path) -> None:
+    """The data directory of this test is not new."""
+    shutil.copytree(cluster, tmp_path / "data" / "pgdata")
 
 
 @pytest.fixture

@@ -53,6 +53,7 @@ async def test_up_answers_the_probes_and_runs_a_job(start: Start, eventually: An
     assert "Hello, Ada!" in str(job["result"])
 
 
+@pytest.mark.usefixtures("used_data_dir")
 async def test_a_second_up_is_told_who_is_there_and_a_taken_port_is_named(
     start: Start, eventually: Any, tmp_path: Path
 ) -> None:
@@ -67,6 +68,7 @@ async def test_a_second_up_is_told_who_is_there_and_a_taken_port_is_named(
     assert one.get("/readyz")[0] == 200
 
 
+@pytest.mark.usefixtures("used_data_dir")
 async def test_a_killed_up_takes_its_children_along_and_the_next_one_goes_on(
     start: Start, eventually: Any
 ) -> None:
@@ -83,6 +85,7 @@ async def test_a_killed_up_takes_its_children_along_and_the_next_one_goes_on(
         assert (await lab.ended(job_id))["status"] == "completed"
 
 
+@pytest.mark.usefixtures("used_data_dir")
 async def test_a_killed_worker_is_replaced_long_before_its_lease_ends(start: Start, eventually: Any) -> None:
     one = await started(start, eventually, COGRAIL_LEASE__SECONDS="60")
     async with one.lab() as lab:
@@ -97,6 +100,7 @@ async def test_a_killed_worker_is_replaced_long_before_its_lease_ends(start: Sta
     assert one.get("/readyz")[0] == 200
 
 
+@pytest.mark.usefixtures("used_data_dir")
 async def test_a_killed_postgres_is_started_again_and_work_goes_on(start: Start, eventually: Any) -> None:
     one = await started(start, eventually)
     server = one.postgres()
@@ -108,6 +112,7 @@ async def test_a_killed_postgres_is_started_again_and_work_goes_on(start: Start,
         assert (await lab.ended(await lab.submit(HELLO)))["status"] == "completed"
 
 
+@pytest.mark.usefixtures("used_data_dir")
 async def test_sigterm_hands_back_what_runs_and_does_not_count_it(start: Start, eventually: Any) -> None:
     one = await started(start, eventually)
     async with one.lab() as lab:
@@ -124,6 +129,7 @@ async def test_sigterm_hands_back_what_runs_and_does_not_count_it(start: Start, 
         assert (await lab.nodes(job_id))["rest"]["attempt"] == 1
 
 
+@pytest.mark.usefixtures("used_data_dir")
 async def test_while_it_drains_up_lives_but_is_not_ready_and_a_second_signal_ends_it(
     start: Start, eventually: Any
 ) -> None:
@@ -139,6 +145,7 @@ async def test_while_it_drains_up_lives_but_is_not_ready_and_a_second_signal_end
     assert one.ended(5) == 128 + signal.SIGTERM
 
 
+@pytest.mark.usefixtures("used_data_dir")
 async def test_a_client_that_never_finishes_its_request_does_not_hold_the_stop(
     start: Start, eventually: Any
 ) -> None:
@@ -191,6 +198,7 @@ async def test_a_worker_ends_although_a_thread_of_a_handler_does_not(
     assert worker.ended(30) == 0
 
 
+@pytest.mark.usefixtures("used_data_dir")
 async def test_the_workflows_of_a_directory_are_published_and_a_bad_file_is_only_reported(
     start: Start, eventually: Any, tmp_path: Path
 ) -> None:
@@ -205,9 +213,7 @@ async def test_the_workflows_of_a_directory_are_published_and_a_bad_file_is_only
     assert "bad.yml:2" in one.said
     assert events.count("no handler here for tasks of a workflow") == 1
     async with one.lab() as lab:
-        published = await lab.rows(
-            "select workflow_id from cograil.definitions where not is_draft order by 1"
-        )
+        published = await lab.rows("select workflow_id from cograil.workflows where not is_draft order by 1")
     assert [name for (name,) in published] == ["hello", "unknown"]
 
 

@@ -186,7 +186,7 @@ async def _overdue(lab: Lab) -> list[tuple[Any, ...]]:
 def test_the_orchestrator_leaves_a_worker_time_to_end_an_attempt_itself() -> None:
     from cograil.runners.context import Limits
 
-    assert orchestrator_loop.DEADLINE_GRACE_SECONDS > Limits().grace_seconds
+    assert Limits().grace_seconds < orchestrator_loop.DEADLINE_GRACE_SECONDS
 
 
 async def test_retries_wait_for_their_backoff(lab: Lab) -> None:
@@ -206,7 +206,9 @@ async def test_retries_wait_for_their_backoff(lab: Lab) -> None:
             await lab.advance()
         await hand.report(await hand.claim_one(), Failed("oops", "no"))
         await lab.advance()
-        retries = [e["data"]["delay_seconds"] for e in await lab.events(job) if e["event_type"] == "node_retry"]
+        retries = [
+            e["data"]["delay_seconds"] for e in await lab.events(job) if e["event_type"] == "node_retry"
+        ]
         assert retries == delays
         assert (await lab.job(job))["status"] == "failed"
 

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import threading
-import time
 from typing import Any
 
+import psycopg
 import pytest
-import structlog.testing
 from lab import Hand, Lab, quick_settings
 
-from cograil.model.outcome import Failed
-from cograil.orchestrator import loop as orchestrator_loop
+from cograil.model.outcome import Completed, Failed
 from cograil.runners.context import AttemptLost, Context
 from cograil.runners.registry import Registry
 from cograil.verbs import work
@@ -160,7 +157,9 @@ async def test_a_pulse_of_a_dead_worker_does_not_bring_its_lease_back(lab: Lab) 
     assert await lab.rows("select state from cograil.processes where name = 'hand'") == [("dead",)]
 
 
-async def test_a_worker_that_was_given_up_comes_back_as_a_new_one_and_goes_on(lab: Lab, eventually: Any) -> None:
+async def test_a_worker_that_was_given_up_comes_back_as_a_new_one_and_goes_on(
+    lab: Lab, eventually: Any
+) -> None:
     async with lab.running(), lab.worker("revenant") as worker:
         assert worker.identity is not None
         first = worker.identity.worker_id
@@ -298,10 +297,10 @@ async def test_a_report_repeated_after_the_attempt_was_lost_is_late(lab: Lab) ->
     assert await warnings(lab, job) == ["late_result"]
 
 
-async def test_a_report_that_fails_is_sent_again_until_it_counts(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_report_that_fails_is_sent_again_until_it_counts(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The first commit happens and its answer is lost; the second try must find it recorded."""
-    import psycopg
-
     real, calls = work.report, 0
 
     async def lossy(*args: Any) -> set[int]:
@@ -318,6 +317,53 @@ async def test_a_report_that_fails_is_sent_again_until_it_counts(lab: Lab, monke
         assert (await lab.ended(job))["status"] == "completed"
     assert await warnings(lab, job) == []
     assert (await lab.event_types(job, "a")).count("node_completed") == 1
+
+
+@pytest.mark.parametrize(
+    "error", [psycopg.errors.ReadOnlySqlTransaction, psycopg.errors.InsufficientPrivilege]
+)
+async def test_whatever_a_database_says_a_report_is_not_given_up(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, error: type[psycopg.Error]
+) -> None:
+    """After a failover the old primary may say that it only reads; the result is still in our hands."""
+    real, calls = work.report, 0
+
+    async def refused_once(*args: Any) -> set[int]:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            raise error("not here, not now")
+        return await real(*args)
+
+    monkeypatch.setattr(work, "report", refused_once)
+    async with lab.running():
+        job = await lab.submit(one())
+        assert (await lab.ended(job))["status"] == "completed"
+    assert (await lab.nodes(job))["a"]["attempt"] == 1
+
+
+async def test_a_result_that_the_database_cannot_hold_fails_alone(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is checked should hold; should a check be wrong, the others must not wait for an hour."""
+    from cograil.runners import python as runner
+
+    def unchecked(value: Any, limits: Any) -> Completed:
+        return Completed(b'{"x": "\\u0000"}' if value.get("bad") else b"{}")
+
+    monkeypatch.setattr(runner, "_completed", unchecked)
+    bad = await lab.submit(one("result"), {"bad": True})
+    lab.registry.register(_result, "result")
+    good = await lab.submit_many(one("result"), [{}] * 5)
+    await lab.rows("update cograil.tasks set params = jsonb_build_object('bad', job_id = %(id)s)", id=bad)
+    async with lab.running():
+        assert [(await lab.ended(job))["status"] for job in good] == ["completed"] * 5
+        ended = await lab.ended(bad)
+    assert (ended["status"], ended["error"]["code"]) == ("failed", "bad_result")
+
+
+async def _result(bad: bool) -> dict[str, Any]:
+    return {"bad": bad}
 
 
 # -- drains ---------------------------------------------------------------------------------------------

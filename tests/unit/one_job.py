@@ -41,6 +41,7 @@ from cograil.model.workflow import Workflow
 Json = Any
 T0 = datetime(2030, 1, 1, tzinfo=UTC)
 EVENTS = frozenset(EVENT_TYPES)
+USUAL = Bounds()
 
 
 class Rows:
@@ -153,12 +154,10 @@ class Rows:
 
     # -- what must always hold -----------------------------------------------------------------------
 
-    def check(self) -> None:
-        """The rows agree with each other, and the events alone tell every status."""
-        for number, event in enumerate(self.events, 1):
-            assert event.seq == number, f"event {number} has the number {event.seq}"
-            assert event.type in EVENTS, event.type
-        assert self.seq == len(self.events)
+    def check(self) -> dict[str, str]:
+        """The rows agree with each other, and the events alone tell every status: here it is."""
+        assert [event.seq for event in self.events] == list(range(1, self.seq + 1)), "events have gaps"
+        assert {event.type for event in self.events} <= EVENTS
         assert (self.status in JOB_TERMINAL) == (self.finished_at is not None)
         assert self.wake_at is None or self.finished_at is None
         job, nodes = replay(self.events)
@@ -171,6 +170,7 @@ class Rows:
             assert nodes.get(name) == row.status, f"{name} is {row.status}, its events say {nodes.get(name)}"
         for name, status in nodes.items():
             assert name in self.nodes, f"{name} is {status} by its events and has no row"
+        return nodes
 
 
 NODE_EVENTS = {
@@ -217,7 +217,7 @@ class Job:
         workflow: str | dict[str, Json] | Workflow,
         given: dict[str, Json] | None = None,
         *,
-        bounds: Bounds = Bounds(),
+        bounds: Bounds = USUAL,
         dice: Callable[[], float] = lambda: 0.5,
         not_before: datetime | None = None,
     ) -> None:

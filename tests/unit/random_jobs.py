@@ -50,7 +50,7 @@ def _add_node(draw: st.DrawFn, case: Case, name: str) -> None:
     kind = draw(st.sampled_from([*usual, *["fan_in"] * 3] if fan_outs else usual))
     node = _MAKERS[kind](draw, case, name)
     others = [one for one, other in nodes.items() if other.get("type") != "end"]
-    sources = draw(st.lists(st.sampled_from(others), max_size=3, unique=True)) if others else []
+    sources: list[str] = draw(st.lists(st.sampled_from(others), max_size=3, unique=True)) if others else []
     if kind == "fan_in" and not set(sources) & set(fan_outs):
         sources.append(draw(st.sampled_from(fan_outs)))
     nodes[name] = node
@@ -100,7 +100,9 @@ def _make_retry(draw: st.DrawFn) -> Json:
         "jitter": draw(st.sampled_from([0, 0.5])),
     }
     if draw(st.integers(0, 3)) == 0:
-        retry["retry_on"] = draw(st.lists(st.sampled_from(["error", "fatal", "timeout"]), unique=True, min_size=1))
+        retry["retry_on"] = draw(
+            st.lists(st.sampled_from(["error", "fatal", "timeout"]), unique=True, min_size=1)
+        )
     return retry
 
 
@@ -114,7 +116,9 @@ def _make_conditional(draw: st.DrawFn, case: Case, name: str) -> Json:
 
 
 def _make_fan_out(draw: st.DrawFn, case: Case, name: str) -> Json:
-    items = draw(st.one_of(st.just("no list"), st.lists(st.sampled_from([{"v": 1}, {"v": 2}, {}]), max_size=4)))
+    items = draw(
+        st.one_of(st.just("no list"), st.lists(st.sampled_from([{"v": 1}, {"v": 2}, {}]), max_size=4))
+    )
     case.inputs[name] = items
     for index in range(len(items) if isinstance(items, list) else 0):
         case.fates[f"{name}__{index}"] = draw(st.lists(st.sampled_from(FATES), max_size=3))

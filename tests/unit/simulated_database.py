@@ -12,11 +12,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import NamedTuple
 
-from one_job import T0, Rows, replay
+from one_job import T0, Rows
+from simulated_rows import Aborted, Blocked, Diary, Item, Process, Task, Transaction, ensure
 
 from cograil import engine
 from cograil.engine.states import JOB_TERMINAL
@@ -35,83 +34,10 @@ from cograil.model.outcome import Completed, Failed
 from cograil.model.workflow import Workflow
 
 LEASE = timedelta(seconds=15)
-GRACE = timedelta(seconds=2)
+GRACE = timedelta(seconds=10)
 IDLE_IN_TRANSACTION = timedelta(seconds=10)
 ONE_SECOND = timedelta(seconds=1)
 BOUNDS = Bounds(chunk=2)
-
-
-class Blocked(Exception):
-    """Somebody else holds the row: wait."""
-
-
-class Aborted(Exception):
-    """The server ended this transaction, or its connection."""
-
-
-class Violation(AssertionError):
-    """An invariant does not hold."""
-
-
-def ensure(holds: object, what: str) -> None:
-    if not holds:
-        raise Violation(what)
-
-
-@dataclass(slots=True)
-class Task:
-    task_id: int
-    job: int
-    node: str
-    attempt: int
-    timeout: float
-    state: str = "ready"
-    fence: int = 0
-    worker: int | None = None
-    started_at: datetime | None = None
-    deadline: datetime | None = None
-    is_announced: bool = False
-    locked_by: Transaction | None = None
-
-
-class Item(NamedTuple):
-    """What a worker gets with a claim."""
-
-    task_id: int
-    fence: int
-    job: int
-    node: str
-    attempt: int
-    timeout: float
-
-
-@dataclass(slots=True)
-class Process:
-    lease_until: datetime
-    state: str = "alive"
-
-
-@dataclass
-class Diary:
-    """What really happened, for the invariants only."""
-
-    holders: dict[int, tuple[int, int]] = field(default_factory=dict)  # task -> worker, fence
-    fences: dict[int, int] = field(default_factory=dict)
-    accepted: dict[int, bool] = field(default_factory=dict)  # task -> was it a success
-    succeeded: set[tuple[int, str]] = field(default_factory=set)
-
-
-@dataclass(slots=True, eq=False)
-class Transaction:
-    """One advance: locks and unwritten changes. `now` is when it began, as in PostgreSQL."""
-
-    now: datetime
-    touched_at: datetime
-    jobs: list[int] = field(default_factory=list)
-    taken: dict[int, list[Happening]] = field(default_factory=dict)
-    revoked: list[Task] = field(default_factory=list)
-    changes: dict[int, Changes] = field(default_factory=dict)
-    is_over: bool = False
 
 
 class Database:
@@ -129,6 +55,7 @@ class Database:
         self.processes: dict[int, Process] = {}
         self.diary = Diary()
         self.notify: Callable[[str], None] = lambda channel: None
+        self.is_thorough = False  # whether the whole history is read again after every commit
         self._last_id = 0
 
     def new_id(self) -> int:
@@ -241,6 +168,8 @@ class Database:
             task = Task(self.new_id(), job, new.node_id, new.attempt, new.timeout_seconds)
             self.tasks[task.task_id] = task
         self.inbox[job].extend(More(name) for name in changes.more)
+        if self.is_thorough:
+            rows.check()
         if rows.status in JOB_TERMINAL:
             ensure(not any(task.job == job for task in self.tasks.values()), "an ended job has no tasks")
         if changes.tasks:
@@ -327,10 +256,10 @@ class Database:
         return is_alive, {t.task_id for t in running}, any(t.state == "ready" for t in self.tasks.values())
 
     def _announce(self, task: Task) -> None:
+        """Tell the job once that this runs. A pulse never waits for a lock: that would cost the lease."""
         assert task.started_at is not None
-        if task.locked_by is not None:
-            raise Blocked
-        if not task.is_announced and task.started_at < self.now - ONE_SECOND:
+        is_free = task.locked_by is None and not task.is_announced
+        if is_free and task.started_at < self.now - ONE_SECOND:
             task.is_announced = True
             news = Started(task.node, task.attempt, task.task_id, str(task.worker), task.started_at)
             self._tell(task.job, news)
@@ -388,8 +317,7 @@ class Database:
         recorded: dict[int, int] = {}
         for job, rows in enumerate(self.jobs):
             ensure(rows.status in JOB_TERMINAL, f"every job ends; job {job} is {rows.status}")
-            rows.check()
-            _, nodes = replay(rows.events)
+            nodes = rows.check()
             done = {name for owner, name in self.diary.succeeded if owner == job}
             ensure(all(nodes[name] == "completed" for name in done), "a success is never lost")
             for event in rows.events:

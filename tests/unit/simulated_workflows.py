@@ -14,7 +14,8 @@ TEXTS = [
     "{f: {type: fan_out, source: '{{ inputs.list }}', task: {handler: h, timeout_seconds: 5,"
     " retry: {max_attempts: 3, initial_delay_seconds: 0}}, next: g}, g: {type: fan_in}}",
     "{a: {handler: h, timeout_seconds: 5, next: c}, c: {type: conditional, condition: '{{ output.go }}',"
-    " branches: {true: x, false: y}}, x: {handler: h, timeout_seconds: 5}, y: {type: wait, wait: {seconds: 2}}}",
+    " branches: {true: x, false: y}}, x: {handler: h, timeout_seconds: 5},"
+    " y: {type: wait, wait: {seconds: 2}}}",
     "{a: {handler: h, timeout_seconds: 5}, b: {handler: h, timeout_seconds: 5},"
     " c: {handler: h, timeout_seconds: 5, depends_on: {any_of: [a, b]}}}",
 ]

@@ -48,7 +48,9 @@ def test_the_last_event_is_the_end_and_nothing_stays_open(case: Case, random: Ra
 
 @often
 @given(cases(), randoms, st.integers(0, 5))
-def test_a_cancel_at_any_moment_ends_the_job_with_nothing_open(case: Case, random: Random, steps: int) -> None:
+def test_a_cancel_at_any_moment_ends_the_job_with_nothing_open(
+    case: Case, random: Random, steps: int
+) -> None:
     driver = Driver(case, random)
     job = driver.job
     for _ in range(steps):
@@ -126,7 +128,7 @@ def test_the_same_arguments_give_the_same_changes_and_stay_as_they_are(case: Cas
 
         return plain(news, now, dice, bounds, advance)
 
-    job.rows.decide = twice  # type: ignore[method-assign]
+    job.rows.decide = twice  # type: ignore[method-assign, assignment]
     driver.run()
 
 

@@ -27,21 +27,16 @@ def begin_fan_out(board: Board, write: NodeWrite, node: Node) -> None:
     write.state.started_at = board.now
     board.move(write, "expand")
     board.event("node_started", node.node_id, children=len(items))
-    expand(board, write, node, items)
+    expand(board, write, node)
 
 
 def continue_fan_out(board: Board, node: Node) -> None:
     """Make the next chunk of children."""
     if board.status_of(node.node_id) == "running":
-        write = board.edit(node.node_id)
-        try:
-            items = _items(board, node)
-        except RenderError:
-            items = []
-        expand(board, write, node, items)
+        expand(board, board.edit(node.node_id), node)
 
 
-def expand(board: Board, write: NodeWrite, node: Node, items: list[Json]) -> None:
+def expand(board: Board, write: NodeWrite, node: Node) -> None:
     """Make at most one chunk of children; ask for another pass when there are more."""
     state = write.state
     total = state.total or 0
@@ -49,16 +44,16 @@ def expand(board: Board, write: NodeWrite, node: Node, items: list[Json]) -> Non
     for index in range(state.expanded, last):
         child = board.edit(f"{node.node_id}__{index}", parent=node.node_id, index=index)
         board.move(child, "ready")
-        begin_child(board, child, node, items)
+        begin_child(board, child, node)
     state.expanded = last
     if last < total:
         board.more.append(node.node_id)
 
 
-def begin_child(board: Board, child: NodeWrite, node: Node, items: list[Json] | None = None) -> None:
+def begin_child(board: Board, child: NodeWrite, node: Node) -> None:
     """Render a ready child's params from its item and dispatch it; it fails when that cannot be done."""
     try:
-        params = _child_params(board, node, child.state.index or 0, items or _items(board, node))
+        params = _child_params(board, node, child.state.index or 0)
     except RenderError as error:
         board.fail(child, as_error(error))
         parent = board.edit(node.node_id).state
@@ -68,7 +63,8 @@ def begin_child(board: Board, child: NodeWrite, node: Node, items: list[Json] | 
     dispatch(board, child, node, params)
 
 
-def _child_params(board: Board, node: Node, index: int, items: list[Json]) -> bytes:
+def _child_params(board: Board, node: Node, index: int) -> bytes:
+    items = _items(board, node)
     if index >= len(items):
         # A source may name a node that only an any_of waits for, and that ended in the meantime.
         raise RenderError("fanout_source_changed", f"source of {node.node_id} has no item {index} any more")

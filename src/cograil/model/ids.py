@@ -14,3 +14,11 @@ def new_id() -> str:
     tail = int.from_bytes(os.urandom(8)) & (2**62 - 1)
     value = millis << 80 | 0x7 << 76 | fraction << 64 | 0b10 << 62 | tail
     return str(UUID(int=value))
+
+
+def is_id(text: str) -> bool:
+    """Whether this could be an id of ours at all; whoever has another has made a mistake."""
+    try:
+        return str(UUID(text)) == text.lower()
+    except ValueError:
+        return False

@@ -125,7 +125,10 @@ class Orchestrator:
         return tick.has_news
 
     def _note_wake(self, wake_at: datetime, now: datetime) -> None:
-        at = self._now() + max(0.0, (wake_at - now).total_seconds())
+        self._note_pause((wake_at - now).total_seconds())
+
+    def _note_pause(self, seconds: float) -> None:
+        at = self._now() + max(0.0, seconds)
         self._wake_at = at if self._wake_at is None else min(self._wake_at, at)
 
     def _pause(self) -> float:
@@ -142,6 +145,8 @@ class Orchestrator:
 
     def _hear(self, channel: str, payload: str) -> None:
         if channel != PING:
+            if payload:
+                self._note_pause(float(payload))
             self._wake.set()
         elif payload == str(self.process_id):
             self._heard_ping = True

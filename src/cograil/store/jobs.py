@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 import orjson
 
+from cograil.model.ids import is_id
 from cograil.model.job import (
     Changes,
     EventWrite,
@@ -51,6 +53,7 @@ class LockedJobs:
     """Jobs whose row lock is ours."""
 
     states: dict[str, JobState]
+    taken: int = 0  # how many news of theirs were taken
 
 
 async def lock_jobs_with_news(tx: Transaction, limit: int) -> LockedJobs:
@@ -60,7 +63,7 @@ async def lock_jobs_with_news(tx: Transaction, limit: int) -> LockedJobs:
 
 async def lock_jobs(tx: Transaction, ids: Sequence[str]) -> LockedJobs:
     """Lock these jobs, waiting for their current writers. Unknown ids are simply not there."""
-    return _locked(await tx.fetch(LOCK_JOBS, ids=array(ids)))
+    return _locked(await tx.fetch(LOCK_JOBS, ids=array(id for id in ids if is_id(id))))
 
 
 def array(ids: Iterable[str]) -> str:
@@ -78,7 +81,9 @@ News = dict[str, list[Happening]]
 async def take_inbox(tx: Transaction, jobs: LockedJobs, limit: int = NO_LIMIT) -> News:
     """Take the news of these jobs in the order they came; the nodes they are about become known."""
     news: News = {}
-    for row in await tx.fetch(TAKE_INBOX, ids=array(jobs.states), limit=limit):
+    rows = await tx.fetch(TAKE_INBOX, ids=array(jobs.states), limit=limit)
+    jobs.taken += len(rows)
+    for row in rows:
         job_id, node_id = row[1], row[3]
         news.setdefault(job_id, []).append(_happening(row))
         nodes = jobs.states[job_id].nodes
@@ -122,8 +127,11 @@ async def load_nodes(tx: Transaction, jobs: LockedJobs, ids: Sequence[str]) -> N
 async def load_children_wake(tx: Transaction, states: Iterable[JobState]) -> None:
     """Fill in when the children that are not loaded want to be looked at."""
     by_id = {state.job_id: state for state in states}
-    loaded = [name for state in by_id.values() for name, node in state.nodes.items() if node.parent]
-    for job_id, wake_at in await tx.fetch(LOAD_CHILDREN_WAKE, ids=array(by_id), loaded=loaded):
+    loaded = [
+        (job_id, name) for job_id, state in by_id.items() for name, node in state.nodes.items() if node.parent
+    ]
+    params = {"loaded_jobs": array(job_id for job_id, _ in loaded), "loaded": [name for _, name in loaded]}
+    for job_id, wake_at in await tx.fetch(LOAD_CHILDREN_WAKE, ids=array(by_id), **params):
         by_id[job_id].children_wake_at = wake_at
 
 
@@ -160,6 +168,7 @@ class Batch:
     ended: list[str] = field(default_factory=list)
     revoked_workers: set[int] = field(default_factory=set)
     wakes: bool = False
+    wake_at: datetime | None = None  # the first moment at which one of the jobs wants to be looked at
 
     def add(self, state: JobState, changes: Changes, new: dict[str, Any] | None = None) -> None:
         """Add what was decided for one job; `new` has the other columns of a job that is being made."""
@@ -178,15 +187,21 @@ class Batch:
         if changes.finished_at is not None:
             self.ended.append(state.job_id)
         self.wakes = self.wakes or bool(changes.more) or changes.wake_at is not None
+        if changes.wake_at is not None:
+            self.wake_at = changes.wake_at if self.wake_at is None else min(self.wake_at, changes.wake_at)
 
-    def notices(self) -> list[dict[str, str]]:
-        """Whom to wake: at most one notice per kind and commit, but for long lists of ids."""
+    def notices(self, now: datetime) -> list[dict[str, str]]:
+        """Whom to wake: at most one notice per kind and commit, but for long lists of ids.
+
+        Orchestrators are told in how many seconds they are needed, for nobody else will tell them.
+        """
         notices = []
         if self.tasks:
             queues = ",".join(sorted({task["queue"] for task in self.tasks}))
             notices.append({"channel": TASKS_CHANNEL, "payload": queues if len(queues) < 7000 else ""})
         if self.wakes:
-            notices.append({"channel": NEWS_CHANNEL, "payload": ""})
+            pause = "" if self.wake_at is None else f"{(self.wake_at - now).total_seconds():.3f}"
+            notices.append({"channel": NEWS_CHANNEL, "payload": pause})
         for start in range(0, len(self.ended), IDS_PER_NOTICE):
             ids = self.ended[start : start + IDS_PER_NOTICE]
             notices.append({"channel": DONE_CHANNEL, "payload": ",".join(ids)})
@@ -285,7 +300,7 @@ async def write_batch(tx: Transaction, batch: Batch, owner: int | None) -> None:
         tasks=_json(batch.tasks),
         events=_json(batch.events),
         more=_json(batch.more),
-        notices=_json(batch.notices()),
+        notices=_json(batch.notices(tx.now)),
     )
     if batch.closed:
         await tx.execute(CLOSE_NODES, ids=array(batch.closed))

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 
 import psycopg
 
+from cograil import faults
 from cograil.errors import DatabaseUnavailable
 from cograil.store.database import connect
 
@@ -51,10 +52,13 @@ class Listener:
             await asyncio.sleep(0.5)
 
     async def _listen(self) -> None:
+        faults.point("listen.connect")
         connection = await connect(self._conninfo, prepare=False)
         async with connection:
+            faults.point("listen.listen")
             for channel in self._channels:
                 await connection.execute(f"listen {channel}".encode())
+            faults.point("listen.commit.after")
             self.listening.set()
             self._on_notice(RECONNECTED, "")
             async for notice in connection.notifies():

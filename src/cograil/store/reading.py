@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import orjson
 
+from cograil.model.ids import is_id
 from cograil.model.workflow import Json, Workflow
 from cograil.store.database import Row, Transaction
 from cograil.store.statements import statement
@@ -66,6 +67,8 @@ def _job_view(row: Row) -> View:
 
 async def find_job(tx: Transaction, job_id: str, tenant: str = "default") -> tuple[View, int] | None:
     """The job and the id of its definition, or None."""
+    if not is_id(job_id):
+        return None
     rows = await tx.fetch(FIND_JOB, tenant=tenant, job=job_id)
     return (_job_view(rows[0]), rows[0][16]) if rows else None
 

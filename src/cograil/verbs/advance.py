@@ -47,7 +47,7 @@ async def advance_due(tx: Transaction, decider: Decider, limit: int) -> Pass:
         return Pass(0)
     changes = await advance_locked(tx, decider, locked, limit=NEWS_PER_PASS)
     wakes = [change.wake_at for change in changes.values() if change.wake_at is not None]
-    is_full = len(changes) >= limit // 2 or any(change.more for change in changes.values())
+    is_full = max(len(changes), locked.taken) >= limit // 2 or any(change.more for change in changes.values())
     return Pass(len(changes), min(wakes, default=None), is_full)
 
 

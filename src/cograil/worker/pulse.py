@@ -17,6 +17,7 @@ import psycopg
 import structlog
 from psycopg import AsyncConnection
 
+from cograil import faults
 from cograil.errors import DatabaseUnavailable
 from cograil.settings import LeaseSettings
 from cograil.store.database import Row, Transaction, connect
@@ -102,6 +103,7 @@ class PulseThread(threading.Thread):
         epoch = self._epoch()
         tx = Transaction(connection, "pulse", datetime.now(UTC))
         answer = await work.pulse(tx, identity.worker_id, identity.name, self._lease.seconds, self._info())
+        faults.point("pulse.commit.after")
         self._on_pulse(identity, answer, epoch)
 
     async def _sleep(self, wake: asyncio.Event, seconds: float) -> None:

@@ -9,6 +9,7 @@ import psycopg
 import structlog
 
 from cograil.errors import DatabaseUnavailable
+from cograil.model.outcome import Failed
 from cograil.store.database import Database
 from cograil.verbs import work
 from cograil.verbs.work import Report
@@ -56,7 +57,10 @@ class Reporter:
                 send = work.report_again if is_repeat else work.report
                 counted = await send(self._db, identity.worker_id, identity.name, reports)
                 break
-            except (psycopg.OperationalError, psycopg.InterfaceError, DatabaseUnavailable) as error:
+            except psycopg.DataError as error:
+                await self._send_apart(identity, reports, error)
+                return
+            except (psycopg.Error, DatabaseUnavailable) as error:
                 log.warning("report failed, trying again", error=str(error).strip(), tasks=len(reports))
                 is_repeat = True
                 await asyncio.sleep(RETRY_SECONDS)
@@ -67,3 +71,16 @@ class Reporter:
                     "late result refused", job_id=item.job_id, node_id=item.node_id, attempt=item.attempt
                 )
         self._on_done([report.item.task_id for report in reports])
+
+    async def _send_apart(self, identity: Identity, reports: list[Report], error: psycopg.DataError) -> None:
+        """The database cannot hold one of these: it must not take the others down, and fails by itself."""
+        if len(reports) > 1:
+            for report in reports:
+                await self._send(identity, [report])
+            return
+        item = reports[0].item
+        log.error(
+            "result cannot be stored", job_id=item.job_id, node_id=item.node_id, error=str(error).strip()
+        )
+        failed = Failed("bad_result", "the database cannot hold what the handler returned", retryable=False)
+        await self._send(identity, [Report(item, failed)])

@@ -1,14 +1,18 @@
 -- name: pulse_worker
 -- Extends the worker's lease and answers which tasks the database thinks it runs. Tasks that have
 -- been running for a while are announced to their jobs, once. Whether work is ready spares a poll.
+-- A pulse never waits for a task that somebody else has locked: that would cost the lease.
 with me as (
   update cograil.processes
   set pulsed_at = now(), lease_until = now() + %(lease)s * interval '1 second', info = %(info)s
   where id = %(worker)s and state in ('alive', 'draining') returning id
 ), fresh as (
   update cograil.tasks t set is_announced = true
-  where t.worker_id = %(worker)s and t.state = 'running' and not t.is_announced
-    and t.started_at < now() - interval '1 second' and exists (select 1 from me)
+  where t.id = any(array(
+    select id from cograil.tasks
+    where worker_id = %(worker)s and state = 'running' and not is_announced
+      and started_at < now() - interval '1 second' and exists (select 1 from me)
+    order by id for update skip locked))
   returning t.id, t.tenant_id, t.job_id, t.node_id, t.attempt, t.fence, t.started_at
 ), told as (
   insert into cograil.inbox (tenant_id, job_id, kind, node_id, attempt, task_id, fence, worker, started_at)

@@ -1,9 +1,11 @@
 -- name: tick_orchestrator
 -- moves: task running -> gone, lost -> inbox
 -- Everything an orchestrator looks after when nothing happens, in one statement: its own pulse,
--- workers whose lease ended, their tasks, attempts far over their time, and when to wake next.
+-- workers whose lease ended, their tasks, attempts far over their time, and when to wake next. Its
+-- lease guards nothing, so one that was taken for dead is simply alive again.
 with me as (
-  update cograil.processes set pulsed_at = now(), lease_until = now() + %(lease)s * interval '1 second'
+  update cograil.processes
+  set state = 'alive', pulsed_at = now(), lease_until = now() + %(lease)s * interval '1 second'
   where id = %(process)s
 ), dead as (
   update cograil.processes set state = 'dead'

@@ -1,0 +1,164 @@
+"""The commands that need no running instance, or bring their own."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from shell import CONTROL, Shell, shell_in
+
+from cograil.intake.cli import ENTRIES, cli
+
+
+@pytest.fixture
+def empty_shell(tmp_path: Path) -> Shell:
+    """A shell where nothing runs."""
+    return shell_in(tmp_path)
+
+
+@pytest.mark.parametrize("name", [name for name in ENTRIES if name != "db"])
+def test_every_command_has_help_with_examples_and_speaks_json(name: str) -> None:
+    command = cli.get_command(None, name)  # type: ignore[arg-type]
+    assert command is not None
+    assert "Examples:" in (command.help or "")
+    assert any("--json" in parameter.opts for parameter in command.params)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["jobs"], ["show", "00000000"], ["submit", "greet"], ["workflows"], ["doctor"], ["db", "status"]],
+)
+def test_without_an_instance_a_command_says_that_nothing_runs_there(
+    empty_shell: Shell, words: list[str]
+) -> None:
+    answer = empty_shell.run(*words)
+    assert answer.code == 3
+    assert answer.out == ""
+    assert "nothing runs on" in answer.err
+    assert "cograil up" in answer.err
+
+
+# -- files -----------------------------------------------------------------------------------------
+
+
+def test_check_lists_all_problems_with_line_and_column(empty_shell: Shell) -> None:
+    answer = empty_shell.run("check", "wrong.txt", "greet.yaml")
+    assert answer.code == 2
+    places = [line.split(": ")[0] for line in answer.out.splitlines()]
+    assert len(places) >= 3
+    assert all(re.fullmatch(r"wrong\.txt:\d+:\d+", place) for place in places)
+    assert "greet.yaml: ok" in answer.err
+
+
+def test_check_speaks_json_about_good_and_bad_files(empty_shell: Shell) -> None:
+    wrong, greet = empty_shell.run("check", "wrong.txt", "greet.yaml", "--json").json["files"]
+    assert (wrong["file"], wrong["ok"], greet["ok"], greet["problems"]) == ("wrong.txt", False, True, [])
+    for problem in wrong["problems"]:
+        assert problem.keys() >= {"code", "message", "pointer", "line", "column"}
+
+
+def test_check_warns_of_handlers_that_the_app_does_not_have(empty_shell: Shell) -> None:
+    (empty_shell.directory / "mine.py").write_text(
+        "from cograil import handler\n\n@handler('nobody_has_this')\ndef mine(): return {}\n"
+    )
+    (empty_shell.directory / "other.py").write_text("")
+    assert "warning" not in empty_shell.run_process("check", "nobody.yaml", "--app", "mine").err
+    answer = empty_shell.run_process("check", "nobody.yaml", "--app", "other")
+    assert answer.code == 0
+    assert "no handler 'nobody_has_this'" in answer.err
+
+
+def test_a_file_that_is_not_text_is_a_problem_and_not_a_crash(empty_shell: Shell) -> None:
+    (empty_shell.directory / "bytes.yaml").write_bytes(b"\xff\xfe\x00")
+    answer = empty_shell.run("check", "bytes.yaml")
+    assert answer.code == 2
+    assert "not UTF-8" in answer.out
+
+
+# -- run -------------------------------------------------------------------------------------------
+
+
+def test_run_without_an_instance_starts_one_for_the_job_and_stops_it(empty_shell: Shell) -> None:
+    answer = empty_shell.run_process("run", "greet.yaml", "--input", "name=Ada")
+    assert answer.code == 0
+    assert answer.json["hello"] == {"message": "Hello, Ada!"}
+    assert "hello  completed" in answer.err
+    assert not CONTROL.search(answer.err)
+    assert empty_shell.run("jobs").code == 3
+    again = empty_shell.run_process("run", "broken.yaml", "--json")
+    assert (again.code, again.json["status"]) == (1, "failed")
+
+
+def test_run_uses_the_handlers_of_an_app(empty_shell: Shell) -> None:
+    (empty_shell.directory / "mine.py").write_text(
+        "from cograil import handler\n\n@handler('nobody_has_this')\ndef mine(): return {'found': True}\n"
+    )
+    answer = empty_shell.run_process("run", "nobody.yaml", "--app", "mine")
+    assert answer.json == {"lost": {"found": True}}
+
+
+# -- operating -------------------------------------------------------------------------------------
+
+
+def test_the_doctor_is_red_on_a_database_that_may_forget(tmp_path: Path, dsn: str) -> None:
+    unsafe = shell_in(tmp_path, COGRAIL_DATABASE_URL=dsn, COGRAIL_DATABASE__ALLOW_UNSAFE="true")
+    answer = unsafe.run("doctor", "--json")
+    assert answer.code == 1
+    assert answer.json["status"] == "red"
+    assert "fsync" in unsafe.run("doctor").out
+
+
+def test_the_doctor_says_when_it_could_not_look(tmp_path: Path) -> None:
+    nowhere = shell_in(tmp_path, COGRAIL_DATABASE_URL="postgresql://nobody@127.0.0.1:1/none")
+    answer = nowhere.run("doctor")
+    assert answer.code == 2
+    assert "could not check" in answer.err
+
+
+def test_the_schema_is_planned_migrated_and_compared(tmp_path: Path, empty_dsn: str) -> None:
+    fresh = shell_in(tmp_path, COGRAIL_DATABASE_URL=empty_dsn, COGRAIL_DATABASE__ALLOW_UNSAFE="true")
+    assert fresh.run("jobs").code == 1
+    assert fresh.run("db", "status").code == 1
+    planned = fresh.run("db", "migrate", "--plan", "--json").json["pending"]
+    assert planned[0] == {"version": 1, "name": "core"}
+    assert fresh.run("db", "migrate", "--json").json["applied"] == planned
+    status = fresh.run("db", "status", "--json")
+    assert status.code == 0
+    assert status.json == {"current": len(planned), "known": len(planned), "pending": [], "problems": []}
+    assert fresh.run("jobs", "--json").json == {"jobs": []}
+
+
+def test_config_tells_values_and_where_they_come_from_and_hides_passwords(tmp_path: Path) -> None:
+    url = "postgresql://me:secret@db/cograil"
+    shell = shell_in(tmp_path, COGRAIL_DATABASE_URL=url, COGRAIL_LEASE__SECOND="9")
+    answer = shell.run("config", "--json")
+    settings = {one["name"]: one for one in answer.json["settings"]}
+    assert settings["database.url"]["origin"] == "environment COGRAIL_DATABASE_URL"
+    assert settings["lease.seconds"] == {
+        "name": "lease.seconds",
+        "value": 15.0,
+        "origin": "default",
+        "variable": "COGRAIL_LEASE__SECONDS",
+    }
+    assert "secret" not in answer.out + shell.run("config").out
+    assert "did you mean COGRAIL_LEASE__SECONDS" in answer.err
+
+
+def test_schema_prints_the_json_schema(empty_shell: Shell) -> None:
+    for words in (["schema"], ["schema", "--json"]):
+        assert "workflow_id" in empty_shell.run(*words).json["properties"]
+
+
+def test_the_demo_draws_its_nodes_and_bars_and_ends_well(tmp_path: Path) -> None:
+    shell = shell_in(tmp_path)
+    code, drawn = shell.run_on_terminal("demo")
+    assert code == 0, drawn[-3000:]
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", drawn)
+    assert "━━━━" in plain
+    assert re.search(r"✓ split .* 12/12", plain)
+    assert re.search(r"- at_once .* not taken", plain)
+    assert "to be tried again" in plain
+    assert '"message": "Hello, medium delivery of 12 parts!"' in plain
+    assert "What to try next" in plain
+    assert list(tmp_path.glob("data")) == []

@@ -1,0 +1,133 @@
+"""Handlers that leave a trace outside the engine: a row for each execution, on a connection of their own.
+
+The connection and the settings of a process are set by `victims.py` before anything runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import psycopg
+
+from cograil.runners.context import Context, Fail, Retry
+from cograil.runners.registry import handler
+
+SCHEMA = """
+create schema torture;
+create table torture.effects (id bigserial primary key, job uuid, node text, attempt int, pid int, seen int,
+                              at timestamptz not null default clock_timestamp());
+create index on torture.effects (job);
+create table torture.acks (id bigserial primary key, job uuid, node text, attempt int, number int,
+                           effects int not null);
+create index on torture.acks (job);
+create table torture.gates (job uuid primary key);
+create table torture.mended (correlation_id text primary key)
+"""
+
+
+@dataclass
+class Outside:
+    """Where this process leaves its traces, and whether its handlers wait at closed gates."""
+
+    dsn: str = ""
+    waits_at_gates: bool = False
+
+
+outside = Outside()
+
+
+@cache
+def _connection() -> psycopg.Connection[Any]:
+    return psycopg.connect(outside.dsn, autocommit=True, application_name="torture effects")
+
+
+def _ask(query: str, *params: Any) -> Any:
+    cursor = _connection().execute(query.encode(), params)
+    row = cursor.fetchone() if cursor.description else None
+    return row[0] if row else None
+
+
+def _note(ctx: Context, seen: int | None = None) -> dict[str, int]:
+    """Write down that this execution happens; what every handler returns."""
+    query = "insert into torture.effects (job, node, attempt, pid, seen) values (%s, %s, %s, %s, %s) returning id"
+    values = (ctx.job_id, ctx.node_id, ctx.attempt, os.getpid(), seen)
+    return {"execution": _ask(query, *values), "attempt": ctx.attempt}
+
+
+async def _gate(ctx: Context) -> None:
+    while outside.waits_at_gates and _ask("select 1 from torture.gates where job = %s", ctx.job_id):
+        await asyncio.sleep(0.01)
+
+
+@handler("step")
+async def step(ctx: Context, seconds: float = 0.0) -> dict[str, int]:
+    """Happen once."""
+    done = _note(ctx)
+    await _gate(ctx)
+    if seconds:
+        await asyncio.sleep(seconds)
+    return done
+
+
+@handler("thread_step")
+def thread_step(ctx: Context) -> dict[str, int]:
+    """The same in a thread, with progress and a line in the log."""
+    done = _note(ctx)
+    ctx.progress(1, 1, "done")
+    ctx.log.info("done")
+    return done
+
+
+@handler("flaky_step")
+async def flaky_step(ctx: Context, fails: bool = True) -> dict[str, int]:
+    """Fail the first time, if it `fails` at all."""
+    done = _note(ctx)
+    await _gate(ctx)
+    if fails and ctx.attempt == 1:
+        raise Retry("the first attempt fails")
+    return done
+
+
+@handler("counting")
+async def counting(ctx: Context) -> dict[str, int]:
+    """Count to three with a checkpoint after each number; the first attempt fails on the way."""
+    seen: int = ctx.checkpoint_data or 0
+    done = _note(ctx, seen)
+    for number in range(seen + 1, 4):
+        await ctx.checkpoint(number)
+        _ask(
+            "insert into torture.acks (job, node, attempt, number, effects)"
+            " select %s, %s, %s, %s, max(attempt) from torture.effects where job = %s and node = %s",
+            *(ctx.job_id, ctx.node_id, ctx.attempt, number, ctx.job_id, ctx.node_id),
+        )
+        ctx.progress(number, 3)
+        await _gate(ctx)
+        if ctx.attempt == 1 and number == 2:
+            raise Retry("the first attempt fails after two")
+    return done | {"counted": 3}
+
+
+@handler("until_told")
+async def until_told(ctx: Context, only_first: bool = False) -> dict[str, int]:
+    """Go on until the gate of this job opens or it is cancelled; with `only_first`, only the first time."""
+    done = _note(ctx)
+    times = _ask("select count(*) from torture.effects where job = %s and node = %s", ctx.job_id, ctx.node_id)
+    while not (only_first and times > 1) and _ask("select 1 from torture.gates where job = %s", ctx.job_id):
+        ctx.raise_if_cancelled()
+        await asyncio.sleep(0.01)
+    return done
+
+
+@handler("fragile")
+async def fragile(ctx: Context, item: int) -> dict[str, int]:
+    """Item 1 fails for good until somebody mended it."""
+    done = _note(ctx)
+    await _gate(ctx)
+    mended = _ask("select 1 from torture.mended where correlation_id = %s", ctx.correlation_id)
+    if item == 1 and not mended:
+        raise Fail("broken")
+    return done

@@ -1,0 +1,158 @@
+"""One database, what runs on it, and a lab to look at it. Points are run one after another in a lane."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from lab import Lab, open_lab
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+
+from cograil.definitions import read_workflow
+from cograil.settings import Settings
+from cograil.verbs.publish import publish
+from cograil.verbs.submit import Submission, submit
+from tests.torture import deeds
+from tests.torture.nursery import Child, Nursery, open_nursery
+from tests.torture.victims import decider_with_small_chunks
+
+WATCHDOG_SECONDS = 20.0
+NUMBERS = itertools.count(1)
+
+
+class Stuck(Exception):
+    """A job did not end; the text says what it waits for."""
+
+
+@dataclass
+class Lane:
+    """A database of its own, and the processes forked for it."""
+
+    lab: Lab
+    nursery: Nursery
+    dsn: str
+    mutant: str | None = None
+    watchdog_seconds: float = WATCHDOG_SECONDS
+    known: set[str] = field(default_factory=set)
+    helpers: dict[str, Child] = field(default_factory=dict)
+    passing: list[Child] = field(default_factory=list)
+
+    # -- jobs ----------------------------------------------------------------------------------------
+
+    async def submit(self, text: str, *, is_gated: bool = False) -> str:
+        """Submit a job; its gate is closed in the same transaction."""
+        await self.publish(text)
+        workflow_id = read_workflow(text).workflow_id
+        mark = f"mark-{next(NUMBERS)}"
+        async with self.lab.db.transaction("test") as tx:
+            (job,) = await submit(tx, self.lab.decider, [Submission(workflow_id, correlation_id=mark)])
+            if is_gated:
+                await tx.connection.execute("insert into torture.gates values (%s)", [job])
+        return job
+
+    async def publish(self, text: str) -> None:
+        """Publish this workflow, once for each lane."""
+        if text not in self.known:
+            async with self.lab.db.transaction("test") as tx:
+                await publish(tx, read_workflow(text), text)
+            self.known.add(text)
+
+    async def is_over(self, job: str) -> bool:
+        query = "select 1 from cograil.jobs where id = %(job)s and finished_at is not null"
+        return bool(await self.lab.rows(query, job=job))
+
+    async def ended(self, job: str, seconds: float | None = None) -> None:
+        """Return when the job has ended; raises Stuck with an explanation when it does not."""
+        try:
+            async with asyncio.timeout(seconds or self.watchdog_seconds):
+                while not await self.is_over(job):
+                    await asyncio.sleep(0.015)
+        except TimeoutError:
+            explanation = await self.lab.explain(job)
+            raise Stuck(f"job {job} never ended: {explanation}") from None
+
+    async def set_gate(self, job: str, *, is_closed: bool) -> None:
+        """Make handlers wait, or let them go on."""
+        close = "insert into torture.gates values (%(job)s) on conflict do nothing"
+        await self.lab.rows(close if is_closed else "delete from torture.gates where job = %(job)s", job=job)
+
+    # -- processes -----------------------------------------------------------------------------------
+
+    async def fork(self, role: str, **more: Any) -> Child:
+        """A process for the point at hand."""
+        child = await self.nursery.fork(role, self.dsn, mutant=self.mutant, **more)
+        self.passing.append(child)
+        return child
+
+    async def clear(self) -> None:
+        """End the processes of the point at hand."""
+        for child in self.passing:
+            await child.kill()
+            await self.end_lease(child)
+        self.passing.clear()
+
+    async def end_lease(self, child: Child) -> None:
+        """What 15 s of silence do, at once."""
+        query = (
+            "update cograil.processes set lease_until = now() - interval '1 s'"
+            " where name like %(name)s and state in ('alive', 'draining')"
+        )
+        await self.lab.rows(query, name=f"%:{child.pid}-%")
+
+    @contextlib.asynccontextmanager
+    async def helped(self) -> AsyncIterator[None]:
+        """With an orchestrator and a worker, whichever of them is not there already."""
+        missing = {"orchestrator", "worker"} - self.helpers.keys()
+        extra = [await self.nursery.fork(role, self.dsn) for role in missing]
+        yield
+        for child in extra:
+            await child.kill()
+            await self.end_lease(child)
+
+    async def help_with(self, *roles: str) -> None:
+        """Keep exactly these running beside the victims."""
+        for role in list(self.helpers):
+            if role not in roles or self.helpers[role].ended.is_set():
+                child = self.helpers.pop(role)
+                await child.kill()
+                await self.end_lease(child)
+        for role in roles:
+            if role not in self.helpers:
+                self.helpers[role] = await self.nursery.fork(role, self.dsn)
+
+
+@contextlib.asynccontextmanager
+async def open_lanes(
+    postgres: str, template: str, directory: Path, count: int, *, mutant: str | None = None
+) -> AsyncIterator[list[Lane]]:
+    """So many lanes, each on a copy of the template, all with one nursery."""
+    async with contextlib.AsyncExitStack() as stack:
+        nursery = await stack.enter_async_context(open_nursery(directory))
+        lanes = []
+        for _ in range(count):
+            dsn = stack.enter_context(_database(postgres, template))
+            settings = Settings(database={"allow_unsafe": True, "idle_in_transaction_seconds": 10})
+            lab = await stack.enter_async_context(open_lab(dsn, settings))
+            lab.decider = decider_with_small_chunks(settings)
+            lanes.append(Lane(lab, nursery, dsn, mutant))
+            stack.push_async_callback(lanes[-1].help_with)
+        yield lanes
+
+
+@contextlib.contextmanager
+def _database(postgres: str, template: str) -> Any:
+    name = sql.Identifier(f"torture_{next(NUMBERS)}")
+    with psycopg.connect(postgres, autocommit=True) as admin:
+        admin.execute(sql.SQL("create database {} template {}").format(name, sql.Identifier(template)))
+        dsn = make_conninfo(postgres, dbname=name.as_string(None).strip('"'))
+        with psycopg.connect(dsn) as connection:
+            connection.execute(deeds.SCHEMA.encode())
+        yield dsn
+        admin.execute(sql.SQL("drop database {} with (force)").format(name))

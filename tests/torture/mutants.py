@@ -1,0 +1,203 @@
+"""Mistakes in the protocol, switched on in forked processes only: the harness must see each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from cograil.engine.advance import is_past_deadline
+from cograil.model.job import Changes, Happening
+from cograil.store import jobs, tasks
+from cograil.store.database import Transaction
+from cograil.store.jobs import Batch, LockedJobs, News
+from cograil.store.statements import Statement
+from cograil.verbs import advance as advancing
+from cograil.verbs import cancel as cancelling
+from cograil.verbs import work
+from cograil.verbs.advance import Decider
+from cograil.verbs.work import Tick
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One mistake, where it should show, and how to make it."""
+
+    name: str
+    mistake: str
+    scenario: str
+    victim: str
+    mode: str
+    switch_on: Callable[[], None]
+
+
+async def _commit_halfway(tx: Transaction) -> None:
+    """End the transaction and begin another: whatever follows is no longer one with what was before."""
+    await tx.connection.execute("commit")
+    await tx.fetch(_HALFWAY)
+    await tx.connection.execute("begin")
+
+
+_HALFWAY = Statement("mutant_halfway", "select 1", "")
+
+
+# -- a report is matched by job and node, not by task and fence --------------------------------------
+
+REPORT_BY_NODE = """
+with given as (
+  select * from json_to_recordset(%(outcomes)s)
+    as g(id bigint, fence int, job_id uuid, node_id text, attempt int, output jsonb, error jsonb)
+), done as (
+  delete from cograil.tasks t using given g where g.job_id = t.job_id and g.node_id = t.node_id
+  returning g.id as given_id, t.id, t.tenant_id, t.job_id, t.node_id, t.attempt, t.fence, t.started_at,
+            g.output, g.error
+), told as (
+  insert into cograil.inbox (tenant_id, job_id, kind, node_id, attempt, task_id, fence, worker, started_at,
+                             output, error)
+  select tenant_id, job_id, 'report', node_id, attempt, id, fence, %(name)s, started_at, output, error from done
+), noted as (
+  select pg_notify('cograil_news', '')
+)
+select done.given_id from done, noted
+"""
+
+
+def _report_by_node() -> None:
+    tasks.REPORT_TASKS = Statement("report_tasks", REPORT_BY_NODE, "")
+
+
+# -- a checkpoint is saved whoever sends it ----------------------------------------------------------
+
+CHECKPOINT_OF_ANYBODY = """
+insert into cograil.checkpoints as c (job_id, node_id, attempt, phase, data)
+values (%(job)s, %(node)s, %(attempt)s, %(phase)s, %(data)s::jsonb)
+on conflict (job_id, node_id) do update set attempt = excluded.attempt, data = excluded.data,
+  number = c.number + 1
+returning number
+"""
+
+
+def _checkpoint_of_anybody() -> None:
+    tasks.SAVE_CHECKPOINT = Statement("save_checkpoint", CHECKPOINT_OF_ANYBODY, "")
+
+
+# -- a worker whose lease is over may claim ----------------------------------------------------------
+
+ALIVE = " and exists (select 1 from cograil.processes p where p.id = %(worker)s and p.state = 'alive')"
+
+
+def _claim_of_the_dead() -> None:
+    text = tasks.CLAIM_TASKS.text
+    if ALIVE not in text:
+        raise ValueError("claim_tasks has changed: this mutant must follow")
+    tasks.CLAIM_TASKS = replace(tasks.CLAIM_TASKS, text=text.replace(ALIVE, ""))
+
+
+# -- events are written in a transaction of their own, after the state -------------------------------
+
+
+def _events_apart() -> None:
+    write_batch = jobs.write_batch
+
+    async def write_twice(tx: Transaction, batch: Batch, owner: int | None) -> None:
+        events = Batch(events=batch.events)
+        batch.events = []
+        await write_batch(tx, batch, owner)
+        await _commit_halfway(tx)
+        await write_batch(tx, events, owner)
+
+    jobs.write_batch = write_twice
+
+
+# -- the inbox is taken and that is committed before the write ---------------------------------------
+
+
+def _take_apart() -> None:
+    take_inbox = jobs.take_inbox
+
+    async def take_and_commit(tx: Transaction, locked: LockedJobs, limit: int = jobs.NO_LIMIT) -> News:
+        news = await take_inbox(tx, locked, limit)
+        await _commit_halfway(tx)
+        return news
+
+    jobs.take_inbox = take_and_commit
+
+
+# -- cancel takes the inbox first and revokes the tasks after it -------------------------------------
+
+
+def _cancel_takes_first() -> None:
+    async def take_then_revoke(
+        tx: Transaction,
+        decider: Decider,
+        locked: LockedJobs,
+        *,
+        signals: Mapping[str, Sequence[Happening]] | None = None,
+        revoke: Iterable[str] = (),
+        limit: int = jobs.NO_LIMIT,
+    ) -> dict[str, Changes]:
+        batch = Batch()
+        news = await jobs.take_inbox(tx, locked, jobs.NO_LIMIT)
+        cut = {one for one, state in locked.states.items() if is_past_deadline(state, tx.now)} | set(revoke)
+        batch.revoked_workers = await jobs.revoke_tasks(tx, list(cut))
+        await advancing._load_nodes(tx, decider, locked)
+        for job_id, signalled in (signals or {}).items():
+            news.setdefault(job_id, []).extend(signalled)
+        decided = await advancing.decide(tx, decider, locked.states, news)
+        for job_id, changes in decided.items():
+            batch.add(locked.states[job_id], changes)
+        await jobs.write_batch(tx, batch, decider.owner)
+        return decided
+
+    cancelling.advance_locked = take_then_revoke  # type: ignore[attr-defined]
+
+
+# -- a rescue takes the tasks away in one transaction and says so in another -------------------------
+
+TAKE_FROM_THE_DEAD = """
+with dead as (
+  update cograil.processes set state = 'dead'
+  where id <> %(process)s and state in ('alive', 'draining') and lease_until < now() returning id, name
+), gone as (
+  delete from cograil.tasks where state = 'running' and worker_id in (select id from dead) returning *
+)
+select coalesce(json_agg(g), '[]') from (
+  select g.*, dead.name from gone g join dead on dead.id = g.worker_id) as g
+"""
+SAY_LOST = """
+insert into cograil.inbox (tenant_id, job_id, kind, node_id, attempt, task_id, fence, worker, started_at, error)
+select tenant_id, job_id, 'lost', node_id, attempt, id, fence, name, started_at, '{"code": "worker_lost"}'
+from json_to_recordset(%(gone)s) as g(tenant_id text, job_id uuid, node_id text, attempt int, id bigint,
+                                      fence int, name text, started_at timestamptz)
+"""
+
+
+def _rescue_apart() -> None:
+    tick = work.tick
+
+    async def rescue_then_say(tx: Transaction, process: int, lease: float, grace: float) -> Tick:
+        gone = (await tx.fetch(Statement("mutant_rescue", TAKE_FROM_THE_DEAD, ""), process=process))[0][0]
+        if gone != b"[]":
+            await tx.execute(Statement("mutant_halfway", SAY_LOST, ""), gone=gone.decode())
+        return await tick(tx, process, lease, grace)
+
+    work.tick = rescue_then_say
+
+
+_ALL: Sequence[tuple[Any, ...]] = (
+    ("report_by_node", "a report is matched by job and node, not by task and fence", "dag", "worker", "wake",
+     _report_by_node),
+    ("checkpoint_of_anybody", "a checkpoint is saved whoever sends it", "dag", "worker", "wake",
+     _checkpoint_of_anybody),
+    ("claim_of_the_dead", "a worker whose lease is over may claim", "dag", "worker", "stop",
+     _claim_of_the_dead),
+    ("events_apart", "events are committed after the state they tell of", "dag", "orchestrator", "kill9",
+     _events_apart),
+    ("take_apart", "the inbox is taken and committed before the write", "dag", "orchestrator", "kill9",
+     _take_apart),
+    ("cancel_takes_first", "cancel takes the inbox before it revokes the tasks", "cancel", "client", "pause",
+     _cancel_takes_first),
+    ("rescue_apart", "a rescue deletes tasks and says `lost` in two transactions", "dag", "recovery", "kill9",
+     _rescue_apart),
+)  # fmt: skip
+MUTANTS = {row[0]: Mutant(*row) for row in _ALL}

@@ -1,0 +1,32 @@
+"""The simulation with many more seeds: COGRAIL_SEEDS of them, from COGRAIL_FIRST_SEED on."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
+
+from test_simulation import measured, run_all
+
+SEEDS = int(os.environ.get("COGRAIL_SEEDS", "200000"))
+FIRST = int(os.environ.get("COGRAIL_FIRST_SEED", "1000000"))
+PARTS = 20
+
+
+@pytest.mark.torture
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("part", range(PARTS))
+def test_no_seed_breaks_the_engine(part: int) -> None:
+    seeds = range(FIRST + part, FIRST + SEEDS, PARTS)
+    with measured(len(seeds)):
+        run_all(seeds)
+
+
+@pytest.mark.torture
+@pytest.mark.timeout(3600)
+def test_no_seed_breaks_the_engine_when_news_come_twice() -> None:
+    run_all(range(FIRST, FIRST + SEEDS // 10), echoes=True)
