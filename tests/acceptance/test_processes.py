@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import time
@@ -13,6 +14,8 @@ import psutil
 import pytest
 from instances import Running, Start, lives, open_client_lab
 from lab import Lab
+
+from cograil import logs
 
 HELLO = "workflow_id: hello\nnodes:\n  greet: {handler: hello_world, params: {name: Ada}}\n"
 LONG = "workflow_id: long\nnodes:\n  rest: {handler: sleep, params: {seconds: 60}}\n"
@@ -270,3 +273,13 @@ async def test_a_part_answers_probes_on_its_own_port(start: Start, eventually: A
     await eventually(one.is_ready, timeout=30)
     status, body = one.get("/readyz", f"http://127.0.0.1:{port}")
     assert (status, set(body["checks"])) == (200, {"database", "schema", "worker", "draining"})
+
+
+def test_a_log_line_that_cannot_be_written_is_counted_and_forgotten() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    stream, before = os.fdopen(writer, "w"), logs.dropped
+    logs.Lines(stream).msg("nobody reads this")
+    assert logs.dropped == before + 1
+    with pytest.raises(BrokenPipeError):
+        stream.close()

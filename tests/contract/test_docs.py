@@ -47,3 +47,7 @@ def test_lock_files_name_only_public_hosts() -> None:
 
 def test_the_changelog_has_a_place_for_the_next_version() -> None:
     assert "## [Unreleased]" in (ROOT / "CHANGELOG.md").read_text("utf-8")
+
+
+def test_the_readme_shows_the_example_it_runs() -> None:
+    assert (ROOT / "examples/hello.yaml").read_text("utf-8") in (ROOT / "README.md").read_text("utf-8")

@@ -246,11 +246,12 @@ async def _is_idle(lab: Lab) -> bool:
     return not await lab.rows("select 1 from cograil.tasks where state = 'running'")
 
 
-async def test_a_cancel_reaches_a_worker_that_is_busy_claiming(lab: Lab, eventually: Any) -> None:
+async def test_a_cancel_reaches_a_worker_that_is_busy_claiming(lab: Lab) -> None:
     """An answer that is older than the latest claim still tells of attempts that are older than itself."""
-    stopped = asyncio.Event()
+    begun, stopped = asyncio.Event(), asyncio.Event()
 
     async def endless() -> None:
+        begun.set()
         try:
             await asyncio.Event().wait()
         finally:
@@ -260,7 +261,7 @@ async def test_a_cancel_reaches_a_worker_that_is_busy_claiming(lab: Lab, eventua
     slow = quick_settings(lease={"seconds": 60, "pulse_seconds": 30, "scan_seconds": 30})
     async with lab.worker(settings=slow) as worker:
         job = await lab.submit(one("endless"))
-        await eventually(lambda: worker._held)
+        await begun.wait()
         assert worker.identity is not None
         epoch = worker._claims
         worker._claims += 1  # another claim was answered after the question was sent

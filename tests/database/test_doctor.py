@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from typing import Any
 
 import psycopg
@@ -63,6 +63,22 @@ nodes:
   quick: {handler: echo, next: nap}
   nap: {handler: sleep, params: {seconds: 60}, next: never}
   never: {handler: echo}
+"""
+
+
+HELD_OPEN = """
+workflow_id: held_open
+nodes:
+  nap: {handler: sleep, params: {seconds: 60}}
+  wrong: {handler: fail, retry: {max_attempts: 1}, next: after}
+  after: {handler: echo}
+  split:
+    type: fan_out
+    source: [1, 2]
+    task: {handler: fail, retry: {max_attempts: 1}}
+    next: gather
+  gather: {type: fan_in, next: beyond}
+  beyond: {handler: echo}
 """
 
 
@@ -126,6 +142,34 @@ async def test_the_invariants_hold_at_every_moment_of_a_running_system(
         while not ends.done():
             assert await check_invariants(conn) == []
         await ends
+
+
+@pytest.mark.parametrize("node", ["wrong", "split__1"])
+async def test_a_node_that_is_retried_by_hand_keeps_every_invariant(
+    lab: Lab, conn: AsyncConnection[Any], eventually: Any, node: str
+) -> None:
+    async def attempts() -> int:
+        nodes = await lab.nodes(job_id)
+        is_settled = nodes.keys() >= {"split__1", "beyond"} and all(
+            nodes[name]["status"] in ("failed", "skipped") for name in ("wrong", "after", "gather", "beyond")
+        )
+        return int(nodes[node]["attempt"]) if is_settled else 0
+
+    async with lab.running():
+        job_id = await lab.submit(HELD_OPEN)
+        for attempt in (1, 2, 3):
+            await eventually(lambda wanted=attempt: _is(attempts(), wanted))
+            assert await check_invariants(conn) == []
+            async with lab.db.transaction("test") as tx:
+                assert await retry(tx, lab.decider, job_id, node) == job_id
+            assert await check_invariants(conn) == []
+        async with lab.db.transaction("test") as tx:
+            await cancel(tx, lab.decider, job_id)
+        assert await check_invariants(conn) == []
+
+
+async def _is(value: Awaitable[int], wanted: int) -> bool:
+    return await value == wanted
 
 
 async def test_a_view_of_a_transaction_is_used_when_one_is_given(lab: Lab, done: str) -> None:

@@ -15,6 +15,7 @@ OUT = {"kill9", "stop", "wake"}  # modes in which the victim no longer works
 OTHER = {"orchestrator": "worker", "worker": "orchestrator"}
 SLACK_SECONDS = 0.4  # how long a point may still come once the job has ended
 ZOMBIE_SECONDS = 8.0
+TAKEOVER_SECONDS = 2.0
 
 
 @dataclass(frozen=True, order=True)
@@ -62,15 +63,15 @@ async def crash(lane: Lane, scenario: Scenario, role: str, fault: Fault | None) 
 async def _strike(lane: Lane, scenario: Scenario, role: str, run: Run, job: str) -> None:
     fault = run.fault
     victim = await lane.fork(role, fault=fault and fault.order, idle_seconds=0.3)
-    meddling = asyncio.create_task(_meddle(lane, scenario, job, victim))
+    meddling = asyncio.ensure_future(scenario.meddle(lane, job, victim))
     try:
-        await _until_struck(lane, job, victim)
+        await _until_struck(lane, job, victim, SLACK_SECONDS if fault else 0.0)
+        run.points = victim.points()
         run.violations += await oracles.at_once(lane)
         if victim.stopped.is_set() or victim.ended.is_set():
             await _take_over(lane, role, run, job, victim)
         await lane.ended(job)
-        run.points = victim.points()
-        run.struck = any(point.startswith("!") for point in run.points)
+        run.struck = any(point.startswith("!") for point in victim.points())
         await meddling
         if fault is not None and fault.mode == "stop" and run.struck:
             run.violations += await zombie_lives_on(lane, scenario, victim)
@@ -81,11 +82,7 @@ async def _strike(lane: Lane, scenario: Scenario, role: str, run: Run, job: str)
     run.violations += _unasked_end(run, scenario, victim)
 
 
-async def _meddle(lane: Lane, scenario: Scenario, job: str, victim: Child) -> None:
-    await scenario.meddle(lane, job, victim)
-
-
-async def _until_struck(lane: Lane, job: str, victim: Child) -> None:
+async def _until_struck(lane: Lane, job: str, victim: Child, slack_seconds: float) -> None:
     """Return when the victim is stopped or gone, or when its job has ended without that."""
     struck = asyncio.create_task(victim.struck())
     try:
@@ -95,7 +92,7 @@ async def _until_struck(lane: Lane, job: str, victim: Child) -> None:
             over.cancel()
         else:
             over.result()
-            await asyncio.wait({struck}, timeout=SLACK_SECONDS)
+            await asyncio.wait({struck}, timeout=slack_seconds)
     finally:
         struck.cancel()
 
@@ -115,10 +112,10 @@ async def _wake_in_the_middle(lane: Lane, role: str, job: str, victim: Child, re
     before = await lane.lab.rows("select seq from cograil.jobs where id = %(job)s", job=job)
     if role == "worker":
         query = "select 1 from torture.effects where job = %(job)s and pid = %(pid)s"
-        await _eventually(lane, job, query, 2.0, job=job, pid=rescuer.pid)
+        await _eventually(lane, job, query, pid=rescuer.pid)
     else:
         query = "select 1 from cograil.jobs where id = %(job)s and seq > %(seq)s"
-        await _eventually(lane, job, query, 2.0, job=job, seq=before[0][0])
+        await _eventually(lane, job, query, seq=before[0][0])
     passed = len(victim.points())
     victim.resume()
     until = time.monotonic() + 0.3
@@ -127,10 +124,11 @@ async def _wake_in_the_middle(lane: Lane, role: str, job: str, victim: Child, re
     await lane.set_gate(job, is_closed=False)
 
 
-async def _eventually(lane: Lane, job: str, query: str, seconds: float, **params: object) -> None:
-    until = time.monotonic() + seconds
+async def _eventually(lane: Lane, job: str, query: str, **params: object) -> None:
+    """Wait for this, unless the job has ended or nothing of it is left for the other to do."""
+    until = time.monotonic() + TAKEOVER_SECONDS
     while time.monotonic() < until and not await lane.is_over(job):
-        if await lane.lab.rows(query, **params):
+        if await lane.lab.rows(query, job=job, **params):
             return
         await asyncio.sleep(0.01)
 

@@ -22,7 +22,7 @@ class Child:
     def __init__(self, pid: int, order: dict[str, Any]) -> None:
         self.pid = pid
         self.role: str = order["role"]
-        self.log: str | None = order.get("log")
+        self.log: str = order["log"]
         self.stopped = asyncio.Event()
         self.ended = asyncio.Event()
         self.code: int | None = None
@@ -42,6 +42,11 @@ class Child:
         self.send(signal.SIGKILL)
         await self.ended.wait()
 
+    async def struck_within(self, seconds: float) -> None:
+        """Return when it is stopped or gone, or after this time."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.struck(), seconds)
+
     async def struck(self) -> None:
         """Return when it is stopped or gone."""
         waits = [asyncio.create_task(event.wait()) for event in (self.stopped, self.ended)]
@@ -53,8 +58,8 @@ class Child:
 
     def points(self) -> list[str]:
         """The points it has passed so far."""
-        lines = Path(self.log).read_text().splitlines() if self.log and Path(self.log).exists() else []
-        return lines
+        log = Path(self.log)
+        return log.read_text().splitlines() if log.exists() else []
 
 
 class Nursery:
@@ -62,7 +67,7 @@ class Nursery:
 
     def __init__(self, process: asyncio.subprocess.Process, directory: Path) -> None:
         self._process = process
-        self._directory = directory
+        self.directory = directory
         self._numbers = itertools.count(1)
         self._born: dict[int, tuple[asyncio.Future[Child], dict[str, Any]]] = {}
         self._children: dict[int, Child] = {}
@@ -70,7 +75,7 @@ class Nursery:
     async def fork(self, role: str, dsn: str, **more: Any) -> Child:
         """A child that becomes this."""
         number = next(self._numbers)
-        base = self._directory / f"{number}-{role}"
+        base = self.directory / f"{number}-{role}"
         order = {"number": number, "role": role, "dsn": dsn, "output": f"{base}.out", "log": f"{base}.log"}
         order |= {"answer": f"{base}.answer"} | more
         born: asyncio.Future[Child] = asyncio.get_running_loop().create_future()

@@ -19,23 +19,30 @@ from cograil.verbs.advance import Decider
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """An open database and what decisions need."""
+    """An open database and what decisions need. A private instance ends with the command."""
 
     db: Database
     settings: Settings
     decider: Decider
+    is_private: bool = False
+
+    def future_of(self, job_id: str) -> str:
+        """What becomes of a job that this command no longer waits for."""
+        if self.is_private:
+            return f"job {job_id} is kept; `cograil up` on {self.settings.data_dir} goes on with it"
+        return f"job {job_id} goes on; see `cograil show {job_id}` and `cograil explain {job_id}`"
 
 
-def client_of(db: Database, settings: Settings) -> Client:
-    """A client on this database."""
-    return Client(db, settings, decider_of(settings))
+def private_client(db: Database, settings: Settings) -> Client:
+    """A client of an instance that is this command's own."""
+    return Client(db, settings, decider_of(settings), is_private=True)
 
 
 @asynccontextmanager
 async def connected(settings: Settings) -> AsyncIterator[Client]:
     """A client of the running instance. Raises NoInstance, SchemaMismatch or DatabaseUnavailable."""
     async with open_client(settings, application="cograil cli") as db:
-        yield client_of(db, settings)
+        yield Client(db, settings, decider_of(settings))
 
 
 async def find_job(tx: Transaction, text: str) -> tuple[dict[str, Any], int]:

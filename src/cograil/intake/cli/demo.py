@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from cograil.errors import NotFound
-from cograil.intake.cli.client import Client, client_of
+from cograil.intake.cli.client import Client, private_client
 from cograil.intake.cli.files import find_files, read_file
 from cograil.intake.cli.options import json_option
 from cograil.intake.cli.output import say
@@ -69,7 +69,7 @@ async def _demo(settings: Settings, files: list[Path], as_json: bool) -> int:
     began = time.monotonic()
     say("starting PostgreSQL, an orchestrator and a worker ...", style="dim")
     async with private_instance(settings, report=say) as db:
-        client = client_of(db, settings)
+        client = private_client(db, settings)
         names = await _publish(client, files)
         seconds = duration(time.monotonic() - began)
         say(f"ready after {seconds}; published {', '.join(names)}", style="dim")

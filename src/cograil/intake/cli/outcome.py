@@ -28,7 +28,7 @@ async def see_to_end(client: Client, bell: Bell, job_id: str, *, timeout: float 
     except WaitTimeout as late:
         return await _too_late(client, job_id, late, as_json)
     except asyncio.CancelledError:
-        say(f"job {job_id} goes on; see `cograil show {job_id}`")
+        say(client.future_of(job_id))
         raise
     return await show_outcome(client, job_id, as_json)
 

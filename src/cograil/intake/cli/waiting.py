@@ -88,7 +88,7 @@ async def wait_for_end(
                 before, moved = seen, clock()
         left = None if timeout is None else began + timeout - clock()
         if left is not None and left <= 0:
-            raise _too_long(job_id, timeout or 0.0)
+            raise WaitTimeout(f"it did not end within {timeout:g} s; {client.future_of(job_id)}")
         await bell.wait(view.pause if left is None else min(view.pause, left))
 
 
@@ -102,10 +102,3 @@ async def _look(client: Client, job_id: str, view: View, *, is_stalled: bool) ->
         else:
             view.trouble([])
     return seen
-
-
-def _too_long(job_id: str, seconds: float) -> WaitTimeout:
-    return WaitTimeout(
-        f"job {job_id} did not end within {seconds:g} s; it goes on, "
-        f"see `cograil show {job_id}` and `cograil explain {job_id}`"
-    )

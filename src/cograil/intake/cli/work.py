@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from cograil.errors import NoInstance, WorkflowNotFound
-from cograil.intake.cli.client import Client, client_of, connected, find_job
+from cograil.intake.cli.client import Client, connected, find_job, private_client
 from cograil.intake.cli.files import read_file, unknown_handlers
 from cograil.intake.cli.inputs import Moment, read_inputs, read_labels
 from cograil.intake.cli.options import (
@@ -122,7 +122,7 @@ async def _some_instance(
             for message in unknown_handlers(workflow, apps):
                 warn(message)
             private = private_instance(settings, apps=apps, report=say)
-            client = client_of(await stack.enter_async_context(private), settings)
+            client = private_client(await stack.enter_async_context(private), settings)
         yield client
 
 

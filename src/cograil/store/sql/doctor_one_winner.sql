@@ -1,22 +1,29 @@
 -- name: doctor_one_winner
 -- I05: a node completes once, by its current attempt, and is not handed out after that. A fan-out may
--- complete again for each of its children that somebody retried by hand.
-with wins as (
-  select job_id, node_id, count(*) as times, min(seq) as first, max(task_id) as task_id
-  from cograil.events where type = 'node_completed' group by job_id, node_id
-), nodes as (
-  select n.*, j.retry_of is not null and n.finished_at < j.created_at as is_kept,
-         case when n.total is null then 1 else 1 + (
-           select count(*) from cograil.events e join cograil.nodes c on c.job_id = e.job_id and c.node_id = e.node_id
-           where e.job_id = n.job_id and c.parent = n.node_id and e.type = 'node_retry' and e.data ? 'by') end as most
-  from cograil.nodes n join cograil.jobs j on j.id = n.job_id
+-- complete again for each of its children that somebody retried by hand. Nodes that a retried job took
+-- over completed in the job before.
+with told as (
+  select job_id, node_id,
+         count(*) filter (where type = 'node_completed') as wins,
+         min(seq) filter (where type = 'node_completed') as first_win,
+         max(task_id) filter (where type = 'node_completed') as winner,
+         max(seq) filter (where type = 'node_dispatched') as last_handed_out,
+         count(*) filter (where type = 'node_retry' and data ? 'by') as by_hand
+  from cograil.events
+  where type in ('node_completed', 'node_dispatched', 'node_retry') group by job_id, node_id
+), by_hand as (
+  select c.job_id, c.parent, sum(t.by_hand) as times
+  from cograil.nodes c join told t on t.job_id = c.job_id and t.node_id = c.node_id
+  where c.parent is not null group by c.job_id, c.parent
 )
 select n.job_id::text || '/' || n.node_id
-from nodes n left join wins w on w.job_id = n.job_id and w.node_id = n.node_id
-where (n.status = 'completed' and n.is_kept is not true and w.times is null)
-   or (n.is_kept and w.times is not null)
-   or w.times > n.most
-   or (n.status <> 'completed' and n.total is null and w.times is not null)
-   or w.task_id <> n.task_id
-   or exists (select 1 from cograil.events e where e.job_id = n.job_id and e.node_id = n.node_id
-              and e.type = 'node_dispatched' and e.seq > w.first)
+from cograil.nodes n join cograil.jobs j on j.id = n.job_id
+left join told t on t.job_id = n.job_id and t.node_id = n.node_id
+left join by_hand h on h.job_id = n.job_id and h.parent = n.node_id
+cross join lateral (select j.retry_of is not null and coalesce(n.finished_at < j.created_at, false) as is_kept) as k
+where (n.status = 'completed' and coalesce(t.wins, 0) = 0 and not k.is_kept)
+   or (k.is_kept and t.wins > 0)
+   or (n.status <> 'completed' and n.total is null and t.wins > 0)
+   or t.wins > 1 + coalesce(h.times, 0)
+   or t.winner <> n.task_id
+   or t.last_handed_out > t.first_win

@@ -1,0 +1,134 @@
+"""Waiting for a job, whatever happens to the connection meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import psycopg
+import pytest
+import pytest_asyncio
+from lab import Lab, open_lab
+
+from cograil.errors import Conflict, JobNotFound, WaitTimeout
+from cograil.intake.cli.client import Client
+from cograil.intake.cli.progress import Lines, Silence
+from cograil.intake.cli.waiting import Bell, listening, wait_for_end
+from cograil.store.watching import glance, resolve_job
+
+HELLO = "workflow_id: hello\nnodes:\n  greet: {handler: hello_world}\n"
+WIDE = """
+workflow_id: wide
+nodes:
+  split: {type: fan_out, source: "{{ inputs.items }}", task: {handler: echo}, next: gather}
+  gather: {type: fan_in}
+"""
+
+
+@pytest_asyncio.fixture
+async def lab(dsn: str) -> AsyncIterator[Lab]:
+    async with open_lab(dsn) as lab:
+        yield lab
+
+
+@pytest.fixture
+def client(lab: Lab) -> Client:
+    return Client(lab.db, lab.settings, lab.decider)
+
+
+async def test_the_end_of_a_job_is_heard_and_not_only_found_by_looking(lab: Lab, client: Client) -> None:
+    class Patient(Silence):
+        pause = 60.0
+
+    job_id = await lab.submit(HELLO)
+    async with listening(client) as bell, lab.running():
+        seen = await asyncio.wait_for(wait_for_end(client, bell, job_id, Patient()), 20)
+    assert seen.status == "completed"
+
+
+async def test_the_end_of_a_job_is_found_when_no_notice_arrives(lab: Lab, client: Client) -> None:
+    job_id = await lab.submit(HELLO)
+    async with lab.running():
+        seen = await asyncio.wait_for(wait_for_end(client, Bell(), job_id, Silence()), 20)
+    assert seen.status == "completed"
+
+
+async def test_waiting_outlives_lost_connections(lab: Lab, client: Client, dsn: str) -> None:
+    looks = asyncio.Event()
+
+    class Eager(Silence):
+        pause = 0.01
+
+        async def update(self, *_: object) -> None:
+            looks.set()
+
+    job_id = await lab.submit(HELLO)
+    async with listening(client) as bell:
+        waiting = asyncio.create_task(wait_for_end(client, bell, job_id, Eager()))
+        await looks.wait()
+        async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as admin:
+            await admin.execute(
+                "select pg_terminate_backend(pid) from pg_stat_activity"
+                " where datname = current_database() and pid <> pg_backend_pid()"
+            )
+        looks.clear()
+        await looks.wait()
+        async with lab.running():
+            assert (await asyncio.wait_for(waiting, 30)).status == "completed"
+
+
+async def test_waiting_ends_in_time_and_says_where_to_look(lab: Lab, client: Client) -> None:
+    job_id = await lab.submit(HELLO)
+    with pytest.raises(WaitTimeout, match=f"cograil explain {job_id}"):
+        await wait_for_end(client, Bell(), job_id, Silence(), timeout=0.05)
+
+
+async def test_waiting_for_what_does_not_exist_ends_at_once(client: Client) -> None:
+    with pytest.raises(JobNotFound):
+        await wait_for_end(client, Bell(), "00000000-0000-7000-8000-000000000000", Silence())
+
+
+async def test_a_wide_fan_out_is_a_few_lines(
+    lab: Lab, client: Client, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job_id = await lab.submit(WIDE, {"items": list(range(300))})
+    async with lab.running():
+        await wait_for_end(client, Bell(), job_id, Lines())
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) < 10
+    assert any("split  started with 300 children" in line for line in lines)
+    assert lines[-1].split()[2:4] == ["job", "completed"]
+
+
+async def test_a_glance_counts_children_and_those_that_wait_for_another_attempt(lab: Lab) -> None:
+    text = WIDE.replace("{handler: echo}", "{handler: fail, retry: {initial_delay_seconds: 600}}")
+    job_id = await lab.submit(text, {"items": [1, 2, 3]})
+    async with lab.running():
+        async with asyncio.timeout(20):
+            while True:
+                async with lab.db.transaction("test") as tx:
+                    split = (await glance(tx, job_id)).nodes["split"]
+                if split.backing_off == 3:
+                    break
+                await asyncio.sleep(0.01)
+    assert (split.total, split.ended, split.status) == (3, 0, "running")
+
+
+async def test_a_job_is_found_by_the_beginning_of_its_id(lab: Lab) -> None:
+    job_id = await lab.submit(HELLO)
+    async with lab.db.transaction("test") as tx:
+        assert await resolve_job(tx, job_id) == job_id
+        assert await resolve_job(tx, f" {job_id.upper()} ") == job_id
+        assert await resolve_job(tx, job_id[:8]) == job_id
+        for text in (job_id[:7], "zzzzzzzz", "", "ffffffff", job_id + "0"):
+            with pytest.raises(JobNotFound):
+                await resolve_job(tx, text)
+    other = job_id[:-1] + ("0" if job_id[-1] != "0" else "1")
+    async with lab.db.transaction("test") as tx:
+        await tx.connection.execute(
+            f"create temp table twin as select * from cograil.jobs where id = '{job_id}'".encode()
+        )
+        await tx.connection.execute(f"update twin set id = '{other}'".encode())
+        await tx.connection.execute("insert into cograil.jobs select * from twin")
+        with pytest.raises(Conflict, match="several jobs begin with"):
+            await resolve_job(tx, job_id[:8])

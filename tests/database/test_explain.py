@@ -1,0 +1,206 @@
+"""Explain: what stands between a job and its end, the most fundamental first."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from lab import Lab
+from test_workers import one
+
+from cograil.errors import JobNotFound
+from cograil.model.outcome import Failed
+from cograil.verbs.explain import ORDER, Blocker
+from cograil.verbs.work import register_process
+
+CHAIN = "workflow_id: chain\nnodes:\n  a: {handler: %s, queue: %s, next: b}\n  b: {handler: echo}\n"
+
+
+async def blockers(lab: Lab, job: str) -> list[Blocker]:
+    """Its blockers, in the order of the list."""
+    found = (await lab.explain(job)).blockers
+    assert [ORDER.index(blocker.kind) for blocker in found] == sorted(ORDER.index(b.kind) for b in found)
+    return list(found)
+
+
+async def test_with_nothing_running_the_orchestrator_comes_first(lab: Lab) -> None:
+    job = await lab.submit(CHAIN % ("echo", "default"))
+    found = await blockers(lab, job)
+    assert [blocker.kind for blocker in found] == ["no_orchestrator", "no_worker", "dependency"]
+    assert "no worker is running" in found[1].message
+    assert (found[2].node_id, found[2].data) == ("b", {"nodes": ["a"]})
+    assert "b waits for a (dispatched)" in found[2].message
+
+
+async def test_an_orchestrator_that_fell_silent_does_not_count(lab: Lab) -> None:
+    await lab.tick()
+    job = await lab.submit(one())
+    assert "no_orchestrator" not in [blocker.kind for blocker in await blockers(lab, job)]
+    await lab.rows("update cograil.processes set lease_until = now() - interval '1 s'")
+    assert "no_orchestrator" in [blocker.kind for blocker in await blockers(lab, job)]
+
+
+async def test_a_queue_that_nobody_serves(lab: Lab) -> None:
+    await lab.tick()
+    await lab.hand(queues=["light"])
+    job = await lab.submit(CHAIN % ("echo", "heavy"))
+    first = (await blockers(lab, job))[0]
+    assert (first.kind, first.node_id) == ("no_worker", "a")
+    assert (
+        "no worker serves the queue 'heavy'; start one with `cograil worker --queue heavy`" in first.message
+    )
+    assert first.data == {"queue": "heavy", "handler": "echo", "tasks": 1}
+
+
+async def test_a_handler_that_nobody_has(lab: Lab) -> None:
+    await lab.tick()
+    await lab.hand()
+    job = await lab.submit(CHAIN % ("unheard_of", "default"))
+    first = (await blockers(lab, job))[0]
+    assert first.kind == "no_worker"
+    assert "no worker has the handler 'unheard_of'" in first.message
+
+
+async def test_a_worker_that_drains_or_died_is_none(lab: Lab) -> None:
+    job = await lab.submit(one())
+    for state in ("draining", "dead", "stopped"):
+        await lab.hand()
+        await lab.rows(f"update cograil.processes set state = '{state}' where kind = 'worker'")
+        assert "no worker is running" in [blocker.message for blocker in await blockers(lab, job)][1]
+
+
+async def test_a_task_that_waits_for_its_turn(lab: Lab) -> None:
+    await lab.tick()
+    await lab.hand()
+    await lab.submit_many(one(), [{}] * 3)
+    await lab.submit(one(), priority=5)
+    job = await lab.submit(one())
+    (found,) = await blockers(lab, job)
+    assert (found.kind, found.data["ahead"]) == ("queued", 4)
+    assert "behind 4 tasks; 1 workers can run it" in found.message
+
+
+async def test_a_task_that_runs(lab: Lab) -> None:
+    await lab.tick()
+    job = await lab.submit(one())
+    hand = await lab.hand("ada")
+    await hand.claim_one()
+    (found,) = await blockers(lab, job)
+    assert (found.kind, found.node_id, found.data["worker"]) == ("running", "a", "ada")
+    assert "a is running on ada for" in found.message
+
+
+async def test_news_that_nobody_has_taken(lab: Lab) -> None:
+    await lab.tick()
+    job = await lab.submit(CHAIN % ("echo", "default"))
+    hand = await lab.hand()
+    await hand.report(await hand.claim_one(), {})
+    found = await blockers(lab, job)
+    assert [blocker.kind for blocker in found] == ["news", "dependency"]
+    assert found[0].data["news"] == 1
+
+
+async def test_a_backoff_says_until_when_and_why(lab: Lab) -> None:
+    await lab.tick()
+    job = await lab.submit("workflow_id: b\nnodes:\n  a: {handler: echo}\n")
+    hand = await lab.hand()
+    await hand.report(await hand.claim_one(), Failed("oops", "out of luck"))
+    await lab.advance()
+    (found,) = await blockers(lab, job)
+    assert (found.kind, found.node_id, found.data["attempt"]) == ("backoff", "a", 1)
+    assert found.data["error"]["message"] == "out of luck"
+    assert found.until is not None
+    assert timedelta(seconds=3) < found.until - datetime.now(UTC) < timedelta(seconds=6)
+    assert "attempt 1 failed (oops)" in found.message
+
+
+async def test_a_wait_says_until_when(lab: Lab) -> None:
+    await lab.tick()
+    job = await lab.submit(
+        "workflow_id: w\nnodes:\n  a: {type: wait, wait: {seconds: 3600}, next: b}\n  b: {handler: echo}\n"
+    )
+    wait, dependency = await blockers(lab, job)
+    assert (wait.kind, wait.node_id, dependency.kind) == ("waiting_until", "a", "dependency")
+    assert wait.until is not None
+    assert wait.until.isoformat() in wait.message
+
+
+async def test_a_job_that_is_held_back_says_until_when(lab: Lab) -> None:
+    await lab.tick()
+    moment = datetime.now(UTC) + timedelta(hours=1)
+    job = await lab.submit(CHAIN % ("echo", "default"), not_before=moment)
+    found = await blockers(lab, job)
+    assert (found[0].kind, found[0].until, found[0].node_id) == ("waiting_until", moment, None)
+    assert "the job starts at" in found[0].message
+
+
+async def test_children_are_told_together(lab: Lab) -> None:
+    text = """
+workflow_id: fan
+nodes:
+  split: {type: fan_out, source: [1, 2, 3, 4, 5, 6], task: {handler: echo}, next: gather}
+  gather: {type: fan_in}
+"""
+    await lab.tick()
+    job = await lab.submit(text)
+    hand = await lab.hand()
+    first, second, third, _ = await hand.claim(4)
+    await hand.report(first, {})
+    await hand.report(second, Failed("oops", "no"))
+    await hand.report(third, Failed("oops", "no"))
+    await lab.advance()
+    found = {blocker.kind: blocker for blocker in await blockers(lab, job)}
+    assert list(found) == ["backoff", "queued", "running", "dependency"]
+    assert {found[kind].node_id for kind in ("backoff", "queued", "running")} == {"split"}
+    assert "2 children of split are" in found["backoff"].message
+    assert "2 children of split are queued" in found["queued"].message
+    assert "split__3 is running" in found["running"].message
+
+
+@pytest.mark.parametrize("end", ["completed", "failed", "cancelled"])
+async def test_nothing_stands_in_the_way_of_a_job_that_has_ended(lab: Lab, end: str) -> None:
+    job = await lab.submit(one(attempts=1))
+    hand = await lab.hand()
+    if end == "cancelled":
+        await lab.cancel(job)
+    else:
+        await hand.report(await hand.claim_one(), {} if end == "completed" else Failed("oops", "no"))
+        await lab.advance()
+    explanation = await lab.explain(job)
+    assert (explanation.status, explanation.blockers) == (end, ())
+
+
+@pytest.mark.parametrize("job_id", ["01a1e3c1-ac60-766a-80be-62fc2b743b93", "nonsense"])
+async def test_an_unknown_job_is_not_found(lab: Lab, job_id: str) -> None:
+    with pytest.raises(JobNotFound):
+        await lab.explain(job_id)
+
+
+async def test_a_running_engine_explains_while_it_works(lab: Lab, eventually: Any) -> None:
+    go_on = asyncio.Event()
+
+    async def held() -> dict[str, Any]:
+        await go_on.wait()
+        return {}
+
+    lab.registry.register(held)
+    async with lab.running():
+        job = await lab.submit(one("held"))
+        await eventually(lambda: _kinds(lab, job, ["running"]))
+        go_on.set()
+        await lab.ended(job)
+        assert (await lab.explain(job)).blockers == ()
+
+
+async def _kinds(lab: Lab, job: str, kinds: list[str]) -> bool:
+    return [blocker.kind for blocker in await blockers(lab, job)] == kinds
+
+
+async def test_a_worker_of_another_process_counts_by_what_it_registered(lab: Lab) -> None:
+    await lab.tick()
+    job = await lab.submit(one("rare"))
+    async with lab.db.single("test") as tx:
+        await register_process(tx, "worker", "able", 60, handlers=["rare"])
+    assert [blocker.kind for blocker in await blockers(lab, job)] == ["queued"]

@@ -1,0 +1,267 @@
+"""The contract of the SQL: its moves are those of states.py, and its plans hold when they were made on nothing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import psycopg
+import pytest
+import pytest_asyncio
+from lab import Lab
+
+import cograil
+from cograil.engine.states import (
+    EVENT_TYPES,
+    JOB_MOVES,
+    JOB_STATES,
+    NODE_MOVES,
+    NODE_STATES,
+    TASK_MOVES,
+    TASK_STATES,
+)
+from cograil.store.statements import Statement, all_statements, statement
+
+STATEMENTS = sorted(all_statements(), key=lambda one: one.name)
+MOVES = {"job": JOB_MOVES, "node": NODE_MOVES, "task": TASK_MOVES}
+HEADER = re.compile(r"\b(job|node|task) ([a-z|]+) -> (\w+)")
+PROCESS_STATES = {"alive", "draining", "dead", "stopped"}
+
+each_statement = pytest.mark.parametrize("one", STATEMENTS, ids=lambda one: one.name)
+
+
+# -- words ------------------------------------------------------------------------------------------------
+
+
+def moves_of(one: Statement) -> list[tuple[str, frozenset[str], str]]:
+    """What the header says: (noun, from, to)."""
+    header = re.search(r"^-- moves: (.*)$", one.source, re.MULTILINE)
+    found = HEADER.findall(header[1]) if header else []
+    return [(noun, frozenset(sources.split("|")), target) for noun, sources, target in found]
+
+
+@each_statement
+def test_each_says_its_name_and_why(one: Statement) -> None:
+    assert one.source.startswith(f"-- name: {one.name}\n")
+    assert "--" not in one.text
+    assert len(one.source.splitlines()) <= 65
+
+
+@each_statement
+def test_each_is_used(one: Statement) -> None:
+    package = Path(cograil.__file__).parent
+    assert any(f'"{one.name}"' in file.read_text() for file in package.rglob("*.py"))
+
+
+@each_statement
+def test_the_moves_it_says_are_in_the_list(one: Statement) -> None:
+    for noun, sources, target in moves_of(one):
+        assert (sources, target) in MOVES[noun].values()
+
+
+@each_statement
+def test_the_moves_it_makes_are_those_it_says(one: Statement) -> None:
+    said = {(noun, target) for noun, _, target in moves_of(one)}
+    assert said == set(made_by(one.text))
+
+
+def made_by(text: str) -> Iterator[tuple[str, str]]:
+    """The moves a text makes with literals: an update that sets a state, a task that is deleted."""
+    for noun, column in (("task", "state"), ("node", "status"), ("job", "status")):
+        update = rf"update cograil\.{noun}s\b[^;]*?\bset {column} = '(\w+)'"
+        yield from ((noun, target) for target in re.findall(update, text))
+    if "delete from cograil.tasks" in text:
+        yield "task", "gone"
+
+
+@each_statement
+def test_the_guard_of_a_move_names_the_states_it_leaves(one: Statement) -> None:
+    """Unless it leaves all there are."""
+    for noun, sources, _ in moves_of(one):
+        if noun == "task" and sources == set(TASK_STATES):
+            continue
+        assert sources <= set(literals(one.text))
+
+
+def literals(text: str) -> Iterator[str]:
+    """Every state that is compared with or set."""
+    for _, word in re.findall(r"\b(state|status) (?:=|<>) '(\w+)'", text):
+        yield word
+    for _, words in re.findall(r"\b(state|status) (?:not )?in \(('\w+'(?:, '\w+')*)\)", text):
+        yield from re.findall(r"\w+", words)
+
+
+@each_statement
+def test_it_knows_only_states_and_events_that_exist(one: Statement) -> None:
+    assert set(literals(one.text)) <= {*JOB_STATES, *NODE_STATES, *TASK_STATES, *PROCESS_STATES}
+    events = set(re.findall(r"'((?:job|node|task)_[a-z]+)'", one.text)) - {"node_id", "task_id"}
+    assert events <= set(EVENT_TYPES)
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "states"),
+    [("jobs", "status", JOB_STATES), ("nodes", "status", NODE_STATES), ("tasks", "state", TASK_STATES)],
+)
+async def test_the_checks_of_the_tables_are_the_list(lab: Lab, table: str, column: str, states: Any) -> None:
+    query = f"""
+        select pg_get_constraintdef(oid) from pg_constraint
+        where contype = 'c' and conrelid = 'cograil.{table}'::regclass and conname = '{table}_{column}_check'"""
+    ((definition,),) = await lab.rows(query)
+    assert sorted(re.findall(r"'(\w+)'::text", definition)) == sorted(states)
+
+
+# -- plans ------------------------------------------------------------------------------------------------
+
+ROWS = 10_000
+
+# The hot statements: the types of their parameters, and values that find work among ROWS rows.
+HOT: dict[str, dict[str, tuple[str, Any]]] = {
+    "claim_tasks": {
+        "async_handlers": ("text[]", ["echo", "sleep"]),
+        "queues": ("text[]", None),
+        "async_slots": ("bigint", 300),
+        "thread_handlers": ("text[]", []),
+        "thread_slots": ("bigint", 5),
+        "worker": ("bigint", 1),
+    },
+    "report_tasks": {"outcomes": ("json", None), "worker": ("bigint", 1), "name": ("text", "w")},
+    "lock_jobs_with_news": {"limit": ("bigint", 200)},
+    "take_inbox": {"ids": ("uuid[]", None), "limit": ("bigint", 2000)},
+    "load_nodes": {"ids": ("uuid[]", None)},
+    "load_children_wake": {
+        "ids": ("uuid[]", None),
+        "loaded_jobs": ("uuid[]", []),
+        "loaded": ("text[]", []),
+    },
+    "pulse_worker": {
+        "lease": ("float8", 15.0),
+        "info": ("jsonb", "{}"),
+        "worker": ("bigint", 1),
+        "name": ("text", "w"),
+    },
+    "tick_orchestrator": {"lease": ("float8", 15.0), "process": ("bigint", 2), "grace": ("float8", 10.0)},
+    "write_changes": {
+        name: ("bigint" if name == "owner" else "json", 2 if name == "owner" else "[]")
+        for name in ("owner", "new_jobs", "jobs", "nodes", "tasks", "events", "more", "notices")
+    },
+}
+LARGE = {"jobs", "nodes_default", "tasks", "inbox", "events_default", "checkpoints"}
+
+FILL = f"""
+insert into cograil.processes (kind, name, lease_until)
+  values ('worker', 'w', now() + interval '1 h'), ('orchestrator', 'o', now() + interval '1 h');
+insert into cograil.jobs (id, definition_id, workflow_id, workflow_version, status, input, started_at)
+  select gen_random_uuid(), 1, 'w', 1, 'running', '{{}}', now() from generate_series(1, {ROWS});
+insert into cograil.nodes (job_id, node_id, status, attempt, input)
+  select id, 'a', 'dispatched', 1, '{{}}' from cograil.jobs;
+insert into cograil.tasks (job_id, node_id, attempt, queue, handler, params, timeout_seconds)
+  select id, 'a', 1, 'default', 'echo', '{{}}', 60 from cograil.jobs;
+insert into cograil.inbox (job_id, kind, node_id) select id, 'more', 'a' from cograil.jobs;
+insert into cograil.events (job_id, seq, type, node_id) select id, 1, 'node_ready', 'a' from cograil.jobs;
+"""
+
+
+@pytest_asyncio.fixture
+async def planned(lab: Lab) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
+    """A session of the engine that planned every hot statement on empty tables, which are full now."""
+    async with await psycopg.AsyncConnection.connect(
+        lab.db.conninfo, autocommit=True, cursor_factory=psycopg.AsyncClientCursor
+    ) as conn:
+        for name, params in HOT.items():
+            await conn.execute(_prepare(name, params).encode())
+            await conn.execute(*_execute(name))
+        await conn.execute(FILL.encode())
+        yield conn
+        await conn.execute(
+            b"truncate cograil.jobs, cograil.nodes, cograil.tasks, cograil.inbox, cograil.events"
+        )
+
+
+def _prepare(name: str, params: dict[str, tuple[str, Any]]) -> str:
+    text = statement(name).text
+    for number, param in enumerate(params, start=1):
+        text = text.replace(f"%({param})s", f"${number}")
+    assert "%(" not in text, text
+    return f"prepare {name} ({', '.join(kind for kind, _ in params.values())}) as {text}".replace("%%", "%")
+
+
+def _execute(name: str, explain: str = "", **given: Any) -> tuple[bytes, list[Any]]:
+    values = [given.get(param, value) for param, (_, value) in HOT[name].items()]
+    casts = ", ".join(f"%s::{kind}" for kind, _ in HOT[name].values())
+    return f"{explain} execute {name} ({casts})".encode(), values
+
+
+async def plan_of(conn: psycopg.AsyncConnection[Any], name: str, **given: Any) -> list[dict[str, Any]]:
+    """The parts of the plan with which the statement ran."""
+    query, values = _execute(name, "explain (analyze, format json, timing off)", **given)
+    row = await (await conn.execute(query, values)).fetchone()
+    document = row[0] if isinstance(row[0], list) else orjson.loads(row[0])
+    return list(_parts(document[0]["Plan"]))
+
+
+def _parts(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield plan
+    for part in plan.get("Plans", ()):
+        yield from _parts(part)
+
+
+async def some_jobs(conn: psycopg.AsyncConnection[Any], count: int = 200) -> list[Any]:
+    rows = await conn.execute(f"select id from cograil.jobs limit {count}".encode())
+    return [row[0] for row in await rows.fetchall()]
+
+
+@pytest.mark.parametrize("name", HOT)
+async def test_a_plan_made_on_empty_tables_reads_by_index_and_locks_once(
+    planned: psycopg.AsyncConnection[Any], name: str
+) -> None:
+    jobs = await some_jobs(planned)
+    given: dict[str, Any] = {"ids": jobs} if "ids" in HOT[name] else {}
+    if name == "report_tasks":
+        await planned.execute(*_execute("claim_tasks"))
+        rows = await planned.execute(
+            b"select json_agg(json_build_object('id', id, 'fence', fence, 'job_id', job_id, 'node_id', node_id,"
+            b" 'attempt', attempt, 'output', '{}'::json))::text from cograil.tasks where state = 'running'"
+        )
+        given["outcomes"] = (await rows.fetchone())[0]
+    parts = await plan_of(planned, name, **given)
+    scanned = {part["Relation Name"] for part in parts if part["Node Type"] == "Seq Scan"}
+    assert scanned & LARGE == set()
+    locks = [part["Actual Loops"] for part in parts if part["Node Type"] == "LockRows"]
+    most = len(HOT["claim_tasks"]["async_handlers"][1]) if name == "claim_tasks" else 1
+    assert all(loops <= most for loops in locks)
+
+
+async def test_a_claim_takes_exactly_what_was_asked_for(planned: psycopg.AsyncConnection[Any]) -> None:
+    """Measured: a locking sub-select in a plain IN claimed all rows instead of the limit."""
+    claimed = await (await planned.execute(*_execute("claim_tasks"))).fetchall()
+    assert len(claimed) == 300
+    assert [row[0] for row in claimed] == sorted(row[0] for row in claimed)
+    rows = await planned.execute(b"select count(*) from cograil.tasks where state = 'running'")
+    assert await rows.fetchone() == (300,)
+
+
+async def test_a_report_takes_away_exactly_its_tasks(planned: psycopg.AsyncConnection[Any]) -> None:
+    claimed = await (await planned.execute(*_execute("claim_tasks"))).fetchall()
+    keys = ("id", "fence", "job_id", "node_id", "attempt")
+    outcomes = [dict(zip(keys, row[:5], strict=True)) | {"output": {}} for row in claimed[:100]]
+    given = {"outcomes": orjson.dumps(outcomes).decode()}
+    counted = await (await planned.execute(*_execute("report_tasks", **given))).fetchall()
+    assert {row[0] for row in counted} == {outcome["id"] for outcome in outcomes}
+    rows = await planned.execute(b"select count(*) from cograil.tasks")
+    assert await rows.fetchone() == (ROWS - 100,)
+
+
+async def test_a_taken_inbox_is_that_of_the_jobs_asked_for(planned: psycopg.AsyncConnection[Any]) -> None:
+    jobs = await some_jobs(planned, 50)
+    taken = await (await planned.execute(*_execute("take_inbox", ids=jobs))).fetchall()
+    assert {row[1] for row in taken} == {str(job) for job in jobs}
+    rows = await planned.execute(b"select count(*) from cograil.inbox")
+    assert await rows.fetchone() == (ROWS - 50,)
+
+
+async def test_as_many_jobs_are_locked_as_was_asked_for(planned: psycopg.AsyncConnection[Any]) -> None:
+    async with planned.transaction():
+        assert len(await (await planned.execute(*_execute("lock_jobs_with_news"))).fetchall()) == 200

@@ -1,0 +1,87 @@
+"""Pairs: a process dies, and the one that mends the damage dies over it."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from collections.abc import Sequence
+
+from tests.torture import oracles
+from tests.torture.crash import OTHER, Fault, Run
+from tests.torture.enumeration import Strike, every_visit
+from tests.torture.lane import Lane, Stuck
+from tests.torture.nursery import Child
+from tests.torture.scenarios import SCENARIOS, Scenario
+
+SECOND_SECONDS = 3.0
+
+
+async def crash_twice(
+    lane: Lane, scenario: Scenario, first: tuple[str, Fault], second: tuple[str, Fault | None]
+) -> Run:
+    """Kill `first`; then kill the `second` while it recovers; then let healthy ones finish."""
+    run, started = Run(second[1]), time.monotonic()
+    await lane.help_with(OTHER[first[0]])
+    try:
+        await _strike_twice(lane, scenario, first, second, run)
+    except Stuck as stuck:
+        run.violations.append(str(stuck))
+    finally:
+        await lane.clear()
+    run.seconds = time.monotonic() - started
+    return run
+
+
+async def _strike_twice(
+    lane: Lane, scenario: Scenario, first: tuple[str, Fault], second: tuple[str, Fault | None], run: Run
+) -> None:
+    job = await scenario.begin(lane, scenario)
+    victim = await lane.fork(first[0], fault=first[1].order)
+    await _gone(lane, job, victim)
+    await lane.help_with()  # nobody but the second victim recovers
+    fault = second[1]
+    await lane.end_lease(victim)
+    recovering = await lane.fork(second[0], fault=fault and fault.order)
+    if second[0] != first[0]:
+        await lane.fork(first[0])
+    elif second[0] == "worker":
+        await lane.help_with("orchestrator")
+    await _gone(lane, job, recovering)
+    run.points = recovering.points()
+    run.struck = any(point.startswith("!") for point in run.points)
+    run.violations += await oracles.at_once(lane)
+    if run.struck:
+        await lane.end_lease(recovering)
+        await lane.fork("orchestrator")
+        await lane.fork("worker")
+    await lane.ended(job)
+    crashes = [role for role, _ in (first, second)].count("worker")
+    run.violations += await oracles.in_the_end(lane, scenario, job, crashes)
+
+
+async def _gone(lane: Lane, job: str, child: Child) -> None:
+    """Wait until it was killed, or has nothing left to do: the job is over or waits for others."""
+    until = time.monotonic() + SECOND_SECONDS
+    while not child.ended.is_set() and time.monotonic() < until:
+        if await lane.is_over(job):
+            return
+        await child.struck_within(0.02)
+
+
+def some_pairs(
+    firsts: Counter[str], seconds: Counter[str], count: int, dice: random.Random
+) -> list[tuple[Fault, Fault]]:
+    """So many pairs, any first with any second."""
+    before, after = every_visit(firsts, "kill9"), every_visit(seconds, "kill9")
+    return [(dice.choice(before), dice.choice(after)) for _ in range(count)]
+
+
+def strike_recovery(scenario: str, first: tuple[str, Fault], role: str) -> Strike:
+    """How to strike what recovers from the first crash."""
+    return lambda lane, fault: crash_twice(lane, SCENARIOS[scenario], first, (role, fault))
+
+
+def in_the_middle(points: Counter[str], names: Sequence[str]) -> list[Fault]:
+    """A middle visit of each of these points."""
+    return [Fault(name, (points[name] + 1) // 2, "kill9") for name in names if points[name]]
