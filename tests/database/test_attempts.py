@@ -15,9 +15,11 @@ from test_workers import one
 from cograil.errors import DatabaseUnavailable
 from cograil.model.outcome import Failed
 from cograil.orchestrator import loop as orchestrator_loop
-from cograil.runners.context import Context, Retry
+from cograil.runners.context import Context, Limits, Retry
 from cograil.runners.registry import Registry
 from cograil.store import reading
+from cograil.verbs import work
+from cograil.worker import channel
 
 
 async def test_a_worker_without_the_handler_leaves_the_task_to_others(lab: Lab) -> None:
@@ -87,7 +89,7 @@ async def test_a_handler_that_blocks_the_loop_does_not_cost_the_lease(lab: Lab) 
 
 async def _until(condition: Any, seconds: float = 15) -> None:
     async with asyncio.timeout(seconds):
-        while not await condition():
+        while not await condition():  # noqa: ASYNC110  the condition is in the database
             await asyncio.sleep(0.01)
 
 
@@ -123,9 +125,12 @@ async def test_a_coroutine_over_its_time_is_stopped_and_tried_again(lab: Lab) ->
 
 
 async def test_a_node_that_is_always_too_slow_fails_as_timeout(lab: Lab) -> None:
+    async def forever() -> None:
+        await asyncio.Event().wait()
+
+    lab.registry.register(forever)
     async with lab.running():
-        text = "workflow_id: s\nnodes:\n  a: {handler: sleep, params: {seconds: 60}, timeout_seconds: 0.1, retry: {max_attempts: 1}}"
-        job = await lab.submit(text)
+        job = await lab.submit(one("forever", timeout=0.1, attempts=1))
         ended = await lab.ended(job)
     assert (ended["status"], ended["error"]["code"]) == ("failed", "timeout")
 
@@ -184,8 +189,6 @@ async def _overdue(lab: Lab) -> list[tuple[Any, ...]]:
 
 
 def test_the_orchestrator_leaves_a_worker_time_to_end_an_attempt_itself() -> None:
-    from cograil.runners.context import Limits
-
     assert Limits().grace_seconds < orchestrator_loop.DEADLINE_GRACE_SECONDS
 
 
@@ -223,7 +226,8 @@ async def test_only_errors_that_are_named_are_retried(lab: Lab, code: str, runs:
         raise Retry("no", code=code)
 
     lab.registry.register(failing)
-    text = "workflow_id: r\nnodes:\n  a: {handler: failing, retry: {initial_delay_seconds: 0, retry_on: [listed]}}\n"
+    policy = "{initial_delay_seconds: 0, retry_on: [listed]}"
+    text = f"workflow_id: r\nnodes:\n  a: {{handler: failing, retry: {policy}}}\n"
     async with lab.running():
         ended = await lab.ended(await lab.submit(text))
     assert (ended["status"], count) == ("failed", runs)
@@ -288,8 +292,6 @@ async def test_progress_of_an_attempt_that_was_lost_is_not_shown(lab: Lab) -> No
     item = await slow.claim_one()
     await lab.bury(slow)
     async with lab.db.single("test") as tx:
-        from cograil.verbs import work
-
         note = {"id": item.task_id, "fence": item.fence, "current": 5, "lines": [{"message": "late"}]}
         await work.note_progress(tx, slow.worker_id, [note])
     assert await lab.rows("select 1 from cograil.progress union select 1 from cograil.task_logs") == []
@@ -310,9 +312,6 @@ async def test_a_checkpointable_handler_goes_on_where_it_was(lab: Lab) -> None:
 
 
 async def test_a_checkpoint_waits_out_an_outage(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    from cograil.verbs import work
-    from cograil.worker import channel
-
     real, calls = work.checkpoint, 0
 
     async def failing_once(*args: Any) -> bool:

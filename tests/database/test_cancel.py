@@ -16,6 +16,8 @@ from cograil.errors import AlreadyTerminal, JobNotFound
 from cograil.model.outcome import Failed
 from cograil.runners.context import Context
 from cograil.store import jobs as store
+from cograil.store import tasks
+from cograil.verbs.cancel import cancel
 from cograil.verbs.work import Pulse
 
 CHAIN = "workflow_id: chain\nnodes:\n  a: {handler: echo, next: b}\n  b: {handler: echo}\n"
@@ -98,6 +100,8 @@ nodes:
   gather: {type: fan_in}
 """
 
+MORE = "insert into cograil.inbox (job_id, kind, node_id) values (%(id)s, 'more', 'split')"
+
 
 async def test_a_half_expanded_fan_out_can_be_cancelled_with_all_its_children(lab: Lab) -> None:
     job = await lab.submit(FAN, {"items": list(range(1500))})
@@ -107,9 +111,7 @@ async def test_a_half_expanded_fan_out_can_be_cancelled_with_all_its_children(la
     await hand.report(failed, Failed("oops", "no"))
     await lab.rows("delete from cograil.inbox where kind = 'more'")  # as if it had not come yet
     await lab.advance()
-    await lab.rows(
-        "insert into cograil.inbox (job_id, kind, node_id) values (%(id)s, 'more', 'split')", id=job
-    )
+    await lab.rows(MORE, id=job)
     await lab.cancel(job)
     statuses = await lab.statuses(job)
     assert (statuses["split"], statuses["gather"]) == ("cancelled", "cancelled")
@@ -145,8 +147,6 @@ async def test_a_cancel_waits_for_a_report_that_is_being_written(lab: Lab, event
     job = await lab.submit(one())
     hand = await lab.hand()
     item = await hand.claim_one()
-    from cograil.store import tasks
-
     async with lab.db.transaction("report") as tx:
         assert await tasks.report_tasks(tx, hand.worker_id, "hand", [hand.outcome(item, {"done": True})])
         cancelling = asyncio.create_task(lab.cancel(job))
@@ -162,8 +162,6 @@ async def test_a_report_waits_for_a_cancel_that_is_being_written_and_is_late(
     hand = await lab.hand()
     item = await hand.claim_one()
     async with lab.db.transaction("cancel") as tx:
-        from cograil.verbs.cancel import cancel
-
         assert await cancel(tx, lab.decider, job) == "cancelled"
         reporting = asyncio.create_task(hand.report(item, {"done": True}))
         await eventually(lambda: lab.rows("select 1 from pg_locks where not granted"))
@@ -298,15 +296,10 @@ async def test_a_pulse_and_a_cancel_of_many_attempts_do_not_deadlock(lab: Lab, e
     await lab.submit(FAN, {"items": [0, 1]})
     hand = await lab.hand()
     first, second = await hand.claim(2)
-    # The first row moves behind the second one on the page.
-    await lab.rows(
-        "update cograil.tasks set started_at = now() - interval '1 min' where id = %(id)s", id=second.task_id
-    )
-    await lab.rows("vacuum cograil.tasks")
-    await lab.rows(
-        "update cograil.tasks set started_at = now() - interval '1 min', queue = queue || 'x' where id = %(id)s",
-        id=first.task_id,
-    )
+    # Both have run for a while, and the first row is behind the second one on the page.
+    age = "update cograil.tasks set started_at = now() - interval '1 min' where id = %(id)s"
+    await lab.rows(age, id=second.task_id)
+    await lab.rows(age, id=first.task_id)
     async with lab.db.transaction("cancel") as tx:
         lock = b"select 1 from cograil.tasks where id = %s for update"
         await tx.connection.execute(lock, [first.task_id])

@@ -178,7 +178,12 @@ nodes:
 
 
 async def test_a_missing_value_fails_the_node_before_it_is_dispatched(lab: Lab) -> None:
-    text = "workflow_id: m\nnodes:\n  a: {handler: give, next: b}\n  b: {handler: give, params: {value: '{{ nodes.a.output.nope }}'}}\n"
+    text = """
+workflow_id: m
+nodes:
+  a: {handler: give, next: b}
+  b: {handler: give, params: {value: "{{ nodes.a.output.nope }}"}}
+"""
     ended, statuses = await run(lab, text)
     assert (ended["error"]["code"], statuses["b"]) == ("template_undefined", "failed")
     events = [e["event_type"] for e in await lab.events(ended["job_id"]) if e["node_id"] == "b"]
@@ -212,7 +217,14 @@ async def test_a_job_over_its_time_fails_and_takes_everything_with_it(lab: Lab) 
             stopped.set()
 
     lab.registry.register(endless)
-    text = "workflow_id: t\ntimeout_seconds: 0.5\nnodes:\n  a: {handler: give, next: b}\n  b: {handler: endless, next: c}\n  c: {handler: give}\n"
+    text = """
+workflow_id: t
+timeout_seconds: 0.5
+nodes:
+  a: {handler: give, next: b}
+  b: {handler: endless, next: c}
+  c: {handler: give}
+"""
     async with lab.running():
         job = await lab.submit(text)
         ended = await lab.ended(job)
@@ -223,13 +235,11 @@ async def test_a_job_over_its_time_fails_and_takes_everything_with_it(lab: Lab) 
     assert await lab.rows("select 1 from cograil.tasks") == []
 
 
-async def test_a_result_that_came_before_the_deadline_was_seen_counts(lab: Lab) -> None:
+async def test_a_result_that_came_before_the_deadline_was_seen_counts(lab: Lab, eventually: Any) -> None:
     job = await lab.submit("workflow_id: t\ntimeout_seconds: 0.1\nnodes:\n  a: {handler: give}\n")
     hand = await lab.hand()
     await hand.report(await hand.claim_one(), {"value": 1})
-    async with asyncio.timeout(5):
-        while not await lab.rows("select 1 from cograil.jobs where deadline < now()"):
-            await asyncio.sleep(0.01)
+    await eventually(lambda: lab.rows("select 1 from cograil.jobs where deadline < now()"))
     await lab.advance()
     assert (await lab.job(job))["status"] == "completed"
 
@@ -256,7 +266,7 @@ async def test_the_events_of_a_job_with_retries_replay_to_its_states(lab: Lab) -
     assert dispatched == [1, 2, 3]
 
 
-async def test_a_long_task_is_announced_before_it_ends(lab: Lab) -> None:
+async def test_a_long_task_is_announced_before_it_ends(lab: Lab, eventually: Any) -> None:
     go_on = asyncio.Event()
 
     async def long() -> dict[str, Any]:
@@ -266,9 +276,7 @@ async def test_a_long_task_is_announced_before_it_ends(lab: Lab) -> None:
     lab.registry.register(long)
     async with lab.orchestrator(), lab.worker(settings=quick_settings()):
         job = await lab.submit("workflow_id: l\nnodes:\n  a: {handler: long}\n")
-        async with asyncio.timeout(10):
-            while "node_started" not in await lab.event_types(job, "a"):
-                await asyncio.sleep(0.02)
+        await eventually(lambda: lab.rows("select 1 from cograil.events where type = 'node_started'"))
         go_on.set()
         ended = await lab.ended(job)
     assert (await lab.event_types(job, "a")).count("node_started") == 1

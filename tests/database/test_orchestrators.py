@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import psycopg
 import pytest
 import structlog.testing
 from lab import Lab, open_lab, quick_settings
@@ -18,6 +19,7 @@ from cograil.orchestrator.loop import Orchestrator
 from cograil.runners.context import Context
 from cograil.store import jobs as store
 from cograil.store.listener import Listener
+from cograil.verbs import work
 from cograil.verbs.advance import Decider, advance_due
 
 CHAIN = """
@@ -35,7 +37,8 @@ CALM = {"seconds": 60, "pulse_seconds": 30, "scan_seconds": 30}
 
 async def all_ended(lab: Lab, jobs: list[str], timeout: float = 60) -> Counter[str]:
     async with asyncio.timeout(timeout):
-        while await lab.rows("select 1 from cograil.jobs where finished_at is null limit 1"):
+        open_jobs = "select 1 from cograil.jobs where finished_at is null limit 1"
+        while await lab.rows(open_jobs):  # noqa: ASYNC110  the condition is in the database
             await asyncio.sleep(0.02)
     rows = await lab.rows("select status from cograil.jobs where id = any(%(ids)s::uuid[])", ids=jobs)
     return Counter(status for (status,) in rows)
@@ -73,8 +76,6 @@ async def test_jobs_that_another_is_advancing_are_passed_over(lab: Lab) -> None:
 
 async def test_one_that_is_stopped_in_its_transaction_loses_its_lock(dsn: str, eventually: Any) -> None:
     """Its session is ended by the server; the other takes the job, and the stopped one's commit fails."""
-    import psycopg
-
     settings = quick_settings(database={"allow_unsafe": True, "idle_in_transaction_seconds": 0.5})
     async with open_lab(dsn, settings) as lab, lab.orchestrator(), lab.worker():
         stopped = lab.db.transaction("advance")
@@ -95,7 +96,9 @@ async def test_moments_come_without_any_notice(lab: Lab, monkeypatch: pytest.Mon
         assert await all_ended(lab, [waiting, later], 15) == {"completed": 2}
 
 
-async def test_all_goes_on_when_every_notice_is_lost(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_all_goes_on_when_every_notice_is_lost(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, eventually: Any
+) -> None:
     """The connection is there and silent: nobody notices but by the ping that does not come back."""
     monkeypatch.setattr(Listener, "_listen", _hears_nothing)
     lab.registry.register(_nothing, "count")
@@ -103,8 +106,7 @@ async def test_all_goes_on_when_every_notice_is_lost(lab: Lab, monkeypatch: pyte
         async with lab.running():
             jobs = await lab.submit_many(CHAIN, [{}] * 5)
             assert await all_ended(lab, jobs, 20) == {"completed": 5}
-            while not any("polling instead" in line["event"] for line in logs):
-                await asyncio.sleep(0.02)
+            await eventually(lambda: any("polling instead" in line["event"] for line in logs))
 
 
 async def _nothing() -> dict[str, Any]:
@@ -142,7 +144,9 @@ async def test_a_failing_pass_does_not_stop_the_loop(lab: Lab, monkeypatch: pyte
 async def test_the_connections_of_all_may_be_cut_at_any_time(lab: Lab, eventually: Any) -> None:
     """Listener, pulse and pool: each comes back, and no job is the worse for it."""
     lab.registry.register(_nothing, "count")
-    cut = "select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()"
+    cut = """
+        select pg_terminate_backend(pid) from pg_stat_activity
+        where datname = current_database() and pid <> pg_backend_pid()"""
     async with lab.running():
         jobs = []
         for _ in range(4):
@@ -199,8 +203,6 @@ nodes:
 """
     jobs = await calm.submit_many(text, [{"items": list(range(300))}] * 3)
     hand = await calm.hand()
-    from cograil.verbs import work
-
     while items := await hand.claim(500):
         await work.report(calm.db, hand.worker_id, "hand", [hand.outcome(item, {}) for item in items])
     settings = quick_settings(lease=CALM, orchestrator={"batch": 50})
@@ -220,13 +222,12 @@ async def test_an_orchestrator_that_was_taken_for_dead_is_alive_again(lab: Lab, 
     async with lab.orchestrator() as one:
         await lab.rows("update cograil.processes set state = 'dead' where id = %(id)s", id=one.process_id)
         job = await lab.submit(ONE)
-        alive = "select 1 from cograil.processes where id = %(id)s and state = 'alive'"
-        await eventually(lambda: lab.rows(alive, id=one.process_id))
+        alive = "select 1 from cograil.processes where kind = 'orchestrator' and state = 'alive'"
+        await eventually(lambda: lab.rows(alive))
         kinds = [blocker.kind for blocker in (await lab.explain(job)).blockers]
         assert "no_orchestrator" not in kinds
 
 
-@pytest.mark.xfail(strict=True, reason="one job that cannot be advanced fails every pass it is in")
 async def test_a_job_that_cannot_be_advanced_does_not_hold_up_the_others(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,4 +1,4 @@
-"""Retry: a finished job again as a new one that keeps what is done; a failed node of a running job in place."""
+"""Retry: a finished job again as a new one that keeps what is done; a failed node in place."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ nodes:
   split:
     type: fan_out
     source: [0, 1, 2, 3]
-    task: {handler: count, params: {x: "{{ item }}", first: "{{ nodes.make.output.x }}"}, retry: {max_attempts: 1}}
+    task:
+      handler: count
+      params: {x: "{{ item }}", first: "{{ nodes.make.output.x }}"}
+      retry: {max_attempts: 1}
     next: gather
   gather: {type: fan_in, next: after}
   after: {handler: count, params: {x: "{{ nodes.gather.output.count }}"}}

@@ -1,4 +1,4 @@
-"""The contract of the SQL: its moves are those of states.py, and its plans hold when they were made on nothing."""
+"""The contract of the SQL: its moves are those of states.py, its plans hold though made on nothing."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_it_knows_only_states_and_events_that_exist(one: Statement) -> None:
 async def test_the_checks_of_the_tables_are_the_list(lab: Lab, table: str, column: str, states: Any) -> None:
     query = f"""
         select pg_get_constraintdef(oid) from pg_constraint
-        where contype = 'c' and conrelid = 'cograil.{table}'::regclass and conname = '{table}_{column}_check'"""
+        where conrelid = 'cograil.{table}'::regclass and conname = '{table}_{column}_check'"""
     ((definition,),) = await lab.rows(query)
     assert sorted(re.findall(r"'(\w+)'::text", definition)) == sorted(states)
 
@@ -128,7 +128,7 @@ HOT: dict[str, dict[str, tuple[str, Any]]] = {
         "worker": ("bigint", 1),
     },
     "report_tasks": {"outcomes": ("json", None), "worker": ("bigint", 1), "name": ("text", "w")},
-    "lock_jobs_with_news": {"limit": ("bigint", 200)},
+    "lock_jobs_with_news": {"limit": ("bigint", 200), "aside": ("uuid[]", [])},
     "take_inbox": {"ids": ("uuid[]", None), "limit": ("bigint", 2000)},
     "load_nodes": {"ids": ("uuid[]", None)},
     "load_children_wake": {
@@ -222,8 +222,9 @@ async def test_a_plan_made_on_empty_tables_reads_by_index_and_locks_once(
     if name == "report_tasks":
         await planned.execute(*_execute("claim_tasks"))
         rows = await planned.execute(
-            b"select json_agg(json_build_object('id', id, 'fence', fence, 'job_id', job_id, 'node_id', node_id,"
-            b" 'attempt', attempt, 'output', '{}'::json))::text from cograil.tasks where state = 'running'"
+            b"select json_agg(json_build_object('id', id, 'fence', fence, 'job_id', job_id,"
+            b" 'node_id', node_id, 'attempt', attempt, 'output', '{}'::json))::text"
+            b" from cograil.tasks where state = 'running'"
         )
         given["outcomes"] = (await rows.fetchone())[0]
     parts = await plan_of(planned, name, **given)

@@ -69,7 +69,10 @@ async def _strike(lane: Lane, scenario: Scenario, role: str, run: Run, job: str)
         run.points = victim.points()
         run.violations += await oracles.at_once(lane)
         if victim.stopped.is_set() or victim.ended.is_set():
-            await _take_over(lane, role, run, job, victim)
+            await _take_over(lane, scenario, role, run, job, victim)
+        if run.violations:
+            await lane.give_up(job)
+            return
         await lane.ended(job)
         run.struck = any(point.startswith("!") for point in victim.points())
         await meddling
@@ -97,7 +100,9 @@ async def _until_struck(lane: Lane, job: str, victim: Child, slack_seconds: floa
         struck.cancel()
 
 
-async def _take_over(lane: Lane, role: str, run: Run, job: str, victim: Child) -> None:
+async def _take_over(lane: Lane, scenario: Scenario, role: str, run: Run, job: str, victim: Child) -> None:
+    if scenario.is_drained:
+        await lane.set_gate(job, is_closed=False)
     wakes = run.fault is not None and run.fault.mode == "wake"
     if wakes and role == "worker":
         await lane.set_gate(job, is_closed=True)

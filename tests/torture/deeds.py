@@ -53,7 +53,9 @@ def _ask(query: str, *params: Any) -> Any:
 
 def _note(ctx: Context, seen: int | None = None) -> dict[str, int]:
     """Write down that this execution happens; what every handler returns."""
-    query = "insert into torture.effects (job, node, attempt, pid, seen) values (%s, %s, %s, %s, %s) returning id"
+    query = (
+        "insert into torture.effects (job, node, attempt, pid, seen) values (%s, %s, %s, %s, %s) returning id"
+    )
     values = (ctx.job_id, ctx.node_id, ctx.attempt, os.getpid(), seen)
     return {"execution": _ask(query, *values), "attempt": ctx.attempt}
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from tests.torture.clients import crash_client
 from tests.torture.crash import Fault, Run, crash
@@ -14,6 +15,7 @@ from tests.torture.lane import Lane
 from tests.torture.scenarios import SCENARIOS
 
 Strike = Callable[[Lane, Fault | None], Awaitable[Run]]
+Task = tuple[str, Callable[[Lane], Awaitable[Run]]]
 RECORDINGS = 2
 TRIES = 3  # a point that depends on timing may not come the first time
 
@@ -26,15 +28,20 @@ class Tally:
     runs: int = 0
     missed: list[str] = field(default_factory=list)
     violations: dict[str, list[str]] = field(default_factory=dict)
+    struck: list[str] = field(default_factory=list)
     seconds: float = 0.0
-    names: list[str] = field(default_factory=list)
 
-    def add(self, run: Run) -> None:
+    def add(self, label: str, run: Run) -> None:
         """Count this run."""
         self.runs += 1
-        self.seconds += run.seconds
+        if run.struck:
+            self.struck.append(label)
         if run.violations:
-            self.violations[str(run.fault)] = run.violations
+            self.violations[label] = run.violations
+
+    def names(self) -> set[str]:
+        """The points at which at least one visit was struck."""
+        return {label.split(":")[0] for label in self.struck}
 
 
 def strike_of(scenario: str, role: str) -> Strike:
@@ -57,9 +64,7 @@ async def record(lanes: Sequence[Lane], strike: Strike) -> Counter[str]:
 
 def every_visit(points: Counter[str], mode: str) -> list[Fault]:
     """Each visit of each point at which this mode does something."""
-    return [
-        Fault(name, count, mode) for name in _names(points, mode) for count in range(1, points[name] + 1)
-    ]
+    return [Fault(name, count, mode) for name in _names(points, mode) for count in range(1, points[name] + 1)]
 
 
 def each_name_once(points: Counter[str], mode: str) -> list[Fault]:
@@ -71,23 +76,31 @@ def _names(points: Counter[str], mode: str) -> list[str]:
     return [name for name in sorted(points) if mode != "commit_unknown" or name.endswith(".commit.after")]
 
 
-async def strike_all(lanes: Sequence[Lane], strike: Strike, faults: Iterable[Fault]) -> Tally:
-    """Strike each point once, as many at a time as there are lanes."""
-    tally, waiting = Tally(), list(faults)[::-1]
-    tally.points = len(waiting)
-    tally.names = sorted({fault.name for fault in waiting})
-    await asyncio.gather(*(_work_off(lane, strike, waiting, tally) for lane in lanes))
+def strikes(strike: Strike, faults: Iterable[Fault]) -> list[Task]:
+    """These faults as tasks for lanes."""
+    return [(str(fault), partial(_flipped, strike, fault)) for fault in faults]
+
+
+async def _flipped(strike: Strike, fault: Fault, lane: Lane) -> Run:
+    return await strike(lane, fault)
+
+
+async def strike_all(lanes: Sequence[Lane], tasks: Sequence[Task]) -> Tally:
+    """Do each of these once, as many at a time as there are lanes."""
+    started, waiting = time.monotonic(), list(tasks)[::-1]
+    tally = Tally(points=len(waiting))
+    await asyncio.gather(*(_work_off(lane, waiting, tally) for lane in lanes))
+    tally.seconds = round(time.monotonic() - started, 1)
     return tally
 
 
-async def _work_off(lane: Lane, strike: Strike, waiting: list[Fault], tally: Tally) -> None:
-    with contextlib.suppress(IndexError):
-        while True:
-            fault = waiting.pop()
-            for _ in range(TRIES):
-                run = await strike(lane, fault)
-                tally.add(run)
-                if run.struck or run.violations:
-                    break
-            else:
-                tally.missed.append(str(fault))
+async def _work_off(lane: Lane, waiting: list[Task], tally: Tally) -> None:
+    while waiting:
+        label, strike = waiting.pop()
+        for _ in range(TRIES):
+            run = await strike(lane)
+            tally.add(label, run)
+            if run.struck or run.violations:
+                break
+        else:
+            tally.missed.append(label)

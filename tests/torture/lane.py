@@ -14,14 +14,15 @@ import psycopg
 from lab import Lab, open_lab
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
-
-from cograil.definitions import read_workflow
-from cograil.settings import Settings
-from cograil.verbs.publish import publish
-from cograil.verbs.submit import Submission, submit
 from tests.torture import deeds
 from tests.torture.nursery import Child, Nursery, open_nursery
 from tests.torture.victims import decider_with_small_chunks
+
+from cograil.definitions import read_workflow
+from cograil.errors import AlreadyTerminal
+from cograil.settings import Settings
+from cograil.verbs.publish import publish
+from cograil.verbs.submit import Submission, submit
 
 WATCHDOG_SECONDS = 20.0
 NUMBERS = itertools.count(1)
@@ -40,6 +41,7 @@ class Lane:
     dsn: str
     mutant: str | None = None
     watchdog_seconds: float = WATCHDOG_SECONDS
+    blamed: set[str] = field(default_factory=set)
     known: set[str] = field(default_factory=set)
     helpers: dict[str, Child] = field(default_factory=dict)
     passing: list[Child] = field(default_factory=list)
@@ -76,7 +78,13 @@ class Lane:
                     await asyncio.sleep(0.015)
         except TimeoutError:
             explanation = await self.lab.explain(job)
+            await self.give_up(job)
             raise Stuck(f"job {job} never ended: {explanation}") from None
+
+    async def give_up(self, job: str) -> None:
+        """Get a job out of the way of the next."""
+        with contextlib.suppress(AlreadyTerminal):
+            await self.lab.cancel(job)
 
     async def set_gate(self, job: str, *, is_closed: bool) -> None:
         """Make handlers wait, or let them go on."""

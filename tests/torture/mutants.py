@@ -28,6 +28,7 @@ class Mutant:
     scenario: str
     victim: str
     mode: str
+    where: tuple[str, ...]
     switch_on: Callable[[], None]
 
 
@@ -186,18 +187,18 @@ def _rescue_apart() -> None:
 
 _ALL: Sequence[tuple[Any, ...]] = (
     ("report_by_node", "a report is matched by job and node, not by task and fence", "dag", "worker", "wake",
-     _report_by_node),
+     ("report.",), _report_by_node),
     ("checkpoint_of_anybody", "a checkpoint is saved whoever sends it", "dag", "worker", "wake",
-     _checkpoint_of_anybody),
+     ("checkpoint.",), _checkpoint_of_anybody),
     ("claim_of_the_dead", "a worker whose lease is over may claim", "dag", "worker", "stop",
-     _claim_of_the_dead),
+     ("claim.", "report.", "pulse."), _claim_of_the_dead),
     ("events_apart", "events are committed after the state they tell of", "dag", "orchestrator", "kill9",
-     _events_apart),
+     ("advance.",), _events_apart),
     ("take_apart", "the inbox is taken and committed before the write", "dag", "orchestrator", "kill9",
-     _take_apart),
+     ("advance.",), _take_apart),
     ("cancel_takes_first", "cancel takes the inbox before it revokes the tasks", "cancel", "client", "pause",
-     _cancel_takes_first),
+     ("cancel.",), _cancel_takes_first),
     ("rescue_apart", "a rescue deletes tasks and says `lost` in two transactions", "dag", "recovery", "kill9",
-     _rescue_apart),
+     ("tick.",), _rescue_apart),
 )  # fmt: skip
 MUTANTS = {row[0]: Mutant(*row) for row in _ALL}

@@ -6,10 +6,10 @@ import random
 import time
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from tests.torture import oracles
 from tests.torture.crash import OTHER, Fault, Run
-from tests.torture.enumeration import Strike, every_visit
 from tests.torture.lane import Lane, Stuck
 from tests.torture.nursery import Child
 from tests.torture.scenarios import SCENARIOS, Scenario
@@ -51,6 +51,9 @@ async def _strike_twice(
     run.points = recovering.points()
     run.struck = any(point.startswith("!") for point in run.points)
     run.violations += await oracles.at_once(lane)
+    if run.violations:
+        await lane.give_up(job)
+        return
     if run.struck:
         await lane.end_lease(recovering)
         await lane.fork("orchestrator")
@@ -69,19 +72,35 @@ async def _gone(lane: Lane, job: str, child: Child) -> None:
         await child.struck_within(0.02)
 
 
+@dataclass(frozen=True)
+class Pair:
+    """Who dies first, who dies recovering from it, and where both do."""
+
+    scenario: str
+    first: str
+    second: str
+    before: Fault
+    after: Fault | None = None
+
+    def __str__(self) -> str:
+        return f"{self.before}, then {self.second} at {self.after}"
+
+    async def strike(self, lane: Lane) -> Run:
+        """Kill both."""
+        first, second = (self.first, self.before), (self.second, self.after)
+        return await crash_twice(lane, SCENARIOS[self.scenario], first, second)
+
+
+async def record_recovery(lane: Lane, pair: Pair) -> Counter[str]:
+    """The points that the second passes when it recovers from the death of the first."""
+    run = await replace(pair, after=None).strike(lane)
+    assert not run.violations, run.violations
+    return Counter(run.points)
+
+
 def some_pairs(
-    firsts: Counter[str], seconds: Counter[str], count: int, dice: random.Random
-) -> list[tuple[Fault, Fault]]:
-    """So many pairs, any first with any second."""
-    before, after = every_visit(firsts, "kill9"), every_visit(seconds, "kill9")
-    return [(dice.choice(before), dice.choice(after)) for _ in range(count)]
-
-
-def strike_recovery(scenario: str, first: tuple[str, Fault], role: str) -> Strike:
-    """How to strike what recovers from the first crash."""
-    return lambda lane, fault: crash_twice(lane, SCENARIOS[scenario], first, (role, fault))
-
-
-def in_the_middle(points: Counter[str], names: Sequence[str]) -> list[Fault]:
-    """A middle visit of each of these points."""
-    return [Fault(name, (points[name] + 1) // 2, "kill9") for name in names if points[name]]
+    pair: Pair, befores: Sequence[Fault], afters: Sequence[Fault], count: int, seed: int
+) -> list[Pair]:
+    """So many pairs, any first with any second; always the same for one seed."""
+    dice = random.Random(seed)
+    return [replace(pair, before=dice.choice(befores), after=dice.choice(afters)) for _ in range(count)]

@@ -8,9 +8,10 @@ import signal
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
-from cograil.errors import AlreadyTerminal
 from tests.torture.lane import Lane
 from tests.torture.nursery import Child
+
+from cograil.errors import AlreadyTerminal
 
 AGAIN = "retry: {max_attempts: 8, backoff: fixed, initial_delay_seconds: 0.01}"
 

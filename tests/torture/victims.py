@@ -17,6 +17,7 @@ from typing import Any
 
 import psycopg
 import uvloop  # noqa: F401  imported before the fork, for all
+from tests.torture import deeds, mutants
 
 from cograil import faults
 from cograil.orchestrator import loop as orchestrator_loop  # noqa: F401
@@ -29,7 +30,6 @@ from cograil.verbs.advance import Decider
 from cograil.verbs.cancel import cancel
 from cograil.verbs.retry import retry
 from cograil.verbs.submit import Submission, submit
-from tests.torture import deeds, mutants
 
 Order = dict[str, Any]
 PR_SET_PDEATHSIG = 1
@@ -123,4 +123,3 @@ async def _ask(order: Order) -> str:
 
 
 ROLES = {"orchestrator": _orchestrate, "worker": _work, "client": _act}
-

@@ -24,7 +24,7 @@ from cograil.model.job import Outputs, RetryAsked
 randoms = st.integers(0, 2**32).map(Random)
 EXAMPLES = os.environ.get("COGRAIL_EXAMPLES")
 often = settings(
-    max_examples=int(EXAMPLES or 300),
+    max_examples=int(EXAMPLES or 200),
     derandomize=EXAMPLES is None,
     deadline=None,
     suppress_health_check=list(HealthCheck),

@@ -15,15 +15,16 @@ from cograil.store.database import Database
 from cograil.store.jobs import NEWS_CHANNEL
 from cograil.store.listener import PING, Listener
 from cograil.verbs import work
-from cograil.verbs.advance import Decider, Pass, advance_due
+from cograil.verbs.advance import Decider, Pass, advance_due, advance_one, due_jobs
 
 log = structlog.get_logger("orchestrator")
 
 # A worker ends its own attempts, and gives a handler some seconds to obey; this is for those that cannot.
 DEADLINE_GRACE_SECONDS = 10.0
 RETRY_SECONDS = 0.5
-BUSY_SECONDS = 0.05  # news of jobs that another orchestrator is advancing
+BUSY_SECONDS = 0.05  # what is due is in another orchestrator's hands
 DEAF_POLL_SECONDS = 1.0
+ASIDE_SECONDS = 30.0
 
 
 class Orchestrator:
@@ -44,6 +45,7 @@ class Orchestrator:
         self._heard_ping = True
         self._is_deaf = False
         self._second: asyncio.Task[None] | None = None
+        self._aside: dict[str, float] = {}  # jobs that could not be advanced, and until when they rest
 
     def stop(self) -> None:
         """Finish the pass at hand and return from `run`."""
@@ -69,27 +71,47 @@ class Orchestrator:
     async def _once(self) -> None:
         try:
             await self._pass()
+        except (DatabaseUnavailable, psycopg.OperationalError, psycopg.InterfaceError) as error:
+            log.warning("pass failed, trying again", error=str(error).strip(), orchestrator=self.name)
+            await self._sleep(RETRY_SECONDS)
         except Exception:
             log.exception("pass failed", orchestrator=self.name)
             await self._sleep(RETRY_SECONDS)
+            await self._find_the_culprit()
+
+    async def _find_the_culprit(self) -> None:
+        """Advance the jobs of the failed pass one by one; those that fail are set aside for a while."""
+        with contextlib.suppress(DatabaseUnavailable, psycopg.Error):
+            async with self.db.transaction("isolate") as tx:
+                due = await due_jobs(tx, self.settings.orchestrator.batch, self._set_aside())
+            for job_id in due:
+                try:
+                    async with self.db.transaction("advance") as tx:
+                        await advance_one(tx, self.decider, job_id)
+                except Exception:
+                    self._aside[job_id] = self._now() + ASIDE_SECONDS
+                    log.exception("job set aside", job_id=job_id, orchestrator=self.name)
+
+    def _set_aside(self) -> list[str]:
+        now = self._now()
+        self._aside = {job_id: until for job_id, until in self._aside.items() if until > now}
+        return list(self._aside)
 
     async def _pass(self) -> None:
-        """Advance; when nothing is left, look after the clock and sleep."""
+        """Look after the clock when it is time, advance, and sleep when nothing is left."""
         self._wake.clear()
+        if self._now() >= self._tick_at:
+            await self._tick()
         done = await self._advance()
         if done.is_full:
             self._lend_a_hand()
-            return
-        if self._wake.is_set():
-            return
-        if self._now() >= self._tick_at and await self._tick() and not done.advanced:
-            await self._sleep(BUSY_SECONDS)
-            return
-        await self._sleep(self._pause())
+        elif not self._wake.is_set():
+            await self._sleep(self._pause(done))
 
     async def _advance(self) -> Pass:
         async with self.db.transaction("advance") as tx:
-            done = await advance_due(tx, self.decider, self.settings.orchestrator.batch)
+            batch = self.settings.orchestrator.batch
+            done = await advance_due(tx, self.decider, batch, self._set_aside())
         if done.wake_at is not None:
             self._note_wake(done.wake_at, tx.now)
         return done
@@ -107,8 +129,8 @@ class Orchestrator:
             log.exception("pass failed", orchestrator=self.name)
         self._wake.set()  # for news that came for jobs in this hand, and were passed over by the other
 
-    async def _tick(self) -> bool:
-        """Pulse, rescue, and learn whether there are news; True when there are."""
+    async def _tick(self) -> None:
+        """Pulse, rescue, and learn when the next job wants to wake."""
         self._is_deaf, self._heard_ping = not self._heard_ping, False
         if self._is_deaf:
             log.warning("notifications do not arrive, polling instead", orchestrator=self.name)
@@ -122,7 +144,6 @@ class Orchestrator:
         self._wake_at = None
         if tick.wake_at is not None:
             self._note_wake(tick.wake_at, tick.now)
-        return tick.has_news
 
     def _note_wake(self, wake_at: datetime, now: datetime) -> None:
         self._note_pause((wake_at - now).total_seconds())
@@ -131,14 +152,15 @@ class Orchestrator:
         at = self._now() + max(0.0, seconds)
         self._wake_at = at if self._wake_at is None else min(self._wake_at, at)
 
-    def _pause(self) -> float:
+    def _pause(self, done: Pass) -> float:
         """How long nothing can be due, if nobody calls."""
         now = self._now()
         until = self._tick_at
         if self._wake_at is not None:
-            if self._wake_at <= now:
+            if self._wake_at <= now:  # only the earliest is noted: the tick tells which comes next
                 self._wake_at = None
-                return 0.0
+                self._tick_at = now
+                return 0.0 if done.advanced else BUSY_SECONDS
             until = min(until, self._wake_at)
         pause = max(0.0, until - now)
         return min(pause, DEAF_POLL_SECONDS) if self._is_deaf else pause

@@ -56,9 +56,9 @@ class LockedJobs:
     taken: int = 0  # how many news of theirs were taken
 
 
-async def lock_jobs_with_news(tx: Transaction, limit: int) -> LockedJobs:
-    """Lock jobs that have news or are due; those locked by others are passed over."""
-    return _locked(await tx.fetch(LOCK_JOBS_WITH_NEWS, limit=limit))
+async def lock_jobs_with_news(tx: Transaction, limit: int, aside: Iterable[str] = ()) -> LockedJobs:
+    """Lock jobs that have news or are due; those locked by others or set aside are passed over."""
+    return _locked(await tx.fetch(LOCK_JOBS_WITH_NEWS, limit=limit, aside=array(aside)))
 
 
 async def lock_jobs(tx: Transaction, ids: Sequence[str]) -> LockedJobs:

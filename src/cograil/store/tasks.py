@@ -58,7 +58,6 @@ class Tick:
     """What an orchestrator learns when nothing happens."""
 
     rescued: int
-    has_news: bool
     wake_at: datetime | None
     now: datetime
 
@@ -89,7 +88,7 @@ async def tick_orchestrator(
 ) -> Tick:
     """Pulse, rescue what dead workers held, and say whether there is something to do."""
     rows = await tx.fetch(TICK_ORCHESTRATOR, process=process, lease=lease_seconds, grace=grace_seconds)
-    return Tick(*rows[0][:4])
+    return Tick(*rows[0][:3])
 
 
 async def claim_tasks(tx: Transaction, worker: int, lanes: Lanes) -> list[WorkItem]:

@@ -40,15 +40,29 @@ class Pass:
     is_full: bool = False
 
 
-async def advance_due(tx: Transaction, decider: Decider, limit: int) -> Pass:
-    """Advance jobs that have news or are due. Nothing to do, or all of it in others' hands: 0."""
-    locked = await store.lock_jobs_with_news(tx, limit)
+async def advance_due(tx: Transaction, decider: Decider, limit: int, aside: Iterable[str] = ()) -> Pass:
+    """Advance jobs that have news or are due. Nothing to do, or all of it in others' hands: 0.
+
+    An error while deciding one job fails the whole pass, and nothing is written: one has then to find
+    out by `advance_one` which job it is.
+    """
+    locked = await store.lock_jobs_with_news(tx, limit, aside)
     if not locked.states:
         return Pass(0)
     changes = await advance_locked(tx, decider, locked, limit=NEWS_PER_PASS)
     wakes = [change.wake_at for change in changes.values() if change.wake_at is not None]
     is_full = max(len(changes), locked.taken) >= limit // 2 or any(change.more for change in changes.values())
     return Pass(len(changes), min(wakes, default=None), is_full)
+
+
+async def due_jobs(tx: Transaction, limit: int, aside: Iterable[str] = ()) -> list[str]:
+    """The jobs that `advance_due` would take now."""
+    return list((await store.lock_jobs_with_news(tx, limit, aside)).states)
+
+
+async def advance_one(tx: Transaction, decider: Decider, job_id: str) -> None:
+    """Advance one job by itself."""
+    await advance_locked(tx, decider, await store.lock_jobs(tx, [job_id]), limit=NEWS_PER_PASS)
 
 
 async def advance_locked(

@@ -77,6 +77,7 @@ class Worker:
             checkpoint_bytes=limits.checkpoint_bytes,
             log_lines=limits.log_lines,
             log_line_bytes=limits.log_line_bytes,
+            grace_seconds=min(5.0, max(0.4, 0.1 * settings.worker.grace_seconds)),
         )
         self._executor = ThreadPoolExecutor(settings.worker.threads, thread_name_prefix="handler")
         self._notes = Notes(db)
@@ -96,8 +97,8 @@ class Worker:
     async def run(self) -> None:
         """Work until stopped, then drain."""
         await self._register()
-        self._pulse.start()
         await self._listener.start()
+        self._pulse.start()
         self.is_ready = True
         try:
             while not self._stop.is_set():
@@ -127,21 +128,20 @@ class Worker:
                 await asyncio.sleep(RETRY_SECONDS)
 
     async def _drain(self) -> None:
-        """Wait for what runs, at most for the grace; then give it back uncounted."""
+        """Wait for what runs for most of the grace; in the rest of it give back what is left, uncounted."""
         with contextlib.suppress(Exception):
             await self._leave("draining")
+        grace = self.settings.worker.grace_seconds
         tasks = [attempt.task for attempt in self._held.values() if attempt.task is not None]
         if tasks:
-            await asyncio.wait(tasks, timeout=self.settings.worker.grace_seconds)
+            await asyncio.wait(tasks, timeout=0.75 * grace)
         rest = [attempt for attempt in self._held.values() if not attempt.is_ended]
         for attempt in rest:
             attempt.ctx.cancel("shutdown")
         if rest:
-            await asyncio.wait(
-                [a.task for a in rest if a.task is not None], timeout=self._limits.grace_seconds + 1
-            )
+            await asyncio.wait([a.task for a in rest if a.task is not None], timeout=max(0.5, 0.15 * grace))
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._reporter.drain(), 10)
+            await asyncio.wait_for(self._reporter.drain(), max(0.5, 0.1 * grace))
         self._notes.stop()
         self._pulse.stop()
         await self._listener.stop()

@@ -1,13 +1,16 @@
 -- name: lock_jobs_with_news
 -- The job's row lock makes us its writer until commit. Locking is a statement of its own: what is
--- read after it is what the last writer committed. Jobs somebody else is advancing are passed over.
+-- read after it is what the last writer committed. Jobs somebody else is advancing are passed over,
+-- and so are those set aside because they could not be advanced.
 select j.id::text, j.tenant_id, j.definition_id, j.status, j.input, j.seq, j.created_at, j.priority,
        j.not_before, j.deadline, j.started_at, j.correlation_id, j.submitted_by, j.trace_parent,
        j.retry_of::text
 from cograil.jobs j
 where j.id = any(array(
-  select job_id from (select job_id from cograil.inbox order by id limit %(limit)s) as news
+  select job_id from (select job_id from cograil.inbox where not (job_id = any(%(aside)s::uuid[]))
+                      order by id limit %(limit)s) as news
   union
-  select id from (select id from cograil.jobs where wake_at <= now() order by wake_at limit %(limit)s) as due))
+  select id from (select id from cograil.jobs where wake_at <= now() and not (id = any(%(aside)s::uuid[]))
+                  order by wake_at limit %(limit)s) as due))
 order by j.id
 for update skip locked

@@ -1,0 +1,135 @@
+"""Reports and claims whose answers were lost: each counts once, and none is given up."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+import pytest
+from lab import Hand, Lab
+from test_workers import one, warnings
+
+from cograil.model.outcome import Completed, Failed
+from cograil.runners import python as runner
+from cograil.verbs import work
+
+
+async def test_a_claim_whose_answer_was_lost_is_given_back_by_the_pulse(lab: Lab) -> None:
+    """The worker does not know the task; without the pulse its lease would keep it for ever."""
+    async with lab.orchestrator(), lab.worker() as worker:
+        assert worker.identity is not None
+        job = await lab.submit(one("nobody_has_it"))
+        lost = await Hand(lab.db, worker.identity.worker_id, "x").claim_one()
+        worker.registry.register(_nothing, "nobody_has_it")
+        ended = await lab.ended(job, 10)
+    assert (ended["status"], lost.attempt) == ("completed", 1)
+    assert (await lab.nodes(job))["a"]["attempt"] == 1
+
+
+async def test_a_report_sent_twice_counts_once(lab: Lab) -> None:
+    job = await lab.submit(one())
+    hand = await lab.hand()
+    item = await hand.claim_one()
+    assert await hand.report(item, {"n": 1})
+    assert await hand.report_again(item, {"n": 1})
+    await lab.advance()
+    assert await hand.report_again(item, {"n": 1})
+    await lab.advance()
+    assert (await lab.event_types(job, "a")).count("node_completed") == 1
+    assert await warnings(lab, job) == []
+
+
+async def test_a_failure_sent_twice_counts_once(lab: Lab) -> None:
+    job = await lab.submit(one())
+    hand = await lab.hand()
+    item = await hand.claim_one()
+    assert await hand.report(item, Failed("oops", "oops"))
+    await lab.advance()
+    assert await hand.report_again(item, Failed("oops", "oops"))
+    await lab.advance()
+    assert (await lab.nodes(job))["a"]["attempt"] == 2
+    assert await warnings(lab, job) == []
+
+
+async def test_a_report_repeated_after_the_attempt_was_lost_is_late(lab: Lab) -> None:
+    """The report never arrived; the loss must not be taken for it."""
+    job = await lab.submit(one())
+    hand = await lab.hand()
+    item = await hand.claim_one()
+    await lab.bury(hand)
+    await lab.advance()
+    assert not await hand.report_again(item, {"n": 1})
+    await lab.advance()
+    assert await warnings(lab, job) == ["late_result"]
+
+
+async def test_a_report_that_fails_is_sent_again_until_it_counts(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first commit happens and its answer is lost; the second try must find it recorded."""
+    real, calls = work.report, 0
+
+    async def lossy(*args: Any) -> set[int]:
+        nonlocal calls
+        calls += 1
+        counted = await real(*args)
+        if calls == 1:
+            raise psycopg.OperationalError("the connection was lost")
+        return counted
+
+    monkeypatch.setattr(work, "report", lossy)
+    async with lab.running():
+        job = await lab.submit(one())
+        assert (await lab.ended(job))["status"] == "completed"
+    assert await warnings(lab, job) == []
+    assert (await lab.event_types(job, "a")).count("node_completed") == 1
+
+
+@pytest.mark.parametrize(
+    "error", [psycopg.errors.ReadOnlySqlTransaction, psycopg.errors.InsufficientPrivilege]
+)
+async def test_whatever_a_database_says_a_report_is_not_given_up(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, error: type[psycopg.Error]
+) -> None:
+    """After a failover the old primary may say that it only reads; the result is still in our hands."""
+    real, calls = work.report, 0
+
+    async def refused_once(*args: Any) -> set[int]:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            raise error("not here, not now")
+        return await real(*args)
+
+    monkeypatch.setattr(work, "report", refused_once)
+    async with lab.running():
+        job = await lab.submit(one())
+        assert (await lab.ended(job))["status"] == "completed"
+    assert (await lab.nodes(job))["a"]["attempt"] == 1
+
+
+async def test_a_result_that_the_database_cannot_hold_fails_alone(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is checked should hold; should a check be wrong, the others must not wait for an hour."""
+
+    def unchecked(value: Any, limits: Any) -> Completed:
+        return Completed(b'{"x": "\\u0000"}' if value.get("bad") else b"{}")
+
+    monkeypatch.setattr(runner, "_completed", unchecked)
+    bad = await lab.submit(one("result"), {"bad": True})
+    lab.registry.register(_result, "result")
+    good = await lab.submit_many(one("result"), [{}] * 5)
+    await lab.rows("update cograil.tasks set params = jsonb_build_object('bad', job_id = %(id)s)", id=bad)
+    async with lab.running():
+        assert [(await lab.ended(job))["status"] for job in good] == ["completed"] * 5
+        ended = await lab.ended(bad)
+    assert (ended["status"], ended["error"]["code"]) == ("failed", "bad_result")
+
+
+async def _result(bad: bool) -> dict[str, Any]:
+    return {"bad": bad}
+
+
+async def _nothing() -> dict[str, Any]:
+    return {}

@@ -1,0 +1,46 @@
+"""Every visit of every point, in every mode."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.torture.clients import ACTS
+from tests.torture.enumeration import every_visit, record, strike_all, strike_of, strikes
+from tests.torture.lane import open_lanes
+from tests.torture.results import keep
+from tests.torture.scenarios import SCENARIOS
+
+pytestmark = pytest.mark.torture
+
+LANES = 4
+MODES = ("kill9", "stop", "raise", "commit_unknown", "pgkill")
+MODES_OF_CLIENTS = ("kill9", "stop", "pause", "raise", "commit_unknown")
+PROCESSES = [(scenario.name, role) for scenario in SCENARIOS.values() for role in scenario.roles]
+CLIENTS = [(act, "client") for act in ACTS]
+
+
+def modes_of(scenario: str, role: str) -> tuple[str, ...]:
+    """What can happen to this role; to be woken in the middle takes a job that another goes on with."""
+    if role == "client":
+        return MODES_OF_CLIENTS
+    return (*MODES, "wake") if scenario in ("dag", "fan") else MODES
+
+
+@pytest.mark.parametrize(("scenario", "role"), PROCESSES + CLIENTS)
+async def test_a_job_survives_whatever_happens_to_a_process(
+    postgres: str, template: str, tmp_path: Path, scenario: str, role: str
+) -> None:
+    """Right after the fault and in the end all invariants hold, and the job ends as it must."""
+    violations, never_struck = {}, set()
+    async with open_lanes(postgres, template, tmp_path, LANES) as lanes:
+        strike = strike_of(scenario, role)
+        points = await record(lanes, strike)
+        for mode in modes_of(scenario, role):
+            faults = every_visit(points, mode)
+            tally = await strike_all(lanes, strikes(strike, faults))
+            keep(f"{scenario}-{role}-{mode}", tally, scenario=scenario, role=role, mode=mode, visits=points)
+            violations |= tally.violations
+            never_struck |= {fault.name for fault in faults} - tally.names()
+    assert violations == {}
+    assert never_struck == set()
