@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from tests.torture.enumeration import each_name_once, record, strike_all, strike_of, strikes
 from tests.torture.lane import open_lanes
+
+from cograil import faults
 
 LANES = 4
 PAGE = Path(__file__).parents[2] / "docs" / "crash-points.md"
@@ -29,6 +35,32 @@ async def test_a_job_survives_whatever_happens_to_a_process(
     assert tally.violations == {}
     assert tally.names() == set(points)
     assert set(points) <= _points_in_the_page()
+
+
+@pytest.mark.parametrize("part", ["orchestrator", "worker"])
+def test_a_fault_in_the_environment_strikes_the_real_command(dsn: str, tmp_path: Path, part: str) -> None:
+    """And the log of points says where."""
+    log = tmp_path / "points"
+    environment = {
+        **os.environ,
+        "COGRAIL_DATABASE_URL": dsn,
+        "COGRAIL_DATABASE__ALLOW_UNSAFE": "true",
+        "COGRAIL_FAULT": "register.commit.after:1:kill9",
+        "COGRAIL_FAULT_LOG": str(log),
+    }
+    command = [sys.executable, "-m", "cograil.intake.cli", part]
+    done = subprocess.run(command, env=environment, capture_output=True, timeout=30, check=False)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert log.read_text().splitlines()[-2:] == ["register.commit.after", "!register.commit.after"]
+
+
+def test_without_being_asked_nothing_is_armed() -> None:
+    assert faults.is_on is False
+
+
+def test_a_fault_of_unknown_mode_is_refused() -> None:
+    with pytest.raises(ValueError, match="'explode' is not a fault"):
+        faults.arm("advance.write_changes:1:explode")
 
 
 def _points_in_the_page() -> set[str]:

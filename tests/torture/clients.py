@@ -72,10 +72,7 @@ async def _report_meanwhile(lane: Lane, job: str) -> None:
         return
     await lane.set_gate(job, is_closed=False)
     query = "select 1 from cograil.inbox where job_id = %(job)s and kind = 'report'"
-    until = time.monotonic() + 0.5
-    while time.monotonic() < until and not await lane.lab.rows(query, job=job):
-        await asyncio.sleep(0.01)
-    if await lane.lab.rows(query, job=job):
+    if await lane.until(query, 0.5, job=job):
         await lane.lab.rows("insert into torture.mended values (%(job)s)", job=f"reported {job}")
 
 
@@ -114,9 +111,7 @@ async def _cancel(lane: Lane, run: Run) -> None:
     scenario = SCENARIOS["cancel"]
     job = await scenario.begin(lane, scenario)
     query = "select 1 from torture.effects where job = %(job)s and node = 'slow'"
-    async with asyncio.timeout(GONE_SECONDS):
-        while not await lane.lab.rows(query, job=job):
-            await asyncio.sleep(0.01)
+    await lane.until(query, GONE_SECONDS, job=job)
     answer = await _struck(lane, run, "cancel", job)
     await lane.set_gate(job, is_closed=False)
     await lane.ended(job)

@@ -16,6 +16,7 @@ OTHER = {"orchestrator": "worker", "worker": "orchestrator"}
 SLACK_SECONDS = 0.4  # how long a point may still come once the job has ended
 ZOMBIE_SECONDS = 8.0
 TAKEOVER_SECONDS = 2.0
+HARM_SECONDS = 0.3
 
 
 @dataclass(frozen=True, order=True)
@@ -121,11 +122,8 @@ async def _wake_in_the_middle(lane: Lane, role: str, job: str, victim: Child, re
     else:
         query = "select 1 from cograil.jobs where id = %(job)s and seq > %(seq)s"
         await _eventually(lane, job, query, seq=before[0][0])
-    passed = len(victim.points())
     victim.resume()
-    until = time.monotonic() + 0.3
-    while time.monotonic() < until and len(victim.points()) < passed + 6:
-        await asyncio.sleep(0.01)
+    await asyncio.sleep(HARM_SECONDS)
     await lane.set_gate(job, is_closed=False)
 
 

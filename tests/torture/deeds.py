@@ -61,7 +61,9 @@ def _note(ctx: Context, seen: int | None = None) -> dict[str, int]:
 
 
 async def _gate(ctx: Context) -> None:
-    while outside.waits_at_gates and _ask("select 1 from torture.gates where job = %s", ctx.job_id):
+    """Wait while the gate of this job is closed, if this process heeds gates."""
+    query = "select 1 from torture.gates where job = %s"
+    while outside.waits_at_gates and _ask(query, ctx.job_id):  # noqa: ASYNC110  the gate is a row
         await asyncio.sleep(0.01)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +26,7 @@ from cograil.verbs.publish import publish
 from cograil.verbs.submit import Submission, submit
 
 WATCHDOG_SECONDS = 20.0
+OVER = "select 1 from cograil.jobs where id = %(job)s and finished_at is not null"
 NUMBERS = itertools.count(1)
 
 
@@ -66,20 +68,26 @@ class Lane:
                 await publish(tx, read_workflow(text), text)
             self.known.add(text)
 
+    async def until(self, query: str, seconds: float, **params: Any) -> bool:
+        """Wait until this query returns something, at most so long; whether it did."""
+        until = time.monotonic() + seconds
+        while True:
+            if await self.lab.rows(query, **params):
+                return True
+            if time.monotonic() >= until:
+                return False
+            await asyncio.sleep(0.015)
+
     async def is_over(self, job: str) -> bool:
-        query = "select 1 from cograil.jobs where id = %(job)s and finished_at is not null"
-        return bool(await self.lab.rows(query, job=job))
+        """Whether the job has ended."""
+        return await self.until(OVER, 0.0, job=job)
 
     async def ended(self, job: str, seconds: float | None = None) -> None:
         """Return when the job has ended; raises Stuck with an explanation when it does not."""
-        try:
-            async with asyncio.timeout(seconds or self.watchdog_seconds):
-                while not await self.is_over(job):
-                    await asyncio.sleep(0.015)
-        except TimeoutError:
+        if not await self.until(OVER, seconds or self.watchdog_seconds, job=job):
             explanation = await self.lab.explain(job)
             await self.give_up(job)
-            raise Stuck(f"job {job} never ended: {explanation}") from None
+            raise Stuck(f"job {job} never ended: {explanation}")
 
     async def give_up(self, job: str) -> None:
         """Get a job out of the way of the next."""

@@ -55,7 +55,8 @@ with given as (
 ), told as (
   insert into cograil.inbox (tenant_id, job_id, kind, node_id, attempt, task_id, fence, worker, started_at,
                              output, error)
-  select tenant_id, job_id, 'report', node_id, attempt, id, fence, %(name)s, started_at, output, error from done
+  select tenant_id, job_id, 'report', node_id, attempt, id, fence, %(name)s, started_at, output, error
+  from done
 ), noted as (
   select pg_notify('cograil_news', '')
 )
@@ -121,7 +122,7 @@ def _take_apart() -> None:
         await _commit_halfway(tx)
         return news
 
-    jobs.take_inbox = take_and_commit
+    jobs.take_inbox = take_and_commit  # type: ignore[assignment]
 
 
 # -- cancel takes the inbox first and revokes the tasks after it -------------------------------------
@@ -166,7 +167,8 @@ select coalesce(json_agg(g), '[]') from (
   select g.*, dead.name from gone g join dead on dead.id = g.worker_id) as g
 """
 SAY_LOST = """
-insert into cograil.inbox (tenant_id, job_id, kind, node_id, attempt, task_id, fence, worker, started_at, error)
+insert into cograil.inbox (tenant_id, job_id, kind, node_id, attempt, task_id, fence, worker, started_at,
+                           error)
 select tenant_id, job_id, 'lost', node_id, attempt, id, fence, name, started_at, '{"code": "worker_lost"}'
 from json_to_recordset(%(gone)s) as g(tenant_id text, job_id uuid, node_id text, attempt int, id bigint,
                                       fence int, name text, started_at timestamptz)
@@ -182,7 +184,7 @@ def _rescue_apart() -> None:
             await tx.execute(Statement("mutant_halfway", SAY_LOST, ""), gone=gone.decode())
         return await tick(tx, process, lease, grace)
 
-    work.tick = rescue_then_say
+    work.tick = rescue_then_say  # type: ignore[assignment]
 
 
 _ALL: Sequence[tuple[Any, ...]] = (

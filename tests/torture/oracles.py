@@ -82,7 +82,8 @@ async def _wrong_checkpoints(lane: Lane, job: str, node: View, runs: list[View])
     query = "select attempt, number from torture.acks where job = %(job)s and node = %(node)s"
     acks = await lane.lab.rows(query, job=job, node=name)
     found = [
-        f"attempt {run['attempt']} of {name} saw checkpoint {run['seen']}, but {number} of {attempt} was acknowledged"
+        f"attempt {run['attempt']} of {name} saw checkpoint {run['seen']},"
+        f" but attempt {attempt} was told that {number} is safe"
         for run in runs
         for attempt, number in acks
         if attempt < run["attempt"] and run["seen"] < number

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import signal
 from collections.abc import Awaitable, Callable, Mapping
@@ -123,8 +122,9 @@ async def _stop_worker(lane: Lane, job: str, victim: Child) -> None:
 
 async def _slow_runs(lane: Lane, job: str, victim: Child) -> None:
     query = "select 1 from torture.effects where job = %(job)s and node = 'slow'"
-    while not (victim.stopped.is_set() or victim.ended.is_set() or await lane.lab.rows(query, job=job)):
-        await asyncio.sleep(0.01)
+    while not (victim.stopped.is_set() or victim.ended.is_set()):
+        if await lane.until(query, 0.02, job=job):
+            return
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,8 @@ async def test_a_job_survives_whatever_happens_to_a_process(
     postgres: str, template: str, tmp_path: Path, scenario: str, role: str
 ) -> None:
     """Right after the fault and in the end all invariants hold, and the job ends as it must."""
-    violations, never_struck = {}, set()
+    violations: dict[str, list[str]] = {}
+    never_struck: set[str] = set()
     async with open_lanes(postgres, template, tmp_path, LANES) as lanes:
         strike = strike_of(scenario, role)
         points = await record(lanes, strike)

@@ -12,7 +12,6 @@ import json
 import os
 import select
 import signal
-import sys
 from typing import Any
 
 from tests.torture import victims
@@ -74,4 +73,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

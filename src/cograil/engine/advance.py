@@ -64,7 +64,7 @@ def advance(
         return Changes(state.status, state.seq, missing=missing, missing_children=children)
     if changes.status in JOB_TERMINAL:
         return changes
-    return _cut_short(fresh, happenings) or changes
+    return _cut_short(fresh, happenings, is_late=is_past_deadline(state, now)) or changes
 
 
 def _decide(board: Board, happenings: Sequence[Happening]) -> Changes:
@@ -78,15 +78,17 @@ def _decide(board: Board, happenings: Sequence[Happening]) -> Changes:
     return board.changes(_wake_at(board))
 
 
-def _cut_short(fresh: Callable[[], Board], happenings: Sequence[Happening]) -> Changes | None:
+def _cut_short(
+    fresh: Callable[[], Board], happenings: Sequence[Happening], *, is_late: bool
+) -> Changes | None:
     """End a job that does not end by itself now, if somebody or its deadline wants that.
 
     What was reported before counts; nothing new begins.
     """
-    board = fresh()
     cancel = next((news for news in happenings if isinstance(news, CancelAsked)), None)
-    if cancel is None and not is_past_deadline(board.state, board.now):
+    if cancel is None and not is_late:
         return None
+    board = fresh()
     _apply_news(board, [news for news in happenings if not isinstance(news, More | RetryAsked)])
     return ending.time_out(board) if cancel is None else ending.cancel(board, cancel.by, cancel.reason)
 
@@ -155,20 +157,14 @@ def _start_if_due(board: Board) -> bool:
 
 def _apply_due(board: Board) -> None:
     """Backoffs and waits that are over."""
-    due = [
-        state.node_id
-        for state in (*board.state.nodes.values(), *(write.state for write in board.writes.values()))
-        if state.not_before is not None and state.not_before <= board.now
-    ]
-    for node_id in dict.fromkeys(due):
-        state = board.find(node_id)
-        assert state is not None
-        if state.not_before is None or state.not_before > board.now:
-            continue
+    now = board.now
+    due = [state for state in board.states() if state.not_before is not None and state.not_before <= now]
+    for state in due:
+        node_id = state.node_id
         if state.status == "ready":
             _redispatch(board, node_id)
         elif state.status == "waiting":
-            board.complete(board.edit(node_id), dump({"waited_until": state.not_before.isoformat()}))
+            board.complete(board.edit(node_id), dump({"waited_until": state.not_before}))
 
 
 def _redispatch(board: Board, node_id: str) -> None:
@@ -184,8 +180,7 @@ def _redispatch(board: Board, node_id: str) -> None:
 
 def _wake_at(board: Board) -> datetime | None:
     """When to look at this job again though nothing happens."""
-    states = {**board.state.nodes, **{name: write.state for name, write in board.writes.items()}}
-    moments = [state.not_before for state in states.values() if state.not_before is not None]
+    moments = [state.not_before for state in board.states() if state.not_before is not None]
     if board.status == "pending" and board.state.not_before is not None:
         moments.append(board.state.not_before)
     if board.state.deadline is not None:

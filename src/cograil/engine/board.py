@@ -61,6 +61,14 @@ class Board:
         write = self.writes.get(node_id)
         return write.state if write is not None else self.state.nodes.get(node_id)
 
+    def states(self) -> list[NodeState]:
+        """Every node that is loaded, as it is now."""
+        writes = self.writes
+        if not writes:
+            return list(self.state.nodes.values())
+        unchanged = [state for name, state in self.state.nodes.items() if name not in writes]
+        return [*unchanged, *(write.state for write in writes.values())]
+
     def status_of(self, node_id: str) -> str:
         """The node's status; pending when it has no row."""
         found = self.find(node_id)

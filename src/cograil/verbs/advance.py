@@ -100,7 +100,7 @@ async def _load_nodes(tx: Transaction, decider: Decider, locked: LockedJobs) -> 
     wanted = [
         job_id
         for job_id, state in locked.states.items()
-        if len(state.nodes) < len(workflows[state.definition_id].nodes) or len(state.nodes) > 1
+        if len(state.nodes) != 1 or state.nodes.keys() != workflows[state.definition_id].nodes.keys()
     ]
     if wanted:
         await store.load_nodes(tx, locked, wanted)
