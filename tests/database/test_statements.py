@@ -101,6 +101,29 @@ def test_it_knows_only_states_and_events_that_exist(one: Statement) -> None:
     assert events <= set(EVENT_TYPES)
 
 
+@each_statement
+def test_rows_are_locked_where_no_plan_can_lock_them_again(one: Statement) -> None:
+    """In a plain IN or a joined sub-select the limit holds per run, and a nested loop runs it per row."""
+    assert not any("for update" in inner for inner in plain_sub_selects(one.text))
+
+
+def plain_sub_selects(text: str) -> Iterator[str]:
+    """What stands in `in (select ...)` and `from (select ...)`, up to the bracket that closes it."""
+    for found in re.finditer(r"\b(?:in|from) \( ?(?=select\b)", text):
+        depth, end = 1, found.end()
+        while depth:
+            depth += {"(": 1, ")": -1}.get(text[end], 0)
+            end += 1
+        yield text[found.end() : end]
+
+
+def test_a_claim_in_the_broken_form_would_be_seen() -> None:
+    broken = (
+        "update t where id in (select id from t where h = any(%(a)s::text[]) limit 3 for update skip locked)"
+    )
+    assert [inner for inner in plain_sub_selects(broken) if "for update" in inner]
+
+
 @pytest.mark.parametrize(
     ("table", "column", "states"),
     [("jobs", "status", JOB_STATES), ("nodes", "status", NODE_STATES), ("tasks", "state", TASK_STATES)],

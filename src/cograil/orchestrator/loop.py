@@ -98,10 +98,14 @@ class Orchestrator:
         return list(self._aside)
 
     async def _pass(self) -> None:
-        """Look after the clock when it is time, advance, and sleep when nothing is left."""
+        """Look after the clock when it is time, advance what there is, sleep when nothing is left."""
+        was_called = self._wake.is_set()
         self._wake.clear()
         if self._now() >= self._tick_at:
-            await self._tick()
+            has_work = await self._tick()
+            if not (has_work or was_called):
+                await self._sleep(self._pause(Pass(0)))
+                return
         done = await self._advance()
         if done.is_full:
             self._lend_a_hand()
@@ -129,8 +133,8 @@ class Orchestrator:
             log.exception("pass failed", orchestrator=self.name)
         self._wake.set()  # for news that came for jobs in this hand, and were passed over by the other
 
-    async def _tick(self) -> None:
-        """Pulse, rescue, and learn when the next job wants to wake."""
+    async def _tick(self) -> bool:
+        """Pulse, rescue, and learn when the next job wants to wake; whether there is work now."""
         self._is_deaf, self._heard_ping = not self._heard_ping, False
         if self._is_deaf:
             log.warning("notifications do not arrive, polling instead", orchestrator=self.name)
@@ -144,6 +148,7 @@ class Orchestrator:
         self._wake_at = None
         if tick.wake_at is not None:
             self._note_wake(tick.wake_at, tick.now)
+        return tick.has_work
 
     def _note_wake(self, wake_at: datetime, now: datetime) -> None:
         self._note_pause((wake_at - now).total_seconds())

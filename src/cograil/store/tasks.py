@@ -58,8 +58,14 @@ class Tick:
     """What an orchestrator learns when nothing happens."""
 
     rescued: int
+    has_news: bool
     wake_at: datetime | None
     now: datetime
+
+    @property
+    def has_work(self) -> bool:
+        """Whether some job has news or is due."""
+        return self.has_news or (self.wake_at is not None and self.wake_at <= self.now)
 
 
 async def register_process(
@@ -88,7 +94,7 @@ async def tick_orchestrator(
 ) -> Tick:
     """Pulse, rescue what dead workers held, and say whether there is something to do."""
     rows = await tx.fetch(TICK_ORCHESTRATOR, process=process, lease=lease_seconds, grace=grace_seconds)
-    return Tick(*rows[0][:3])
+    return Tick(*rows[0][:4])
 
 
 async def claim_tasks(tx: Transaction, worker: int, lanes: Lanes) -> list[WorkItem]:

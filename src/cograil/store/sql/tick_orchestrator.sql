@@ -27,6 +27,7 @@ with me as (
   from gone g left join cograil.processes p on p.id = g.worker_id returning 1
 )
 select (select count(*) from told) as rescued,
+       exists (select 1 from cograil.inbox) or exists (select 1 from told) as has_news,
        (select min(wake_at) from cograil.jobs where wake_at is not null) as wake_at,
        now() as now,
        pg_notify('cograil_ping', %(process)s::text)
