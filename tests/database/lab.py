@@ -81,7 +81,7 @@ class Hand:
             return await work.pulse(tx, self.worker_id, self.name, lease_seconds, {})
 
     async def release(self, *items: WorkItem) -> set[int]:
-        return await work.release(self.db, self.worker_id, [item.task_id for item in items])
+        return await work.release(self.db, self.worker_id, {item.task_id: item.fence for item in items})
 
 
 @dataclass

@@ -103,7 +103,8 @@ def _happening(row: Row) -> Happening:
         case "lost":
             return Lost(node_id, attempt, task_id, orjson.loads(error)["code"], worker, started_at)
         case "late":
-            return Late(node_id, attempt, task_id, "result", worker)
+            what = "result" if error is None else orjson.loads(error)["what"]
+            return Late(node_id, attempt, task_id, what, worker)
         case "more":
             return More(node_id)
     raise ValueError(f"inbox row of unknown kind {kind!r}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -49,8 +49,13 @@ class Pulse:
     """What the database knows of a worker."""
 
     is_alive: bool
-    task_ids: frozenset[int]
+    fences: Mapping[int, int]  # of the tasks it runs, by their id
     has_ready_tasks: bool
+
+    @property
+    def task_ids(self) -> frozenset[int]:
+        """The tasks it runs."""
+        return frozenset(self.fences)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,9 +156,10 @@ async def find_reported(tx: Transaction, reports: Sequence[Report]) -> set[int]:
     return {row[0] for row in await tx.fetch(FIND_REPORTED, outcomes=orjson.dumps(outcomes).decode())}
 
 
-async def release_tasks(tx: Transaction, worker: int, ids: Sequence[int]) -> set[int]:
-    """Give these tasks back unfinished; those that were still ours."""
-    return {row[0] for row in await tx.fetch(RELEASE_TASKS, worker=worker, ids=list(ids))}
+async def release_tasks(tx: Transaction, worker: int, fences: Mapping[int, int]) -> set[int]:
+    """Give these tasks back unfinished, if they still have these fences; those that were still ours."""
+    ids, numbers = list(fences), list(fences.values())
+    return {row[0] for row in await tx.fetch(RELEASE_TASKS, worker=worker, ids=ids, fences=numbers)}
 
 
 async def pulse_worker(
@@ -162,7 +168,7 @@ async def pulse_worker(
     """Extend the lease. `is_alive` False: it was lost, everything this worker runs is someone else's."""
     params = {"worker": worker, "name": name, "lease": lease_seconds, "info": orjson.dumps(info).decode()}
     row = (await tx.fetch(PULSE_WORKER, **params))[0]
-    return Pulse(row[0], frozenset(row[1]), row[2])
+    return Pulse(row[0], dict(zip(row[1], row[2], strict=True)), row[3])
 
 
 async def save_checkpoint(

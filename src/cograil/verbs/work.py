@@ -5,7 +5,7 @@ Each is one statement, so each is its own transaction. Fences are checked in the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from cograil.model.outcome import WorkItem
 from cograil.store import tasks
@@ -55,7 +55,7 @@ async def report_again(db: Database, worker: int, name: str, reports: Sequence[R
     return recorded | (await report(db, worker, name, rest) if rest else set())
 
 
-async def release(db: Database, worker: int, ids: Sequence[int]) -> set[int]:
+async def release(db: Database, worker: int, fences: Mapping[int, int]) -> set[int]:
     """Give tasks back unfinished; the attempt is not counted."""
     async with db.single("release") as tx:
-        return await tasks.release_tasks(tx, worker, ids)
+        return await tasks.release_tasks(tx, worker, fences)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -240,7 +240,7 @@ class Worker:
         if attempt.ctx.reason == "shutdown":
             with contextlib.suppress(psycopg.Error, DatabaseUnavailable):
                 await self._notes.flush(identity, {item.task_id})
-                await work.release(self.db, identity.worker_id, [item.task_id])
+            await self._release(identity, {item.task_id: item.fence})
         else:
             log.info("attempt lost", job_id=item.job_id, node_id=item.node_id, attempt=item.attempt)
         self._forget([item.task_id])
@@ -275,13 +275,19 @@ class Worker:
             if attempt.claim <= epoch and task_id not in pulse.task_ids and not attempt.is_ended:
                 attempt.ctx.cancel("lost")
         if epoch == self._claims and not self._is_claiming:
-            self._give_back_unknown(identity, pulse.task_ids)
+            self._give_back_unknown(identity, pulse.fences)
 
-    def _give_back_unknown(self, identity: Identity, task_ids: frozenset[int]) -> None:
+    def _give_back_unknown(self, identity: Identity, fences: Mapping[int, int]) -> None:
         """No claim came in between: what we do not hold was claimed without our knowing."""
-        if unknown := task_ids - self._held.keys():
-            log.warning("gave back tasks of a claim whose answer was lost", tasks=len(unknown))
-            asyncio.create_task(work.release(self.db, identity.worker_id, sorted(unknown)))  # noqa: RUF006
+        unknown = {task_id: fence for task_id, fence in fences.items() if task_id not in self._held}
+        if unknown:
+            log.warning("giving back tasks of a claim whose answer was lost", tasks=len(unknown))
+            self._giving_back = asyncio.create_task(self._release(identity, unknown))
+
+    async def _release(self, identity: Identity, fences: Mapping[int, int]) -> None:
+        """If it fails, the next pulse finds them again."""
+        with contextlib.suppress(psycopg.Error, DatabaseUnavailable):
+            await work.release(self.db, identity.worker_id, fences)
 
     def _lose_everything(self) -> None:
         """The lease is gone, and with it all tasks: stop them, and come back as a new worker."""

@@ -19,7 +19,8 @@ with me as (
   select tenant_id, job_id, 'started', node_id, attempt, id, fence, %(name)s, started_at from fresh returning 1
 )
 select exists (select 1 from me),
-       array(select id from cograil.tasks where worker_id = %(worker)s and state = 'running'),
+       array(select id from cograil.tasks where worker_id = %(worker)s and state = 'running' order by id),
+       array(select fence from cograil.tasks where worker_id = %(worker)s and state = 'running' order by id),
        exists (select 1 from cograil.tasks where state = 'ready'),
        pg_notify('cograil_ping', %(worker)s::text),
        (select pg_notify('cograil_news', '') where exists (select 1 from told))

@@ -11,8 +11,9 @@ with mine as materialized (
       saved_at = now()
   returning number
 ), late as (
-  insert into cograil.inbox (tenant_id, job_id, kind, node_id, attempt, task_id, fence, worker)
-  select j.tenant_id, j.id, 'late', %(node)s, %(attempt)s, %(task)s, %(fence)s, %(name)s
+  insert into cograil.inbox (tenant_id, job_id, kind, node_id, attempt, task_id, fence, worker, error)
+  select j.tenant_id, j.id, 'late', %(node)s, %(attempt)s, %(task)s, %(fence)s, %(name)s,
+         '{"what": "checkpoint"}'::jsonb
   from cograil.jobs j where j.id = %(job)s and not exists (select 1 from mine)
 )
 select number from saved

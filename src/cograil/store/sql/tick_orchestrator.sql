@@ -15,7 +15,8 @@ with me as (
     select t.id from cograil.tasks t
     where t.state = 'running' and (
       t.worker_id in (select id from dead)
-      or t.worker_id in (select p.id from cograil.processes p where p.state in ('dead', 'stopped'))
+      or exists (select 1 from cograil.processes p
+                 where p.id = t.worker_id and p.state in ('dead', 'stopped'))
       or t.deadline < now() - %(grace)s * interval '1 second')
     order by t.id limit 1000 for update skip locked))
   returning *
