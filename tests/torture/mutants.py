@@ -85,7 +85,10 @@ def _checkpoint_of_anybody() -> None:
 
 # -- a worker whose lease is over may claim ----------------------------------------------------------
 
-ALIVE = " and exists (select 1 from cograil.processes p where p.id = %(worker)s and p.state = 'alive')"
+ALIVE = (
+    " and exists (select 1 from cograil.processes p"
+    " where p.id = %(worker)s and p.state = 'alive' and p.lease_until > now())"
+)
 
 
 def _claim_of_the_dead() -> None:

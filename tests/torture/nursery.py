@@ -19,7 +19,8 @@ ROOT = Path(__file__).parents[2]
 class Child:
     """One forked process. `stopped` and `ended` are set when the kernel said so."""
 
-    def __init__(self, pid: int, order: dict[str, Any]) -> None:
+    def __init__(self, nursery: Nursery, pid: int, order: dict[str, Any]) -> None:
+        self._nursery = nursery
         self.pid = pid
         self.role: str = order["role"]
         self.log: str = order["log"]
@@ -28,9 +29,8 @@ class Child:
         self.code: int | None = None
 
     def send(self, number: int) -> None:
-        """Send a signal, unless it is gone: then its id may be somebody else's."""
-        if not self.ended.is_set():
-            os.kill(self.pid, number)
+        """Have the zygote send a signal, for it alone knows whether this is still its child's id."""
+        self._nursery.order(pid=self.pid, signal=int(number))
 
     def resume(self) -> None:
         """Let it go on."""
@@ -80,9 +80,13 @@ class Nursery:
         order |= {"answer": f"{base}.answer"} | more
         born: asyncio.Future[Child] = asyncio.get_running_loop().create_future()
         self._born[number] = (born, order)
+        self.order(**order)
+        return await born
+
+    def order(self, **order: Any) -> None:
+        """Tell the zygote."""
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(order).encode() + b"\n")
-        return await born
 
     async def hear(self) -> None:
         """Take note of what the zygote says, until it ends."""
@@ -93,7 +97,7 @@ class Nursery:
     def _note(self, facts: dict[str, Any]) -> None:
         if "number" in facts:
             born, order = self._born.pop(facts["number"])
-            child = self._children[facts["pid"]] = Child(facts["pid"], order)
+            child = self._children[facts["pid"]] = Child(self, facts["pid"], order)
             born.set_result(child)
         elif "stopped" in facts:
             self._children[facts["pid"]].stopped.set()

@@ -39,14 +39,13 @@ async def _strike_twice(
     job = await scenario.begin(lane, scenario)
     victim = await lane.fork(first[0], fault=first[1].order)
     await _gone(lane, job, victim)
-    await lane.help_with()  # nobody but the second victim recovers
+    if second[0] != first[0]:
+        await lane.help_with()  # nobody but the second victim recovers
     fault = second[1]
     await lane.end_lease(victim)
     recovering = await lane.fork(second[0], fault=fault and fault.order)
     if second[0] != first[0]:
         await lane.fork(first[0])
-    elif second[0] == "worker":
-        await lane.help_with("orchestrator")
     await _gone(lane, job, recovering)
     run.points = recovering.points()
     run.struck = any(point.startswith("!") for point in run.points)

@@ -1,8 +1,8 @@
 """The process that has imported everything and forks the ones to be killed, 20 ms each.
 
-Orders come in as JSON lines, what happens to the children goes out as JSON lines. It has one thread and
-no event loop, so that a fork is a fork of all there is. When its standard input ends, so does it, and
-the kernel ends its children.
+Orders to fork or to signal come in as JSON lines, what happens to the children goes out as JSON lines.
+It has one thread and no event loop, so that a fork is a fork of all there is. When its standard input
+ends, so does it, and the kernel ends its children.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from typing import Any
 
 from tests.torture import victims
 
+children: set[int] = set()  # those not yet waited for: their ids cannot be anybody else's
+
 
 def _say(**facts: Any) -> None:
     os.write(1, json.dumps(facts).encode() + b"\n")
@@ -24,12 +26,20 @@ def _say(**facts: Any) -> None:
 def _fork(order: dict[str, Any], wakeup: int) -> None:
     pid = os.fork()
     if pid:
+        children.add(pid)
         _say(number=order["number"], pid=pid)
         return
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.close(wakeup)
     victims.become(order)
+
+
+def _obey(order: dict[str, Any], wakeup: int) -> None:
+    if "signal" not in order:
+        _fork(order, wakeup)
+    elif order["pid"] in children:
+        os.kill(order["pid"], order["signal"])
 
 
 def _reap() -> None:
@@ -43,6 +53,7 @@ def _reap() -> None:
         if os.WIFSTOPPED(status):
             _say(pid=pid, stopped=True)
         else:
+            children.discard(pid)
             _say(pid=pid, ended=os.waitstatus_to_exitcode(status))
 
 
@@ -69,7 +80,7 @@ def main() -> None:
         if 0 in readable:
             orders, pending, is_over = _orders(pending)
             for order in orders:
-                _fork(order, write)
+                _obey(order, write)
 
 
 if __name__ == "__main__":

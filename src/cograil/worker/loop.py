@@ -30,6 +30,7 @@ from cograil.worker.reporter import Reporter
 log = structlog.get_logger("worker")
 RETRY_SECONDS = 0.5
 DEAF_POLL_SECONDS = 1.0
+LOOK_AGAIN_SECONDS = 0.1
 SILENT_PULSES = 2  # a ping may overtake the answer of its pulse, or come after it
 
 
@@ -69,7 +70,7 @@ class Worker:
         self._claims = 0  # how many claims have been answered
         self._is_claiming = False
         self._silent_pulses = 0
-        self._has_ready_tasks = True
+        self._may_have_more = True  # whether the last claim left something, as far as we know
         self._loop = asyncio.get_running_loop()
         limits = settings.limits
         self._limits = Limits(
@@ -160,17 +161,24 @@ class Worker:
         """Claim if there are slots; wait when there is nothing to do."""
         self._wake.clear()
         lanes = self._lanes()
-        can_claim = self.identity is not None and (lanes.async_slots or lanes.thread_slots)
+        slots = lanes.async_slots + lanes.thread_slots if self.identity is not None else 0
         try:
-            items = await self._claim(lanes) if can_claim else None
+            items = await self._claim(lanes) if slots else []
         except (psycopg.Error, DatabaseUnavailable) as error:
             log.warning("claim failed", error=str(error).strip(), worker=self.name)
             await asyncio.sleep(RETRY_SECONDS)
             return
-        for item in items or ():
+        for item in items:
             self._begin(item)
-        if not items:
-            await self._wait()
+        self._may_have_more = not slots or self._is_a_lane_full(lanes, items)
+        if not (items and self._may_have_more):
+            await self._wait(is_short=bool(items))
+
+    def _is_a_lane_full(self, lanes: Lanes, items: Sequence[WorkItem]) -> bool:
+        """Whether a claim took all it could: then there may be more, when a slot is free."""
+        threads = sum(1 for item in items if self._held[item.task_id].spec.kind == "thread")
+        has_threads = bool(lanes.thread_handlers) and threads >= lanes.thread_slots
+        return has_threads or (bool(lanes.async_handlers) and len(items) - threads >= lanes.async_slots)
 
     async def _claim(self, lanes: Lanes) -> list[WorkItem]:
         assert self.identity is not None
@@ -185,17 +193,24 @@ class Worker:
         specs = [self.registry.get(name) for name in self.registry.names()]
         running = [attempt.spec.kind for attempt in self._held.values()]
         threads = running.count("thread")
+        coroutines = [spec.name for spec in specs if spec is not None and spec.kind == "async"]
+        functions = [spec.name for spec in specs if spec is not None and spec.kind == "thread"]
+        free = self.settings.worker.concurrency - (len(running) - threads)
         return Lanes(
-            async_handlers=[spec.name for spec in specs if spec is not None and spec.kind == "async"],
-            thread_handlers=[spec.name for spec in specs if spec is not None and spec.kind == "thread"],
-            async_slots=max(0, self.settings.worker.concurrency - (len(running) - threads)),
-            thread_slots=max(0, self.settings.worker.threads - threads),
+            async_handlers=coroutines,
+            thread_handlers=functions,
+            async_slots=max(0, free) if coroutines else 0,
+            thread_slots=max(0, self.settings.worker.threads - threads) if functions else 0,
             queues=self.queues,
         )
 
-    async def _wait(self) -> None:
-        """Until somebody calls: a notice, a freed slot, a pulse that saw work, or the poll when deaf."""
-        timeout = DEAF_POLL_SECONDS if self._is_deaf else None
+    async def _wait(self, *, is_short: bool) -> None:
+        """Until somebody calls: a notice, a slot that is free again, a pulse that saw work.
+
+        After a claim that took something look again soon: another worker's claim may have had its hand
+        on tasks that it did not take in the end.
+        """
+        timeout = LOOK_AGAIN_SECONDS if is_short else DEAF_POLL_SECONDS if self._is_deaf else None
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._wake.wait(), timeout)
 
@@ -230,10 +245,17 @@ class Worker:
             item, attempt.spec, attempt.ctx, executor=self._executor, limits=self._limits
         )
         attempt.is_ended = True
+        if attempt.ctx.abandoned and attempt.spec.kind == "thread":
+            self._replace_executor()
         if isinstance(outcome, Released):
             await self._give_back(identity, attempt)
         else:
             self._reporter.add(identity, Report(item, outcome))
+
+    def _replace_executor(self) -> None:
+        """A thread that does not end must not take the place of one that would."""
+        self._executor.shutdown(wait=False)
+        self._executor = ThreadPoolExecutor(self.settings.worker.threads, thread_name_prefix="handler")
 
     async def _give_back(self, identity: Identity, attempt: Attempt) -> None:
         item = attempt.item
@@ -248,7 +270,8 @@ class Worker:
     def _forget(self, ids: Sequence[int]) -> None:
         for task_id in ids:
             self._held.pop(task_id, None)
-        self._wake.set()
+        if self._may_have_more:
+            self._wake.set()
 
     # -- the pulse -----------------------------------------------------------------------------------
 

@@ -2,8 +2,8 @@
 -- moves: task ready -> running
 -- Two lanes, one for coroutines and one for threads, each with its own free slots. One probe of the
 -- index per handler: a backlog of other handlers' tasks is never walked. The locking sub-selects are
--- materialised: in a plain IN they would run again for every row. A worker whose row is not alive
--- gets nothing.
+-- materialised: in a plain IN they would run again for every row. A worker that is not alive gets
+-- nothing, nor does one whose lease has ended before its pulse renewed it: it would lose it at once.
 with coroutines as materialized (
   select t.id from unnest(%(async_handlers)s::text[]) as h(name) cross join lateral (
     select id, rank from cograil.tasks
@@ -23,7 +23,8 @@ with coroutines as materialized (
   set state = 'running', worker_id = %(worker)s, fence = t.fence + 1, started_at = clock_timestamp(),
       deadline = clock_timestamp() + t.timeout_seconds * interval '1 second'
   where t.id = any(array(select id from coroutines union all select id from threads))
-    and exists (select 1 from cograil.processes p where p.id = %(worker)s and p.state = 'alive')
+    and exists (select 1 from cograil.processes p
+                where p.id = %(worker)s and p.state = 'alive' and p.lease_until > now())
   returning t.*
 )
 select t.id, t.fence, t.job_id::text, t.node_id, t.attempt, t.handler, t.params, t.timeout_seconds,
