@@ -4,6 +4,7 @@
     ├── UsageError                what was given cannot be understood        (exit 2)
     │   ├── InvalidInput          the input of a job does not fit its workflow
     │   ├── InvalidWorkflow       a workflow file has problems, all listed
+    │   ├── QueueNotNamed         queues must be named here, and one is not
     │   └── InvalidSettings       a setting is wrong
     ├── NotFound                  no such thing, or nothing runs there        (exit 3)
     │   ├── JobNotFound, NodeNotFound, WorkflowNotFound
@@ -76,6 +77,18 @@ class InvalidInput(Problems):
     """The input of a job does not fit its workflow."""
 
     code = "invalid_input"
+
+
+class QueueNotNamed(UsageError):
+    """Queues must be named here (COGRAIL_QUEUES__STRICT), and a node of the workflow has none."""
+
+    code, status = "queue_not_named", 503
+
+    def __init__(self, workflow_id: str, nodes: list[str]) -> None:
+        super().__init__(
+            f"COGRAIL_QUEUES__STRICT is on and workflow {workflow_id!r} names no queue for "
+            f"{', '.join(nodes)}; give each a `queue`"
+        )
 
 
 class InvalidSettings(UsageError):

@@ -187,6 +187,25 @@ def write(value: Json, *, max_bytes: int = MAX_BYTES) -> bytes:
     return text
 
 
+def kind_of(value: Json) -> str:
+    """What JSON calls the type of a value, with its article."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "a boolean"
+        case int():
+            return "an integer"
+        case float():
+            return "a number"
+        case str():
+            return "a string"
+        case list():
+            return "a list"
+        case _:
+            return "a mapping"
+
+
 def _may_hide_a_flaw(text: bytes) -> bool:
     """Whether the value needs a closer look: orjson lets NUL, uint64 and depth pass."""
     return (

@@ -62,6 +62,16 @@ class DatabaseSettings(Part):
     prepare: bool = True
     """Prepare statements; off behind a pooler that cannot keep them."""
 
+    @field_validator("url")
+    @classmethod
+    def a_url_says_how_to_connect(cls, value: str | None) -> str | None:
+        if value is not None and _parsed(value) is None:  # the value is not told: it may hold a password
+            raise ValueError(
+                "COGRAIL_DATABASE_URL is neither a URL such as postgresql://user@host:5432/name "
+                "nor a list such as `host=... dbname=...` that PostgreSQL understands"
+            )
+        return value
+
 
 class LeaseSettings(Part):
     """How long a worker may be silent before its tasks go to another."""
@@ -99,7 +109,7 @@ def _default_threads() -> int:
 class WorkerSettings(Part):
     """How much one worker runs at a time, and how it ends."""
 
-    concurrency: PositiveInt = 100
+    concurrency: PositiveInt = 200
     """How many coroutine handlers run at a time."""
     threads: PositiveInt = Field(default_factory=_default_threads)
     """How many plain functions run at a time."""
@@ -168,7 +178,12 @@ class LogSettings(Part):
 class Settings(BaseSettings):
     """All settings."""
 
-    model_config = {"frozen": True, "extra": "forbid", "validate_default": True}
+    model_config = {
+        "frozen": True,
+        "extra": "forbid",
+        "validate_default": True,
+        "hide_input_in_errors": True,  # it may be a password
+    }
 
     database: DatabaseSettings = DatabaseSettings()
     lease: LeaseSettings = LeaseSettings()
@@ -270,9 +285,26 @@ def unknown_variables(environ: Mapping[str, str]) -> list[str]:
 
 
 def mask_password(conninfo: str) -> str:
-    """The same with stars for passwords, in a URL or as `key=value`; rather too many stars than too few."""
+    """The same with stars for passwords, in a URL or as `key=value`; rather too many stars than too few.
+
+    Nothing but stars when a password might still be in what is left.
+    """
     masked = re.sub(r"(://[^:@/?]*):.*@", r"\1:***@", conninfo)
-    return re.sub(r"(?i)(password\s*=\s*)('(?:[^'\\]|\\.)*'|[^\s&]+)", r"\1***", masked)
+    masked = re.sub(r"(password\s*=\s*)('(?:[^'\\]|\\.)*'|[^\s&]+)", r"\1***", masked)
+    left = None if _parsed(conninfo) is None else _parsed(masked)
+    is_safe = left is not None and {left.get("password"), left.get("sslpassword")} <= {None, "***"}
+    return masked if is_safe else "***"
+
+
+def _parsed(conninfo: str) -> dict[str, Any] | None:
+    """What the driver reads in a connection string; None when it cannot."""
+    from psycopg import ProgrammingError  # noqa: PLC0415  most commands need no driver
+    from psycopg.conninfo import conninfo_to_dict  # noqa: PLC0415
+
+    try:
+        return dict(conninfo_to_dict(conninfo))
+    except ProgrammingError:
+        return None
 
 
 def _names(model: type[BaseModel], prefix: str = "") -> Iterator[str]:

@@ -235,6 +235,14 @@ def test_explain_says_that_nobody_has_the_handler(shell: Shell) -> None:
     assert shell.run("explain", job_id, "--json").json["blockers"] == []
 
 
+def test_explain_says_how_a_job_ended(shell: Shell, greeted: str, failed: str) -> None:
+    assert "it completed " in shell.run("explain", greeted).out
+    said = shell.run("explain", failed).out
+    assert re.search(r"it failed .*: it broke \[handler_error\]", said)
+    assert f"`cograil retry {failed}`" in said
+    assert shell.run("explain", failed, "--json").json["blockers"] == []
+
+
 def test_waiting_for_a_job_that_nobody_can_run_says_so(shell: Shell) -> None:
     answer = shell.run("submit", "nobody", "--wait", "--timeout", "5")
     assert answer.code == 5

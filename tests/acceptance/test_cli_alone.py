@@ -39,6 +39,25 @@ def test_without_an_instance_a_command_says_that_nothing_runs_there(
     assert "cograil up" in answer.err
 
 
+@pytest.mark.parametrize("url", ["postgres//u:hunter2@h/x", "hunter2", "u:hunter2@h/x"])
+def test_a_wrong_database_url_is_told_without_showing_it(empty_shell: Shell, url: str) -> None:
+    shell = empty_shell.with_environment(COGRAIL_DATABASE_URL=url)
+    for command in ("jobs", "config"):
+        answer = shell.run(command)
+        assert answer.code == 2
+        assert answer.err.startswith("error: COGRAIL_DATABASE_URL is neither")
+        assert "hunter2" not in answer.out + answer.err
+
+
+def test_run_shows_only_the_trace_of_an_app_that_fails(empty_shell: Shell) -> None:
+    (empty_shell.directory / "brokenapp.py").write_text("1 / 0\n")
+    process = empty_shell.start("run", "greet.yaml", "--app", "brokenapp")
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert said.count("Traceback") == 1
+    assert re.findall(r'File ".*?(\w+)\.py"', said) == ["brokenapp"]
+
+
 # -- files -----------------------------------------------------------------------------------------
 
 
@@ -49,6 +68,13 @@ def test_check_lists_all_problems_with_line_and_column(empty_shell: Shell) -> No
     assert len(places) >= 3
     assert all(re.fullmatch(r"wrong\.txt:\d+:\d+", place) for place in places)
     assert "greet.yaml: ok" in answer.err
+
+
+def test_check_finds_the_byte_that_is_not_utf_8(empty_shell: Shell) -> None:
+    (empty_shell.directory / "latin.yaml").write_bytes(b"workflow_id: w\nname: \xc3\xbc caf\xe9\n")
+    answer = empty_shell.run("check", "latin.yaml")
+    assert answer.code == 2
+    assert answer.out.startswith("latin.yaml:2:12: the byte 0xE9 is not UTF-8")
 
 
 def test_check_speaks_json_about_good_and_bad_files(empty_shell: Shell) -> None:

@@ -24,6 +24,13 @@ def test_a_cluster_goes_from_guest_to_guest(tmp_path: Path) -> None:
             conn.execute("create table if not exists kept ()")
 
 
+def test_no_account_is_made_for_it(tmp_path: Path) -> None:
+    accounts = [Path(name).read_bytes() for name in ("/etc/passwd", "/etc/group")]
+    with EmbeddedPostgres(tmp_path) as server, psycopg.connect(server.conninfo) as conn:
+        assert conn.execute("select 1").fetchone() == (1,)
+    assert [Path(name).read_bytes() for name in ("/etc/passwd", "/etc/group")] == accounts
+
+
 def test_root_prefers_a_namespace_and_leaves_a_cluster_to_its_owner(tmp_path: Path) -> None:
     cluster = tmp_path / "pgdata"
     assert choose_guest(binaries(), tmp_path, cluster) == "namespace"

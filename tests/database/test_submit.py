@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 from lab import Lab
 
-from cograil.errors import InvalidInput, WorkflowNotFound
+from cograil.errors import InvalidInput, QueueNotNamed, WorkflowNotFound
+from cograil.processes.connecting import decider_of
+from cograil.settings import QueueSettings, Settings
 from cograil.verbs.submit import Submission, submit
 
 HELLO = """
@@ -173,3 +175,25 @@ async def test_a_job_stays_with_the_version_it_began_with(lab: Lab) -> None:
 async def _counts(lab: Lab) -> tuple[int, ...]:
     tables = ("jobs", "nodes", "tasks", "events")
     return tuple([(await lab.rows(f"select count(*) from cograil.{table}"))[0][0] for table in tables])
+
+
+STRICT = """
+workflow_id: strict
+nodes:
+  first: {handler: echo, queue: default, next: each}
+  each: {type: fan_out, source: [1], QUEUE task: {handler: echo}, next: all}
+  all: {type: fan_in}
+"""
+
+
+async def test_where_queues_must_be_named_a_workflow_without_is_refused(lab: Lab) -> None:
+    lab.decider.strict_queues = True
+    with pytest.raises(QueueNotNamed, match="names no queue for each;"):
+        await lab.submit(STRICT.replace("QUEUE", ""))
+    assert (await _counts(lab))[0] == 0
+    await lab.submit(STRICT.replace("QUEUE", "queue: q,"))
+
+
+def test_the_setting_for_strict_queues_reaches_submit() -> None:
+    assert decider_of(Settings(queues=QueueSettings(strict=True))).strict_queues
+    assert not decider_of(Settings()).strict_queues

@@ -30,6 +30,7 @@ class Prediction:
     nodes: dict[str, str] = field(default_factory=dict)
     attempts: dict[str, int] = field(default_factory=dict)
     gathered: dict[str, list[int]] = field(default_factory=dict)  # fan-in -> indexes of the children in it
+    failures: set[str] = field(default_factory=set)  # what failed and was required, children included
 
 
 class Model:
@@ -45,9 +46,10 @@ class Model:
 
     def predict(self) -> Prediction:
         ends = {name: self.end(name) for name in self.nodes}
-        failed = any(self.is_required(name) and self.has_failure(name) for name in ends)
+        failures = {name for name, end in self._ends.items() if end == "failed" and self.is_required(name)}
         shown = {name: "skipped" if end in ("unwanted", "given up") else end for name, end in ends.items()}
-        return Prediction("failed" if failed else "completed", shown, self.attempts, self.gathered)
+        status = "failed" if failures else "completed"
+        return Prediction(status, shown, self.attempts, self.gathered, failures)
 
     # -- one node ------------------------------------------------------------------------------------
 
@@ -58,11 +60,9 @@ class Model:
         return self._ends[name]
 
     def is_required(self, name: str) -> bool:
-        return bool(self.nodes[name].get("required", True))
-
-    def has_failure(self, name: str) -> bool:
-        """Whether the node failed, or is a fan-out with a child that did."""
-        return self.end(name) == "failed" or bool(self.failed_children(name))
+        """Whether the node is, or the fan-out that a child belongs to."""
+        node = self.nodes.get(name) or self.nodes[name.rsplit("__", 1)[0]]
+        return bool(node.get("required", True))
 
     def _why_not(self, name: str) -> str | None:
         """Why the node does not run; None when it does."""

@@ -8,7 +8,7 @@ import pytest
 from one_job import Job
 
 from cograil.model.job import Reported
-from cograil.model.outcome import Completed
+from cograil.model.outcome import Completed, Failed
 
 # -- attempts ---------------------------------------------------------------------------------------
 
@@ -147,3 +147,19 @@ def test_a_node_is_seen_to_run_before_it_ends() -> None:
     job.complete("a")
     assert job.events("a").count("node_started") == 1
     assert job.data("node_completed", "a") == {"duration_seconds": 2.0}
+
+
+def test_a_traceback_is_kept_once_in_the_event_of_the_attempt() -> None:
+    job = retried("max_attempts: 2, initial_delay_seconds: 0")
+    details = {"type": "KeyError", "traceback": "File ..."}
+    for attempt in (1, 2):
+        del job.tasks["a"]
+        job.advance(Reported("a", attempt, 7, Failed("handler_error", "oh", details=details), "w", job.now))
+        assert job.data("task_failed", "a")["error"]["details"] == details
+        assert job.row("a").error == {
+            "code": "handler_error",
+            "message": "oh",
+            "details": {"type": "KeyError"},
+        }
+        job.sleep(0)
+    assert "traceback" not in str([job.data("node_retry", "a"), job.data("node_failed", "a"), job.error])

@@ -6,6 +6,7 @@ import pytest
 from fan_jobs import FAN, fan
 from one_job import Job
 
+from cograil.jsontext import kind_of
 from cograil.model.job import Bounds, More
 
 
@@ -98,6 +99,7 @@ def test_a_source_that_is_no_list_fails_the_fan_out(value: object) -> None:
     job = Job(FAN.replace("MODE", "collect"), {"list": value})
     assert job.statuses == {"split": "failed", "gather": "skipped"}
     assert job.error["code"] == "fanout_not_a_list"
+    assert job.error["message"] == f"source of split is {kind_of(value)}, not a list"
 
 
 def test_siblings_of_a_failed_child_finish_and_the_fan_in_names_it() -> None:
@@ -113,6 +115,17 @@ def test_siblings_of_a_failed_child_finish_and_the_fan_in_names_it() -> None:
     assert error["first"]["code"] == "bad"
     assert error["message"] == "1 of 3 children failed: split__1"
     assert job.status == "failed"
+
+
+def test_a_job_fails_with_the_error_of_its_first_failed_child() -> None:
+    job = fan(3)
+    job.fail("split__1", "bad")
+    job.fail("split__0", "worse")
+    job.complete("split__2")
+    assert job["split"] == "completed"
+    assert (job.error["code"], job.error["node_id"]) == ("bad", "split__1")
+    assert job.error["failed_nodes"] == ["split__1", "split__0", "gather"]
+    assert job.data("job_failed")["failed_nodes"] == job.error["failed_nodes"]
 
 
 def test_only_the_first_five_failed_children_are_named() -> None:

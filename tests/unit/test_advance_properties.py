@@ -39,6 +39,7 @@ def test_a_job_ends_as_the_model_says_whatever_the_order_of_the_news(case: Case,
     assert job.statuses == expected.nodes
     assert job.status == expected.status
     assert Counter(name for name, _ in job.dispatched) == expected.attempts
+    assert set(job.error["failed_nodes"] if job.error else ()) == expected.failures
     for name, indexes in expected.gathered.items():
         assert job.output(name) == {"results": [{"v": i} for i in indexes], "count": len(indexes)}
 

@@ -9,7 +9,7 @@ from typing import Any
 import click
 import pytest
 
-from cograil.errors import UsageError
+from cograil.errors import InvalidInput, UsageError
 from cograil.intake.cli.inputs import Moment, read_inputs, read_labels
 from cograil.model.workflow import InputSpec
 
@@ -57,6 +57,12 @@ def test_an_undeclared_input_is_json_when_it_is_and_text_when_not(text: str, val
 def test_an_input_that_cannot_be_read_says_what_to_give(pair: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         read_inputs(None, [pair], declared(x="integer"))
+
+
+def test_all_inputs_that_do_not_fit_are_told_at_once() -> None:
+    with pytest.raises(InvalidInput, match=r"--input i=x: .* 5 .*\n--input j=y: .* true or false") as caught:
+        read_inputs(None, ["i=x", "s=x", "j=y"], declared(i="integer", s="string", j="boolean"))
+    assert [problem.pointer for problem in caught.value.problems] == ["/i", "/j"]
 
 
 def test_an_input_that_is_given_twice_is_refused() -> None:

@@ -73,3 +73,33 @@ def test_branches_by_true_and_false_need_a_boolean(key: str) -> None:
     with pytest.raises(RenderError) as caught:
         taken(found, {"inputs": {"x": "true"}})
     assert caught.value.code == "condition_not_boolean"
+
+
+def test_branches_by_name_are_those_of_a_list() -> None:
+    fields = "type: conditional, condition_field: inputs.size"
+    by_name = branches(
+        f"{{{fields}, branches: {{heavy: {{default: true}}, light: {{condition: '< 100', next: b}}}}}}"
+    )
+    assert [(branch.name, branch.targets) for branch in by_name] == [("light", ("b",)), ("heavy", ())]
+    assert [taken(by_name, {"inputs": {"size": size}}) for size in (99, 100)] == ["light", "heavy"]
+
+
+def test_branches_by_name_may_have_whole_expressions() -> None:
+    found = branches(
+        "{type: conditional, branches: {one: {condition: inputs.x == 1}, rest: {default: true}}}"
+    )
+    assert [taken(found, {"inputs": {"x": x}}) for x in (1, 2)] == ["one", "rest"]
+
+
+def test_branches_by_name_need_one_default() -> None:
+    two = "{type: conditional, branches: {true: {default: true}, false: {default: true}}}"
+    none = "{type: conditional, branches: {true: {condition: 'true'}, false: {condition: 'false'}}}"
+    for text, code in ((two, "many_default_branches"), (none, "no_default_branch")):
+        with pytest.raises(InvalidWorkflow) as caught:
+            branches(text)
+        assert [problem.code for problem in caught.value.problems] == [code]
+
+
+def test_a_default_without_a_name_is_called_default() -> None:
+    found = branches("{type: conditional, branches: [{default: true}, {condition: 'true', next: b}]}")
+    assert [branch.name for branch in found] == ["1", "default"]

@@ -84,9 +84,20 @@ def test_what_is_written_is_kept() -> None:
         description="d",
         handler="h",
         queue="q",
+        has_own_queue=True,
         timeout_seconds=0.5,
         retry=policy,
     )
+
+
+@pytest.mark.parametrize(
+    "empty",
+    ["queue: ''"]
+    + [f"{key}: null" for key in ("params", "next", "retry", "queue", "depends_on", "timeout_seconds")]
+    + [f"{key}: null" for key in ("type", "required", "description", "wait", "branches")],
+)
+def test_an_empty_optional_key_counts_as_absent(empty: str) -> None:
+    assert node(f"{{handler: h, {empty}}}") == node("{handler: h}")
 
 
 def test_a_file_with_many_mistakes_names_them_all_with_their_places() -> None:
@@ -179,10 +190,10 @@ def test_a_flaw_of_the_whole_is_reported_once(text: str, code: str) -> None:
     [
         ("{}", ["missing_key"]),
         ("{handler: ''}", ["invalid_value"]),
-        ("{handler: null}", ["invalid_type"]),
+        ("{handler: null}", ["missing_key"]),
         (f"{{handler: {'h' * 65}}}", ["invalid_value"]),
         ("{handler: '{{ inputs.x }}'}", ["invalid_value"]),
-        ("{handler: h, queue: ''}", ["invalid_value"]),
+        ("{handler: h, queue: ' '}", ["invalid_value"]),
         ("{handler: h, queue: 5}", ["invalid_type"]),
         ("{handler: h, timeout_seconds: 86401}", ["invalid_value"]),
         ("{handler: h, timeout_seconds: -1}", ["invalid_value"]),

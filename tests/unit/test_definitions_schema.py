@@ -91,10 +91,32 @@ GOOD = [
     with_top("inputs: {a: {type: string}, b: {type: integer, required: false, default: 1}}"),
     with_top("inputs: {a: {type: object, default: null, description: d}}"),
     with_top("inputs: {}"),
+    with_top("name:\nversion:\ndescription:\ninputs:\ntimeout_seconds:\nis_active:\nfail_fast:"),
+    with_top("inputs: {a: {type: string, required: null, default: null, description: null}}"),
+    with_node(
+        "{type: null, handler: h, params: null, next: null, depends_on: null, queue: null, retry: null,"
+        " required: null, timeout_seconds: null, description: null, branches: null, wait: null}"
+    ),
+    with_node("{handler: h, queue: ''}"),
+    with_node("{handler: h, depends_on: {all_of: null, any_of: [b]}}"),
+    with_node("{handler: h, retry: {max_attempts: null, backoff: null, jitter: null, retry_on: null}}"),
+    with_node("{type: start, handler: null, next: b}"),
+    with_node("{type: wait, wait: {seconds: null, until: '2030-01-01T00:00:00Z'}}"),
+    with_node("{type: fan_out, source: [], task: {handler: h, queue: '', retry: null, params: null}}"),
+    with_node("{type: conditional, condition: inputs.x, condition_field: null, branches: {default: null}}"),
+    with_node("{type: conditional, condition: null, branches: [{default: true, condition: null}]}"),
+    with_node(
+        "{type: conditional, condition_field: inputs.x,"
+        " branches: {light: {condition: '< 100', next: b}, heavy: {default: true}}}"
+    ),
+    with_node("{type: conditional, branches: {yes: {condition: inputs.x == 1}, no: {default: true}}}"),
 ]
 
 BAD = [
     "workflow_id: w\n",
+    "workflow_id:\nnodes: {a: {handler: h}}\n",
+    "workflow_id: w\nnodes:\n",
+    "workflow_id: w\nnodes: {a: null}\n",
     "nodes: {a: {handler: h}}\n",
     "workflow_id: w\nnodes: {}\n",
     "workflow_id: w\nnodes: [a]\n",
@@ -119,7 +141,9 @@ BAD = [
     with_node("{handler: ''}"),
     with_node("{handler: '{{ x }}'}"),
     with_node("{handler: h, handlr: h}"),
-    with_node("{handler: h, queue: ''}"),
+    with_node("{handler: null}"),
+    with_node("{handler: h, nxt: b, queue: ' '}"),
+    with_node("{handler: h, depends_on: {all_of: null}}"),
     with_node("{handler: h, timeout_seconds: 0}"),
     with_node("{handler: h, timeout_seconds: 86401}"),
     with_node("{handler: h, params: []}"),
@@ -144,7 +168,9 @@ BAD = [
     with_node("{type: end, next: b}"),
     with_node("{type: fan_in, aggregation: avg}"),
     with_node("{type: wait}"),
+    with_node("{type: wait, wait: null}"),
     with_node("{type: wait, wait: {}}"),
+    with_node("{type: wait, wait: {seconds: null}}"),
     with_node("{type: wait, wait: {seconds: 1, until: '2030-01-01T00:00:00Z'}}"),
     with_node("{type: wait, wait: {seconds: '1'}}"),
     with_node("{type: wait, wait: {seconds: -1}}"),
@@ -153,7 +179,12 @@ BAD = [
     with_node("{type: fan_out, source: x, task: {handler: h}}"),
     with_node("{type: fan_out, source: [1], task: {handler: h, next: b}}"),
     with_node("{type: conditional}"),
+    with_node("{type: conditional, branches: null}"),
     with_node("{type: conditional, branches: []}"),
+    with_node("{type: conditional, branches: {a: {condition: 'true'}}}"),
+    with_node("{type: conditional, branches: {a: {next: b}, c: {default: true}}}"),
+    with_node("{type: conditional, branches: {a: b, c: {default: true}}}"),
+    with_node("{type: conditional, condition: 'true', branches: {a: {default: true}}}"),
     with_node("{type: conditional, branches: [{default: true}, {default: true}]}"),
     with_node("{type: conditional, branches: [{next: b}, {default: true}]}"),
     with_node("{type: conditional, branches: [{default: true, condition: 'true'}]}"),
@@ -183,7 +214,7 @@ def test_the_page_mentions_every_key() -> None:
 
 def test_the_page_names_every_value_that_a_key_may_have() -> None:
     choices = {value for found in _subschemas(schema()) for value in found.get("enum", [])}
-    assert {choice for choice in choices if f"`{choice}`" not in PAGE} == set()
+    assert {choice for choice in choices if choice and f"`{choice}`" not in PAGE} == set()
 
 
 WHOLE_FILES = [

@@ -14,6 +14,7 @@ import pytest
 from attempts import BRIEF, PATIENT, Attempt, eventually, everything_ended, failed, output
 
 from cograil.model.outcome import Failed, Outcome, Released, WorkItem
+from cograil.runners import python
 from cograil.runners.context import AttemptLost, Context, Fail, Retry
 from cograil.runners.python import run
 from cograil.runners.registry import Registry
@@ -158,11 +159,16 @@ async def test_an_unexpected_exception_shows_its_traceback_without_values_and_wi
         password = "hunter" + str(1 + 1)
         raise RuntimeError(len(password))
 
-    details = failed(await attempt(work), "handler_error").details
-    assert details["type"] == "RuntimeError"
-    assert "in work" in details["traceback"]
-    assert "_in_loop" not in details["traceback"]
-    assert "hunter2" not in details["traceback"]
+    async def work_on() -> AsyncIterator[Json]:
+        yield {"type": "progress", "current": 1}
+        await work()
+
+    for function in (work, work_on):
+        details = failed(await attempt(function), "handler_error").details
+        assert details["type"] == "RuntimeError"
+        assert "in work" in details["traceback"]
+        assert python.__file__ not in details["traceback"]
+        assert "hunter2" not in details["traceback"]
 
 
 async def test_details_that_cannot_be_stored_do_not_hide_the_failure(attempt: Attempt) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import traceback
 from pathlib import Path
 from typing import get_args
 
@@ -156,12 +157,13 @@ def test_every_setting_is_described_and_has_its_own_variable() -> None:
     "conninfo",
     [
         "postgresql://me:hush@host/db",
-        "postgresql://me:hu:hush@hush@host:5432/db?a=1",
+        "postgresql://me:hu:hush@hush@host:5432/db?connect_timeout=1",
         "postgresql://me:hush/hush@host/db",
-        "postgresql://host/db?user=me&password=hush&a=1",
+        "postgresql://host/db?user=me&password=hush&connect_timeout=1",
         "postgresql://host/db?sslpassword=hush",
         "host=h user=me password=hush",
-        r"host=h PASSWORD = 'hush \' hush' user=me",
+        r"host=h password = 'hush \' hush' user=me",
+        r"host=h password=hush\ hush user=me",
     ],
 )
 def test_passwords_are_not_shown(monkeypatch: pytest.MonkeyPatch, conninfo: str) -> None:
@@ -173,12 +175,26 @@ def test_passwords_are_not_shown(monkeypatch: pytest.MonkeyPatch, conninfo: str)
 
 
 def test_what_is_not_secret_is_shown() -> None:
-    assert mask_password("postgresql://me:hush@host:5432/db?a=1") == "postgresql://me:***@host:5432/db?a=1"
+    assert mask_password("postgresql://me:hush@host:5432/db") == "postgresql://me:***@host:5432/db"
     assert mask_password("postgresql://me@host/db") == "postgresql://me@host/db"
     assert (
         mask_password("host=/run/pg dbname=x password=hush port=1")
         == "host=/run/pg dbname=x password=*** port=1"
     )
+
+
+@pytest.mark.parametrize(
+    "conninfo",
+    ["postgres//me:hush@host/db", "me:hush@host/db", "hush", "postgresql://me:hush@host/db?colour=hush"],
+)
+def test_what_is_no_connection_string_is_refused_and_never_shown(
+    monkeypatch: pytest.MonkeyPatch, conninfo: str
+) -> None:
+    monkeypatch.setenv("COGRAIL_DATABASE_URL", conninfo)
+    with pytest.raises(InvalidSettings, match="^COGRAIL_DATABASE_URL is neither") as caught:
+        load_settings()
+    assert "hush" not in "".join(traceback.format_exception(caught.value))
+    assert mask_password(conninfo) == "***"
 
 
 def test_a_variable_that_nobody_reads_is_told_with_the_name_that_was_meant() -> None:

@@ -6,6 +6,8 @@ A list, where each branch has its condition:        A mapping, by the value of o
     branches:                                           branches:
       - {name: small, condition: "< 100", next: a}        true: b
       - {name: large, default: true, next: b}             false: a
+
+The list may also be a mapping from the names: `branches: {small: {condition: "< 100", next: a}, ...}`.
 """
 
 from __future__ import annotations
@@ -16,9 +18,11 @@ from dataclasses import dataclass
 from cograil.definitions.conditions import compile_match
 from cograil.definitions.drafts import Target, read_next, read_targets
 from cograil.definitions.holes import Holes
-from cograil.definitions.section import MISSING, Section, kind_of
+from cograil.definitions.report import child
+from cograil.definitions.section import MISSING, Section
 from cograil.definitions.templates import CompiledTemplate
 from cograil.definitions.values import as_boolean, as_text
+from cograil.jsontext import kind_of
 from cograil.model.workflow import Branch, Json, Scope
 
 DEFAULT = "default"
@@ -42,9 +46,9 @@ def read_branches(node_id: str, keys: Section, holes: Holes) -> tuple[Way, ...]:
     if not keys.require("branches", "list where the node leads to, each with a condition"):
         return ()
     written = keys.get("branches")
-    if isinstance(written, dict):
+    if _is_by_value(written):
         ways = _from_mapping(node_id, keys, Section(written, keys.at("branches"), keys.report), holes)
-    elif isinstance(written, list):
+    elif isinstance(written, list | dict):
         ways = _from_list(node_id, keys, written, holes)
     else:
         message = f"branches must be a list or a mapping, not {kind_of(written)}"
@@ -52,6 +56,11 @@ def read_branches(node_id: str, keys: Section, holes: Holes) -> tuple[Way, ...]:
         return ()
     _check_default(keys, ways)
     return tuple(sorted(ways, key=lambda way: way.is_default))
+
+
+def _is_by_value(written: Json) -> bool:
+    """Whether the branches are targets by the value of one condition."""
+    return isinstance(written, dict) and not any(isinstance(way, dict) for way in written.values())
 
 
 def _from_mapping(node_id: str, keys: Section, written: Section, holes: Holes) -> list[Way]:
@@ -95,17 +104,24 @@ def _read_field(node_id: str, keys: Section, holes: Holes) -> CompiledTemplate |
     return None if text is None else holes.condition_field(node_id, text, keys.at("condition_field"))
 
 
-def _from_list(node_id: str, keys: Section, written: list[Json], holes: Holes) -> list[Way]:
-    """Branches that each have a condition."""
+def _from_list(node_id: str, keys: Section, written: list[Json] | dict[str, Json], holes: Holes) -> list[Way]:
+    """Branches that each have a condition, and perhaps a name before them."""
     if keys.get("condition") is not MISSING:
-        message = "in a list each branch has its own condition; a condition above needs a mapping of branches"
+        message = "here each branch has its own condition; a condition above needs a mapping of its values"
         keys.report.add("invalid_value", message, keys.at("condition"), at_key=True)
     subject = _read_field(node_id, keys, holes)
+    entries: dict[str | int, Json] = dict(
+        written.items() if isinstance(written, dict) else enumerate(written)
+    )
     sections = [
-        Section.of(value, f"{keys.at('branches')}/{i}", keys.report) for i, value in enumerate(written)
+        Section.of(value, child(keys.at("branches"), key), keys.report) for key, value in entries.items()
     ]
-    ways = [_read_branch(node_id, section, holes, subject, index) for index, section in enumerate(sections)]
-    times = Counter(way.name for way in ways)
+    ways = [
+        _read_branch(node_id, section, holes, subject, key)
+        for section, key in zip(sections, entries, strict=True)
+    ]
+    times = Counter(way.name for way in ways if not way.is_default)
+    times.update({way.name for way in ways if way.is_default})  # that there are two is told elsewhere
     for way, section in zip(ways, sections, strict=True):
         if times[way.name] > 1:
             message = f"two branches are called {way.name!r}; names must differ"
@@ -114,11 +130,11 @@ def _from_list(node_id: str, keys: Section, written: list[Json], holes: Holes) -
 
 
 def _read_branch(
-    node_id: str, keys: Section, holes: Holes, subject: CompiledTemplate | None, index: int
+    node_id: str, keys: Section, holes: Holes, subject: CompiledTemplate | None, key: str | int
 ) -> Way:
     is_default = keys.flag("default", False)
     targets = read_next(keys)
-    name = keys.text("name", str(index), longest=64)
+    name = keys.text("name", DEFAULT if is_default and isinstance(key, int) else str(key), longest=64)
     test = None
     if is_default and keys.get("condition") is not MISSING:
         message = "the default branch has no condition: it is taken when no other is"
@@ -142,7 +158,7 @@ def _check_default(keys: Section, ways: list[Way]) -> None:
     pointer = keys.at("branches")
     if defaults > 1:
         keys.report.add("many_default_branches", "only one branch may be the default", pointer, at_key=True)
-    by_value = isinstance(keys.get("branches"), dict)
+    by_value = _is_by_value(keys.get("branches"))
     if not defaults and not (by_value and {"true", "false"} <= {way.name for way in ways}):
         message = "there must be a default branch" + (", or both true and false" if by_value else "")
         keys.report.add("no_default_branch", message, pointer, at_key=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cograil.definitions.report import child
-from cograil.definitions.section import MISSING, Section, kind_of
+from cograil.definitions.section import MISSING, Section
+from cograil.jsontext import kind_of
 from cograil.model.workflow import Json, Node
 
 

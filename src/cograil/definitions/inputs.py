@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 
 from cograil.definitions.report import child
-from cograil.definitions.section import ID, MISSING, Section, kind_of
+from cograil.definitions.section import ID, MISSING, Section
 from cograil.errors import InvalidInput, Problem
+from cograil.jsontext import kind_of
 from cograil.model.workflow import InputSpec, Json, Workflow
 
 TYPES: Mapping[str, Callable[[Json], bool]] = {
@@ -34,7 +35,7 @@ def _read_input(name: str, keys: Section) -> InputSpec:
         keys.report.add("invalid_id", f"input {name[:80]!r} must be {rule}", keys.pointer, at_key=True)
     has_type = keys.require("type", f"give one of {', '.join(TYPES)}")
     kind = keys.choice("type", TYPES, "string")
-    default = keys.get("default")
+    default = keys.get_or_null("default")
     spec = InputSpec(
         name,
         kind,

@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from cograil.definitions.branches import Way, read_branches
 from cograil.definitions.drafts import Draft, read_dependencies, read_next
 from cograil.definitions.holes import Holes
-from cograil.definitions.section import MISSING, Range, Section, check_id, kind_of
+from cograil.definitions.section import MISSING, Range, Section, check_id
 from cograil.definitions.templates import CompiledTemplate
 from cograil.definitions.waiting import read_wait
+from cograil.jsontext import kind_of
 from cograil.model.workflow import DEFAULT_QUEUE, DEFAULT_TIMEOUT_SECONDS, Node, NodeType, RetryPolicy
 
 TIMEOUT = Range(0, 86_400, above_least=True)
@@ -54,7 +55,8 @@ def _read_node(node_id: str, keys: Section, holes: Holes) -> Draft:
         kind or NodeType.TASK,
         required=keys.flag("required", True),
         description=keys.text("description"),
-        queue=keys.word("queue", DEFAULT_QUEUE),
+        queue=_read_queue(keys, DEFAULT_QUEUE),
+        has_own_queue=_has_queue(keys),
         timeout_seconds=keys.number("timeout_seconds", DEFAULT_TIMEOUT_SECONDS, TIMEOUT),
         retry=read_retry(keys, RetryPolicy()),
     )
@@ -92,6 +94,15 @@ def _read_type(keys: Section) -> NodeType | None:
     message = f"type must be one of {', '.join(NodeType)}, not {shown}"
     keys.report.add("unknown_kind", message, keys.at("type"), near=(str(value), list(map(str, NodeType))))
     return None
+
+
+def _has_queue(keys: Section) -> bool:
+    """Whether a queue is named; an empty name is none."""
+    return keys.get("queue") not in (MISSING, "")
+
+
+def _read_queue(keys: Section, default: str) -> str:
+    return keys.word("queue", default) if _has_queue(keys) else default
 
 
 def read_retry(above: Section, default: RetryPolicy) -> RetryPolicy:
@@ -147,7 +158,8 @@ def _read_fan_out(reading: _Reading) -> Draft:
         task = Section.of(keys.get("task"), keys.at("task"), keys.report)
         node = replace(
             _with_work(replace(reading, node=node), task, in_children=True),
-            queue=task.word("queue", node.queue),
+            queue=_read_queue(task, node.queue),
+            has_own_queue=node.has_own_queue or _has_queue(task),
             timeout_seconds=task.number("timeout_seconds", node.timeout_seconds, TIMEOUT),
             retry=read_retry(task, node.retry),
         )

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cograil.definitions.report import Report, child
+from cograil.jsontext import kind_of
 from cograil.model.workflow import Json
 
 ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
@@ -37,7 +38,7 @@ class Section:
     """Reads the keys of one mapping; a key that does not fit is reported and read as its default.
 
     Every key that was asked for is known; `close` reports the others. `description` is allowed
-    everywhere.
+    everywhere. A key without a value (null) counts as missing.
     """
 
     is_there = True
@@ -62,6 +63,12 @@ class Section:
 
     def get(self, key: str) -> Json:
         """The value of a key as it stands, or MISSING; marks the key as known."""
+        value = self.get_or_null(key)
+        # What could not be read is null too, but was there.
+        return MISSING if value is None and self.at(key) not in self.report.spoiled else value
+
+    def get_or_null(self, key: str) -> Json:
+        """The same for a key where null has a meaning."""
         self._asked.add(key)
         return self.values.get(key, MISSING)
 
@@ -74,7 +81,10 @@ class Section:
         """Whether the key is there; its absence is a problem."""
         if self.get(key) is not MISSING:
             return True
-        self.report.add("missing_key", f"{key!r} is missing: {why}", self.pointer, at_key=True)
+        if key in self.values:
+            self.report.add("missing_key", f"{key!r} is empty: {why}", self.at(key), at_key=True)
+        else:
+            self.report.add("missing_key", f"{key!r} is missing: {why}", self.pointer, at_key=True)
         return False
 
     def text(self, key: str, default: str = "", longest: int = 10_000) -> str:
@@ -127,11 +137,12 @@ class Section:
 
     def close(self, elsewhere: Mapping[str, str] | None = None) -> None:
         """Report every key nobody asked for; `elsewhere` says where a known key belongs."""
-        for key in self.values:
+        for key, value in self.values.items():
             if key in self._asked:
                 continue
             if elsewhere and key in elsewhere:
-                self.report.add("unknown_key", elsewhere[key], self.at(key), at_key=True)
+                if value is not None:
+                    self.report.add("unknown_key", elsewhere[key], self.at(key), at_key=True)
                 continue
             message = f"{key!r} is not a key of {_last(self.pointer)}"
             near = (key, sorted(self._asked))
@@ -190,25 +201,6 @@ def check_id(value: str, pointer: str, report: Report, what: str, *, at_key: boo
         report.add("invalid_id", message, pointer, at_key=at_key)
         return False
     return True
-
-
-def kind_of(value: Json) -> str:
-    """What JSON calls the type of a value, with its article."""
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return "a boolean"
-        case int():
-            return "an integer"
-        case float():
-            return "a number"
-        case str():
-            return "a string"
-        case list():
-            return "a list"
-        case _:
-            return "a mapping"
 
 
 def _last(pointer: str) -> str:

@@ -7,7 +7,8 @@ from dataclasses import replace
 from datetime import datetime
 
 from cograil.definitions.holes import Holes
-from cograil.definitions.section import MISSING, Range, Section, kind_of
+from cograil.definitions.section import MISSING, Range, Section
+from cograil.jsontext import kind_of
 from cograil.model.workflow import Json, Node
 
 LONGEST_WAIT = Range(0, 315_360_000)  # ten years

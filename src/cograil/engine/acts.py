@@ -83,12 +83,21 @@ def _wait_until(board: Board, node: Node) -> datetime:
         if node.wait_seconds is not None:
             return board.now + timedelta(seconds=_seconds(board.render(node.wait_seconds, node)))
         assert node.wait_until is not None
-        moment = datetime.fromisoformat(str(board.render(node.wait_until, node)).upper())
-        if moment.tzinfo is None:
-            raise RenderError("invalid_wait", f"wait.until of {node.node_id} has no time zone")
-        return moment.astimezone(UTC)
+        return _moment(node.node_id, board.render(node.wait_until, node)).astimezone(UTC)
     except (ValueError, OverflowError) as error:
         raise RenderError("invalid_wait", f"wait of {node.node_id}: {error}") from error
+
+
+def _moment(node_id: str, value: Json) -> datetime:
+    try:
+        moment = datetime.fromisoformat(str(value).upper())
+    except ValueError:
+        shown = repr(value)[:80]
+        message = f"wait.until of {node_id} is {shown}, not a time such as 2026-01-31T09:00:00Z"
+        raise RenderError("invalid_wait", message) from None
+    if moment.tzinfo is None:
+        raise RenderError("invalid_wait", f"wait.until of {node_id} has no time zone")
+    return moment
 
 
 def _seconds(value: Json) -> float:

@@ -152,7 +152,7 @@ def _try_again(
         board.event(
             "task_failed", state.node_id, task_id, error=error, attempt=state.attempt, will_retry=False
         )
-        board.fail(write, error, task_id)
+        board.fail(write, _without_traceback(error), task_id)
     else:
         _back_to_ready(board, write, error, task_id, seconds=delay)
 
@@ -162,6 +162,7 @@ def _back_to_ready(
 ) -> None:
     state = write.state
     board.event("task_failed", state.node_id, task_id, error=error, attempt=state.attempt, will_retry=True)
+    error = _without_traceback(error)
     board.move(write, "retry")
     state.error = error
     state.not_before = board.now + timedelta(seconds=seconds)
@@ -175,6 +176,14 @@ def _back_to_ready(
         delay_seconds=round(seconds, 3),
         error=error,
     )
+
+
+def _without_traceback(error: dict[str, Json]) -> dict[str, Json]:
+    """A traceback is long and kept once, in `task_failed`; the node and its other events do without."""
+    details = error.get("details")
+    if not isinstance(details, dict) or "traceback" not in details:
+        return error
+    return {**error, "details": {key: value for key, value in details.items() if key != "traceback"}}
 
 
 def _tell_parent(board: Board, write: NodeWrite) -> None:

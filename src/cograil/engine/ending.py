@@ -12,7 +12,9 @@ from cograil.model.workflow import Json
 
 def is_over(board: Board) -> bool:
     """Whether every node of the workflow is terminal."""
-    return all(board.status_of(node_id) in NODE_TERMINAL for node_id in board.workflow.nodes)
+    return not board.tasks and all(
+        board.status_of(node_id) in NODE_TERMINAL for node_id in board.workflow.nodes
+    )
 
 
 def finish(board: Board) -> Changes:
@@ -32,7 +34,7 @@ def finish(board: Board) -> Changes:
 def time_out(board: Board) -> Changes:
     """The job's own deadline has passed; its tasks were revoked before this is decided."""
     board.move_job("fail")
-    message = f"the job did not end within {board.workflow.timeout_seconds} seconds"
+    message = f"the job did not end within {board.workflow.timeout_seconds:.15g} seconds"
     error = {"code": "job_timeout", "message": message}
     board.event("job_failed", error=error, failed_nodes=[])
     return _closing(board, error)
@@ -59,8 +61,8 @@ def _closing(board: Board, error: dict[str, Json]) -> Changes:
 
 def _fail(board: Board, failures: list[NodeState]) -> Changes:
     first = min(failures, key=lambda state: state.finished_at or board.now)
-    error = {**_error_of(first), "node_id": first.node_id}
-    names = [state.node_id for state in failures]
+    error = {**_error_of(first), "node_id": _names_of(first)[0]}
+    names = [name for state in failures for name in _names_of(state)]
     board.move_job("fail")
     board.event("job_failed", error=error, failed_nodes=names)
     changes = _terminal(board)
@@ -68,8 +70,14 @@ def _fail(board: Board, failures: list[NodeState]) -> Changes:
     return changes
 
 
+def _names_of(state: NodeState) -> list[str]:
+    """What failed there: the node itself, or children of a fan-out, which is completed all the same."""
+    children: list[str] = state.error["children"] if state.status == "completed" else []
+    return children or [state.node_id]
+
+
 def _error_of(state: NodeState) -> dict[str, Json]:
-    error: dict[str, Json] = state.error or {"code": "failed", "message": "failed"}
+    error: dict[str, Json] = state.error["first"] if state.status == "completed" else state.error
     return error
 
 

@@ -9,6 +9,7 @@ import orjson
 
 from cograil.engine.attempts import count_failed_child, dispatch
 from cograil.engine.board import Board, as_error, dump
+from cograil.jsontext import kind_of
 from cograil.model.job import NodeWrite
 from cograil.model.workflow import Json, Node, NodeType, RenderError
 
@@ -83,8 +84,7 @@ def _render_items(board: Board, node: Node) -> list[Json]:
     assert node.source is not None
     items = board.render(node.source, node)
     if not isinstance(items, list):
-        kind = "null" if items is None else type(items).__name__
-        raise RenderError("fanout_not_a_list", f"source of {node.node_id} is {kind}, not a list")
+        raise RenderError("fanout_not_a_list", f"source of {node.node_id} is {kind_of(items)}, not a list")
     if len(items) > board.bounds.fan_out_items:
         raise RenderError(
             "fanout_too_large",

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import NamedTuple
 
 import orjson
 
@@ -92,8 +93,7 @@ class Submitted:
     """The job was just made."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reported:
+class Reported(NamedTuple):
     """A worker ended an attempt; the fence held."""
 
     node_id: str
@@ -104,8 +104,7 @@ class Reported:
     started_at: datetime | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Started:
+class Started(NamedTuple):
     """A worker has been at it for a while."""
 
     node_id: str
@@ -115,8 +114,7 @@ class Started:
     started_at: datetime | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Lost:
+class Lost(NamedTuple):
     """The attempt is gone: its worker died (`worker_lost`) or its time was up (`timeout`)."""
 
     node_id: str
@@ -127,8 +125,7 @@ class Lost:
     started_at: datetime | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Late:
+class Late(NamedTuple):
     """Somebody reported an attempt that was no longer theirs; it was refused."""
 
     node_id: str
@@ -138,8 +135,7 @@ class Late:
     worker: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class More:
+class More(NamedTuple):
     """A fan-out has more children to make."""
 
     node_id: str

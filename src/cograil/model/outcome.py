@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import NamedTuple
 
 from cograil.model.workflow import Json
 
 
-@dataclass(frozen=True, slots=True)
-class Completed:
+class Completed(NamedTuple):
     """The handler returned this JSON object. `output` is its JSON text, checked and within limits."""
 
     output: bytes

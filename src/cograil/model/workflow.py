@@ -130,6 +130,7 @@ class Node:
     description: str = ""
     handler: str = ""
     queue: str = DEFAULT_QUEUE
+    has_own_queue: bool = False  # the file names the queue
     timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
     retry: RetryPolicy = RetryPolicy()
     params: Template | None = None

@@ -16,6 +16,7 @@ from cograil.store.jobs import NEWS_CHANNEL
 from cograil.store.listener import PING, Listener
 from cograil.verbs import work
 from cograil.verbs.advance import Decider, Pass, advance_due, advance_one, due_jobs
+from cograil.verbs.memory import Memory
 
 log = structlog.get_logger("orchestrator")
 
@@ -25,6 +26,7 @@ RETRY_SECONDS = 0.5
 BUSY_SECONDS = 0.05  # what is due is in another orchestrator's hands
 DEAF_POLL_SECONDS = 1.0
 ASIDE_SECONDS = 30.0
+EXTRA_HANDS = 2
 
 
 class Orchestrator:
@@ -34,6 +36,7 @@ class Orchestrator:
         self.db = db
         self.settings = settings
         self.decider = decider
+        self.decider.memory = Memory()
         self.name = name
         self.process_id: int | None = None
         self.is_ready = False
@@ -44,7 +47,7 @@ class Orchestrator:
         self._wake_at: float | None = None  # by the loop's clock
         self._heard_ping = True
         self._is_deaf = False
-        self._second: asyncio.Task[None] | None = None
+        self._hands: set[asyncio.Task[None]] = set()
         self._aside: dict[str, float] = {}  # jobs that could not be advanced, and until when they rest
 
     def stop(self) -> None:
@@ -62,8 +65,7 @@ class Orchestrator:
                 await self._once()
         finally:
             self.is_ready = False
-            if self._second is not None:
-                await self._second
+            await asyncio.gather(*self._hands)
             await self._listener.stop()
             with contextlib.suppress(Exception):
                 await self._leave()
@@ -116,14 +118,16 @@ class Orchestrator:
         async with self.db.transaction("advance") as tx:
             batch = self.settings.orchestrator.batch
             done = await advance_due(tx, self.decider, batch, self._set_aside())
+        done.remember()
         if done.wake_at is not None:
             self._note_wake(done.wake_at, tx.now)
         return done
 
     def _lend_a_hand(self) -> None:
-        """While there is much to do, a second pass decides as the first one waits for the database."""
-        if self._second is None or self._second.done():
-            self._second = asyncio.create_task(self._advance_while_full(), name="second hand")
+        """While there is much to do, others decide as one pass waits for the database."""
+        self._hands = {hand for hand in self._hands if not hand.done()}
+        if len(self._hands) < EXTRA_HANDS:
+            self._hands.add(asyncio.create_task(self._advance_while_full(), name="another hand"))
 
     async def _advance_while_full(self) -> None:
         try:

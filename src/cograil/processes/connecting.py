@@ -74,13 +74,14 @@ def require_queues(settings: Settings) -> None:
 
 
 def decider_of(settings: Settings) -> Decider:
-    """What decisions need, with the bounds of these settings."""
+    """What decisions need, with the bounds and rules of these settings."""
     return Decider(
         bounds=Bounds(
             poison_limit=settings.worker.poison_limit,
             fan_out_items=settings.limits.fan_out_items,
             fan_in_bytes=settings.limits.fan_in_bytes,
-        )
+        ),
+        strict_queues=settings.queues.strict,
     )
 
 

@@ -14,7 +14,7 @@ from cograil.model.outcome import WorkItem
 from cograil.model.workflow import Json
 from cograil.runners.log import Log, escaped
 
-KIB = 1024
+KIB, MIB = 1024, 1024 * 1024
 MAX_PROGRESS_MESSAGE = 256
 MAX_PHASE = 128
 
@@ -23,8 +23,8 @@ MAX_PHASE = 128
 class Limits:
     """How much one attempt may produce, and how long it may take to obey."""
 
-    output_bytes: int = 1024 * KIB
-    checkpoint_bytes: int = 1024 * KIB
+    output_bytes: int = 4 * MIB
+    checkpoint_bytes: int = 1 * MIB
     log_lines: int = 1_000
     log_line_bytes: int = 16 * KIB
     grace_seconds: float = 5.0
@@ -104,8 +104,9 @@ class Context:
     # --- who am I
 
     @property
-    def task_id(self) -> int:
-        return self._item.task_id
+    def task_id(self) -> str:
+        """Of this attempt, as events show it; an opaque string."""
+        return str(self._item.task_id)
 
     @property
     def job_id(self) -> str:

@@ -205,8 +205,10 @@ def _named_message(error: BaseException) -> str:
 
 
 def _trace(error: BaseException) -> dict[str, Json]:
-    """Type and traceback, without our own frame and without the values of variables."""
-    below_us = error.__traceback__ and error.__traceback__.tb_next
+    """Type and traceback, without our own frames and without the values of variables."""
+    below_us = error.__traceback__
+    while below_us is not None and below_us.tb_frame.f_code.co_filename == __file__:
+        below_us = below_us.tb_next
     text = "".join(traceback.format_exception(type(error), error, below_us))
     return {"type": type(error).__qualname__, "traceback": _storable(text)[-MAX_TRACEBACK:]}
 

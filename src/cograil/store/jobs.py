@@ -46,6 +46,7 @@ TASKS_CHANNEL = "cograil_tasks"
 REVOKED_CHANNEL = "cograil_revoked"
 IDS_PER_NOTICE = 200  # a payload holds at most 8,000 bytes
 NO_LIMIT = 2**31 - 1
+WINDOW = 4  # how many times the jobs one pass takes it looks at
 
 
 @dataclass(slots=True)
@@ -58,7 +59,8 @@ class LockedJobs:
 
 async def lock_jobs_with_news(tx: Transaction, limit: int, aside: Iterable[str] = ()) -> LockedJobs:
     """Lock jobs that have news or are due; those locked by others or set aside are passed over."""
-    return _locked(await tx.fetch(LOCK_JOBS_WITH_NEWS, limit=limit, aside=array(aside)))
+    params = {"limit": limit, "window": WINDOW * limit, "aside": array(aside)}
+    return _locked(await tx.fetch(LOCK_JOBS_WITH_NEWS, **params))
 
 
 async def lock_jobs(tx: Transaction, ids: Sequence[str]) -> LockedJobs:
@@ -73,6 +75,17 @@ def array(ids: Iterable[str]) -> str:
 
 def _locked(rows: list[Row]) -> LockedJobs:
     return LockedJobs({row[0]: JobState(*row) for row in rows})
+
+
+def text_array(values: Iterable[str | None]) -> str:
+    """An array of any texts, quoted."""
+    return "{" + ",".join("null" if value is None else _quoted(value) for value in values) + "}"
+
+
+def _quoted(value: str) -> str:
+    if "\\" in value:
+        value = value.replace("\\", "\\\\")
+    return '"' + value.replace('"', '\\"') + '"'
 
 
 News = dict[str, list[Happening]]
@@ -156,6 +169,42 @@ async def revoke_tasks(tx: Transaction, ids: Sequence[str]) -> set[int]:
 
 
 @dataclass(slots=True)
+class EventColumns:
+    """Events as columns. They are most of what is written, and PostgreSQL reads arrays faster than JSON."""
+
+    jobs: list[str] = field(default_factory=list)
+    tenants: list[str] = field(default_factory=list)
+    numbers: list[str] = field(default_factory=list)
+    types: list[str] = field(default_factory=list)
+    nodes: list[str | None] = field(default_factory=list)
+    tasks: list[str] = field(default_factory=list)
+    data: list[str | None] = field(default_factory=list)
+
+    def add(self, state: JobState, events: Sequence[EventWrite]) -> None:
+        """Add the events of one job."""
+        self.jobs += [state.job_id] * len(events)
+        self.tenants += [state.tenant_id] * len(events)
+        for event in events:
+            self.numbers.append(str(event.seq))
+            self.types.append(event.type)
+            self.nodes.append(event.node_id)
+            self.tasks.append("null" if event.task_id is None else str(event.task_id))
+            self.data.append(orjson.dumps(event.data).decode())
+
+    def params(self) -> dict[str, str]:
+        """The parameters of the statement."""
+        return {
+            "event_jobs": array(self.jobs),
+            "event_tenants": text_array(self.tenants),
+            "event_numbers": array(self.numbers),
+            "event_types": array(self.types),
+            "event_nodes": text_array(self.nodes),
+            "event_tasks": array(self.tasks),
+            "event_data": text_array(self.data),
+        }
+
+
+@dataclass(slots=True)
 class Batch:
     """The rows of one write statement."""
 
@@ -163,7 +212,7 @@ class Batch:
     jobs: list[dict[str, Any]] = field(default_factory=list)
     nodes: list[dict[str, Any]] = field(default_factory=list)
     tasks: list[dict[str, Any]] = field(default_factory=list)
-    events: list[dict[str, Any]] = field(default_factory=list)
+    events: EventColumns = field(default_factory=lambda: EventColumns())
     more: list[dict[str, Any]] = field(default_factory=list)
     closed: list[str] = field(default_factory=list)
     ended: list[str] = field(default_factory=list)
@@ -181,7 +230,7 @@ class Batch:
         base = {"job_id": state.job_id, "tenant_id": state.tenant_id}
         self.nodes.extend(base | _node_row(write) for write in changes.nodes)
         self.tasks.extend(base | _task_row(state, task) for task in changes.tasks)
-        self.events.extend(base | _event_row(event) for event in changes.events)
+        self.events.add(state, changes.events)
         self.more.extend(base | {"node_id": name} for name in changes.more)
         if changes.closes_nodes:
             self.closed.append(state.job_id)
@@ -276,16 +325,6 @@ def _task_row(state: JobState, task: TaskWrite) -> dict[str, Any]:
     }
 
 
-def _event_row(event: EventWrite) -> dict[str, Any]:
-    return {
-        "seq": event.seq,
-        "type": event.type,
-        "node_id": event.node_id,
-        "task_id": event.task_id,
-        "data": event.data,
-    }
-
-
 def _json(rows: list[Any]) -> str:
     return orjson.dumps(rows).decode()
 
@@ -299,7 +338,7 @@ async def write_batch(tx: Transaction, batch: Batch, owner: int | None) -> None:
         jobs=_json(batch.jobs),
         nodes=_json(batch.nodes),
         tasks=_json(batch.tasks),
-        events=_json(batch.events),
+        **batch.events.params(),
         more=_json(batch.more),
         notices=_json(batch.notices(tx.now)),
     )

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 
 from cograil import engine
 from cograil.engine.advance import is_past_deadline
@@ -16,6 +17,7 @@ from cograil.store import jobs as store
 from cograil.store.database import Transaction
 from cograil.store.jobs import Batch, LockedJobs, News
 from cograil.verbs.catalog import Catalog
+from cograil.verbs.memory import Memory
 
 NEWS_PER_PASS = 2000
 
@@ -25,9 +27,11 @@ class Decider:
     """What every decision of a process needs beside the job: definitions, bounds, dice, its own id."""
 
     catalog: Catalog = field(default_factory=Catalog)
+    memory: Memory | None = None
     bounds: Bounds = field(default_factory=Bounds)
     dice: Dice = random.random
     owner: int | None = None
+    strict_queues: bool = False  # nothing is submitted without a named queue
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +42,7 @@ class Pass:
     advanced: int
     wake_at: datetime | None = None
     is_full: bool = False
+    remember: Callable[[], None] = lambda: None  # to be called once the pass is committed
 
 
 async def advance_due(tx: Transaction, decider: Decider, limit: int, aside: Iterable[str] = ()) -> Pass:
@@ -52,7 +57,12 @@ async def advance_due(tx: Transaction, decider: Decider, limit: int, aside: Iter
     changes = await advance_locked(tx, decider, locked, limit=NEWS_PER_PASS)
     wakes = [change.wake_at for change in changes.values() if change.wake_at is not None]
     is_full = max(len(changes), locked.taken) >= limit // 2 or any(change.more for change in changes.values())
-    return Pass(len(changes), min(wakes, default=None), is_full)
+    return Pass(len(changes), min(wakes, default=None), is_full, partial(_remember, decider, locked, changes))
+
+
+def _remember(decider: Decider, locked: LockedJobs, changes: Mapping[str, Changes]) -> None:
+    if decider.memory is not None:
+        decider.memory.note(locked.states, changes, decider.catalog.known)
 
 
 async def due_jobs(tx: Transaction, limit: int, aside: Iterable[str] = ()) -> list[str]:
@@ -83,8 +93,9 @@ async def advance_locked(
     cut = {job_id for job_id, state in locked.states.items() if is_past_deadline(state, tx.now)} | set(revoke)
     if cut:
         batch.revoked_workers = await store.revoke_tasks(tx, list(cut))
+    known = decider.memory.recall(locked.states.values()) if decider.memory is not None else set()
     news = await store.take_inbox(tx, locked, store.NO_LIMIT if cut else limit)
-    await _load_nodes(tx, decider, locked)
+    await _load_nodes(tx, decider, locked, known)
     for job_id, signalled in (signals or {}).items():
         news.setdefault(job_id, []).extend(signalled)
     decided = await decide(tx, decider, locked.states, news)
@@ -94,13 +105,14 @@ async def advance_locked(
     return decided
 
 
-async def _load_nodes(tx: Transaction, decider: Decider, locked: LockedJobs) -> None:
-    """Load the nodes of all jobs but those whose only node came with its news."""
+async def _load_nodes(tx: Transaction, decider: Decider, locked: LockedJobs, known: set[str]) -> None:
+    """Load the nodes of all jobs but those that are known, and those whose only node came with its news."""
     workflows = await decider.catalog.load(tx, {state.definition_id for state in locked.states.values()})
     wanted = [
         job_id
         for job_id, state in locked.states.items()
-        if len(state.nodes) != 1 or state.nodes.keys() != workflows[state.definition_id].nodes.keys()
+        if job_id not in known
+        and (len(state.nodes) != 1 or state.nodes.keys() != workflows[state.definition_id].nodes.keys())
     ]
     if wanted:
         await store.load_nodes(tx, locked, wanted)

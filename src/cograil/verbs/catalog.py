@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from cograil.definitions import load_workflow
 from cograil.model.workflow import Workflow
@@ -16,6 +16,11 @@ class Catalog:
     def __init__(self, size: int = 1000) -> None:
         self._known: dict[int, Workflow] = {}
         self._size = size
+
+    @property
+    def known(self) -> Mapping[int, Workflow]:
+        """What is loaded."""
+        return self._known
 
     async def get(self, tx: Transaction, definition_id: int) -> Workflow:
         """One workflow."""

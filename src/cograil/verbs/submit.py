@@ -11,7 +11,7 @@ import orjson
 
 from cograil import jsontext
 from cograil.definitions import apply_inputs
-from cograil.errors import InvalidInput, Problem, WorkflowNotFound
+from cograil.errors import InvalidInput, Problem, QueueNotNamed, WorkflowNotFound
 from cograil.model.ids import new_id
 from cograil.model.job import Changes, JobState, Submitted
 from cograil.model.workflow import Json, Workflow
@@ -48,7 +48,7 @@ async def submit(
 ) -> list[str]:
     """Make these jobs, each with its first nodes dispatched; their ids, in the order given.
 
-    Raises WorkflowNotFound or InvalidInput, and then makes none.
+    Raises WorkflowNotFound, QueueNotNamed or InvalidInput, and then makes none.
     """
     batch = Batch()
     definitions: dict[tuple[str, int | None], int] = {}
@@ -58,6 +58,8 @@ async def submit(
         if definition_id is None:
             definition_id = await _resolve(tx, tenant, submission, definitions)
         workflow = await decider.catalog.get(tx, definition_id)
+        if decider.strict_queues:
+            _require_queues(workflow)
         state = _new_job(tx, tenant, submission, definition_id, workflow)
         changes = await decide_new(tx, decider, workflow, state)
         batch.add(
@@ -78,6 +80,12 @@ async def _resolve(
             raise WorkflowNotFound(*name)
         known[name] = found[0]
     return known[name]
+
+
+def _require_queues(workflow: Workflow) -> None:
+    unnamed = [name for name, node in workflow.nodes.items() if node.handler and not node.has_own_queue]
+    if unnamed:
+        raise QueueNotNamed(workflow.workflow_id, unnamed)
 
 
 def _new_job(

@@ -59,10 +59,17 @@ def check_file(path: Path) -> Checked:
     except OSError as error:
         checked.problems.append(Problem("unreadable", f"the file cannot be read: {error.strerror}"))
     except UnicodeDecodeError as error:
-        checked.problems.append(Problem("not_utf8", f"the file is not UTF-8: {error.reason}"))
+        checked.problems.append(_not_utf8(error))
     except InvalidWorkflow as error:
         checked.problems.extend(error.problems)
     return checked
+
+
+def _not_utf8(error: UnicodeDecodeError) -> Problem:
+    before = error.object[: error.start].decode()
+    line, column = before.count("\n") + 1, len(before) - before.rfind("\n")
+    message = f"the byte 0x{error.object[error.start]:02X} is not UTF-8: {error.reason}"
+    return Problem("not_utf8", message, line=line, column=column)
 
 
 def read_file(path: Path) -> tuple[Workflow, str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from cograil import jsontext
-from cograil.errors import UsageError
+from cograil.errors import InvalidInput, Problem, UsageError
 from cograil.model.workflow import InputSpec, Json
 
 MAX_LABELS, MAX_LABEL_KEY, MAX_LABEL_VALUE = 64, 63, 255
@@ -23,10 +23,22 @@ def read_inputs(
     *,
     max_bytes: int = jsontext.MAX_BYTES,
 ) -> dict[str, Json]:
-    """The inputs of a job from a file and from KEY=VALUE pairs, which win. Raises UsageError."""
+    """The inputs of a job from a file and from KEY=VALUE pairs, which win.
+
+    Raises UsageError; of pairs that do not fit their declaration, InvalidInput with all of them.
+    """
     given = {} if file is None else _read_file(file, max_bytes)
+    problems = []
     for key, text in split_pairs(pairs, "--input").items():
-        given[key] = _value(key, text, (declared or {}).get(key))
+        spec = (declared or {}).get(key)
+        try:
+            given[key] = _value(text, spec)
+        except jsontext.InvalidJson:
+            assert spec is not None  # else it would be text
+            message = f"--input {key}={text}: {_expected(spec.type)}"
+            problems.append(Problem("invalid_type", message, f"/{key}"))
+    if problems:
+        raise InvalidInput(problems)
     jsontext.write(given, max_bytes=max_bytes)  # what the database could not hold is refused here
     return given
 
@@ -58,16 +70,16 @@ def _read_file(file: str, max_bytes: int) -> dict[str, Json]:
     return given
 
 
-def _value(key: str, text: str, spec: InputSpec | None) -> Json:
-    """By the declared type; without one, JSON when it is, else the text as it stands."""
+def _value(text: str, spec: InputSpec | None) -> Json:
+    """By the declared type; without one, JSON when it is, else the text as it stands. Raises InvalidJson."""
     if spec is not None and spec.type == "string":
         return text
     try:
         return jsontext.read(text)
-    except jsontext.InvalidJson as error:
+    except jsontext.InvalidJson:
         if spec is None:
             return text
-        raise UsageError(f"--input {key}={text}: {_expected(spec.type)}") from error
+        raise
 
 
 def _expected(kind: str) -> str:

@@ -17,7 +17,7 @@ from cograil.intake.cli.client import Client, connected, find_job, find_job_and_
 from cograil.intake.cli.describing import show_job, show_node
 from cograil.intake.cli.options import instance_options, settings_for
 from cograil.intake.cli.output import out, plain, say, state, table, write_json, write_json_line
-from cograil.intake.cli.sentences import sentence, subject
+from cograil.intake.cli.sentences import how_it_ended, sentence, subject
 from cograil.intake.cli.words import ago, printable, took
 from cograil.processes import run_async
 from cograil.settings import Settings
@@ -240,24 +240,24 @@ def _log_line(line: dict[str, Any]) -> Text:
 @click.argument("job")
 @instance_options
 def explain(job: str, data_dir: Path | None, as_json: bool) -> None:
-    """Say why a job is not done: what it waits for, the most fundamental first.
+    """Say why a job is not done: what it waits for, the most fundamental first; or how it ended.
 
     \b
     Examples:
       cograil explain 019a8f2e77aa
       cograil explain 019a8f2e77aa --json
     """
-    found = run_async(_explain(settings_for(data_dir), job))
+    found, view = run_async(_explain(settings_for(data_dir), job))
     if as_json:
         write_json(asdict(found))
         return
     out().print(Text.assemble(f"job {found.job_id} is ", state(found.status)), soft_wrap=True)
-    for blocker in found.blockers:
-        out().print(Text(f"  {printable(blocker.message)}"), soft_wrap=True)
-    if not found.blockers:
-        out().print(Text("  nothing holds it up"))
+    reasons = [blocker.message for blocker in found.blockers] or how_it_ended(view)
+    for reason in reasons or ["nothing holds it up"]:
+        out().print(Text(f"  {printable(reason)}"), soft_wrap=True)
 
 
-async def _explain(settings: Settings, job: str) -> Explanation:
+async def _explain(settings: Settings, job: str) -> tuple[Explanation, dict[str, Any]]:
     async with connected(settings) as client, client.db.transaction("explain") as tx:
-        return await explain_job(tx, client.decider.catalog, await resolve_job(tx, job))
+        view, _ = await find_job(tx, job)
+        return await explain_job(tx, client.decider.catalog, view["job_id"]), view

@@ -115,7 +115,7 @@ def doctor(data_dir: Path | None, as_json: bool) -> int:
     """Check that everything is as it must be; change nothing.
 
     Looks at the server's settings, the schema, twelve invariants of the data and whether things move.
-    Exits 0 when nothing is red, 1 when something is, 2 when it could not look.
+    Exits 0 when nothing is red, 1 when something is, 2 when it could not look, 3 when nothing runs there.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""An event of a job as a sentence."""
+"""An event of a job, and its end, as a sentence."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from cograil.intake.cli.output import error_line
-from cograil.intake.cli.words import duration, printable
+from cograil.intake.cli.words import ago, duration, printable
 
 Event = dict[str, Any]
 Data = dict[str, Any]
@@ -23,6 +23,21 @@ def sentence(event: Event) -> str:
 def subject(event: Event) -> str:
     """What it happened to."""
     return event["node_id"] or ("job" if event["event_type"].startswith("job_") else "")
+
+
+def how_it_ended(job: dict[str, Any]) -> list[str]:
+    """What to say of a job that has ended; nothing of one that has not."""
+    if job["completed_at"] is None:
+        return []
+    when = ago(job["completed_at"])
+    if job["status"] == "completed":
+        return [f"it completed {when}; see `cograil show {job['job_id']}`"]
+    said = [
+        f"it {'failed' if job['status'] == 'failed' else 'was cancelled'} {when}: {error_line(job['error'])}"
+    ]
+    if job["status"] == "failed":
+        said.append(f"`cograil retry {job['job_id']}` runs again what did not complete")
+    return said
 
 
 def _started(data: Data) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import getpass
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -114,15 +114,16 @@ async def _some_instance(
 ) -> AsyncIterator[Client]:
     """The instance that runs, else one of our own for the time of this command."""
     async with AsyncExitStack() as stack:
-        try:
+        client = None
+        with suppress(NoInstance):
             client = await stack.enter_async_context(connected(settings))
-            if apps:
-                warn("an instance runs here: its workers do the work, --app is not used")
-        except NoInstance:
+        if client is None:
             for message in unknown_handlers(workflow, apps):
                 warn(message)
             private = private_instance(settings, apps=apps, report=say)
             client = private_client(await stack.enter_async_context(private), settings)
+        elif apps:
+            warn("an instance runs here: its workers do the work, --app is not used")
         yield client
 
 

@@ -1,16 +1,17 @@
 -- name: lock_jobs_with_news
 -- The job's row lock makes us its writer until commit. Locking is a statement of its own: what is
 -- read after it is what the last writer committed. Jobs somebody else is advancing are passed over,
--- and so are those set aside because they could not be advanced.
+-- and so are those set aside because they could not be advanced; the window is wide enough to see past
+-- the jobs that others are at.
 select j.id::text, j.tenant_id, j.definition_id, j.status, j.input, j.seq, j.created_at, j.priority,
        j.not_before, j.deadline, j.started_at, j.correlation_id, j.submitted_by, j.trace_parent,
        j.retry_of::text
 from cograil.jobs j
 where j.id = any(array(
   select job_id from (select job_id from cograil.inbox where not (job_id = any(%(aside)s::uuid[]))
-                      order by id limit %(limit)s) as news
+                      order by id limit %(window)s) as news
   union
   select id from (select id from cograil.jobs where wake_at <= now() and not (id = any(%(aside)s::uuid[]))
-                  order by wake_at limit %(limit)s) as due))
-order by j.id
+                  order by wake_at limit %(window)s) as due))
+order by j.id limit %(limit)s
 for update skip locked

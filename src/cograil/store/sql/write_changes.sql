@@ -50,9 +50,8 @@ with made as (
     trace_parent text)
 ), evented as (
   insert into cograil.events (job_id, seq, tenant_id, type, node_id, task_id, data)
-  select job_id, seq, tenant_id, type, node_id, task_id, data
-  from json_to_recordset(%(events)s) as u(job_id uuid, seq int, tenant_id text, type text, node_id text,
-    task_id bigint, data jsonb)
+  select * from unnest(%(event_jobs)s::uuid[], %(event_numbers)s::int[], %(event_tenants)s::text[],
+    %(event_types)s::text[], %(event_nodes)s::text[], %(event_tasks)s::bigint[], %(event_data)s::jsonb[])
 ), asked as (
   insert into cograil.inbox (tenant_id, job_id, kind, node_id)
   select tenant_id, job_id, 'more', node_id
