@@ -47,7 +47,7 @@ def test_a_job_over_its_deadline_is_failed() -> None:
     assert job.status == "running"
     job.sleep(1)
     assert job.status == "failed"
-    assert job.error["code"] == "job_timeout"
+    assert job.error == {"code": "job_timeout", "message": "the job did not end within 60 seconds"}
     assert job.statuses == {"a": "cancelled", "b": "cancelled"}
 
 
@@ -91,6 +91,11 @@ def test_a_time_that_is_none_fails_the_wait(at: object) -> None:
     job = Job('workflow_id: w\nnodes: {p: {type: wait, wait: {until: "{{ inputs.at }}"}}}', {"at": at})
     assert job.status == "failed"
     assert job.error["code"] == "invalid_wait"
+
+
+def test_what_is_no_time_is_shown_beside_one() -> None:
+    job = Job('workflow_id: w\nnodes: {p: {type: wait, wait: {until: "{{ inputs.at }}"}}}', {"at": "soon"})
+    assert job.error["message"] == "wait.until of p is 'soon', not a time such as 2026-01-31T09:00:00Z"
 
 
 @pytest.mark.parametrize("seconds", ["1", -1, True, 1e300, 315_360_001, None])

@@ -191,7 +191,7 @@ def test_what_is_no_connection_string_is_refused_and_never_shown(
     monkeypatch: pytest.MonkeyPatch, conninfo: str
 ) -> None:
     monkeypatch.setenv("COGRAIL_DATABASE_URL", conninfo)
-    with pytest.raises(InvalidSettings, match="^COGRAIL_DATABASE_URL is neither") as caught:
+    with pytest.raises(InvalidSettings, match=r"^COGRAIL_DATABASE_URL is neither") as caught:
         load_settings()
     assert "hush" not in "".join(traceback.format_exception(caught.value))
     assert mask_password(conninfo) == "***"
