@@ -15,9 +15,9 @@ from bench.figures import percentiles
 from cograil.definitions import read_workflow
 from cograil.settings import DatabaseSettings
 from cograil.store.database import Database, Transaction
-from cograil.store.jobs import DONE_CHANNEL
 from cograil.store.listener import Listener
 from cograil.store.statements import Statement
+from cograil.store.writing import DONE_CHANNEL
 from cograil.verbs.advance import Decider
 from cograil.verbs.publish import publish
 from cograil.verbs.submit import Submission, submit

@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import psycopg
@@ -21,9 +21,10 @@ NUMBERS = itertools.count(1)
 @contextmanager
 def durable_postgres() -> Iterator[str]:
     """How to connect to it as its owner."""
-    with tempfile.TemporaryDirectory(prefix="cograil-bench-") as directory:
-        with EmbeddedPostgres(Path(directory)) as server:
-            yield make_conninfo(server.conninfo, dbname="postgres")
+    with ExitStack() as stack:
+        directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="cograil-bench-"))
+        server = stack.enter_context(EmbeddedPostgres(Path(directory)))
+        yield make_conninfo(server.conninfo, dbname="postgres")
 
 
 def fresh_database(postgres: str, *, schema: bool = True) -> str:

@@ -122,7 +122,7 @@ class WorkerSettings(Part):
 class OrchestratorSettings(Part):
     """How much an orchestrator takes on at once."""
 
-    batch: PositiveInt = 200
+    batch: PositiveInt = 100
     """How many jobs one transaction advances at most."""
 
 

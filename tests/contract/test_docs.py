@@ -6,9 +6,9 @@ import re
 from pathlib import Path
 
 import pytest
+from tools import reference
 
 from cograil.definitions import read_workflow
-from tools import reference
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])

@@ -10,8 +10,9 @@ from cograil.engine.advance import is_past_deadline
 from cograil.model.job import Changes, Happening
 from cograil.store import jobs, tasks
 from cograil.store.database import Transaction
-from cograil.store.jobs import Batch, LockedJobs, News
+from cograil.store.jobs import LockedJobs, News
 from cograil.store.statements import Statement
+from cograil.store.writing import EVENTS, Batch, write_batch
 from cograil.verbs import advance as advancing
 from cograil.verbs import cancel as cancelling
 from cograil.verbs import work
@@ -102,16 +103,14 @@ def _claim_of_the_dead() -> None:
 
 
 def _events_apart() -> None:
-    write_batch = jobs.write_batch
-
     async def write_twice(tx: Transaction, batch: Batch, owner: int | None) -> None:
         events = Batch(events=batch.events)
-        batch.events = []
+        batch.events = EVENTS()
         await write_batch(tx, batch, owner)
         await _commit_halfway(tx)
         await write_batch(tx, events, owner)
 
-    jobs.write_batch = write_twice
+    advancing.write_batch = write_twice  # type: ignore[attr-defined]
 
 
 # -- the inbox is taken and that is committed before the write ---------------------------------------
@@ -145,13 +144,13 @@ def _cancel_takes_first() -> None:
         news = await jobs.take_inbox(tx, locked, jobs.NO_LIMIT)
         cut = {one for one, state in locked.states.items() if is_past_deadline(state, tx.now)} | set(revoke)
         batch.revoked_workers = await jobs.revoke_tasks(tx, list(cut))
-        await advancing._load_nodes(tx, decider, locked)
+        await advancing._load_nodes(tx, decider, locked, set())
         for job_id, signalled in (signals or {}).items():
             news.setdefault(job_id, []).extend(signalled)
         decided = await advancing.decide(tx, decider, locked.states, news)
         for job_id, changes in decided.items():
             batch.add(locked.states[job_id], changes)
-        await jobs.write_batch(tx, batch, decider.owner)
+        await write_batch(tx, batch, decider.owner)
         return decided
 
     cancelling.advance_locked = take_then_revoke  # type: ignore[attr-defined]

@@ -12,8 +12,8 @@ import structlog
 from cograil.errors import DatabaseUnavailable
 from cograil.settings import Settings
 from cograil.store.database import Database
-from cograil.store.jobs import NEWS_CHANNEL
 from cograil.store.listener import PING, Listener
+from cograil.store.writing import NEWS_CHANNEL
 from cograil.verbs import work
 from cograil.verbs.advance import Decider, Pass, advance_due, advance_one, due_jobs
 from cograil.verbs.memory import Memory

@@ -15,7 +15,8 @@ from cograil.model.outcome import Completed
 from cograil.model.workflow import NodeType, Workflow
 from cograil.store import jobs as store
 from cograil.store.database import Transaction
-from cograil.store.jobs import Batch, LockedJobs, News
+from cograil.store.jobs import LockedJobs, News
+from cograil.store.writing import Batch, write_batch
 from cograil.verbs.catalog import Catalog
 from cograil.verbs.memory import Memory
 
@@ -101,7 +102,7 @@ async def advance_locked(
     decided = await decide(tx, decider, locked.states, news)
     for job_id, changes in decided.items():
         batch.add(locked.states[job_id], changes)
-    await store.write_batch(tx, batch, decider.owner)
+    await write_batch(tx, batch, decider.owner)
     return decided
 
 

@@ -14,7 +14,8 @@ from cograil.model.workflow import NodeType, Workflow
 from cograil.store import jobs as store
 from cograil.store import retrying
 from cograil.store.database import Transaction
-from cograil.store.jobs import Batch, LockedJobs
+from cograil.store.jobs import LockedJobs
+from cograil.store.writing import Batch, write_batch
 from cograil.verbs.advance import Decider, advance_locked
 from cograil.verbs.submit import decide_new, new_job_columns
 
@@ -98,7 +99,7 @@ async def _as_new_job(
     changes.more.extend(name for name in takeover.reopened if nodes[name].expanded < (nodes[name].total or 0))
     batch = Batch()
     batch.add(new, changes, new=new_job_columns(new, workflow, **words))
-    await store.write_batch(tx, batch, decider.owner)
+    await write_batch(tx, batch, decider.owner)
     return job_id
 
 

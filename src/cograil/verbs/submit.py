@@ -15,10 +15,9 @@ from cograil.errors import InvalidInput, Problem, QueueNotNamed, WorkflowNotFoun
 from cograil.model.ids import new_id
 from cograil.model.job import Changes, JobState, Submitted
 from cograil.model.workflow import Json, Workflow
-from cograil.store import jobs as store
 from cograil.store import workflows
 from cograil.store.database import Transaction
-from cograil.store.jobs import Batch
+from cograil.store.writing import Batch, write_batch
 from cograil.verbs.advance import Decider, decide
 
 MAX_WORD = 64
@@ -66,7 +65,7 @@ async def submit(
             state, changes, new=new_job_columns(state, workflow, submission.labels, submission.callback)
         )
         ids.append(state.job_id)
-    await store.write_batch(tx, batch, decider.owner)
+    await write_batch(tx, batch, decider.owner)
     return ids
 
 

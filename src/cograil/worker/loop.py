@@ -19,8 +19,8 @@ from cograil.runners.context import Context, Limits
 from cograil.runners.registry import HandlerSpec, Registry
 from cograil.settings import Settings
 from cograil.store.database import Database
-from cograil.store.jobs import REVOKED_CHANNEL, TASKS_CHANNEL
 from cograil.store.listener import PING, RECONNECTED, Listener
+from cograil.store.writing import REVOKED_CHANNEL, TASKS_CHANNEL
 from cograil.verbs import work
 from cograil.verbs.work import Lanes, Pulse, Report
 from cograil.worker.channel import Notes, WorkerChannel

@@ -13,9 +13,9 @@ from cograil.errors import DatabaseUnavailable, WaitTimeout
 from cograil.intake.cli.client import Client
 from cograil.intake.cli.output import warn
 from cograil.store.database import Transaction
-from cograil.store.jobs import DONE_CHANNEL
 from cograil.store.listener import Listener
 from cograil.store.watching import JobGlance, glance
+from cograil.store.writing import DONE_CHANNEL
 from cograil.verbs.explain import explain
 
 STALLED_SECONDS = 3.0  # without a change: time to say what the job waits for
