@@ -90,7 +90,13 @@ def commands_page() -> str:
     """Every command, as `--help` shows it."""
     lines = ["# Commands", ""]
     for path, command in _commands("cograil", cli):
-        context = click.Context(command, info_name=path, max_content_width=100, terminal_width=100)
+        context = click.Context(
+            command,
+            info_name=path,
+            max_content_width=100,
+            terminal_width=100,
+            help_option_names=["-h", "--help"],
+        )
         lines += [f"## {path}", "", "```", command.get_help(context), "```", ""]
     return "\n".join(lines)
 

@@ -352,9 +352,9 @@ async def test_every_slot_is_used_and_none_twice(lab: Lab) -> None:
         at_once -= 1
         return {}
 
-    lab.registry.register(counting)
+    lab.registry.register(counting, "slot_counter")
     async with lab.orchestrator(), lab.worker(settings=quick_settings(worker={"concurrency": 5})):
-        jobs = await lab.submit_many(one("counting"), [{}] * 23)
+        jobs = await lab.submit_many(one("slot_counter"), [{}] * 23)
         for job in jobs:
             await lab.ended(job)
     assert most == 5

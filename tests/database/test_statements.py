@@ -151,7 +151,7 @@ HOT: dict[str, dict[str, tuple[str, Any]]] = {
         "worker": ("bigint", 1),
     },
     "report_tasks": {"outcomes": ("json", None), "worker": ("bigint", 1), "name": ("text", "w")},
-    "lock_jobs_with_news": {"limit": ("bigint", 200), "aside": ("uuid[]", [])},
+    "lock_jobs_with_news": {"limit": ("bigint", 200), "window": ("bigint", 800), "aside": ("uuid[]", [])},
     "take_inbox": {"ids": ("uuid[]", None), "limit": ("bigint", 2000)},
     "load_nodes": {"ids": ("uuid[]", None)},
     "load_children_wake": {
@@ -166,9 +166,11 @@ HOT: dict[str, dict[str, tuple[str, Any]]] = {
         "name": ("text", "w"),
     },
     "tick_orchestrator": {"lease": ("float8", 15.0), "process": ("bigint", 2), "grace": ("float8", 10.0)},
-    "write_changes": {
-        name: ("bigint" if name == "owner" else "json", 2 if name == "owner" else "[]")
-        for name in ("owner", "new_jobs", "jobs", "nodes", "tasks", "events", "more", "notices")
+    "write_changes": {"owner": ("bigint", 2)}
+    | {name: ("json", "[]") for name in ("new_jobs", "more", "notices")}
+    | {
+        name: (kind, "{}")
+        for name, kind in re.findall(r"%\((\w+)\)s::([a-z ]+\[\])", statement("write_changes").text)
     },
 }
 LARGE = {"jobs", "nodes_default", "tasks", "inbox", "events_default", "checkpoints"}

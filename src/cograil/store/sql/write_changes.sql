@@ -21,8 +21,7 @@ with made as (
       result = coalesce(u.result, j.result), error = coalesce(u.error, j.error)
   from unnest(%(job_id)s::uuid[], %(job_status)s::text[], %(job_seq)s::int[], %(job_result)s::jsonb[],
     %(job_error)s::jsonb[], %(job_wake_at)s::timestamptz[], %(job_started_at)s::timestamptz[],
-    %(job_finished_at)s::timestamptz[])
-    as u(id, status, seq, result, error, wake_at, started_at, finished_at)
+    %(job_finished_at)s::timestamptz[]) as u(id, status, seq, result, error, wake_at, started_at, finished_at)
   where j.id = u.id
 ), noded as (
   insert into cograil.nodes as n (job_id, node_id, tenant_id, status, attempt, lost, budget_from, task_id, parent,
