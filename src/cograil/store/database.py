@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import psycopg
-from psycopg import AsyncConnection
+from psycopg import AsyncConnection, AsyncRawCursor
 from psycopg.abc import Buffer
 from psycopg.adapt import AdaptersMap, Loader
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
@@ -23,7 +23,7 @@ from psycopg_pool import AsyncConnectionPool, PoolTimeout
 from cograil import faults
 from cograil.errors import DatabaseUnavailable
 from cograil.settings import DatabaseSettings
-from cograil.store.statements import Statement
+from cograil.store.statements import Statement, native
 
 Row = tuple[Any, ...]
 
@@ -97,14 +97,20 @@ class Transaction:
         """The rows this statement returns."""
         if faults.is_on:
             faults.point(f"{self.name}.{statement.name}")
-        cursor = await self.connection.execute(statement.text, params)
+        cursor = await self._run(statement, params)
         return await cursor.fetchall() if cursor.description else []
 
     async def execute(self, statement: Statement, /, **params: Any) -> int:
         """How many rows this statement changed."""
         if faults.is_on:
             faults.point(f"{self.name}.{statement.name}")
-        return (await self.connection.execute(statement.text, params)).rowcount
+        return (await self._run(statement, params)).rowcount
+
+    async def _run(self, statement: Statement, params: dict[str, Any]) -> AsyncRawCursor[Row]:
+        text, names = native(statement.text)
+        cursor = AsyncRawCursor(self.connection)
+        await cursor.execute(text.encode(), [params[name] for name in names])
+        return cursor
 
 
 class Database:

@@ -10,7 +10,7 @@ from importlib import resources
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A statement, its name, and the text sent: without comments, for the driver caches short texts."""
+    """A statement: its name, its text without comments, and the file as it is."""
 
     name: str
     text: str
@@ -23,6 +23,20 @@ def statement(name: str) -> Statement:
     source = resources.files("cograil.store").joinpath(f"sql/{name}.sql").read_text("utf-8")
     without_comments = re.sub(r"--[^\n]*", "", source)
     return Statement(name, re.sub(r"\s+", " ", without_comments).strip(), source)
+
+
+@cache
+def native(text: str) -> tuple[str, tuple[str, ...]]:
+    """The text with PostgreSQL's own placeholders ($1), and the names in their order.
+
+    Done once for each statement: the driver would take the text apart at every execution.
+    """
+    names: dict[str, int] = {}
+
+    def number(found: re.Match[str]) -> str:
+        return f"${names.setdefault(found[1], len(names) + 1)}"
+
+    return re.sub(r"%\((\w+)\)s", number, text).replace("%%", "%"), tuple(names)
 
 
 def all_statements() -> list[Statement]:
