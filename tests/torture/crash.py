@@ -15,7 +15,7 @@ from tests.torture.scenarios import LIVE, Scenario
 OUT = {"kill9", "stop", "wake"}  # modes in which the victim no longer works
 OTHER = {"orchestrator": "worker", "worker": "orchestrator"}
 SLACK_SECONDS = 0.4  # how long a point may still come once the job has ended
-ZOMBIE_SECONDS = 8.0
+ZOMBIE_SECONDS = 25.0
 TAKEOVER_SECONDS = 2.0
 HARM_SECONDS = 0.3
 ENDS_OF_THE_ASKED = (0, -signal.SIGTERM)  # the latter while it has not even begun to listen to signals
