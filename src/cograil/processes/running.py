@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import secrets
 import signal
@@ -19,7 +20,13 @@ STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def run_async(main: Coroutine[Any, Any, Result]) -> Result:
-    """Run this to its end in a loop of its own: uvloop where there is one."""
+    """Run this to its end in a loop of its own: uvloop where there is one.
+
+    The collector looks for cycles far less often than by default: a batch of jobs is thousands of
+    objects without one, and looking through them again and again costs a fifth of the throughput.
+    """
+    gc.freeze()
+    gc.set_threshold(100_000, 20, 50)
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         return runner.run(main)
 
