@@ -7,18 +7,14 @@ from datetime import UTC, datetime, timedelta
 from cograil.engine import attempts, fans
 from cograil.engine.board import Board, as_error, dump
 from cograil.model.job import NodeWrite
-from cograil.model.workflow import Json, Node, NodeType, RenderError, Template
+from cograil.model.workflow import Json, Node, NodeType, RenderError
 
 LONGEST_WAIT_SECONDS = 315_360_000  # ten years
 
 
 def has_all_for(board: Board, node: Node) -> bool:
     """Whether every output this node may read is at hand; notes those that are missing."""
-    return board.has_outputs_for(node, *_templates(node)) and _has_children_for(board, node)
-
-
-def _templates(node: Node) -> list[Template | None]:
-    return [node.params, node.source, node.wait_seconds, node.wait_until, *(b.test for b in node.branches)]
+    return board.has_outputs_for(node) and _has_children_for(board, node)
 
 
 def _has_children_for(board: Board, node: Node) -> bool:
@@ -32,10 +28,10 @@ def _has_children_for(board: Board, node: Node) -> bool:
 def run(board: Board, write: NodeWrite, node: Node) -> None:
     """Begin a ready node."""
     match node.type:
-        case NodeType.START | NodeType.END:
-            board.complete(write, None)
         case NodeType.TASK:
             attempts.begin_task(board, write, node)
+        case NodeType.START | NodeType.END:
+            board.complete(write, None)
         case NodeType.CONDITIONAL:
             _choose(board, write, node)
         case NodeType.FAN_OUT:

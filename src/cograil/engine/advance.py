@@ -40,6 +40,7 @@ from cograil.model.job import (
 from cograil.model.workflow import Node, NodeType, Workflow
 
 DEFAULT_BOUNDS = Bounds()
+QUIET = (NodeType.START, NodeType.END)
 
 
 def advance(
@@ -85,7 +86,11 @@ def _cut_short(
 
     What was reported before counts; nothing new begins.
     """
-    cancel = next((news for news in happenings if isinstance(news, CancelAsked)), None)
+    cancel = None
+    for news in happenings:
+        if isinstance(news, CancelAsked):
+            cancel = news
+            break
     if cancel is None and not is_late:
         return None
     board = fresh()
@@ -135,7 +140,7 @@ def _create(board: Board) -> None:
 
 
 def _expand_more(board: Board, node: Node) -> None:
-    if board.has_outputs_for(node, node.source, node.params):
+    if board.has_outputs_for(node):
         fans.continue_fan_out(board, node)
 
 
@@ -157,10 +162,10 @@ def _start_if_due(board: Board) -> bool:
 
 def _apply_due(board: Board) -> None:
     """Backoffs and waits that are over."""
-    now = board.now
-    due = [state for state in board.states() if state.not_before is not None and state.not_before <= now]
-    for state in due:
+    for state in board.sleepers():
         node_id = state.node_id
+        if state.not_before is None or state.not_before > board.now:
+            continue
         if state.status == "ready":
             _redispatch(board, node_id)
         elif state.status == "waiting":
@@ -180,7 +185,7 @@ def _redispatch(board: Board, node_id: str) -> None:
 
 def _wake_at(board: Board) -> datetime | None:
     """When to look at this job again though nothing happens."""
-    moments = [state.not_before for state in board.states() if state.not_before is not None]
+    moments = [state.not_before for state in board.sleepers() if state.not_before is not None]
     if board.status == "pending" and board.state.not_before is not None:
         moments.append(board.state.not_before)
     if board.state.deadline is not None:
@@ -211,7 +216,9 @@ def _settle(board: Board) -> None:
 
 def _is_fresh(board: Board) -> bool:
     """Whether this is the pass in which the job starts or nodes were opened again: look at all nodes."""
-    return board.state.status == "pending" or any(w.state.status == "pending" for w in board.writes.values())
+    if board.state.status == "pending":
+        return True
+    return "pending" in [write.state.status for write in board.writes.values()]
 
 
 def _close_fan_outs(board: Board) -> None:
@@ -232,7 +239,7 @@ def _consider(board: Board, node: Node) -> None:
             if acts.has_all_for(board, node):
                 write = board.edit(node.node_id)
                 board.move(write, "ready")
-                if node.type not in (NodeType.START, NodeType.END):
+                if node.type not in QUIET:
                     board.event("node_ready", node.node_id, dependencies_met=list(node.predecessors))
                 acts.run(board, write, node)
         case skip:

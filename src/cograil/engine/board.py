@@ -61,13 +61,18 @@ class Board:
         write = self.writes.get(node_id)
         return write.state if write is not None else self.state.nodes.get(node_id)
 
-    def states(self) -> list[NodeState]:
-        """Every node that is loaded, as it is now."""
+    def sleepers(self) -> list[NodeState]:
+        """Every node that waits for a moment, as it is now."""
         writes = self.writes
-        if not writes:
-            return list(self.state.nodes.values())
-        unchanged = [state for name, state in self.state.nodes.items() if name not in writes]
-        return [*unchanged, *(write.state for write in writes.values())]
+        found = [
+            state
+            for name, state in self.state.nodes.items()
+            if state.not_before is not None and name not in writes
+        ]
+        for write in writes.values():
+            if write.state.not_before is not None:
+                found.append(write.state)
+        return found
 
     def status_of(self, node_id: str) -> str:
         """The node's status; pending when it has no row."""
@@ -103,21 +108,14 @@ class Board:
             scope["output"] = value
             scope["upstream"] = {"output": value}
 
-    def has_outputs_for(self, node: Node, *templates: Template | None) -> bool:
-        """Whether all outputs these templates may read are at hand; notes those that are missing."""
-        wanted: set[str] = set()
-        for template in templates:
-            if template is not None:
-                wanted |= template.references
-                if template.uses_output:
-                    wanted.add(node.predecessors[0])
-        absent = {
-            node_id
-            for node_id in wanted
-            if self.status_of(node_id) == "completed" and node_id not in self.outputs.raw
-        }
-        self.missing |= absent
-        return not absent
+    def has_outputs_for(self, node: Node) -> bool:
+        """Whether all outputs the node may read are at hand; notes those that are missing."""
+        is_complete = True
+        for node_id in node.reads:
+            if node_id not in self.outputs.raw and self.status_of(node_id) == "completed":
+                self.missing.add(node_id)
+                is_complete = False
+        return is_complete
 
     # -- writing -------------------------------------------------------------------------------------
 
@@ -129,7 +127,7 @@ class Board:
             state = (
                 NodeState(node_id, "pending", parent=parent, index=index) if found is None else found.copy()
             )
-            write = self.writes[node_id] = NodeWrite(state)
+            write = self.writes[node_id] = NodeWrite(state, found is None)
         return write
 
     def move(self, write: NodeWrite, verb: str) -> None:

@@ -13,16 +13,17 @@ from cograil.model.workflow import Json
 def is_over(board: Board) -> bool:
     """Whether every node of the workflow is terminal."""
     return not board.tasks and all(
-        board.status_of(node_id) in NODE_TERMINAL for node_id in board.workflow.nodes
+        [board.status_of(node_id) in NODE_TERMINAL for node_id in board.workflow.nodes]
     )
 
 
 def finish(board: Board) -> Changes:
     """The job is over: failed if a required node failed, else completed with its result."""
-    failures = [state for state in _states(board) if _is_failure(board, state)]
+    states = _states(board)
+    failures = [state for state in states if _is_failure(board, state)]
     if failures:
         return _fail(board, failures)
-    result = _result(board)
+    result = _result(board, states)
     board.move_job("complete")
     seconds = (board.now - board.state.created_at).total_seconds()
     board.event("job_completed", duration_seconds=round(seconds, 6), node_count=len(board.workflow.nodes))
@@ -88,21 +89,19 @@ def _terminal(board: Board) -> Changes:
 
 
 def _states(board: Board) -> list[NodeState]:
-    found = (board.find(node_id) for node_id in board.workflow.nodes)
-    return [state for state in found if state is not None]
+    return [state for node_id in board.workflow.nodes if (state := board.find(node_id)) is not None]
 
 
 def _is_failure(board: Board, state: NodeState) -> bool:
-    if not board.workflow.nodes[state.node_id].required:
-        return False
-    return state.status == "failed" or state.failed > 0
+    has_failed = state.status == "failed" or state.failed > 0
+    return has_failed and board.workflow.nodes[state.node_id].required
 
 
-def _result(board: Board) -> bytes:
+def _result(board: Board, states: list[NodeState]) -> bytes:
     """The outputs of all completed nodes by name, and where they came from."""
-    completed = [state.node_id for state in _states(board) if state.status == "completed"]
-    board.missing.update(name for name in completed if name not in board.outputs.raw)
+    completed = [state.node_id for state in states if state.status == "completed"]
     raw = board.outputs.raw
+    board.missing.update([name for name in completed if name not in raw])
     result: dict[str, Json] = {name: orjson.Fragment(text) for name in completed if (text := raw.get(name))}
     result["_provenance"] = {
         "workflow_id": board.workflow.workflow_id,

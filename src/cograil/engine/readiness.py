@@ -64,6 +64,8 @@ def verdict(board: Board, node: Node) -> Verdict:
     if not node.all_of and not node.any_of:
         return Verdict.RUN
     all_ends = [end_of(board, edge, node) for edge in node.all_of]
+    if not node.any_of and Ends.DEAD not in all_ends and Ends.BROKEN not in all_ends:
+        return Verdict.WAIT if Ends.OPEN in all_ends else Verdict.RUN  # most nodes
     any_ends = [end_of(board, edge, node) for edge in node.any_of]
     if node.type is NodeType.END:
         return _end_verdict(all_ends, any_ends)

@@ -168,6 +168,7 @@ class NodeWrite:
     """A node row as it is to be. `task_id`, `input` and `output` None leave what is stored."""
 
     state: NodeState
+    is_new: bool  # there is no row yet
     task_id: int | None = None
     input: bytes | None = None
     output: bytes | None = None

@@ -139,11 +139,25 @@ class Node:
     aggregation: str = "collect"  # fan_in
     wait_seconds: Template | None = None  # wait: renders to a number
     wait_until: Template | None = None  # wait: renders to an RFC 3339 time
+    predecessors: tuple[str, ...] = field(init=False)  # every node this one depends on, in the order written
+    reads: frozenset[str] = field(init=False, compare=False)  # the nodes whose output its templates may read
 
-    @property
-    def predecessors(self) -> tuple[str, ...]:
-        """Every node this one depends on, in the order written."""
-        return tuple(dict.fromkeys(edge.source for edge in (*self.all_of, *self.any_of)))
+    def __post_init__(self) -> None:
+        """What follows from the rest, worked out once and not at every decision."""
+        sources = tuple(dict.fromkeys(edge.source for edge in (*self.all_of, *self.any_of)))
+        given = (
+            self.params,
+            self.source,
+            self.wait_seconds,
+            self.wait_until,
+            *(b.test for b in self.branches),
+        )
+        templates = [template for template in given if template is not None]
+        read = frozenset().union(*(template.references for template in templates))
+        if any(template.uses_output for template in templates):
+            read |= frozenset(sources[:1])
+        object.__setattr__(self, "predecessors", sources)
+        object.__setattr__(self, "reads", read)
 
 
 @dataclass(frozen=True, slots=True)

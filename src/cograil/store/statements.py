@@ -18,11 +18,22 @@ class Statement:
 
 
 @cache
-def statement(name: str) -> Statement:
-    """The statement of this name."""
+def statement(name: str, parts: frozenset[str] | None = None) -> Statement:
+    """The statement of this name; of one that comes in parts, only these and the last."""
     source = resources.files("cograil.store").joinpath(f"sql/{name}.sql").read_text("utf-8")
-    without_comments = re.sub(r"--[^\n]*", "", source)
-    return Statement(name, re.sub(r"\s+", " ", without_comments).strip(), source)
+    first, *rest = re.split(r"-- part: (\w+)\n", source)
+    found = {part: _plain(text) for part, text in zip(rest[::2], rest[1::2], strict=True)}
+    if not found:
+        return Statement(name, _plain(source), source)
+    *optional, last = found
+    chosen = [found[part] for part in optional if parts is None or part in parts]
+    before = f"{_plain(first)} {', '.join(chosen)} " if chosen else ""
+    return Statement(name, before + found[last], source)
+
+
+def _plain(source: str) -> str:
+    """Without comments, on one line."""
+    return re.sub(r"\s+", " ", re.sub(r"--[^\n]*", "", source)).strip()
 
 
 @cache

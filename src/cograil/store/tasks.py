@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import orjson
 
 from cograil.model.outcome import Completed, Failed, WorkItem
+from cograil.store.columns import Columns, json, plain, text
 from cograil.store.database import Transaction
 from cograil.store.statements import statement
 
@@ -23,6 +25,18 @@ SAVE_PROGRESS = statement("save_progress")
 REGISTER_PROCESS = statement("register_process")
 LEAVE_PROCESS = statement("leave_process")
 TICK_ORCHESTRATOR = statement("tick_orchestrator")
+
+GIVEN = partial(
+    Columns,
+    "given",
+    id=plain,
+    fence=plain,
+    job_id=plain,
+    node_id=text,
+    attempt=plain,
+    output=json,
+    error=json,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,30 +138,27 @@ def _work_item(row: tuple[Any, ...]) -> WorkItem:
 
 async def report_tasks(tx: Transaction, worker: int, name: str, reports: Sequence[Report]) -> set[int]:
     """Record these outcomes; the task ids that counted. The others were late."""
-    outcomes = orjson.dumps([_outcome_row(report) for report in reports]).decode()
-    rows = await tx.fetch(REPORT_TASKS, worker=worker, name=name, outcomes=outcomes)
+    given = GIVEN()
+    given.rows = [_given_row(report) for report in reports]
+    rows = await tx.fetch(REPORT_TASKS, worker=worker, name=name, **given.params())
     return {row[0] for row in rows}
 
 
-def _outcome_row(report: Report) -> dict[str, Any]:
+def _given_row(report: Report) -> tuple[Any, ...]:
     item, outcome = report.item, report.outcome
-    row: dict[str, Any] = {
-        "id": item.task_id,
-        "fence": item.fence,
-        "job_id": item.job_id,
-        "node_id": item.node_id,
-        "attempt": item.attempt,
-    }
+    output = error = None
     if isinstance(outcome, Completed):
-        row["output"] = orjson.Fragment(outcome.output)
+        output = outcome.output
     else:
-        row["error"] = {
-            "code": outcome.code,
-            "message": outcome.message,
-            "retryable": outcome.retryable,
-            "details": outcome.details,
-        }
-    return row
+        error = orjson.dumps(
+            {
+                "code": outcome.code,
+                "message": outcome.message,
+                "retryable": outcome.retryable,
+                "details": outcome.details,
+            }
+        )
+    return (item.task_id, item.fence, item.job_id, item.node_id, item.attempt, output, error)
 
 
 async def find_reported(tx: Transaction, reports: Sequence[Report]) -> set[int]:

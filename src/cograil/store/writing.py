@@ -5,18 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
-from cograil.model.job import Changes, EventWrite, JobState, NodeWrite, TaskWrite
+from cograil.model.job import Changes, JobState, NodeState, NodeWrite, TaskWrite
 from cograil.model.workflow import Json
 from cograil.store.columns import Columns, array, json, plain, text, times
 from cograil.store.database import Transaction
 from cograil.store.statements import statement
 
 CLOSE_NODES = statement("close_nodes")
-WRITE_CHANGES = statement("write_changes")
 
 DONE_CHANNEL = "cograil_done"
 NEWS_CHANNEL = "cograil_news"
@@ -24,9 +23,37 @@ TASKS_CHANNEL = "cograil_tasks"
 REVOKED_CHANNEL = "cograil_revoked"
 IDS_PER_NOTICE = 200  # a payload holds at most 8,000 bytes
 
-JOBS = partial(
+# The parts of write_changes.sql and their columns.
+MADE = partial(
     Columns,
-    "job_",
+    "made",
+    id=plain,
+    tenant_id=text,
+    definition_id=plain,
+    workflow_id=text,
+    workflow_version=plain,
+    status=plain,
+    priority=plain,
+    seq=plain,
+    input=json,
+    result=json,
+    error=json,
+    labels=json,
+    callback=json,
+    correlation_id=text,
+    submitted_by=text,
+    trace_parent=text,
+    retry_of=plain,
+    not_before=times,
+    deadline=times,
+    wake_at=times,
+    created_at=times,
+    started_at=times,
+    finished_at=times,
+)
+MOVED = partial(
+    Columns,
+    "moved",
     id=plain,
     status=plain,
     seq=plain,
@@ -36,35 +63,41 @@ JOBS = partial(
     started_at=times,
     finished_at=times,
 )
-NODES = partial(
+BORN = partial(
     Columns,
-    "node_",
+    "born",
     job_id=plain,
     node_id=text,
     tenant_id=text,
     status=plain,
     attempt=plain,
-    lost=plain,
-    budget_from=plain,
-    task_id=plain,
     parent=text,
     idx=plain,
     not_before=times,
-    skip_reason=plain,
-    taken_branch=text,
-    total=plain,
-    expanded=plain,
-    ended=plain,
-    failed=plain,
     input=json,
     output=json,
-    error=json,
     started_at=times,
     finished_at=times,
+    rest=json,
 )
-TASKS = partial(
+NODED = partial(
     Columns,
-    "task_",
+    "noded",
+    job_id=plain,
+    node_id=text,
+    status=plain,
+    attempt=plain,
+    task_id=plain,
+    not_before=times,
+    input=json,
+    output=json,
+    started_at=times,
+    finished_at=times,
+    rest=json,
+)
+TASKED = partial(
+    Columns,
+    "tasked",
     tenant_id=text,
     job_id=plain,
     node_id=text,
@@ -77,9 +110,9 @@ TASKS = partial(
     correlation_id=text,
     trace_parent=text,
 )
-EVENTS = partial(
+EVENTED = partial(
     Columns,
-    "event_",
+    "evented",
     job_id=plain,
     seq=plain,
     tenant_id=text,
@@ -88,18 +121,30 @@ EVENTS = partial(
     task_id=plain,
     data=json,
 )
+ASKED = partial(Columns, "asked", tenant_id=text, job_id=plain, node_id=text)
+TOLD = partial(Columns, "told", channel=plain, payload=text)
+
+
+class NewJob(NamedTuple):
+    """What the row of a new job has beside its state."""
+
+    workflow_id: str
+    workflow_version: int
+    labels: dict[str, str] | None = None
+    callback: dict[str, Json] | None = None
 
 
 @dataclass(slots=True)
 class Batch:
     """The rows of one write statement."""
 
-    new_jobs: list[dict[str, Any]] = field(default_factory=list)
-    jobs: Columns = field(default_factory=JOBS)
-    nodes: Columns = field(default_factory=NODES)
-    tasks: Columns = field(default_factory=TASKS)
-    events: Columns = field(default_factory=EVENTS)
-    more: list[dict[str, Any]] = field(default_factory=list)
+    made: Columns = field(default_factory=MADE)
+    moved: Columns = field(default_factory=MOVED)
+    born: Columns = field(default_factory=BORN)
+    noded: Columns = field(default_factory=NODED)
+    tasked: Columns = field(default_factory=TASKED)
+    evented: Columns = field(default_factory=EVENTED)
+    asked: Columns = field(default_factory=ASKED)
     queues: set[str] = field(default_factory=set)
     closed: list[str] = field(default_factory=list)
     ended: list[str] = field(default_factory=list)
@@ -107,51 +152,65 @@ class Batch:
     wakes: bool = False
     wake_at: datetime | None = None  # the first moment at which one of the jobs wants to be looked at
 
-    def add(self, state: JobState, changes: Changes, new: dict[str, Any] | None = None) -> None:
+    def add(self, state: JobState, changes: Changes, new: NewJob | None = None) -> None:
         """Add what was decided for one job; `new` has the other columns of a job that is being made."""
+        job_id, tenant_id = state.job_id, state.tenant_id
         if new is None:
-            self.jobs.rows.append(_job_row(state, changes))
+            self.moved.rows.append(_moved_row(state, changes))
         else:
-            self.new_jobs.append(new | _new_job_row(state, changes))
-        self.nodes.rows += [_node_row(state, write) for write in changes.nodes]
-        self.tasks.rows += [_task_row(state, task) for task in changes.tasks]
-        self.events.rows += [_event_row(state, event) for event in changes.events]
-        self.queues.update(task.queue for task in changes.tasks)
+            self.made.rows.append(_made_row(state, changes, new))
+        for write in changes.nodes:
+            if write.is_new:
+                self.born.rows.append(_born_row(state, write))
+            else:
+                self.noded.rows.append(_noded_row(job_id, write))
+        for task in changes.tasks:
+            self.tasked.rows.append(_task_row(state, task))
+            self.queues.add(task.queue)
+        for event in changes.events:
+            data = orjson.dumps(event.data)
+            self.evented.rows.append(
+                (job_id, event.seq, tenant_id, event.type, event.node_id, event.task_id, data)
+            )
         for name in changes.more:
-            self.more.append({"job_id": state.job_id, "tenant_id": state.tenant_id, "node_id": name})
+            self.asked.rows.append((tenant_id, job_id, name))
         if changes.closes_nodes:
-            self.closed.append(state.job_id)
+            self.closed.append(job_id)
         if changes.finished_at is not None:
-            self.ended.append(state.job_id)
+            self.ended.append(job_id)
         self.wakes = self.wakes or bool(changes.more) or changes.wake_at is not None
         if changes.wake_at is not None:
             self.wake_at = changes.wake_at if self.wake_at is None else min(self.wake_at, changes.wake_at)
 
-    def notices(self, now: datetime) -> list[dict[str, str]]:
+    def parts(self) -> list[Columns]:
+        """What there is to write."""
+        all_parts = (self.made, self.moved, self.born, self.noded, self.tasked, self.evented, self.asked)
+        return [part for part in all_parts if part.rows]
+
+    def told(self, now: datetime) -> Columns:
         """Whom to wake: at most one notice per kind and commit, but for long lists of ids.
 
         Orchestrators are told in how many seconds they are needed, for nobody else will tell them.
         """
-        notices = []
+        told = TOLD()
         if self.queues:
             queues = ",".join(sorted(self.queues))
-            notices.append({"channel": TASKS_CHANNEL, "payload": queues if len(queues) < 7000 else ""})
+            told.rows.append((TASKS_CHANNEL, queues if len(queues) < 7000 else ""))
         if self.wakes:
             pause = "" if self.wake_at is None else f"{(self.wake_at - now).total_seconds():.3f}"
-            notices.append({"channel": NEWS_CHANNEL, "payload": pause})
+            told.rows.append((NEWS_CHANNEL, pause))
         for start in range(0, len(self.ended), IDS_PER_NOTICE):
-            ids = self.ended[start : start + IDS_PER_NOTICE]
-            notices.append({"channel": DONE_CHANNEL, "payload": ",".join(ids)})
+            told.rows.append((DONE_CHANNEL, ",".join(self.ended[start : start + IDS_PER_NOTICE])))
         for worker in self.revoked_workers:
-            notices.append({"channel": REVOKED_CHANNEL, "payload": str(worker)})
-        return notices
+            told.rows.append((REVOKED_CHANNEL, str(worker)))
+        return told
 
 
 def _dumped(value: Json) -> bytes | None:
     return None if value is None else orjson.dumps(value)
 
 
-def _job_row(state: JobState, changes: Changes) -> tuple[Any, ...]:
+def _moved_row(state: JobState, changes: Changes) -> tuple[Any, ...]:
     return (
         state.job_id,
         changes.status,
@@ -164,20 +223,35 @@ def _job_row(state: JobState, changes: Changes) -> tuple[Any, ...]:
     )
 
 
-def _new_job_row(state: JobState, changes: Changes) -> dict[str, Any]:
-    return {
-        "id": state.job_id,
-        "status": changes.status,
-        "seq": changes.seq,
-        "result": None if changes.result is None else orjson.Fragment(changes.result),
-        "error": changes.error,
-        "wake_at": changes.wake_at,
-        "started_at": changes.started_at,
-        "finished_at": changes.finished_at,
-    }
+def _made_row(state: JobState, changes: Changes, new: NewJob) -> tuple[Any, ...]:
+    return (
+        state.job_id,
+        state.tenant_id,
+        state.definition_id,
+        new.workflow_id,
+        new.workflow_version,
+        changes.status,
+        state.priority,
+        changes.seq,
+        state.input_text,
+        changes.result,
+        _dumped(changes.error),
+        _dumped(new.labels),
+        _dumped(new.callback),
+        state.correlation_id,
+        state.submitted_by,
+        state.trace_parent,
+        state.retry_of,
+        state.not_before,
+        state.deadline,
+        changes.wake_at,
+        state.created_at,
+        changes.started_at,
+        changes.finished_at,
+    )
 
 
-def _node_row(job: JobState, write: NodeWrite) -> tuple[Any, ...]:
+def _born_row(job: JobState, write: NodeWrite) -> tuple[Any, ...]:
     state = write.state
     return (
         job.job_id,
@@ -185,24 +259,43 @@ def _node_row(job: JobState, write: NodeWrite) -> tuple[Any, ...]:
         job.tenant_id,
         state.status,
         state.attempt,
-        state.lost,
-        state.budget_from,
-        write.task_id,
         state.parent,
         state.index,
         state.not_before,
-        state.skip_reason,
-        state.taken_branch,
-        state.total,
-        state.expanded,
-        state.ended,
-        state.failed,
         write.input,
         write.output,
-        _dumped(state.error),
         state.started_at,
         state.finished_at,
+        _rest(state),
     )
+
+
+def _noded_row(job_id: str, write: NodeWrite) -> tuple[Any, ...]:
+    state = write.state
+    return (
+        job_id,
+        state.node_id,
+        state.status,
+        state.attempt,
+        write.task_id,
+        state.not_before,
+        write.input,
+        write.output,
+        state.started_at,
+        state.finished_at,
+        _rest(state),
+    )
+
+
+REST = ("lost", "budget_from", "skip_reason", "taken_branch", "total", "expanded", "ended", "failed", "error")
+
+
+def _rest(state: NodeState) -> bytes | None:
+    """What few nodes have."""
+    rest = {name: value for name in REST if (value := state.__dict__[name])}
+    if state.total is not None:
+        rest["total"] = state.total
+    return orjson.dumps(rest) if rest else None
 
 
 def _task_row(job: JobState, task: TaskWrite) -> tuple[Any, ...]:
@@ -221,23 +314,14 @@ def _task_row(job: JobState, task: TaskWrite) -> tuple[Any, ...]:
     )
 
 
-def _event_row(job: JobState, event: EventWrite) -> tuple[Any, ...]:
-    data = orjson.dumps(event.data)
-    return (job.job_id, event.seq, job.tenant_id, event.type, event.node_id, event.task_id, data)
-
-
 async def write_batch(tx: Transaction, batch: Batch, owner: int | None) -> None:
     """Write all of it in one statement; open children of jobs that were cut short are closed after."""
+    parts = batch.parts()
+    params: dict[str, Any] = batch.told(tx.now).params()
+    for part in parts:
+        params |= part.params()
     await tx.execute(
-        WRITE_CHANGES,
-        owner=owner,
-        new_jobs=orjson.dumps(batch.new_jobs).decode(),
-        more=orjson.dumps(batch.more).decode(),
-        notices=orjson.dumps(batch.notices(tx.now)).decode(),
-        **batch.jobs.params(),
-        **batch.nodes.params(),
-        **batch.tasks.params(),
-        **batch.events.params(),
+        statement("write_changes", frozenset([part.name for part in parts])), owner=owner, **params
     )
     if batch.closed:
         await tx.execute(CLOSE_NODES, ids=array(batch.closed))

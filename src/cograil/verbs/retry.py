@@ -15,9 +15,9 @@ from cograil.store import jobs as store
 from cograil.store import retrying
 from cograil.store.database import Transaction
 from cograil.store.jobs import LockedJobs
-from cograil.store.writing import Batch, write_batch
+from cograil.store.writing import Batch, NewJob, write_batch
 from cograil.verbs.advance import Decider, advance_locked
-from cograil.verbs.submit import decide_new, new_job_columns
+from cograil.verbs.submit import decide_new
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ async def _as_new_job(
     changes = await decide_new(tx, decider, workflow, new)
     changes.more.extend(name for name in takeover.reopened if nodes[name].expanded < (nodes[name].total or 0))
     batch = Batch()
-    batch.add(new, changes, new=new_job_columns(new, workflow, **words))
+    batch.add(new, changes, NewJob(workflow.workflow_id, workflow.version, **words))
     await write_batch(tx, batch, decider.owner)
     return job_id
 

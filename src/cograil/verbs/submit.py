@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
-
-import orjson
 
 from cograil import jsontext
 from cograil.definitions import apply_inputs
@@ -17,7 +14,7 @@ from cograil.model.job import Changes, JobState, Submitted
 from cograil.model.workflow import Json, Workflow
 from cograil.store import workflows
 from cograil.store.database import Transaction
-from cograil.store.writing import Batch, write_batch
+from cograil.store.writing import Batch, NewJob, write_batch
 from cograil.verbs.advance import Decider, decide
 
 MAX_WORD = 64
@@ -61,9 +58,8 @@ async def submit(
             _require_queues(workflow)
         state = _new_job(tx, tenant, submission, definition_id, workflow)
         changes = await decide_new(tx, decider, workflow, state)
-        batch.add(
-            state, changes, new=new_job_columns(state, workflow, submission.labels, submission.callback)
-        )
+        new = NewJob(workflow.workflow_id, workflow.version, submission.labels, submission.callback)
+        batch.add(state, changes, new)
         ids.append(state.job_id)
     await write_batch(tx, batch, decider.owner)
     return ids
@@ -137,29 +133,3 @@ def _input_text(given: dict[str, Json]) -> bytes:
 async def decide_new(tx: Transaction, decider: Decider, workflow: Workflow, state: JobState) -> Changes:
     """The first advance of a job that is being made; what it takes over from another is already stored."""
     return (await decide(tx, decider, {state.job_id: state}, {state.job_id: [Submitted()]}))[state.job_id]
-
-
-def new_job_columns(
-    state: JobState,
-    workflow: Workflow,
-    labels: dict[str, str] | None = None,
-    callback: dict[str, Json] | None = None,
-) -> dict[str, Any]:
-    """The columns of a new job's row beside those that every advance writes."""
-    return {
-        "tenant_id": state.tenant_id,
-        "definition_id": state.definition_id,
-        "workflow_id": workflow.workflow_id,
-        "workflow_version": workflow.version,
-        "priority": state.priority,
-        "input": orjson.Fragment(state.input_text),
-        "labels": labels,
-        "callback": callback,
-        "correlation_id": state.correlation_id,
-        "submitted_by": state.submitted_by,
-        "trace_parent": state.trace_parent,
-        "retry_of": state.retry_of,
-        "not_before": state.not_before,
-        "deadline": state.deadline,
-        "created_at": state.created_at,
-    }

@@ -5,6 +5,9 @@
 -- a job arrives as a row in `inbox`; the next advance takes it, decides, and appends to `events`.
 -- There are no foreign keys between these: they are only reachable under the job's lock, and
 -- `cograil doctor` checks the references instead. States are text with CHECK, never enum types.
+--
+-- What is only kept and read again is `json`: it stays the text it was, in its order, and costs less to
+-- write and to read. What may be searched is `jsonb`.
 
 create table cograil.workflows (
   id            bigint generated always as identity primary key,
@@ -31,8 +34,8 @@ create table cograil.jobs (
   priority          smallint not null default 0 check (priority between 0 and 10),
   seq               int not null default 0,
   input             jsonb not null,
-  result            jsonb,
-  error             jsonb,
+  result            json,
+  error             json,
   labels            jsonb,
   callback          jsonb,
   correlation_id    text,
@@ -78,9 +81,9 @@ create table cograil.nodes (
   expanded      int not null default 0,
   ended         int not null default 0,
   failed        int not null default 0,
-  input         jsonb,
-  output        jsonb,
-  error         jsonb,
+  input         json,
+  output        json,
+  error         json,
   started_at    timestamptz,
   finished_at   timestamptz,
   primary key (job_id, node_id),
@@ -100,7 +103,7 @@ create table cograil.tasks (
   queue            text not null,
   rank             smallint not null default 0,  -- minus the job's priority: the least is first
   handler          text not null,
-  params           jsonb not null,
+  params           json not null,
   timeout_seconds  double precision not null,
   state            text not null default 'ready' check (state in ('ready', 'running')),
   fence            int not null default 0,
@@ -128,8 +131,8 @@ create table cograil.inbox (
   fence       int,
   worker      text,
   started_at  timestamptz,
-  output      jsonb,
-  error       jsonb,
+  output      json,
+  error       json,
   at          timestamptz not null default now()
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
 create index inbox_job on cograil.inbox (job_id, id);
@@ -141,7 +144,7 @@ create table cograil.events (
   type        text not null,
   node_id     text,
   task_id     bigint,
-  data        jsonb,
+  data        json,
   at          timestamptz not null default now(),
   primary key (job_id, seq)
 ) partition by range (job_id);
@@ -155,7 +158,7 @@ create table cograil.checkpoints (
   attempt    int not null,
   number     int not null default 1,
   phase      text,
-  data       jsonb,
+  data       json,
   saved_at   timestamptz not null default now(),
   primary key (job_id, node_id)
 ) with (fillfactor = 70);

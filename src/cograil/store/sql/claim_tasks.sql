@@ -29,5 +29,7 @@ with coroutines as materialized (
 )
 select t.id, t.fence, t.job_id::text, t.node_id, t.attempt, t.handler, t.params, t.timeout_seconds,
        c.data, t.correlation_id, t.trace_parent, t.tenant_id, t.started_at
-from taken t left join cograil.checkpoints c on c.job_id = t.job_id and c.node_id = t.node_id
+from taken t left join lateral (  -- a first try of a first attempt has none
+  select data from cograil.checkpoints
+  where t.attempt + t.fence > 2 and job_id = t.job_id and node_id = t.node_id) as c on true
 order by t.rank, t.id

@@ -13,7 +13,7 @@ with steps as materialized (
          coalesce(w.document #> array['nodes', e.node_id, 'depends_on', 'any_of'] @> to_jsonb(d.name), false) as is_any,
          case when j.retry_of is not null then j.created_at end as retried_at
   from cograil.events e join cograil.jobs j on j.id = e.job_id join cograil.workflows w on w.id = j.definition_id
-  cross join lateral jsonb_array_elements_text(e.data -> 'dependencies_met') as d(name)
+  cross join lateral json_array_elements_text(e.data -> 'dependencies_met') as d(name)
   where e.type = 'node_ready'
 ), judged as (
   select r.job_id, r.node_id, r.seq, r.is_any,

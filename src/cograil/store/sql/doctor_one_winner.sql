@@ -8,7 +8,7 @@ with told as (
          min(seq) filter (where type = 'node_completed') as first_win,
          max(task_id) filter (where type = 'node_completed') as winner,
          max(seq) filter (where type = 'node_dispatched') as last_handed_out,
-         count(*) filter (where type = 'node_retry' and data ? 'by') as by_hand
+         count(*) filter (where type = 'node_retry' and data ->> 'by' is not null) as by_hand
   from cograil.events
   where type in ('node_completed', 'node_dispatched', 'node_retry') group by job_id, node_id
 ), by_hand as (

@@ -3,11 +3,12 @@
 -- A task that is not returned was given to somebody else or revoked: the report is late, and the
 -- job is told so. Rows are locked in id order, as everybody does who deletes several.
 with given as (
-  select * from json_to_recordset(%(outcomes)s)
-    as g(id bigint, fence int, job_id uuid, node_id text, attempt int, output jsonb, error jsonb)
+  select * from unnest(%(given_id)s::bigint[], %(given_fence)s::int[], %(given_job_id)s::uuid[],
+    %(given_node_id)s::text[], %(given_attempt)s::int[], %(given_output)s::json[], %(given_error)s::json[])
+    as g(id, fence, job_id, node_id, attempt, output, error)
 ), mine as materialized (
   select t.id from cograil.tasks t
-  where t.id = any(array(select id from given)) and t.worker_id = %(worker)s and t.state = 'running'
+  where t.id = any(%(given_id)s::bigint[]) and t.worker_id = %(worker)s and t.state = 'running'
   order by t.id for update
 ), done as (
   delete from cograil.tasks t using given g

@@ -5,7 +5,7 @@ with mine as materialized (
   where id = %(task)s and fence = %(fence)s and worker_id = %(worker)s and state = 'running' for update
 ), saved as (
   insert into cograil.checkpoints as c (job_id, node_id, tenant_id, attempt, phase, data)
-  select job_id, node_id, tenant_id, attempt, %(phase)s, %(data)s::jsonb from mine
+  select job_id, node_id, tenant_id, attempt, %(phase)s, %(data)s::json from mine
   on conflict (job_id, node_id) do update
   set attempt = excluded.attempt, phase = excluded.phase, data = excluded.data, number = c.number + 1,
       saved_at = now()
@@ -13,7 +13,7 @@ with mine as materialized (
 ), late as (
   insert into cograil.inbox (tenant_id, job_id, kind, node_id, attempt, task_id, fence, worker, error)
   select j.tenant_id, j.id, 'late', %(node)s, %(attempt)s, %(task)s, %(fence)s, %(name)s,
-         '{"what": "checkpoint"}'::jsonb
+         '{"what": "checkpoint"}'::json
   from cograil.jobs j where j.id = %(job)s and not exists (select 1 from mine)
 )
 select number from saved

@@ -23,7 +23,7 @@ with me as (
 ), told as (
   insert into cograil.inbox (tenant_id, job_id, kind, node_id, attempt, task_id, fence, worker, started_at, error)
   select g.tenant_id, g.job_id, 'lost', g.node_id, g.attempt, g.id, g.fence, p.name, g.started_at,
-         jsonb_build_object('code', case when p.state in ('dead', 'stopped') or p.id in (select id from dead)
+         json_build_object('code', case when p.state in ('dead', 'stopped') or p.id in (select id from dead)
                                     then 'worker_lost' else 'timeout' end)
   from gone g left join cograil.processes p on p.id = g.worker_id returning 1
 )

@@ -1,65 +1,95 @@
 -- name: write_changes
--- All that was decided for a batch of jobs, new ones included, in one statement. A retried task has
--- no params of its own: they are those of the attempt before, kept with the node. Rows come as columns,
--- which PostgreSQL reads faster than JSON; only new jobs, which are written once, do not.
-with made as (
+-- All that was decided for a batch of jobs, new ones included, in one statement. Only the parts that
+-- have rows are sent. Rows come as columns, which PostgreSQL reads faster than JSON.
+with
+-- part: made
+made as (
   insert into cograil.jobs (id, tenant_id, definition_id, workflow_id, workflow_version, status, priority, seq,
-    input, result, error, labels, callback, correlation_id, submitted_by, idempotency_key, trace_parent,
-    retry_of, owner_id, not_before, deadline, wake_at, created_at, started_at, finished_at)
-  select id, tenant_id, definition_id, workflow_id, workflow_version, status, priority, seq,
-    input, result, error, labels, callback, correlation_id, submitted_by, idempotency_key, trace_parent,
-    retry_of, %(owner)s, not_before, deadline, wake_at, created_at, started_at, finished_at
-  from json_to_recordset(%(new_jobs)s) as u(id uuid, tenant_id text, definition_id bigint, workflow_id text,
-    workflow_version int, status text, priority smallint, seq int, input jsonb, result jsonb, error jsonb,
-    labels jsonb, callback jsonb, correlation_id text, submitted_by text, idempotency_key text,
-    trace_parent text, retry_of uuid, not_before timestamptz, deadline timestamptz, wake_at timestamptz,
-    created_at timestamptz, started_at timestamptz, finished_at timestamptz)
-), moved as (
+    input, result, error, labels, callback, correlation_id, submitted_by, trace_parent,
+    retry_of, not_before, deadline, wake_at, created_at, started_at, finished_at, owner_id)
+  select u.*, %(owner)s
+  from unnest(%(made_id)s::uuid[], %(made_tenant_id)s::text[], %(made_definition_id)s::bigint[],
+    %(made_workflow_id)s::text[], %(made_workflow_version)s::int[], %(made_status)s::text[],
+    %(made_priority)s::smallint[], %(made_seq)s::int[], %(made_input)s::jsonb[], %(made_result)s::json[],
+    %(made_error)s::json[], %(made_labels)s::jsonb[], %(made_callback)s::jsonb[],
+    %(made_correlation_id)s::text[], %(made_submitted_by)s::text[], %(made_trace_parent)s::text[],
+    %(made_retry_of)s::uuid[], %(made_not_before)s::timestamptz[], %(made_deadline)s::timestamptz[],
+    %(made_wake_at)s::timestamptz[], %(made_created_at)s::timestamptz[], %(made_started_at)s::timestamptz[],
+    %(made_finished_at)s::timestamptz[]) as u
+)
+-- part: moved
+moved as (
   update cograil.jobs j
   set status = u.status, seq = u.seq, wake_at = u.wake_at, owner_id = %(owner)s,
       started_at = coalesce(j.started_at, u.started_at), finished_at = coalesce(j.finished_at, u.finished_at),
       result = coalesce(u.result, j.result), error = coalesce(u.error, j.error)
-  from unnest(%(job_id)s::uuid[], %(job_status)s::text[], %(job_seq)s::int[], %(job_result)s::jsonb[],
-    %(job_error)s::jsonb[], %(job_wake_at)s::timestamptz[], %(job_started_at)s::timestamptz[],
-    %(job_finished_at)s::timestamptz[]) as u(id, status, seq, result, error, wake_at, started_at, finished_at)
+  from unnest(%(moved_id)s::uuid[], %(moved_status)s::text[], %(moved_seq)s::int[], %(moved_result)s::json[],
+    %(moved_error)s::json[], %(moved_wake_at)s::timestamptz[], %(moved_started_at)s::timestamptz[],
+    %(moved_finished_at)s::timestamptz[]) as u(id, status, seq, result, error, wake_at, started_at, finished_at)
   where j.id = u.id
-), noded as (
-  insert into cograil.nodes as n (job_id, node_id, tenant_id, status, attempt, lost, budget_from, task_id, parent,
-    idx, not_before, skip_reason, taken_branch, total, expanded, ended, failed, input, output, error,
-    started_at, finished_at)
-  select * from unnest(%(node_job_id)s::uuid[], %(node_node_id)s::text[], %(node_tenant_id)s::text[],
-    %(node_status)s::text[], %(node_attempt)s::int[], %(node_lost)s::int[], %(node_budget_from)s::int[],
-    %(node_task_id)s::bigint[], %(node_parent)s::text[], %(node_idx)s::int[],
-    %(node_not_before)s::timestamptz[], %(node_skip_reason)s::text[], %(node_taken_branch)s::text[],
-    %(node_total)s::int[], %(node_expanded)s::int[], %(node_ended)s::int[], %(node_failed)s::int[],
-    %(node_input)s::jsonb[], %(node_output)s::jsonb[], %(node_error)s::jsonb[],
-    %(node_started_at)s::timestamptz[], %(node_finished_at)s::timestamptz[])
-  on conflict (job_id, node_id) do update
-  set status = excluded.status, attempt = excluded.attempt, lost = excluded.lost,
-      budget_from = excluded.budget_from, task_id = coalesce(excluded.task_id, n.task_id),
-      not_before = excluded.not_before, skip_reason = excluded.skip_reason, taken_branch = excluded.taken_branch,
-      total = excluded.total, expanded = excluded.expanded, ended = excluded.ended, failed = excluded.failed,
-      input = coalesce(excluded.input, n.input), output = coalesce(excluded.output, n.output),
-      error = excluded.error, started_at = excluded.started_at, finished_at = excluded.finished_at
-), tasked as (
+)
+-- part: born
+-- Nodes that have no row yet. What few nodes have is in `rest`; null means that all of it is as at birth.
+born as (
+  insert into cograil.nodes (job_id, node_id, tenant_id, status, attempt, parent, idx, not_before, input, output,
+    started_at, finished_at, lost, budget_from, skip_reason, taken_branch, total, expanded, ended, failed, error)
+  select job_id, node_id, tenant_id, status, attempt, parent, idx, not_before, input, output,
+    started_at, finished_at, coalesce((rest ->> 'lost')::int, 0), coalesce((rest ->> 'budget_from')::int, 0),
+    rest ->> 'skip_reason', rest ->> 'taken_branch', (rest ->> 'total')::int,
+    coalesce((rest ->> 'expanded')::int, 0), coalesce((rest ->> 'ended')::int, 0),
+    coalesce((rest ->> 'failed')::int, 0), (rest -> 'error')::json
+  from unnest(%(born_job_id)s::uuid[], %(born_node_id)s::text[], %(born_tenant_id)s::text[],
+    %(born_status)s::text[], %(born_attempt)s::int[], %(born_parent)s::text[], %(born_idx)s::int[],
+    %(born_not_before)s::timestamptz[], %(born_input)s::json[], %(born_output)s::json[],
+    %(born_started_at)s::timestamptz[], %(born_finished_at)s::timestamptz[], %(born_rest)s::jsonb[])
+    as u(job_id, node_id, tenant_id, status, attempt, parent, idx, not_before, input, output, started_at,
+      finished_at, rest)
+)
+-- part: noded
+noded as (
+  update cograil.nodes n
+  set status = u.status, attempt = u.attempt, task_id = coalesce(u.task_id, n.task_id), not_before = u.not_before,
+      input = coalesce(u.input, n.input), output = coalesce(u.output, n.output),
+      started_at = u.started_at, finished_at = u.finished_at,
+      lost = coalesce((rest ->> 'lost')::int, 0), budget_from = coalesce((rest ->> 'budget_from')::int, 0),
+      skip_reason = rest ->> 'skip_reason', taken_branch = rest ->> 'taken_branch', total = (rest ->> 'total')::int,
+      expanded = coalesce((rest ->> 'expanded')::int, 0), ended = coalesce((rest ->> 'ended')::int, 0),
+      failed = coalesce((rest ->> 'failed')::int, 0), error = (rest -> 'error')::json
+  from unnest(%(noded_job_id)s::uuid[], %(noded_node_id)s::text[], %(noded_status)s::text[],
+    %(noded_attempt)s::int[], %(noded_task_id)s::bigint[], %(noded_not_before)s::timestamptz[],
+    %(noded_input)s::json[], %(noded_output)s::json[], %(noded_started_at)s::timestamptz[],
+    %(noded_finished_at)s::timestamptz[], %(noded_rest)s::jsonb[])
+    as u(job_id, node_id, status, attempt, task_id, not_before, input, output, started_at, finished_at, rest)
+  where n.job_id = u.job_id and n.node_id = u.node_id
+)
+-- part: tasked
+-- A retried task has no params of its own: they are those of the attempt before, kept with the node.
+tasked as (
   insert into cograil.tasks (tenant_id, job_id, node_id, attempt, queue, rank, handler, params,
     timeout_seconds, correlation_id, trace_parent)
   select u.tenant_id, u.job_id, u.node_id, u.attempt, u.queue, u.rank, u.handler,
     coalesce(u.params, (select o.input from cograil.nodes o where o.job_id = u.job_id and o.node_id = u.node_id)),
     u.timeout_seconds, u.correlation_id, u.trace_parent
-  from unnest(%(task_tenant_id)s::text[], %(task_job_id)s::uuid[], %(task_node_id)s::text[],
-    %(task_attempt)s::int[], %(task_queue)s::text[], %(task_rank)s::smallint[], %(task_handler)s::text[],
-    %(task_params)s::jsonb[], %(task_timeout_seconds)s::double precision[], %(task_correlation_id)s::text[],
-    %(task_trace_parent)s::text[])
+  from unnest(%(tasked_tenant_id)s::text[], %(tasked_job_id)s::uuid[], %(tasked_node_id)s::text[],
+    %(tasked_attempt)s::int[], %(tasked_queue)s::text[], %(tasked_rank)s::smallint[], %(tasked_handler)s::text[],
+    %(tasked_params)s::json[], %(tasked_timeout_seconds)s::double precision[], %(tasked_correlation_id)s::text[],
+    %(tasked_trace_parent)s::text[])
     as u(tenant_id, job_id, node_id, attempt, queue, rank, handler, params, timeout_seconds, correlation_id,
       trace_parent)
-), evented as (
+)
+-- part: evented
+evented as (
   insert into cograil.events (job_id, seq, tenant_id, type, node_id, task_id, data)
-  select * from unnest(%(event_job_id)s::uuid[], %(event_seq)s::int[], %(event_tenant_id)s::text[],
-    %(event_type)s::text[], %(event_node_id)s::text[], %(event_task_id)s::bigint[], %(event_data)s::jsonb[])
-), asked as (
+  select * from unnest(%(evented_job_id)s::uuid[], %(evented_seq)s::int[], %(evented_tenant_id)s::text[],
+    %(evented_type)s::text[], %(evented_node_id)s::text[], %(evented_task_id)s::bigint[], %(evented_data)s::json[])
+)
+-- part: asked
+asked as (
   insert into cograil.inbox (tenant_id, job_id, kind, node_id)
   select tenant_id, job_id, 'more', node_id
-  from json_to_recordset(%(more)s) as u(tenant_id text, job_id uuid, node_id text)
+  from unnest(%(asked_tenant_id)s::text[], %(asked_job_id)s::uuid[], %(asked_node_id)s::text[])
+    as u(tenant_id, job_id, node_id)
 )
-select pg_notify(channel, payload) from json_to_recordset(%(notices)s) as u(channel text, payload text)
+-- part: told
+select pg_notify(channel, payload)
+from unnest(%(told_channel)s::text[], %(told_payload)s::text[]) as u(channel, payload)
