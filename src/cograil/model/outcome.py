@@ -33,8 +33,7 @@ class Released:
 Outcome = Completed | Failed | Released
 
 
-@dataclass(frozen=True, slots=True)
-class WorkItem:
+class WorkItem(NamedTuple):
     """One attempt handed to a runner. It knows nothing of the database."""
 
     task_id: int

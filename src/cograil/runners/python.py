@@ -17,6 +17,7 @@ import traceback
 from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import Executor
 from contextlib import aclosing
+from dataclasses import dataclass
 from typing import Any
 
 from cograil import jsontext
@@ -43,39 +44,63 @@ class BadResult(Exception):
         self.code = code
 
 
+@dataclass(slots=True)
+class Running:
+    """A handler at work. A thread can be stopped only before it has begun."""
+
+    item: WorkItem
+    ctx: Context
+    limits: Limits
+    work: Work
+    stop: Callable[[], object]
+
+    def outcome_if_done(self) -> Outcome | None:
+        """The outcome, if the handler is through already. Most are after one step of the loop."""
+        if not self.work.done():
+            return None
+        self.ctx.close()
+        return _concluded(self.work) if self.ctx.reason is None else _stopped(self.ctx.reason, self.item)
+
+
 async def run(
     item: WorkItem, spec: HandlerSpec, ctx: Context, *, executor: Executor, limits: Limits
 ) -> Outcome:
     """Run this attempt to its end. Raises only CancelledError, when the caller itself is cancelled."""
+    started = start(item, spec, ctx, executor=executor, limits=limits)
+    return await follow(started) if isinstance(started, Running) else started
+
+
+def start(
+    item: WorkItem, spec: HandlerSpec, ctx: Context, *, executor: Executor, limits: Limits
+) -> Running | Outcome:
+    """Start the handler; the outcome when it need not or cannot be started. `follow` it to its end."""
     if ctx.reason is not None:
         return _stopped(ctx.reason, item)
     try:
         arguments = spec.arguments(item, ctx)
     except BaseException as error:  # validators are the user's code too
         return failure(error)
-    work, stop = _start(spec, arguments, ctx, executor, limits)
+    if spec.kind == "async":
+        task = asyncio.create_task(_in_loop(spec, arguments, ctx, limits))
+        return Running(item, ctx, limits, task, task.cancel)
+    call = contextvars.copy_context().run
+    future = executor.submit(call, _in_thread, spec, arguments, ctx, limits)
+    return Running(item, ctx, limits, asyncio.wrap_future(future), future.cancel)
+
+
+async def follow(running: Running) -> Outcome:
+    """The outcome of this handler, when it has ended or was told to stop and did not obey."""
+    work, ctx = running.work, running.ctx
     try:
-        await _settle(work, stop, ctx, item.timeout_seconds, limits.grace_seconds)
+        await _settle(running)
     finally:
         if not work.done():
             _abandon(work, ctx)
         ctx.close()
-    return _concluded(work) if ctx.reason is None else _stopped(ctx.reason, item)
+    return _concluded(work) if ctx.reason is None else _stopped(ctx.reason, running.item)
 
 
-# --- start
-
-
-def _start(
-    spec: HandlerSpec, arguments: dict[str, Any], ctx: Context, executor: Executor, limits: Limits
-) -> tuple[Work, Callable[[], object]]:
-    """The handler at work, and how to stop it. A thread can be stopped only before it has begun."""
-    if spec.kind == "async":
-        task = asyncio.create_task(_in_loop(spec, arguments, ctx, limits), name=f"handler {spec.name}")
-        return task, task.cancel
-    call = contextvars.copy_context().run
-    future = executor.submit(call, _in_thread, spec, arguments, ctx, limits)
-    return asyncio.wrap_future(future), future.cancel
+# --- work
 
 
 async def _in_loop(spec: HandlerSpec, arguments: dict[str, Any], ctx: Context, limits: Limits) -> Outcome:
@@ -105,19 +130,15 @@ def _in_thread(spec: HandlerSpec, arguments: dict[str, Any], ctx: Context, limit
 # --- wait
 
 
-async def _settle(
-    work: Work, stop: Callable[[], object], ctx: Context, timeout_seconds: float, grace_seconds: float
-) -> None:
+async def _settle(running: Running) -> None:
     """Return when the work is done, or when it was told to stop and did not within the grace."""
-    await asyncio.sleep(0)  # most handlers are through after this one step; they need no timer
-    if work.done():
-        return
+    work, ctx = running.work, running.ctx
     news: set[asyncio.Future[Any]] = {work, ctx.stopping()}
-    await asyncio.wait(news, timeout=timeout_seconds, return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.wait(news, timeout=running.item.timeout_seconds, return_when=asyncio.FIRST_COMPLETED)
     if not work.done():
         ctx.cancel("timeout")  # unless there was a reason before
-        stop()
-        await asyncio.wait({work}, timeout=grace_seconds)
+        running.stop()
+        await asyncio.wait({work}, timeout=running.limits.grace_seconds)
 
 
 _abandoned: set[Work] = set()  # the loop holds its tasks weakly

@@ -13,7 +13,7 @@ import psycopg
 import structlog
 
 from cograil.errors import DatabaseUnavailable
-from cograil.model.outcome import Released, WorkItem
+from cograil.model.outcome import Outcome, Released, WorkItem
 from cograil.runners import python as runner
 from cograil.runners.context import Context, Limits
 from cograil.runners.registry import HandlerSpec, Registry
@@ -42,7 +42,8 @@ class Attempt:
     ctx: Context
     spec: HandlerSpec
     claim: int  # the number of the claim that brought it
-    task: asyncio.Task[None] | None = None
+    running: runner.Running | Outcome
+    task: asyncio.Task[None] | None = None  # that follows it, when it is not through at once
     is_ended: bool = False
 
 
@@ -132,6 +133,7 @@ class Worker:
         """Wait for what runs for most of the grace; in the rest of it give back what is left, uncounted."""
         with contextlib.suppress(Exception):
             await self._leave("draining")
+        await asyncio.sleep(0)  # what was just begun is looked after
         grace = self.settings.worker.grace_seconds
         tasks = [attempt.task for attempt in self._held.values() if attempt.task is not None]
         if tasks:
@@ -168,8 +170,8 @@ class Worker:
             log.warning("claim failed", error=str(error).strip(), worker=self.name)
             await asyncio.sleep(RETRY_SECONDS)
             return
-        for item in items:
-            self._begin(item)
+        if items:
+            self._begin(items)
         self._may_have_more = not slots or self._is_a_lane_full(lanes, items)
         if not (items and self._may_have_more):
             await self._wait(is_short=bool(items))
@@ -230,27 +232,41 @@ class Worker:
 
     # -- running -------------------------------------------------------------------------------------
 
-    def _begin(self, item: WorkItem) -> None:
-        spec = self.registry.get(item.handler)
-        assert spec is not None
+    def _begin(self, items: Sequence[WorkItem]) -> None:
+        """Start these; those that are not through after one step of the loop are followed."""
         assert self.identity is not None
-        ctx = Context(item, WorkerChannel(self.db, self.identity, self._notes), self._limits)
-        attempt = self._held[item.task_id] = Attempt(item, ctx, spec, self._claims)
-        attempt.task = asyncio.create_task(self._run_attempt(self.identity, attempt))
+        channel = WorkerChannel(self.db, self.identity, self._notes)
+        begun = []
+        for item in items:
+            spec = self.registry.get(item.handler)
+            assert spec is not None
+            ctx = Context(item, channel, self._limits)
+            started = runner.start(item, spec, ctx, executor=self._executor, limits=self._limits)
+            attempt = self._held[item.task_id] = Attempt(item, ctx, spec, self._claims, started)
+            begun.append(attempt)
+        self._loop.call_soon(self._look_after, self.identity, begun)
 
-    async def _run_attempt(self, identity: Identity, attempt: Attempt) -> None:
-        """Run, then report; what was given back or lost is not reported."""
-        item = attempt.item
-        outcome = await runner.run(
-            item, attempt.spec, attempt.ctx, executor=self._executor, limits=self._limits
-        )
+    def _look_after(self, identity: Identity, begun: Sequence[Attempt]) -> None:
+        for attempt in begun:
+            running = attempt.running
+            outcome = running.outcome_if_done() if isinstance(running, runner.Running) else running
+            if outcome is None or isinstance(outcome, Released):
+                attempt.task = asyncio.create_task(self._follow(identity, attempt))
+            else:
+                attempt.is_ended = True
+                self._reporter.add(identity, Report(attempt.item, outcome))
+
+    async def _follow(self, identity: Identity, attempt: Attempt) -> None:
+        """Wait for its end, then report; what was given back or lost is not reported."""
+        running = attempt.running
+        outcome = await runner.follow(running) if isinstance(running, runner.Running) else running
         attempt.is_ended = True
         if attempt.ctx.abandoned and attempt.spec.kind == "thread":
             self._replace_executor()
         if isinstance(outcome, Released):
             await self._give_back(identity, attempt)
         else:
-            self._reporter.add(identity, Report(item, outcome))
+            self._reporter.add(identity, Report(attempt.item, outcome))
 
     def _replace_executor(self) -> None:
         """A thread that does not end must not take the place of one that would."""
