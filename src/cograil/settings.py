@@ -122,7 +122,7 @@ class WorkerSettings(Part):
 class OrchestratorSettings(Part):
     """How much an orchestrator takes on at once."""
 
-    batch: PositiveInt = 100
+    batch: PositiveInt = 400
     """How many jobs one transaction advances at most."""
 
 

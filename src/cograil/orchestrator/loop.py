@@ -27,6 +27,7 @@ BUSY_SECONDS = 0.05  # what is due is in another orchestrator's hands
 DEAF_POLL_SECONDS = 1.0
 ASIDE_SECONDS = 30.0
 EXTRA_HANDS = 2
+FIRST_BATCH = 100  # small enough that workers get something soon; while passes come back full they grow
 
 
 class Orchestrator:
@@ -48,6 +49,7 @@ class Orchestrator:
         self._heard_ping = True
         self._is_deaf = False
         self._hands: set[asyncio.Task[None]] = set()
+        self._batch = min(FIRST_BATCH, settings.orchestrator.batch)
         self._aside: dict[str, float] = {}  # jobs that could not be advanced, and until when they rest
 
     def stop(self) -> None:
@@ -116,9 +118,11 @@ class Orchestrator:
 
     async def _advance(self) -> Pass:
         async with self.db.transaction("advance") as tx:
-            batch = self.settings.orchestrator.batch
+            batch = self._batch
             done = await advance_due(tx, self.decider, batch, self._set_aside())
         done.remember()
+        limit = self.settings.orchestrator.batch
+        self._batch = min(2 * batch if done.advanced >= batch else FIRST_BATCH, limit)
         if done.wake_at is not None:
             self._note_wake(done.wake_at, tx.now)
         return done

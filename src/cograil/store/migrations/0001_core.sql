@@ -56,7 +56,6 @@ create table cograil.jobs (
   check (wake_at is null or finished_at is null)
 ) with (fillfactor = 70);
 create index jobs_wake on cograil.jobs (wake_at) where wake_at is not null;
-create index jobs_active on cograil.jobs (id) where finished_at is null;
 create index jobs_workflow on cograil.jobs (tenant_id, workflow_id, id);
 create index jobs_correlation on cograil.jobs (tenant_id, correlation_id) where correlation_id is not null;
 
