@@ -1,94 +1,130 @@
-"""Rows as columns: arrays in PostgreSQL's own notation, one parameter each.
+"""Rows as columns: one array parameter each, in PostgreSQL's binary form.
 
-PostgreSQL reads an array five times faster than the same rows as JSON, and the driver's own way with
-lists is slow. So we write the notation ourselves. A column is quoted as a whole, not value by value:
-values are joined by NUL, which neither a text of PostgreSQL nor JSON can hold.
+Reading an array as text took an eighth of the server's time under load, and the driver's own way with
+lists is slow. So the columns of the hot statements are packed here: a header (one dimension, whether
+there are nulls, the element's type, how many, counted from 1), then each element with its length.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from datetime import datetime
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from struct import Struct
 from typing import Any
 
+from psycopg import pq
+from psycopg.adapt import Buffer, Dumper
 
-def array(values: Iterable[str]) -> str:
-    """An array of values that need no quoting: ids, numbers, our own words."""
-    return "{" + ",".join(values) + "}"
-
-
-def plain(values: Sequence[Any]) -> str:
-    """An array of ids, numbers, states or nulls."""
-    if _is_empty(values):
-        return _nulls(values)
-    return "{" + ",".join(["null" if value is None else str(value) for value in values]) + "}"
-
-
-def text(values: Sequence[str | None]) -> str:
-    """An array of any texts."""
-    if None not in values:
-        return _quoted("\0".join(values), len(values)) if values else "{}"  # type: ignore[arg-type]
-    if _is_empty(values):
-        return _nulls(values)
-    parts = ["null" if value is None else _quoted(value, 1)[1:-1] for value in values]
-    return "{" + ",".join(parts) + "}"
+_NULL = b"\xff\xff\xff\xff"
+_EMPTY = Struct(">iiI").pack
+_HEADER = Struct(">iiIii").pack
+_LENGTH = Struct(">i").pack
+_INT8 = Struct(">iq").pack
+_EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
 
 
-def json(values: Sequence[bytes | None]) -> str:
-    """An array of JSON texts."""
-    if None not in values:
-        return _quoted(b"\0".join(values).decode(), len(values)) if values else "{}"  # type: ignore[arg-type]
-    return text([None if value is None else value.decode() for value in values])
+class Packed(bytes):
+    """An array in its binary form; the statement's cast says of what."""
 
 
-def times(values: Sequence[datetime | None]) -> str:
-    """An array of moments; most are the same one, that of the transaction."""
-    if _is_empty(values):
-        return _nulls(values)
-    written: dict[int, str] = {}
-    parts = []
-    for value in values:
-        if value is None:
-            parts.append("null")
-            continue
-        known = written.get(id(value))
-        if known is None:
-            known = written[id(value)] = value.isoformat()
-        parts.append(known)
-    return "{" + ",".join(parts) + "}"
+class PackedDumper(Dumper):
+    """Hands it over as it is, and says that it is binary."""
+
+    format = pq.Format.BINARY
+
+    def dump(self, obj: Buffer) -> Buffer:
+        """As it is."""
+        return obj
 
 
-def _is_empty(values: Sequence[Any]) -> bool:
-    return not values or (values[0] is None and values.count(None) == len(values))
+Column = Callable[[Sequence[Any]], Packed]
+Pack = Callable[[Sequence[Any]], list[bytes]]
 
 
-def _nulls(values: Sequence[Any]) -> str:
-    return "{" + "null," * (len(values) - 1) + "null}" if values else "{}"
+def _column(type_oid: int, pack: Pack) -> Column:
+    """How to write a column of this type."""
+
+    def packed(values: Sequence[Any]) -> Packed:
+        count = len(values)
+        if not count:
+            return Packed(_EMPTY(0, 0, type_oid))
+        has_nulls = None in values
+        parts = [_NULL] * count if has_nulls and values.count(None) == count else pack(values)
+        return Packed(_HEADER(1, has_nulls, type_oid, count, 1) + b"".join(parts))
+
+    return packed
 
 
-def _quoted(joined: str, count: int) -> str:
-    """The array of these values, which are joined by NUL. One that holds NUL itself is refused."""
-    if joined.count("\0") != count - 1:
+def _numbers(size: int, code: str) -> Pack:
+    pack = Struct(f">i{code}").pack
+    return lambda values: [_NULL if value is None else pack(size, value) for value in values]
+
+
+def _repeated(pack: Callable[[Any], bytes]) -> Pack:
+    """Of values that come again and again, each is packed once."""
+
+    def packed(values: Sequence[Any]) -> list[bytes]:
+        known = {value: pack(value) for value in set(values) if value is not None}
+        known[None] = _NULL
+        return [known[value] for value in values]
+
+    return packed
+
+
+def _documents(prefix: bytes = b"") -> Pack:
+    """JSON texts, each with this before it."""
+
+    def packed(values: Sequence[Any]) -> list[bytes]:
+        before = len(prefix)
+        return [_NULL if value is None else _LENGTH(before + len(value)) + prefix + value for value in values]
+
+    return packed
+
+
+def _pack_text(value: str) -> bytes:
+    """Raises ValueError for what no text of PostgreSQL can hold."""
+    if "\0" in value:
         raise ValueError("a text holds NUL, which PostgreSQL cannot store")
-    if "\\" in joined:
-        joined = joined.replace("\\", "\\\\")
-    return '{"' + joined.replace('"', '\\"').replace("\0", '","') + '"}'
+    encoded = value.encode()
+    return _LENGTH(len(encoded)) + encoded
+
+
+def _pack_time(value: datetime) -> bytes:
+    return _INT8(8, (value - _EPOCH) // _MICROSECOND)
+
+
+def _pack_uuid(value: str) -> bytes:
+    return b"\0\0\0\x10" + bytes.fromhex(value.replace("-", ""))
+
+
+uuids = _column(2950, _repeated(_pack_uuid))
+texts = _column(25, _repeated(_pack_text))
+times = _column(1184, _repeated(_pack_time))
+jsons = _column(114, _documents())
+jsonbs = _column(3802, _documents(b"\1"))
+smallints = _column(21, _numbers(2, "h"))
+ints = _column(23, _numbers(4, "i"))
+bigints = _column(20, _numbers(8, "q"))
+floats = _column(701, _numbers(8, "d"))
 
 
 class Columns:
     """Rows to be written, turned into one parameter per column.
 
-    `shape` names the columns and says how each is written: `Columns("evented", seq=plain, data=json)`
+    `shape` names the columns and says how each is written: `Columns("evented", seq=ints, data=jsons)`
     gives the parameters evented_seq and evented_data.
     """
 
-    def __init__(self, name: str, **shape: Any) -> None:
+    def __init__(self, name: str, **shape: Column) -> None:
         self.name = name
         self._shape = shape
         self.rows: list[tuple[Any, ...]] = []
 
-    def params(self) -> dict[str, str]:
+    def params(self) -> dict[str, Packed]:
         """The parameters of the statement."""
-        columns = list(zip(*self.rows, strict=True)) or [()] * len(self._shape)
+        columns: Iterable[Sequence[Any]] = (
+            zip(*self.rows, strict=True) if self.rows else [()] * len(self._shape)
+        )
         pairs = zip(self._shape.items(), columns, strict=True)
-        return {f"{self.name}_{column}": written(values) for (column, written), values in pairs}
+        return {f"{self.name}_{column}": packed(values) for (column, packed), values in pairs}

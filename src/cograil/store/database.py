@@ -23,6 +23,7 @@ from psycopg_pool import AsyncConnectionPool, PoolTimeout
 from cograil import faults
 from cograil.errors import DatabaseUnavailable
 from cograil.settings import DatabaseSettings
+from cograil.store.columns import Packed, PackedDumper
 from cograil.store.statements import Statement, native
 
 Row = tuple[Any, ...]
@@ -40,6 +41,7 @@ class _Adapters:
         self.adapters = AdaptersMap(psycopg.adapters)
         self.adapters.register_loader("json", RawJson)
         self.adapters.register_loader("jsonb", RawJson)
+        self.adapters.register_dumper(Packed, PackedDumper)
         self.connection = None
 
 

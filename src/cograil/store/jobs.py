@@ -20,7 +20,7 @@ from cograil.model.job import (
 )
 from cograil.model.outcome import Completed, Failed
 from cograil.model.workflow import Json
-from cograil.store.columns import array
+from cograil.store.columns import uuids
 from cograil.store.database import Row, Transaction
 from cograil.store.statements import statement
 
@@ -47,13 +47,13 @@ class LockedJobs:
 
 async def lock_jobs_with_news(tx: Transaction, limit: int, aside: Iterable[str] = ()) -> LockedJobs:
     """Lock jobs that have news or are due; those locked by others or set aside are passed over."""
-    params = {"limit": limit, "window": WINDOW * limit, "aside": array(aside)}
+    params = {"limit": limit, "window": WINDOW * limit, "aside": uuids(list(aside))}
     return _locked(await tx.fetch(LOCK_JOBS_WITH_NEWS, **params))
 
 
 async def lock_jobs(tx: Transaction, ids: Sequence[str]) -> LockedJobs:
     """Lock these jobs, waiting for their current writers. Unknown ids are simply not there."""
-    return _locked(await tx.fetch(LOCK_JOBS, ids=array(id for id in ids if is_id(id))))
+    return _locked(await tx.fetch(LOCK_JOBS, ids=uuids([id for id in ids if is_id(id)])))
 
 
 def _locked(rows: list[Row]) -> LockedJobs:
@@ -66,7 +66,7 @@ News = dict[str, list[Happening]]
 async def take_inbox(tx: Transaction, jobs: LockedJobs, limit: int = NO_LIMIT) -> News:
     """Take the news of these jobs in the order they came; the nodes they are about become known."""
     news: News = {}
-    rows = await tx.fetch(TAKE_INBOX, ids=array(jobs.states), limit=limit)
+    rows = await tx.fetch(TAKE_INBOX, ids=uuids(list(jobs.states)), limit=limit)
     jobs.taken += len(rows)
     for row in rows:
         job_id, node_id = row[1], row[3]
@@ -106,7 +106,7 @@ def _state(node_id: str, columns: Row) -> NodeState:
 
 async def load_nodes(tx: Transaction, jobs: LockedJobs, ids: Sequence[str]) -> None:
     """Fill in the nodes of these jobs, without outputs."""
-    for row in await tx.fetch(LOAD_NODES, ids=array(ids)):
+    for row in await tx.fetch(LOAD_NODES, ids=uuids(ids)):
         jobs.states[row[0]].nodes[row[1]] = _state(row[1], row[2:])
 
 
@@ -116,8 +116,8 @@ async def load_children_wake(tx: Transaction, states: Iterable[JobState]) -> Non
     loaded = [
         (job_id, name) for job_id, state in by_id.items() for name, node in state.nodes.items() if node.parent
     ]
-    params = {"loaded_jobs": array(job_id for job_id, _ in loaded), "loaded": [name for _, name in loaded]}
-    for job_id, wake_at in await tx.fetch(LOAD_CHILDREN_WAKE, ids=array(by_id), **params):
+    params = {"loaded_jobs": uuids([job_id for job_id, _ in loaded]), "loaded": [name for _, name in loaded]}
+    for job_id, wake_at in await tx.fetch(LOAD_CHILDREN_WAKE, ids=uuids(list(by_id)), **params):
         by_id[job_id].children_wake_at = wake_at
 
 
@@ -133,5 +133,5 @@ async def load_children(tx: Transaction, wanted: Sequence[tuple[str, str]]) -> l
 
 async def revoke_tasks(tx: Transaction, ids: Sequence[str]) -> set[int]:
     """Take away all tasks of these jobs; the workers that were running some. Take the inbox after this."""
-    rows = await tx.fetch(REVOKE_TASKS, ids=array(ids))
+    rows = await tx.fetch(REVOKE_TASKS, ids=uuids(ids))
     return {worker for _, worker in rows if worker is not None}

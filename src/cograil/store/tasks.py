@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from cograil.model.outcome import Completed, Failed, WorkItem
-from cograil.store.columns import Columns, json, plain, text
+from cograil.store.columns import Columns, bigints, ints, jsons, texts, uuids
 from cograil.store.database import Transaction
 from cograil.store.statements import statement
 
@@ -29,13 +29,13 @@ TICK_ORCHESTRATOR = statement("tick_orchestrator")
 GIVEN = partial(
     Columns,
     "given",
-    id=plain,
-    fence=plain,
-    job_id=plain,
-    node_id=text,
-    attempt=plain,
-    output=json,
-    error=json,
+    id=bigints,
+    fence=ints,
+    job_id=uuids,
+    node_id=texts,
+    attempt=ints,
+    output=jsons,
+    error=jsons,
 )
 
 
