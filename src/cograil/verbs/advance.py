@@ -22,6 +22,9 @@ from cograil.verbs.memory import Memory
 
 NEWS_PER_PASS = 2000
 
+Known = Mapping[str, Mapping[str, bytes | None]]  # the jobs whose nodes are known, and outputs of theirs
+NOTHING_KNOWN: Known = {}
+
 
 @dataclass(slots=True)
 class Decider:
@@ -94,19 +97,19 @@ async def advance_locked(
     cut = {job_id for job_id, state in locked.states.items() if is_past_deadline(state, tx.now)} | set(revoke)
     if cut:
         batch.revoked_workers = await store.revoke_tasks(tx, list(cut))
-    known = decider.memory.recall(locked.states.values()) if decider.memory is not None else set()
+    known = decider.memory.recall(locked.states.values()) if decider.memory is not None else {}
     news = await store.take_inbox(tx, locked, store.NO_LIMIT if cut else limit)
     await _load_nodes(tx, decider, locked, known)
     for job_id, signalled in (signals or {}).items():
         news.setdefault(job_id, []).extend(signalled)
-    decided = await decide(tx, decider, locked.states, news)
+    decided = await decide(tx, decider, locked.states, news, known)
     for job_id, changes in decided.items():
         batch.add(locked.states[job_id], changes)
     await write_batch(tx, batch, decider.owner)
     return decided
 
 
-async def _load_nodes(tx: Transaction, decider: Decider, locked: LockedJobs, known: set[str]) -> None:
+async def _load_nodes(tx: Transaction, decider: Decider, locked: LockedJobs, known: Known) -> None:
     """Load the nodes of all jobs but those that are known, and those whose only node came with its news."""
     workflows = await decider.catalog.load(tx, {state.definition_id for state in locked.states.values()})
     wanted = [
@@ -120,12 +123,16 @@ async def _load_nodes(tx: Transaction, decider: Decider, locked: LockedJobs, kno
 
 
 async def decide(
-    tx: Transaction, decider: Decider, states: Mapping[str, JobState], news: News
+    tx: Transaction,
+    decider: Decider,
+    states: Mapping[str, JobState],
+    news: News,
+    known: Known = NOTHING_KNOWN,
 ) -> dict[str, Changes]:
     """Decide for each job; outputs that a decision asks for are loaded for all at once, then asked again."""
     workflows = await decider.catalog.load(tx, {state.definition_id for state in states.values()})
     await _load_children_wake(tx, states, workflows)
-    outputs = {job_id: _reported_outputs(news.get(job_id, ())) for job_id in states}
+    outputs = {job_id: _outputs_at_hand(known.get(job_id), news.get(job_id, ())) for job_id in states}
     decided: dict[str, Changes] = {}
     undecided = list(states)
     while undecided:
@@ -144,9 +151,9 @@ async def decide(
     return decided
 
 
-def _reported_outputs(news: Iterable[Happening]) -> Outputs:
-    """What the news themselves carry need not be loaded."""
-    outputs = Outputs()
+def _outputs_at_hand(known: Mapping[str, bytes | None] | None, news: Iterable[Happening]) -> Outputs:
+    """What is remembered, and what the news themselves carry, need not be loaded."""
+    outputs = Outputs(dict(known) if known else {})
     for happening in news:
         if isinstance(happening, Reported) and isinstance(happening.outcome, Completed):
             outputs.raw[happening.node_id] = happening.outcome.output

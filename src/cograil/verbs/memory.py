@@ -1,38 +1,55 @@
-"""What an orchestrator remembers of the jobs it advanced: their nodes, valid while `jobs.seq` is unchanged.
+"""What an orchestrator remembers of the jobs it advanced: their nodes, and outputs that are small.
 
-Memory is only a copy. It is installed after the commit, and asked under the job's lock: whoever else
-wrote the job in between raised its `seq`, and then it is loaded again. Every change of a node appends an
-event, so the number says it all. Jobs with fan-outs are not remembered: their children come and go.
+Memory is only a copy, valid while `jobs.seq` is unchanged. It is installed after the commit, and asked
+under the job's lock: whoever else wrote the job in between raised its `seq`, and then it is loaded
+again. Every change of a node appends an event, so the number says it all. Jobs with fan-outs are not
+remembered: their children come and go.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from cograil.engine.states import JOB_TERMINAL
 from cograil.model.job import Changes, JobState, NodeState
 from cograil.model.workflow import NodeType, Workflow
 
-Nodes = dict[str, NodeState]
+NODE_BYTES = 1000  # about what the state of a node takes
+LARGEST_OUTPUT = 4096  # larger ones are read again when somebody asks for them
+
+Outputs = dict[str, bytes | None]
+
+
+class Remembered(NamedTuple):
+    """One job as it was left."""
+
+    seq: int
+    nodes: dict[str, NodeState]
+    outputs: Outputs
+    size: int
+
+
+NOTHING = Remembered(-1, {}, {}, 0)
 
 
 class Memory:
-    """Nodes by job, the least recently advanced forgotten first."""
+    """Jobs by their id, the least recently advanced forgotten first."""
 
-    def __init__(self, size: int = 20_000) -> None:
-        self._size = size  # in nodes
+    def __init__(self, size: int = 32 * 1024 * 1024) -> None:
+        self._size = size  # in bytes, roughly
         self._held = 0
-        self._jobs: OrderedDict[str, tuple[int, Nodes]] = OrderedDict()
+        self._jobs: OrderedDict[str, Remembered] = OrderedDict()
 
-    def recall(self, states: Iterable[JobState]) -> set[str]:
-        """Fill in the nodes of the jobs that are as they were left; which these are."""
-        known = set()
+    def recall(self, states: Iterable[JobState]) -> dict[str, Outputs]:
+        """Fill in the nodes of the jobs that are as they were left; their outputs, by job."""
+        known = {}
         for state in states:
-            seq, nodes = self._jobs.get(state.job_id, (-1, {}))
-            if seq == state.seq:
-                state.nodes = dict(nodes)
-                known.add(state.job_id)
+            job = self._jobs.get(state.job_id, NOTHING)
+            if job.seq == state.seq:
+                state.nodes = dict(job.nodes)
+                known[state.job_id] = job.outputs
         return known
 
     def note(
@@ -43,18 +60,30 @@ class Memory:
     ) -> None:
         """Remember what was committed."""
         for job_id, changes in decided.items():
-            self._forget(job_id)
+            before = self._forget(job_id)
             state = states[job_id]
             if changes.status not in JOB_TERMINAL and not _has_fan_out(workflows[state.definition_id]):
-                nodes = state.nodes | {write.state.node_id: write.state for write in changes.nodes}
-                self._jobs[job_id] = (changes.seq, nodes)
-                self._held += len(nodes)
+                known = before.outputs if before.seq == state.seq else {}
+                self._remember(job_id, state, changes, known)
         while self._held > self._size:
             self._forget(next(iter(self._jobs)))
 
-    def _forget(self, job_id: str) -> None:
-        _, nodes = self._jobs.pop(job_id, (0, {}))
-        self._held -= len(nodes)
+    def _remember(self, job_id: str, state: JobState, changes: Changes, known: Outputs) -> None:
+        nodes, outputs = dict(state.nodes), dict(known)
+        for write in changes.nodes:
+            node = write.state
+            nodes[node.node_id] = node
+            outputs.pop(node.node_id, None)
+            if node.status == "completed" and (write.output is None or len(write.output) <= LARGEST_OUTPUT):
+                outputs[node.node_id] = write.output
+        size = NODE_BYTES * len(nodes) + sum([len(output or b"") for output in outputs.values()])
+        self._jobs[job_id] = Remembered(changes.seq, nodes, outputs, size)
+        self._held += size
+
+    def _forget(self, job_id: str) -> Remembered:
+        job = self._jobs.pop(job_id, NOTHING)
+        self._held -= job.size
+        return job
 
 
 def _has_fan_out(workflow: Workflow) -> bool:

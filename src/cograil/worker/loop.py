@@ -71,6 +71,7 @@ class Worker:
         self._claims = 0  # how many claims have been answered
         self._is_claiming = False
         self._silent_pulses = 0
+        self._suspects: set[int] = set()  # tasks the last pulse named though we do not hold them
         self._may_have_more = True  # whether the last claim left something, as far as we know
         self._loop = asyncio.get_running_loop()
         limits = settings.limits
@@ -98,8 +99,8 @@ class Worker:
 
     async def run(self) -> None:
         """Work until stopped, then drain."""
-        await self._register()
         await self._listener.start()
+        await self._register()
         self._pulse.start()
         self.is_ready = True
         try:
@@ -317,11 +318,16 @@ class Worker:
             self._give_back_unknown(identity, pulse.fences)
 
     def _give_back_unknown(self, identity: Identity, fences: Mapping[int, int]) -> None:
-        """No claim came in between: what we do not hold was claimed without our knowing."""
+        """No claim came in between: what we do not hold was claimed without our knowing.
+
+        Or it was reported while the pulse was on its way: so only what two pulses name is given back.
+        """
         unknown = {task_id: fence for task_id, fence in fences.items() if task_id not in self._held}
-        if unknown:
-            log.warning("giving back tasks of a claim whose answer was lost", tasks=len(unknown))
-            self._giving_back = asyncio.create_task(self._release(identity, unknown))
+        lost = {task_id: fence for task_id, fence in unknown.items() if task_id in self._suspects}
+        self._suspects = unknown.keys() - lost.keys()
+        if lost:
+            log.warning("giving back tasks of a claim whose answer was lost", tasks=len(lost))
+            self._giving_back = asyncio.create_task(self._release(identity, lost))
 
     async def _release(self, identity: Identity, fences: Mapping[int, int]) -> None:
         """If it fails, the next pulse finds them again."""
