@@ -12,7 +12,7 @@ from cograil.store import jobs, tasks
 from cograil.store.database import Transaction
 from cograil.store.jobs import LockedJobs, News
 from cograil.store.statements import Statement
-from cograil.store.writing import EVENTS, Batch, write_batch
+from cograil.store.writing import EVENTED, Batch, write_batch
 from cograil.verbs import advance as advancing
 from cograil.verbs import cancel as cancelling
 from cograil.verbs import work
@@ -47,8 +47,9 @@ _HALFWAY = Statement("mutant_halfway", "select 1", "")
 
 REPORT_BY_NODE = """
 with given as (
-  select * from json_to_recordset(%(outcomes)s)
-    as g(id bigint, fence int, job_id uuid, node_id text, attempt int, output jsonb, error jsonb)
+  select * from unnest(%(given_id)s::bigint[], %(given_fence)s::int[], %(given_job_id)s::uuid[],
+    %(given_node_id)s::text[], %(given_attempt)s::int[], %(given_output)s::json[], %(given_error)s::json[])
+    as g(id, fence, job_id, node_id, attempt, output, error)
 ), done as (
   delete from cograil.tasks t using given g where g.job_id = t.job_id and g.node_id = t.node_id
   returning g.id as given_id, t.id, t.tenant_id, t.job_id, t.node_id, t.attempt, t.fence, t.started_at,
@@ -73,7 +74,7 @@ def _report_by_node() -> None:
 
 CHECKPOINT_OF_ANYBODY = """
 insert into cograil.checkpoints as c (job_id, node_id, attempt, phase, data)
-values (%(job)s, %(node)s, %(attempt)s, %(phase)s, %(data)s::jsonb)
+values (%(job)s, %(node)s, %(attempt)s, %(phase)s, %(data)s::json)
 on conflict (job_id, node_id) do update set attempt = excluded.attempt, data = excluded.data,
   number = c.number + 1
 returning number
@@ -104,8 +105,8 @@ def _claim_of_the_dead() -> None:
 
 def _events_apart() -> None:
     async def write_twice(tx: Transaction, batch: Batch, owner: int | None) -> None:
-        events = Batch(events=batch.events)
-        batch.events = EVENTS()
+        events = Batch(evented=batch.evented)
+        batch.evented = EVENTED()
         await write_batch(tx, batch, owner)
         await _commit_halfway(tx)
         await write_batch(tx, events, owner)
@@ -144,7 +145,7 @@ def _cancel_takes_first() -> None:
         news = await jobs.take_inbox(tx, locked, jobs.NO_LIMIT)
         cut = {one for one, state in locked.states.items() if is_past_deadline(state, tx.now)} | set(revoke)
         batch.revoked_workers = await jobs.revoke_tasks(tx, list(cut))
-        await advancing._load_nodes(tx, decider, locked, set())
+        await advancing._load_nodes(tx, decider, locked, {})
         for job_id, signalled in (signals or {}).items():
             news.setdefault(job_id, []).extend(signalled)
         decided = await advancing.decide(tx, decider, locked.states, news)
