@@ -87,6 +87,14 @@ class Running:
             with error:
                 return error.code, json.load(error)
 
+    def metrics(self, url: str | None = None) -> dict[str, float]:
+        """What /metrics says, by name and labels."""
+        with urllib.request.urlopen((url or self.url) + "/metrics", timeout=5) as answer:
+            assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+            lines = answer.read().decode().splitlines()
+        samples = (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+        return {name: float(value) for name, value in samples}
+
     @contextlib.asynccontextmanager
     async def lab(self) -> AsyncIterator[Lab]:
         """A client of this instance."""

@@ -54,6 +54,10 @@ async def test_up_answers_the_probes_and_runs_a_job(start: Start, eventually: An
         job = await lab.ended(await lab.submit(HELLO))
     assert job["status"] == "completed"
     assert "Hello, Ada!" in str(job["result"])
+    counted = one.metrics()
+    assert counted["cograil_jobs_advanced_total"] >= 1
+    assert counted['cograil_processes{kind="worker"}'] == 1
+    assert counted["process_resident_memory_bytes"] > 0
 
 
 @pytest.mark.usefixtures("used_data_dir")
@@ -273,6 +277,7 @@ async def test_a_part_answers_probes_on_its_own_port(start: Start, eventually: A
     await eventually(one.is_ready, timeout=30)
     status, body = one.get("/readyz", f"http://127.0.0.1:{port}")
     assert (status, set(body["checks"])) == (200, {"database", "schema", "worker", "draining"})
+    assert one.metrics(f"http://127.0.0.1:{port}")["cograil_tasks_held"] == 0
 
 
 def test_a_log_line_that_cannot_be_written_is_counted_and_forgotten() -> None:

@@ -9,6 +9,7 @@ from datetime import datetime
 import psycopg
 import structlog
 
+from cograil import metrics
 from cograil.errors import DatabaseUnavailable
 from cograil.settings import Settings
 from cograil.store.database import Database
@@ -121,6 +122,8 @@ class Orchestrator:
             batch = self._batch
             done = await advance_due(tx, self.decider, batch, self._set_aside())
         done.remember()
+        metrics.passes.inc()
+        metrics.jobs_advanced.inc(done.advanced)
         limit = self.settings.orchestrator.batch
         self._batch = min(2 * batch if done.advanced >= batch else FIRST_BATCH, limit)
         if done.wake_at is not None:
@@ -151,6 +154,7 @@ class Orchestrator:
         async with self.db.single("tick") as tx:
             tick = await work.tick(tx, self.process_id, lease.seconds, DEADLINE_GRACE_SECONDS)
         if tick.rescued:
+            metrics.tasks_rescued.inc(tick.rescued)
             log.warning("rescued tasks", tasks=tick.rescued, orchestrator=self.name)
         self._tick_at = self._now() + lease.scan_seconds
         self._wake_at = None

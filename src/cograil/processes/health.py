@@ -1,4 +1,4 @@
-"""Whether a process is ready for work, as /readyz tells it."""
+"""Whether a process is ready for work, as /readyz tells it, and what /metrics shows of the database."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import psycopg
 from cograil.errors import DatabaseUnavailable
 from cograil.store.database import Database
 from cograil.store.migrate import SchemaStatus, status
+from cograil.store.reading import sample_metrics
 
 OK = "ok"
 FRESH_SECONDS = 2.0  # however many ask, the database is asked no more often than this
@@ -32,6 +33,14 @@ class Health:
         found = dict(await self._database())
         found |= {name: OK if is_running() else "not running" for name, is_running in self._parts.items()}
         return found | {"draining": "stopping" if self.is_draining else OK}
+
+    async def samples(self) -> list[tuple[str, str, float]]:
+        """What /metrics shows of the database; nothing while it does not answer."""
+        try:
+            async with asyncio.timeout(PATIENCE_SECONDS), self._db.single("metrics") as tx:
+                return await sample_metrics(tx)
+        except (TimeoutError, psycopg.Error, DatabaseUnavailable):
+            return []
 
     async def _database(self) -> dict[str, str]:
         clock = asyncio.get_running_loop().time

@@ -97,5 +97,5 @@ async def _probes(
     from cograil.intake.http.server import bind, serving  # noqa: PLC0415
 
     health = Health(db, {part: is_ready})
-    async with serving(probe_app(health.checks), bind(settings.host, port)):
+    async with serving(probe_app(health.checks, health.samples), bind(settings.host, port)):
         yield

@@ -83,7 +83,7 @@ class Supervisor:
             health = Health(
                 db, {"orchestrator": lambda: orchestrator.is_ready, "worker": lambda: worker.is_ready}
             )
-            await enter(serving(probe_app(health.checks), self.listening))
+            await enter(serving(probe_app(health.checks, health.samples), self.listening))
             orchestrating = await enter(kept_running(orchestrator.run(), orchestrator.stop))
             working = await enter(kept_running(worker.run(), worker.stop))
             opening = asyncio.create_task(self._open(db, worker))

@@ -11,6 +11,7 @@ from cograil.model.workflow import Json, Workflow
 from cograil.store.database import Row, Transaction
 from cograil.store.statements import statement
 
+SAMPLE_METRICS = statement("sample_metrics")
 FIND_JOB = statement("find_job")
 LIST_JOBS = statement("list_jobs")
 LIST_NODES = statement("list_nodes")
@@ -207,3 +208,8 @@ async def list_processes(tx: Transaction) -> list[View]:
 async def status_of_jobs(tx: Transaction, ids: Sequence[str], tenant: str = "default") -> dict[str, str]:
     """The status of each of these jobs that exists."""
     return dict(await tx.fetch(STATUS_OF_JOBS, tenant=tenant, ids=list(ids)))
+
+
+async def sample_metrics(tx: Transaction) -> list[tuple[str, str, float]]:
+    """What the database knows for /metrics: (name, label, value)."""
+    return [(name, label, value) for name, label, value in await tx.fetch(SAMPLE_METRICS)]

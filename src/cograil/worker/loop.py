@@ -12,6 +12,7 @@ from typing import Any
 import psycopg
 import structlog
 
+from cograil import metrics
 from cograil.errors import DatabaseUnavailable
 from cograil.model.outcome import Outcome, Released, WorkItem
 from cograil.runners import python as runner
@@ -172,6 +173,7 @@ class Worker:
             await asyncio.sleep(RETRY_SECONDS)
             return
         if items:
+            metrics.tasks_claimed.inc(len(items))
             self._begin(items)
         self._may_have_more = not slots or self._is_a_lane_full(lanes, items)
         if not (items and self._may_have_more):
@@ -245,6 +247,7 @@ class Worker:
             started = runner.start(item, spec, ctx, executor=self._executor, limits=self._limits)
             attempt = self._held[item.task_id] = Attempt(item, ctx, spec, self._claims, started)
             begun.append(attempt)
+        metrics.tasks_held.set(len(self._held))
         self._loop.call_soon(self._look_after, self.identity, begun)
 
     def _look_after(self, identity: Identity, begun: Sequence[Attempt]) -> None:
@@ -287,6 +290,7 @@ class Worker:
     def _forget(self, ids: Sequence[int]) -> None:
         for task_id in ids:
             self._held.pop(task_id, None)
+        metrics.tasks_held.set(len(self._held))
         if self._may_have_more:
             self._wake.set()
 

@@ -8,8 +8,9 @@ from collections.abc import Callable, Sequence
 import psycopg
 import structlog
 
+from cograil import metrics
 from cograil.errors import DatabaseUnavailable
-from cograil.model.outcome import Failed
+from cograil.model.outcome import Completed, Failed
 from cograil.store.database import Database
 from cograil.verbs import work
 from cograil.verbs.work import Report
@@ -70,6 +71,9 @@ class Reporter:
                 log.info(
                     "late result refused", job_id=item.job_id, node_id=item.node_id, attempt=item.attempt
                 )
+        completed = sum(1 for report in reports if isinstance(report.outcome, Completed))
+        metrics.tasks_reported.labels("completed").inc(completed)
+        metrics.tasks_reported.labels("failed").inc(len(reports) - completed)
         self._on_done([report.item.task_id for report in reports])
 
     async def _send_apart(self, identity: Identity, reports: list[Report], error: psycopg.DataError) -> None:

@@ -1,4 +1,4 @@
-"""Is it alive, is it ready: questions of load balancers and supervisors."""
+"""Is it alive, is it ready, how is it doing: questions of load balancers, supervisors and Prometheus."""
 
 from __future__ import annotations
 
@@ -6,20 +6,27 @@ from collections.abc import Awaitable, Callable
 
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+
+from cograil import metrics
 
 OK = "ok"
 
 Checks = Callable[[], Awaitable[dict[str, str]]]
+Samples = Callable[[], Awaitable[list[metrics.Sample]]]
 
 
-def probe_app(checks: Checks) -> Starlette:
-    """/livez and /readyz. `checks` names what readiness depends on: "ok", or what is wrong with it."""
-    return Starlette(routes=probe_routes(checks))
+def probe_app(checks: Checks, samples: Samples) -> Starlette:
+    """/livez, /readyz and /metrics.
+
+    `checks` names what readiness depends on: "ok", or what is wrong with it. `samples` is what the
+    database knows; what this process counts itself is added.
+    """
+    return Starlette(routes=probe_routes(checks, samples))
 
 
-def probe_routes(checks: Checks) -> list[Route]:
+def probe_routes(checks: Checks, samples: Samples) -> list[Route]:
     async def livez(request: Request) -> JSONResponse:
         """The loop runs; the database is not asked, for restarting us would not mend it."""
         return JSONResponse({"alive": True, "status": "ok"})
@@ -33,4 +40,7 @@ def probe_routes(checks: Checks) -> list[Route]:
             {"ready": is_ready, "status": status, "checks": found}, status_code=200 if is_ready else 503
         )
 
-    return [Route("/livez", livez), Route("/readyz", readyz)]
+    async def show_metrics(request: Request) -> Response:
+        return Response(metrics.exposition(await samples()), media_type=metrics.CONTENT_TYPE)
+
+    return [Route("/livez", livez), Route("/readyz", readyz), Route("/metrics", show_metrics)]

@@ -1,0 +1,62 @@
+"""Columns in binary form: PostgreSQL must read back exactly what was packed."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+from lab import Lab
+
+from cograil.store.columns import (
+    Columns,
+    bigints,
+    floats,
+    ints,
+    jsonbs,
+    jsons,
+    smallints,
+    texts,
+    times,
+    uuids,
+)
+from cograil.store.statements import Statement
+
+READ = """
+select t, i, b, s, f, u::text, at, j, jb from unnest(
+  %(c_t)s::text[], %(c_i)s::int[], %(c_b)s::bigint[],
+  %(c_s)s::smallint[], %(c_f)s::double precision[], %(c_u)s::uuid[], %(c_at)s::timestamptz[], %(c_j)s::json[],
+  %(c_jb)s::jsonb[]) as r(t, i, b, s, f, u, at, j, jb)"""
+
+
+def columns() -> Columns:
+    shape = {"t": texts, "i": ints, "b": bigints, "s": smallints, "f": floats, "u": uuids, "at": times}
+    return Columns("c", **shape, j=jsons, jb=jsonbs)
+
+
+async def read_back(lab: Lab, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    one = columns()
+    one.rows = rows
+    async with lab.db.single("test") as tx:
+        return await tx.fetch(Statement("test", READ, ""), **one.params())
+
+
+async def test_postgresql_reads_back_what_was_packed(lab: Lab) -> None:
+    rows = [
+        ("a,b{}\\\"'\t\n", 1, 2**62, -3, 0.1, "01a1e3ac-f8d7-7838-882d-dd73edc06aeb",
+         datetime(2026, 11, 16, 12, 0, 0, 123456, tzinfo=UTC), b'{"b":1, "a":2}', b'{"a": 2}'),
+        (None,) * 9,
+        ("", -(2**31), -(2**63), 2**15 - 1, -1e300, "00000000-0000-0000-0000-000000000000",
+         datetime(1999, 12, 31, tzinfo=timezone(timedelta(hours=5))), b"[]", b"[]"),
+        ("\u00e9\U0001f600null", 0, 0, 0, 0.0, "ffffffff-ffff-ffff-ffff-ffffffffffff",
+         datetime(2026, 11, 16, tzinfo=UTC), b'"x"', b'"x"'),
+    ]  # fmt: skip
+    found = await read_back(lab, rows)
+    assert [tuple(one) for one in found] == rows
+    assert await read_back(lab, []) == []
+    assert await read_back(lab, [(None,) * 9] * 3) == [(None,) * 9] * 3
+
+
+def test_a_text_with_nul_is_refused_and_nothing_is_shifted() -> None:
+    with pytest.raises(ValueError, match="NUL"):
+        texts(["fine", "a\0b"])
