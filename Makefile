@@ -5,7 +5,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help setup demo test check format torture bench docs lock clean
+VERSIONS := 15 16 18
+
+.PHONY: help setup components demo test matrix check format torture bench docs lock clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -22,8 +24,24 @@ setup: $(STAMP)  ## make .venv with cograil and the tools to work on it
 demo: setup  ## start cograil on its own PostgreSQL and run examples/demo.yaml
 	@$(BIN)/python -m cograil.intake.cli demo
 
-test: setup  ## run the tests
+# Root (as in CI) gets them installed; others are told how.
+components:  ## what the tests need beside Python: PgBouncer and PostgreSQL 15
+	@missing=""; \
+	PATH="$$PATH:/usr/sbin" command -v pgbouncer >/dev/null || missing="pgbouncer"; \
+	test -x /usr/lib/postgresql/15/bin/postgres || missing="$$missing postgresql-15"; \
+	if test -z "$$missing"; then exit 0; fi; \
+	if test "$$(id -u)" != 0 || ! command -v apt-get >/dev/null; then \
+	  echo "the tests of these will fail until they are installed (Debian: sudo apt-get install $$missing)"; exit 0; fi; \
+	echo "installing $$missing"; export DEBIAN_FRONTEND=noninteractive; apt-get update -qq; \
+	for one in $$missing; do apt-get install -y -qq --no-install-recommends $$one >/dev/null || echo "apt has no $$one"; done
+
+test: setup components  ## run the tests
 	$(BIN)/pytest -n 2
+
+matrix: setup components  ## the tests of the database on every PostgreSQL: make matrix VERSIONS="15 16 18"
+	@for version in $(VERSIONS); do \
+	  echo "PostgreSQL $$version"; \
+	  COGRAIL_TEST_PG=$$version $(BIN)/pytest -n 2 tests/database tests/contract || exit 1; done
 
 check: setup  ## format, lint, imports, types, tests
 	$(BIN)/ruff format --check .

@@ -154,7 +154,7 @@ class Bench:
                 self.ended.update(payload.split(","))
                 self.done.set()
 
-        listener = Listener(self.db.conninfo, [DONE_CHANNEL], hear)
+        listener = Listener(self.db.direct, [DONE_CHANNEL], hear)
         await listener.start()
         try:
             yield

@@ -52,9 +52,16 @@ def _field(name: str) -> tuple[type, str]:
     return model, last
 
 
+OF_THE_MACHINE = {
+    "data_dir": "the XDG data home + `cograil`",
+    "worker.threads": "cores + 4, at most 32",
+    "worker.processes": "cores",
+}
+
+
 def _default(name: str) -> str:
-    if name in ("data_dir", "worker.threads"):
-        return {"data_dir": "the XDG data home + `cograil`", "worker.threads": "cores + 4, at most 32"}[name]
+    if name in OF_THE_MACHINE:
+        return OF_THE_MACHINE[name]
     model, last = _field(name)
     value = model.model_fields[last].get_default(call_default_factory=True)  # type: ignore[attr-defined]
     return f"`{value}`"

@@ -12,6 +12,7 @@
     ├── Conflict                  it exists, in a state that forbids this     (exit 4)
     │   ├── AlreadyTerminal, NotFinished
     │   ├── VersionTaken
+    │   ├── Forbidden             not by this person
     │   └── DirectoryInUse
     ├── WaitTimeout               it did not end in the time given            (exit 5)
     └── UnsafeDatabase, SchemaMismatch, DatabaseUnavailable                   (exit 1)
@@ -162,6 +163,12 @@ class VersionTaken(Conflict):
     """Other content is published under this version."""
 
     code = "version_taken"
+
+
+class Forbidden(Conflict):
+    """Somebody else may do this, but not this person."""
+
+    code, status = "forbidden", 403
 
 
 class DirectoryInUse(Conflict):

@@ -104,6 +104,10 @@ def test_submit_reads_inputs_from_stdin(shell: Shell) -> None:
         (["show", "019a8f2e-77aa-7c3e-9d54-0b6f3c1a2d4e"], 3, "does not exist"),
         (["events", "'; drop table jobs"], 3, "does not exist"),
         (["cancel", "019a8f2e"], 3, "does not exist"),
+        (["explain", "019a8"], 2, "at least 8 characters"),
+        (["submit", "greet", "--input", "times=x", "--input", "nmae=y"], 2, "did you mean 'name'"),
+        (["pause", "queue", "default", "--reason", "x" * 300], 2, "256"),
+        (["resume", "workflow", "greet"], 4, "is not paused"),
         (["jobs", "--status", "odd"], 2, "--status"),
         (["shwo"], 2, "did you mean 'show'"),
     ],
@@ -128,7 +132,7 @@ def test_waiting_too_long_exits_5_and_the_job_goes_on(shell: Shell) -> None:
 def test_an_interrupt_ends_the_waiting_with_130_and_not_the_job(shell: Shell) -> None:
     process = shell.start("submit", "slow", "--wait")
     assert process.stderr is not None
-    assert "created" in process.stderr.readline()
+    assert "job " in process.stderr.readline()
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=30)
     assert process.returncode == 130
@@ -168,6 +172,18 @@ def test_show_of_one_node_shows_that_node(shell: Shell, greeted: str) -> None:
     assert [node["node_id"] for node in shown["nodes"]] == ["each__1"]
     assert "each__1" in shell.run("show", greeted, "--node", "each__1").out
     assert shell.run("show", greeted, "--node", "none").code == 3
+
+
+def test_show_of_a_failed_node_has_its_traceback(shell: Shell) -> None:
+    (shell.directory / "typo.yaml").write_text(
+        "workflow_id: typo\nnodes:\n"
+        "  a: {handler: flaky_echo, params: {failure_rate: 1}, retry: {max_attempts: 1}}\n"
+    )
+    answer = shell.run("run", "typo.yaml")
+    assert answer.code == 1
+    hint = re.search(r"`cograil (show \S+ --node a)`", answer.err)
+    assert hint is not None
+    assert "Error" in shell.run(*hint[1].split()).out
 
 
 def test_show_for_people_fits_and_has_no_control_characters(shell: Shell, greeted: str, failed: str) -> None:

@@ -17,7 +17,7 @@ def empty_shell(tmp_path: Path) -> Shell:
     return shell_in(tmp_path)
 
 
-@pytest.mark.parametrize("name", [name for name in ENTRIES if name != "db"])
+@pytest.mark.parametrize("name", [name for name in ENTRIES if name not in ("db", "bulk")])
 def test_every_command_has_help_with_examples_and_speaks_json(name: str) -> None:
     command = cli.get_command(None, name)  # type: ignore[arg-type]
     assert command is not None
@@ -47,6 +47,23 @@ def test_a_wrong_database_url_is_told_without_showing_it(empty_shell: Shell, url
         assert answer.code == 2
         assert answer.err.startswith("error: COGRAIL_DATABASE_URL is neither")
         assert "hunter2" not in answer.out + answer.err
+
+
+def test_run_of_a_file_with_a_handler_nobody_has_says_so_and_does_not_wait_for_ever(
+    empty_shell: Shell,
+) -> None:
+    (empty_shell.directory / "nobody.yaml").write_text("workflow_id: n\nnodes:\n  a: {handler: nobody_has}\n")
+    answer = empty_shell.run("run", "nobody.yaml")
+    assert answer.code == 2
+    assert "no handler 'nobody_has'" in answer.err
+
+
+def test_a_data_directory_one_may_not_read_is_told_in_a_sentence(empty_shell: Shell, tmp_path: Path) -> None:
+    (tmp_path / "locked").mkdir()
+    (tmp_path / "locked" / "lock").mkdir()  # cannot be opened and locked, not even by root
+    answer = empty_shell.run("jobs", "--data-dir", str(tmp_path / "locked"))
+    assert answer.code in (1, 3)
+    assert "Traceback" not in answer.err
 
 
 def test_run_shows_only_the_trace_of_an_app_that_fails(empty_shell: Shell) -> None:

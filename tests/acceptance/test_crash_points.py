@@ -7,10 +7,21 @@ import re
 import signal
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
-from tests.torture.enumeration import each_name_once, record, strike_all, strike_of, strikes
+from tests.torture.enumeration import (
+    CLIENTS,
+    PROCESSES,
+    Task,
+    each_name_once,
+    record,
+    record_all,
+    strike_all,
+    strike_of,
+    strikes,
+)
 from tests.torture.lane import open_lanes
 
 from cograil import faults
@@ -39,6 +50,24 @@ async def test_a_job_survives_whatever_happens_to_a_process(
     assert tally.violations == {}
     assert set(points) - tally.names() <= BY_CHANCE
     assert set(points) <= _points_in_the_page()
+
+
+async def test_every_point_that_only_other_jobs_pass_is_survived_too(
+    postgres: str, template: str, tmp_path: Path
+) -> None:
+    """kill -9 at each of them, in the first scenario that passes it."""
+    async with open_lanes(postgres, template, tmp_path, LANES) as lanes:
+        visits = await record_all(lanes, PROCESSES + CLIENTS)
+        struck = {name for (scenario, _), points in visits.items() if scenario == "dag" for name in points}
+        tasks: list[Task] = []
+        for victim in PROCESSES + CLIENTS:
+            new = Counter({name: times for name, times in visits[victim].items() if name not in struck})
+            struck |= new.keys()
+            tasks += strikes(strike_of(*victim), each_name_once(new, "kill9"))
+        tally = await strike_all(lanes, tasks)
+    assert len(tasks) > 40
+    assert tally.violations == {}
+    assert tally.missed == []
 
 
 @pytest.mark.parametrize("part", ["orchestrator", "worker"])

@@ -77,9 +77,50 @@ async def test_a_task_that_waits_for_its_turn(lab: Lab) -> None:
     await lab.submit_many(one(), [{}] * 3)
     await lab.submit(one(), priority=5)
     job = await lab.submit(one())
-    (found,) = await blockers(lab, job)
+    found, place = await blockers(lab, job)
     assert (found.kind, found.data["ahead"]) == ("queued", 4)
     assert "behind 4 tasks; 1 workers can run it" in found.message
+    assert place.kind == "priority"
+
+
+async def test_a_task_knows_its_place_among_those_of_its_handler(lab: Lab) -> None:
+    await lab.tick()
+    await lab.hand()
+    await lab.submit_many(one(), [{}] * 3)
+    await lab.submit(one("sleep"), priority=9)
+    await lab.submit_many(one(), [{}] * 2, priority=5)
+    job = await lab.submit(one(), priority=2)
+    found = {blocker.kind: blocker for blocker in await blockers(lab, job)}
+    place = found["priority"]
+    assert place.data["position"] == 3, "those of a lower priority and of other handlers do not count"
+    assert (place.data["ahead_by_priority"], place.data["priority"], place.node_id) == (2, 2, "a")
+    assert found["queued"].data["ahead"] == 3
+    assert "number 3 for 'echo', after 2 of a higher priority and 0 older ones" in place.message
+    later = await lab.submit(one(), priority=2)
+    assert (await blockers(lab, later))[1].data["position"] == 4
+    first = await lab.submit(one(), priority=10)
+    assert [blocker.kind for blocker in await blockers(lab, first)] == ["queued"], "nobody is before it"
+
+
+async def test_a_task_that_nobody_can_run_has_its_place_too(lab: Lab) -> None:
+    await lab.tick()
+    await lab.submit(one("rare"))
+    job = await lab.submit(one("rare"))
+    assert [blocker.kind for blocker in await blockers(lab, job)] == ["no_worker", "priority"]
+
+
+async def test_a_deadline_is_told_last_with_its_moment(lab: Lab) -> None:
+    await lab.tick()
+    text = (
+        "workflow_id: t\ntimeout_seconds: 90\nnodes:\n  a: {handler: echo, next: b}\n  b: {handler: echo}\n"
+    )
+    job = await lab.submit(text)
+    found = (await blockers(lab, job))[-1]
+    assert (found.kind, found.node_id, found.until) == ("deadline", None, (await lab.job(job))["deadline"])
+    assert 80 < found.data["left_seconds"] <= 90
+    assert "the job fails at" in found.message
+    await lab.rows("update cograil.jobs set deadline = now() - interval '1 s'")
+    assert "past its deadline" in (await blockers(lab, job))[-1].message
 
 
 async def test_a_task_that_runs(lab: Lab) -> None:

@@ -12,6 +12,7 @@ from lab import Lab
 from cograil.errors import Conflict, JobNotFound, NodeNotFound, NotFinished
 from cograil.model.outcome import Failed
 from cograil.runners.context import Context, Fail
+from cograil.verbs.pause import pause_workflow, resume_workflow
 
 CHAIN = """
 workflow_id: chain
@@ -190,6 +191,23 @@ async def test_a_job_that_timed_out_has_its_whole_time_again(lab: Lab, handlers:
         handlers.held.set()
         new = await lab.ended(await lab.retry(old))
     assert (new["status"], handlers.runs) == ("completed", {"a": 1})
+
+
+async def test_a_retry_in_a_paused_workflow_waits_like_a_new_job(lab: Lab, handlers: Handlers) -> None:
+    handlers.bad = {"b"}
+    await lab.publish(CHAIN)
+    async with lab.running():
+        old = await lab.submit(CHAIN)
+        assert (await lab.ended(old))["status"] == "failed"
+        handlers.bad = set()
+        async with lab.db.transaction("test") as tx:
+            await pause_workflow(tx, "chain")
+        new = await lab.retry(old)
+        assert (await lab.job(new))["started_at"] is None
+        assert await lab.rows(f"select 1 from cograil.tasks where job_id = '{new}'") == []
+        async with lab.db.transaction("test") as tx:
+            await resume_workflow(tx, "chain")
+        assert (await lab.ended(new))["status"] == "completed"
 
 
 # -- in place ---------------------------------------------------------------------------------------------

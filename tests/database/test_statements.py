@@ -155,9 +155,12 @@ HOT: dict[str, dict[str, tuple[str, Any]]] = {
         "async_slots": ("bigint", 300),
         "thread_handlers": ("text[]", []),
         "thread_slots": ("bigint", 5),
+        "process_handlers": ("text[]", []),
+        "process_slots": ("bigint", 2),
         "worker": ("bigint", 1),
     },
     "report_tasks": {"worker": ("bigint", 1), "name": ("text", "w")} | columns_of("report_tasks"),
+    "save_steps": {"worker": ("bigint", 1), "name": ("text", "w")} | columns_of("save_steps"),
     "lock_jobs_with_news": {"limit": ("bigint", 200), "window": ("bigint", 800), "aside": ("uuid[]", [])},
     "take_inbox": {"ids": ("uuid[]", None), "limit": ("bigint", 2000)},
     "load_nodes": {"ids": ("uuid[]", None)},
@@ -175,7 +178,7 @@ HOT: dict[str, dict[str, tuple[str, Any]]] = {
     "tick_orchestrator": {"lease": ("float8", 15.0), "process": ("bigint", 2), "grace": ("float8", 10.0)},
     "write_changes": {"owner": ("bigint", 2)} | columns_of("write_changes"),
 }
-LARGE = {"jobs", "nodes_default", "tasks", "inbox", "events_default", "checkpoints"}
+LARGE = {"jobs", "nodes_default", "tasks", "inbox", "events_default", "checkpoints", "steps"}
 
 FILL = f"""
 insert into cograil.processes (kind, name, lease_until)

@@ -1,10 +1,11 @@
-"""One run of one point of a client: submit, cancel or retry, struck while it does so."""
+"""One run of one point of a client: submit, publish, cancel or retry, struck while it does so."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import time
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,46 @@ from tests.torture import oracles
 from tests.torture.crash import Fault, Run
 from tests.torture.lane import NUMBERS, Lane, Stuck
 from tests.torture.nursery import Child
-from tests.torture.scenarios import SCENARIOS, Scenario, fail_for_retry
+from tests.torture.scenarios import (
+    AGAIN,
+    IN_PLACE,
+    SCENARIOS,
+    Scenario,
+    be_late,
+    child_failed,
+    fail_for_retry,
+    mend,
+)
 
-ACTS = ("submit", "cancel", "retry")
 GONE_SECONDS = 10.0
+STOPPED_SECONDS = 0.5
+Meanwhile = Callable[[Lane, str], Awaitable["asyncio.Future[Any] | None"]]
+
+DRAFT = f"""
+workflow_id: draft
+description: %s
+nodes:
+  none: {{type: fan_out, source: [], task: {{handler: step}}, next: gather}}
+  gather: {{type: fan_in, next: last}}
+  last: {{handler: step, {AGAIN}, next: END}}
+"""
+
+PUBLISHED = f"""
+workflow_id: published
+version: %s
+nodes:
+  last: {{handler: step, {AGAIN}, next: END}}
+"""
+
+# What comes after the children needs outputs that only the database has.
+GATHERED = f"""
+workflow_id: gathered
+nodes:
+  first: {{handler: step, {AGAIN}, next: split}}
+  split: {{type: fan_out, source: [0, 1], task: {{handler: until_told, {AGAIN}}}, next: gather}}
+  gather: {{type: fan_in, aggregation: collect, next: last}}
+  last: {{handler: step, params: {{after: "{{{{ nodes.first.output }}}}"}}, {AGAIN}, next: END}}
+"""
 
 
 async def crash_client(lane: Lane, act: str, fault: Fault | None) -> Run:
@@ -33,39 +70,6 @@ async def crash_client(lane: Lane, act: str, fault: Fault | None) -> Run:
     return run
 
 
-async def _struck(lane: Lane, run: Run, act: str, subject: str, mark: str = "") -> str | None:
-    """Run the client and strike it; what it answered, None when nobody heard an answer."""
-    answer = f"{lane.nursery.directory}/answer-{next(NUMBERS)}"
-    order: dict[str, Any] = {"act": act, "subject": subject, "mark": mark, "answer": answer}
-    order |= {"fault": run.fault and run.fault.order, "idle_seconds": _idle_seconds(run.fault)}
-    client = await lane.fork("client", **order)
-    async with asyncio.timeout(GONE_SECONDS):
-        await client.struck()
-    run.violations += await oracles.at_once(lane)
-    run.points = client.points()
-    run.struck = any(point.startswith("!") for point in run.points)
-    if client.stopped.is_set():
-        await _wake(lane, run, subject, client)
-    path = Path(answer)
-    return json.loads(path.read_text()) if path.exists() else None
-
-
-def _idle_seconds(fault: Fault | None) -> float:
-    return 5.0 if fault is not None and fault.mode == "pause" else 0.3
-
-
-async def _wake(lane: Lane, run: Run, subject: str, client: Child) -> None:
-    """`pause`: wake it while it still has its locks. `stop`: when the server has taken them away."""
-    assert run.fault is not None
-    if run.fault.mode == "pause":
-        await _report_meanwhile(lane, subject)
-    else:
-        await asyncio.sleep(0.4)  # the server ends the transaction after 0.3 s of silence
-    client.resume()
-    async with asyncio.timeout(GONE_SECONDS):
-        await client.ended.wait()
-
-
 async def _report_meanwhile(lane: Lane, job: str) -> None:
     """Let the slow node end now, and wait for its report to count, unless somebody is in its way."""
     if not await lane.lab.rows("select 1 from torture.gates where job::text = %(job)s", job=job):
@@ -76,16 +80,130 @@ async def _report_meanwhile(lane: Lane, job: str) -> None:
         await lane.lab.rows("insert into torture.mended values (%(job)s)", job=f"reported {job}")
 
 
+async def _struck(
+    lane: Lane, run: Run, act: str, subject: str, *, meanwhile: Meanwhile = _report_meanwhile, **more: str
+) -> str | None:
+    """Run the client and strike it; what it answered, None when nobody heard an answer."""
+    answer = f"{lane.nursery.directory}/answer-{next(NUMBERS)}"
+    order: dict[str, Any] = {"act": act, "subject": subject, "answer": answer} | more
+    order |= {"fault": run.fault and run.fault.order, "idle_seconds": _idle_seconds(run.fault)}
+    client = await lane.fork("client", **order)
+    async with asyncio.timeout(GONE_SECONDS):
+        await client.struck()
+    run.violations += await oracles.at_once(lane)
+    run.points = client.points()
+    run.struck = any(point.startswith("!") for point in run.points)
+    if client.stopped.is_set():
+        await _wake(lane, run, subject, client, meanwhile)
+    path = Path(answer)
+    if run.fault is None and not path.exists():
+        run.violations.append("nothing happened to the client, but it got no answer")
+    return json.loads(path.read_text()) if path.exists() else None
+
+
+def _idle_seconds(fault: Fault | None) -> float:
+    """Only of a client that is stopped must the server take the locks away, and soon."""
+    return STOPPED_SECONDS if fault is not None and fault.mode == "stop" else 5.0
+
+
+async def _wake(lane: Lane, run: Run, subject: str, client: Child, meanwhile: Meanwhile) -> None:
+    """`pause`: wake it while it still has its locks. `stop`: when the server has taken them away."""
+    assert run.fault is not None
+    waiting = None
+    if run.fault.mode == "pause":
+        waiting = await meanwhile(lane, subject)
+    else:
+        await asyncio.sleep(STOPPED_SECONDS + 0.1)  # by then the server has ended the transaction
+    client.resume()
+    async with asyncio.timeout(GONE_SECONDS):
+        await client.ended.wait()
+        if waiting is not None:
+            await waiting
+
+
 async def _submit(lane: Lane, run: Run) -> None:
     """An acknowledged job ends; one that was not is there in full or not at all."""
     scenario, mark = SCENARIOS["fan"], f"mark-{next(NUMBERS)}"
     await lane.publish(scenario.text)
-    answer = await _struck(lane, run, "submit", "fan", mark)
-    query = "select id::text from cograil.jobs where correlation_id = %(mark)s"
-    jobs = [row[0] for row in await lane.lab.rows(query, mark=mark)]
-    if answer is not None and jobs != [answer]:
+    answer = await _struck(lane, run, "submit", "fan", mark=mark)
+    await _all_end(lane, run, scenario, await _made(lane, run, answer, "correlation_id", mark))
+
+
+async def _made(lane: Lane, run: Run, answer: str | None, column: str, value: str) -> list[str]:
+    """The jobs the client made: none or one, and the one it was told."""
+    query = f"select id::text from cograil.jobs where {column}::text = %(value)s"
+    jobs = [row[0] for row in await lane.lab.rows(query, value=value)]
+    if len(jobs) > 1 or (answer is not None and jobs != [answer]):
         run.violations.append(f"the client was told {answer}, but there is {jobs}")
+    return jobs
+
+
+async def _draft(lane: Lane, run: Run) -> None:
+    """The same for `run FILE`; the draft is there if and only if its job is."""
+    nodes = {"gather": "completed", "last": "completed"}
+    await _strike_draft(lane, run, Scenario("draft", DRAFT, "completed", nodes, {"last": 1}))
+
+
+async def _draft_too_late(lane: Lane, run: Run) -> None:
+    """The same for a job whose time is over before it begins."""
+    text = f"timeout_seconds: 1e-7{DRAFT}"
+    await _strike_draft(lane, run, Scenario("draft", text, "failed", {}, {}, error="job_timeout"))
+
+
+async def _strike_draft(lane: Lane, run: Run, scenario: Scenario) -> None:
+    mark = f"mark-{next(NUMBERS)}"
+    text = scenario.text % mark
+    answer = await _struck(lane, run, "draft", text, meanwhile=_nothing, mark=mark)
+    jobs = await _made(lane, run, answer, "correlation_id", mark)
+    drafts = await lane.lab.rows("select 1 from cograil.workflows where source = %(text)s", text=text)
+    if len(drafts) != len(jobs):
+        run.violations.append(f"there are {len(drafts)} drafts for {len(jobs)} jobs")
     await _all_end(lane, run, scenario, jobs)
+
+
+async def _nothing(lane: Lane, subject: str) -> None:
+    """Nobody else has to do with this."""
+
+
+async def _publish(lane: Lane, run: Run) -> None:
+    """An acknowledged version is there; whoever was not told may publish it again, and there is one."""
+    version = next(NUMBERS)
+    text = PUBLISHED % version
+    answer = await _struck(lane, run, "publish", text, meanwhile=_publish_meanwhile)
+    if answer is not None and await _sources(lane, version) != [text]:
+        run.violations.append(f"the client was told that version {version} is published, but it is not")
+    job = await lane.submit(text)
+    if await _sources(lane, version) != [text]:
+        run.violations.append(f"version {version}: {await _sources(lane, version)}")
+    scenario = Scenario("published", text, "completed", {"last": "completed"}, {"last": 1})
+    await _all_end(lane, run, scenario, [job])
+
+
+async def _sources(lane: Lane, version: int) -> list[str]:
+    query = (
+        "select source from cograil.workflows"
+        " where workflow_id = 'published' and version = %(version)s and not is_draft"
+    )
+    return [row[0] for row in await lane.lab.rows(query, version=version)]
+
+
+async def _publish_meanwhile(lane: Lane, text: str) -> asyncio.Future[Any]:
+    """Somebody publishes the same, and has to wait when the client has written but not committed."""
+    publishing = asyncio.ensure_future(lane.publish(text))
+    await asyncio.wait({publishing}, timeout=0.2)
+    return publishing
+
+
+async def _publish_taken(lane: Lane, run: Run) -> None:
+    """A version that is published stays what it is, whatever happens to who wants to replace it."""
+    version = next(NUMBERS)
+    text = PUBLISHED % version
+    await lane.publish(text)
+    answer = await _struck(lane, run, "publish", f"{text}description: another", meanwhile=_nothing)
+    if answer not in (None, "version taken"):
+        run.violations.append(f"the client was told {answer}, but the version was taken")
+    if await _sources(lane, version) != [text]:
+        run.violations.append(f"version {version} is now {await _sources(lane, version)}")
 
 
 async def _retry(lane: Lane, run: Run) -> None:
@@ -93,11 +211,60 @@ async def _retry(lane: Lane, run: Run) -> None:
     scenario = SCENARIOS["retry"]
     failed = await fail_for_retry(lane, scenario)
     answer = await _struck(lane, run, "retry", failed)
-    query = "select id::text from cograil.jobs where retry_of = %(job)s"
-    jobs = [row[0] for row in await lane.lab.rows(query, job=failed)]
-    if answer is not None and jobs != [answer]:
-        run.violations.append(f"the client was told {answer}, but there is {jobs}")
-    await _all_end(lane, run, scenario, jobs)
+    await _all_end(lane, run, scenario, await _made(lane, run, answer, "retry_of", failed))
+
+
+async def _retry_from(lane: Lane, run: Run) -> None:
+    """The same for a job that completed, from a node on whose inputs are all kept."""
+    old = await lane.submit(GATHERED)
+    await lane.ended(old)
+    answer = await _struck(lane, run, "retry", old, node="gather")
+    done = dict.fromkeys(["first", "split", "split__0", "gather", "last"], "completed")
+    scenario = Scenario("gathered", GATHERED, "completed", done, {"last": 1})
+    await _all_end(lane, run, scenario, await _made(lane, run, answer, "retry_of", old))
+
+
+async def _retry_in_place(lane: Lane, run: Run) -> None:
+    """An acknowledged retry happens in the running job; who was not told may try again."""
+    scenario = SCENARIOS["in_place"]
+    job = await scenario.begin(lane, scenario)
+    await child_failed(lane, job)
+    await mend(lane, job)
+    answer = await _struck(lane, run, "retry", job, node="split__1")
+    if answer not in (None, job):  # the job had ended before it came to that: then it is a new one
+        again = replace(scenario, executions={"split__1": 1, "last": 1})
+        await _all_end(lane, run, again, await _made(lane, run, answer, "retry_of", job))
+        return
+    if not await _is_retried(lane, job):
+        if answer is not None:
+            run.violations.append("the client was told that the node is retried, but it is not")
+        await lane.lab.retry(job, "split__1")
+    await lane.set_gate(job, is_closed=False)
+    await _all_end(lane, run, scenario, [job])
+    run.violations += await _forgotten_report(lane, job)
+
+
+async def _is_retried(lane: Lane, job: str) -> bool:
+    query = (
+        "select 1 from cograil.events where job_id = %(job)s and node_id = 'split__1'"
+        " and type = 'node_retry' and data ->> 'by' is not null"
+    )
+    return bool(await lane.lab.rows(query, job=job))
+
+
+async def _retry_too_late(lane: Lane, run: Run) -> None:
+    """The deadline has passed, and no orchestrator was there to see it: the client's transaction does."""
+    text = f"timeout_seconds: 3600{IN_PLACE}".replace("in_place", "too_late")
+    job = await lane.submit(text, is_gated=True)
+    await child_failed(lane, job)
+    await lane.help_with("worker")
+    await be_late(lane, job)
+    await _struck(lane, run, "retry", job, meanwhile=_nothing, node="split__1")
+    await lane.help_with("orchestrator", "worker")
+    executions = {"split__0": 1, "split__1": 1, "split__2": 1, "slow": 1}
+    nodes = {"split__1": "failed", "slow": "cancelled"}
+    scenario = Scenario("too_late", text, "failed", nodes, executions, error="job_timeout")
+    await _all_end(lane, run, scenario, [job])
 
 
 async def _all_end(lane: Lane, run: Run, scenario: Scenario, jobs: list[str]) -> None:
@@ -124,6 +291,27 @@ async def _cancel(lane: Lane, run: Run) -> None:
     run.violations += await _forgotten_report(lane, job)
 
 
+async def _cancel_reported(lane: Lane, run: Run) -> None:
+    """Reports that nobody has taken yet are taken by the cancel, and count."""
+    job = await lane.submit(GATHERED, is_gated=True)
+    query = "select 1 from torture.effects where job = %(job)s and node like 'split%%' having count(*) = 2"
+    await lane.until(query, GONE_SECONDS, job=job)
+    await lane.help_with("worker")
+    await lane.set_gate(job, is_closed=False)
+    query = "select 1 from cograil.inbox where job_id = %(job)s and kind = 'report' having count(*) = 2"
+    await lane.until(query, GONE_SECONDS, job=job)
+    answer = await _struck(lane, run, "cancel", job)
+    await lane.help_with("orchestrator", "worker")
+    await lane.ended(job)
+    status = (await lane.lab.job(job))["status"]
+    if answer is not None and answer != status:
+        run.violations.append(f"the client was told {answer}, but the job is {status}")
+    nodes = dict.fromkeys(["first", "split__0", "split__1"], "completed")
+    executions = {"first": 1, "split__0": 1, "split__1": 1, "last": 1}
+    scenario = Scenario("gathered", GATHERED, status, nodes, executions)
+    run.violations += await oracles.in_the_end(lane, scenario, job, 0)
+
+
 async def _forgotten_report(lane: Lane, job: str) -> list[str]:
     """A report that counted before the cancel is part of the history."""
     mark = f"reported {job}"
@@ -133,4 +321,17 @@ async def _forgotten_report(lane: Lane, job: str) -> list[str]:
     return [] if status == "completed" else [f"the report of slow counted, but it is {status}"]
 
 
-STRIKES = {"submit": _submit, "cancel": _cancel, "retry": _retry}
+STRIKES = {
+    "submit": _submit,
+    "draft": _draft,
+    "draft_too_late": _draft_too_late,
+    "publish": _publish,
+    "publish_taken": _publish_taken,
+    "cancel": _cancel,
+    "cancel_reported": _cancel_reported,
+    "retry": _retry,
+    "retry_from": _retry_from,
+    "retry_in_place": _retry_in_place,
+    "retry_too_late": _retry_too_late,
+}
+ACTS = tuple(STRIKES)

@@ -65,7 +65,8 @@ async def crash(lane: Lane, scenario: Scenario, role: str, fault: Fault | None) 
 
 async def _strike(lane: Lane, scenario: Scenario, role: str, run: Run, job: str) -> None:
     fault = run.fault
-    victim = await lane.fork(role, fault=fault and fault.order, idle_seconds=0.3)
+    order = {"fault": fault and fault.order, "idle_seconds": 0.3, "stumbles": scenario.stumbles}
+    victim = await lane.fork(role, **order)
     meddling = asyncio.ensure_future(scenario.meddle(lane, job, victim))
     try:
         await _until_struck(lane, job, victim, SLACK_SECONDS if fault else 0.0)
@@ -147,7 +148,8 @@ async def zombie_lives_on(lane: Lane, scenario: Scenario, victim: Child) -> list
     if scenario.is_drained:
         victim.resume()
         await victim.struck_within(ZOMBIE_SECONDS)
-        return [] if victim.code in ENDS_OF_THE_ASKED else [f"asked to stop, the woken worker: {victim.code}"]
+        is_right = victim.code in ENDS_OF_THE_ASKED
+        return [] if is_right else [f"asked to stop, the woken {victim.role}: {victim.code}"]
     job = await lane.submit(LIVE)
     victim.resume()
     try:

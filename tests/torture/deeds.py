@@ -68,8 +68,8 @@ async def _gate(ctx: Context) -> None:
 
 
 @handler("step")
-async def step(ctx: Context, seconds: float = 0.0) -> dict[str, int]:
-    """Happen once."""
+async def step(ctx: Context, seconds: float = 0.0, after: Any = None) -> dict[str, int]:
+    """Happen once; `after` is read and forgotten."""
     done = _note(ctx)
     await _gate(ctx)
     if seconds:
@@ -113,6 +113,15 @@ async def counting(ctx: Context) -> dict[str, int]:
         if ctx.attempt == 1 and number == 2:
             raise Retry("the first attempt fails after two")
     return done | {"counted": 3}
+
+
+@handler("late_once")
+async def late_once(ctx: Context) -> dict[str, int]:
+    """The first attempt goes on until its time is over."""
+    done = _note(ctx)
+    if ctx.attempt == 1:
+        await asyncio.Event().wait()
+    return done
 
 
 @handler("until_told")

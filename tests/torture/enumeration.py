@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from tests.torture.clients import crash_client
+from tests.torture.clients import ACTS, crash_client
 from tests.torture.crash import Fault, Run, crash
 from tests.torture.lane import Lane
 from tests.torture.scenarios import SCENARIOS
@@ -18,6 +18,11 @@ Strike = Callable[[Lane, Fault | None], Awaitable[Run]]
 Task = tuple[str, Callable[[Lane], Awaitable[Run]]]
 RECORDINGS = 2
 TRIES = 3  # a point that depends on timing may not come the first time
+Victim = tuple[str, str]  # scenario, role
+PROCESSES: list[Victim] = [
+    (scenario.name, role) for scenario in SCENARIOS.values() for role in scenario.roles
+]
+CLIENTS: list[Victim] = [(act, "client") for act in ACTS]
 
 
 @dataclass
@@ -62,6 +67,22 @@ async def record(lanes: Sequence[Lane], strike: Strike) -> Counter[str]:
     return points
 
 
+async def record_all(lanes: Sequence[Lane], victims: Iterable[Victim]) -> dict[Victim, Counter[str]]:
+    """The same for each of these, several at a time."""
+    waiting = list(victims)[::-1]
+    found: dict[Victim, Counter[str]] = {}
+
+    async def work_off(lane: Lane) -> None:
+        while waiting:
+            victim = waiting.pop()
+            found[victim] = await record([lane], strike_of(*victim))
+
+    async with asyncio.TaskGroup() as group:
+        for lane in lanes:
+            group.create_task(work_off(lane))
+    return found
+
+
 def every_visit(points: Counter[str], mode: str) -> list[Fault]:
     """Each visit of each point at which this mode does something."""
     return [Fault(name, count, mode) for name in _names(points, mode) for count in range(1, points[name] + 1)]
@@ -89,7 +110,9 @@ async def strike_all(lanes: Sequence[Lane], tasks: Sequence[Task]) -> Tally:
     """Do each of these once, as many at a time as there are lanes."""
     started, waiting = time.monotonic(), list(tasks)[::-1]
     tally = Tally(points=len(waiting))
-    await asyncio.gather(*(_work_off(lane, waiting, tally) for lane in lanes))
+    async with asyncio.TaskGroup() as group:
+        for lane in lanes:
+            group.create_task(_work_off(lane, waiting, tally))
     tally.seconds = round(time.monotonic() - started, 1)
     return tally
 

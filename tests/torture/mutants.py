@@ -11,10 +11,12 @@ from cograil.model.job import Changes, Happening
 from cograil.store import jobs, tasks
 from cograil.store.database import Transaction
 from cograil.store.jobs import LockedJobs, News
+from cograil.store.parts import EVENTED
 from cograil.store.statements import Statement
-from cograil.store.writing import EVENTED, Batch, write_batch
+from cograil.store.writing import Batch, write_batch
 from cograil.verbs import advance as advancing
 from cograil.verbs import cancel as cancelling
+from cograil.verbs import limits as limiting
 from cograil.verbs import work
 from cograil.verbs.advance import Decider
 from cograil.verbs.work import Tick
@@ -111,7 +113,7 @@ def _events_apart() -> None:
         await _commit_halfway(tx)
         await write_batch(tx, events, owner)
 
-    advancing.write_batch = write_twice  # type: ignore[attr-defined]
+    limiting.write_batch = write_twice  # type: ignore[attr-defined]
 
 
 # -- the inbox is taken and that is committed before the write ---------------------------------------
@@ -148,7 +150,7 @@ def _cancel_takes_first() -> None:
         await advancing._load_nodes(tx, decider, locked, {})
         for job_id, signalled in (signals or {}).items():
             news.setdefault(job_id, []).extend(signalled)
-        decided = await advancing.decide(tx, decider, locked.states, news)
+        decided = await advancing.decide(tx, decider, locked.states, news, revoked=cut)
         for job_id, changes in decided.items():
             batch.add(locked.states[job_id], changes)
         await write_batch(tx, batch, decider.owner)

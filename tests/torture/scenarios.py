@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import signal
 from collections.abc import Awaitable, Callable, Mapping
@@ -58,6 +59,7 @@ nodes:
 DRAIN = f"""
 workflow_id: drain
 nodes:
+  first: {{handler: step, {AGAIN}, next: slow}}
   slow: {{handler: until_told, params: {{only_first: true}}, {AGAIN}, next: last}}
   last: {{handler: thread_step, {AGAIN}, next: END}}
 """
@@ -74,6 +76,68 @@ nodes:
   last: {{handler: step, {AGAIN}, next: END}}
 """
 
+DEADLINE = f"""
+workflow_id: deadline
+timeout_seconds: 3600
+nodes:
+  first: {{handler: step, {AGAIN}, next: split}}
+  split:
+    type: fan_out
+    source: [0, 1, 2]
+    task: {{handler: until_told, {AGAIN}}}
+    next: gather
+  gather: {{type: fan_in, aggregation: collect, next: last}}
+  last: {{handler: step, next: END}}
+"""
+
+CLOCK = f"""
+workflow_id: clock
+nodes:
+  pause: {{type: wait, wait: {{seconds: 0.2}}, next: late}}
+  late: {{handler: late_once, timeout_seconds: 0.4, {AGAIN}, next: last}}
+  last: {{handler: step, {AGAIN}, next: END}}
+"""
+
+IN_PLACE = f"""
+workflow_id: in_place
+nodes:
+  split:
+    type: fan_out
+    source: [0, 1, 2]
+    task: {{handler: fragile, params: {{item: "{{{{ item }}}}"}}, {AGAIN}}}
+    next: gather
+  gather: {{type: fan_in, aggregation: collect, next: last}}
+  last: {{handler: step, {AGAIN}, next: END}}
+  slow: {{handler: until_told, {AGAIN}, next: END}}
+"""
+
+PLAIN = f"""
+workflow_id: plain
+nodes:
+  first: {{handler: step, {AGAIN}, next: last}}
+  last: {{handler: step, {AGAIN}, next: END}}
+"""
+
+CULPRIT = """
+workflow_id: culprit
+nodes:
+  slow: {handler: until_told, next: END}
+"""
+
+CHILDREN = f"""
+workflow_id: children
+nodes:
+  first: {{handler: step, {AGAIN}, next: inside}}
+  inside: {{type: subworkflow, {AGAIN}, subworkflow: {{workflow_id: inner}}, next: last}}
+  last: {{handler: step, {AGAIN}, next: END}}
+"""
+
+INNER = f"""
+workflow_id: inner
+nodes:
+  deep: {{handler: flaky_step, {AGAIN}}}
+"""
+
 LIVE = """
 workflow_id: live
 nodes:
@@ -82,6 +146,11 @@ nodes:
 
 
 async def _submit(lane: Lane, scenario: Scenario) -> str:
+    return await lane.submit(scenario.text)
+
+
+async def _submit_with_a_child(lane: Lane, scenario: Scenario) -> str:
+    await lane.publish(INNER)
     return await lane.submit(scenario.text)
 
 
@@ -94,13 +163,36 @@ async def fail_for_retry(lane: Lane, scenario: Scenario) -> str:
     job = await lane.submit(scenario.text)
     async with lane.helped():
         await lane.ended(job)
+    await mend(lane, job)
+    return job
+
+
+async def mend(lane: Lane, job: str) -> None:
+    """From now on nothing of this job fails for good."""
     query = "insert into torture.mended select correlation_id from cograil.jobs where id = %(job)s"
     await lane.lab.rows(query, job=job)
-    return job
 
 
 async def _retry(lane: Lane, scenario: Scenario) -> str:
     return await lane.lab.retry(await fail_for_retry(lane, scenario))
+
+
+async def _submit_with_a_culprit(lane: Lane, scenario: Scenario) -> str:
+    """Beside this job there is one, older than it, that cannot be advanced: its news name no node."""
+    await _acquit(lane)
+    culprit = await lane.submit(CULPRIT, is_gated=True)
+    await lane.lab.rows(BAD_NEWS, job=culprit)
+    return await lane.submit(scenario.text)
+
+
+BAD_NEWS = "insert into cograil.inbox (job_id, kind, node_id) values (%(job)s, 'more', 'nowhere')"
+
+
+async def _acquit(lane: Lane) -> None:
+    """Take the bad news away, and the jobs that had them."""
+    query = "delete from cograil.inbox where node_id = 'nowhere' returning job_id::text"
+    for (culprit,) in await lane.lab.rows(query):
+        await lane.give_up(culprit)
 
 
 async def _leave_alone(lane: Lane, job: str, victim: Child) -> None:
@@ -114,22 +206,70 @@ async def _cancel(lane: Lane, job: str, victim: Child) -> None:
         await lane.lab.cancel(job)
 
 
-async def _stop_worker(lane: Lane, job: str, victim: Child) -> None:
-    """Ask the worker to stop as soon as the slow node runs."""
+async def _stop(lane: Lane, job: str, victim: Child) -> None:
+    """Ask the victim to stop as soon as the slow node runs."""
     await _slow_runs(lane, job, victim)
     victim.send(signal.SIGTERM)
 
 
+async def _reach_deadline(lane: Lane, job: str, victim: Child) -> None:
+    """Let the time be over as soon as all children run: how long that takes must not matter."""
+    await _runs(lane, job, victim, "split%", 3)
+    await be_late(lane, job)
+
+
+async def be_late(lane: Lane, job: str) -> None:
+    """What waiting until its deadline does, at once."""
+    query = "update cograil.jobs set deadline = now(), wake_at = now() where id = %(job)s"
+    await lane.lab.rows(f"{query} and finished_at is null", job=job)
+
+
 async def _slow_runs(lane: Lane, job: str, victim: Child) -> None:
-    query = "select 1 from torture.effects where job = %(job)s and node = 'slow'"
+    await _runs(lane, job, victim, "slow", 1)
+
+
+async def _runs(lane: Lane, job: str, victim: Child, pattern: str, count: int) -> None:
+    """Wait until so many executions of such nodes have begun, or the victim is struck before that."""
+    query = (
+        "select 1 from torture.effects where job = %(job)s and node like %(pattern)s"
+        " having count(*) >= %(count)s"
+    )
     while not (victim.stopped.is_set() or victim.ended.is_set()):
-        if await lane.until(query, 0.02, job=job):
+        if await lane.until(query, 0.02, job=job, pattern=pattern, count=count):
             return
+
+
+async def _retry_in_place(lane: Lane, job: str, victim: Child) -> None:
+    """Retry the child that failed, whoever is dead by then, and let the job end after that."""
+    if await child_failed(lane, job):
+        await mend(lane, job)
+        await lane.lab.retry(job, "split__1")
+        await lane.set_gate(job, is_closed=False)
+
+
+async def child_failed(lane: Lane, job: str) -> bool:
+    """Wait until the fragile child has failed for good, and what follows it was given up."""
+    query = (
+        "select 1 from cograil.nodes where job_id = %(job)s"
+        " and (node_id, status) in (('split__1', 'failed'), ('last', 'skipped')) having count(*) = 2"
+    )
+    return await lane.until(query, lane.watchdog_seconds, job=job)
+
+
+async def _acquit_in_the_end(lane: Lane, job: str, victim: Child) -> None:
+    """The culprit is in the way until this job has ended in spite of it."""
+    while not await lane.is_over(job):  # noqa: ASYNC110  the condition is in the database
+        await asyncio.sleep(0.02)
+    await _acquit(lane)
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """One job. `executions` says how often each node runs when nothing crashes."""
+    """One job. `executions` says how often each node runs when nothing crashes.
+
+    `stumbles` are points at which the victim's connection seems to break, whatever else happens to it: so
+    the points of its recovery from that are passed, and struck like all others.
+    """
 
     name: str
     text: str
@@ -139,7 +279,9 @@ class Scenario:
     roles: tuple[str, ...] = ("orchestrator", "worker")
     begin: Callable[[Lane, Scenario], Awaitable[str]] = field(default=_submit)
     meddle: Callable[[Lane, str, Child], Awaitable[None]] = field(default=_leave_alone)
-    is_drained: bool = False  # the worker is asked to stop, so the zombie ends instead of living on
+    is_drained: bool = False  # the victim is asked to stop, so the zombie ends instead of living on
+    stumbles: tuple[str, ...] = ()
+    error: str | None = None  # the code of the job's error
 
 
 _DONE = {"last": "completed"}
@@ -178,15 +320,67 @@ SCENARIOS = {
             begin=_retry,
         ),
         Scenario(
+            "children",
+            CHILDREN,
+            "completed",
+            {"first": "completed", "inside": "completed"} | _DONE,
+            {"first": 1, "last": 1},
+            begin=_submit_with_a_child,
+        ),
+        Scenario(
             "drain",
             DRAIN,
             "completed",
-            {"slow": "completed"} | _DONE,
-            {"slow": 2, "last": 1},
-            roles=("worker",),
+            {"first": "completed", "slow": "completed"} | _DONE,
+            {"first": 1, "slow": 2, "last": 1},
             begin=_submit_behind_a_gate,
-            meddle=_stop_worker,
+            meddle=_stop,
             is_drained=True,
+        ),
+        Scenario(
+            "deadline",
+            DEADLINE,
+            "failed",
+            {"gather": "cancelled", "last": "cancelled"},
+            {"first": 1, "split__0": 1, "split__1": 1, "split__2": 1},
+            begin=_submit_behind_a_gate,
+            meddle=_reach_deadline,
+            error="job_timeout",
+        ),
+        Scenario(
+            "clock",
+            CLOCK,
+            "completed",
+            {"pause": "completed", "late": "completed"} | _DONE,
+            {"late": 2, "last": 1},
+        ),
+        Scenario(
+            "in_place",
+            IN_PLACE,
+            "completed",
+            dict.fromkeys(["split", "split__1", "gather", "slow"], "completed") | _DONE,
+            {"split__0": 1, "split__1": 2, "split__2": 1, "last": 1, "slow": 1},
+            begin=_submit_behind_a_gate,
+            meddle=_retry_in_place,
+        ),
+        Scenario(
+            "unheard",
+            PLAIN,
+            "completed",
+            {"first": "completed"} | _DONE,
+            {"first": 1, "last": 1},
+            roles=("worker",),
+            stumbles=("claim.commit.after:1", "report.commit.after:1", "report.report_tasks:2"),
+        ),
+        Scenario(
+            "culprit",
+            PLAIN,
+            "completed",
+            {"first": "completed"} | _DONE,
+            {"first": 1, "last": 1},
+            roles=("orchestrator",),
+            begin=_submit_with_a_culprit,
+            meddle=_acquit_in_the_end,
         ),
     )
 }

@@ -5,19 +5,23 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.torture.clients import ACTS
-from tests.torture.enumeration import every_visit, record, strike_all, strike_of, strikes
+from tests.torture.enumeration import (
+    CLIENTS,
+    PROCESSES,
+    every_visit,
+    record,
+    strike_all,
+    strike_of,
+    strikes,
+)
 from tests.torture.lane import open_lanes
 from tests.torture.results import keep
-from tests.torture.scenarios import SCENARIOS
 
 pytestmark = pytest.mark.torture
 
 LANES = 4
 MODES = ("kill9", "stop", "raise", "commit_unknown", "pgkill")
 MODES_OF_CLIENTS = ("kill9", "stop", "pause", "raise", "commit_unknown")
-PROCESSES = [(scenario.name, role) for scenario in SCENARIOS.values() for role in scenario.roles]
-CLIENTS = [(act, "client") for act in ACTS]
 
 
 def modes_of(scenario: str, role: str) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import traceback
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,14 +21,19 @@ import uvloop  # noqa: F401  imported before the fork, for all
 from tests.torture import deeds, mutants
 
 from cograil import faults
+from cograil.definitions import read_workflow
+from cograil.errors import VersionTaken
+from cograil.model.workflow import Workflow
 from cograil.orchestrator import loop as orchestrator_loop  # noqa: F401
 from cograil.processes import parts
 from cograil.processes.connecting import decider_of
 from cograil.processes.running import run_async
 from cograil.settings import Settings
-from cograil.store.database import Database
+from cograil.store.database import Database, Transaction
+from cograil.store.watching import resolve_job
 from cograil.verbs.advance import Decider
 from cograil.verbs.cancel import cancel
+from cograil.verbs.publish import keep_draft, publish
 from cograil.verbs.retry import retry
 from cograil.verbs.submit import Submission, submit
 
@@ -64,6 +70,25 @@ def _settle_in(order: Order) -> None:
     faults.modes["pgkill"] = lambda _: _kill_own_backends(order)
     faults.record(order.get("log"))
     faults.arm(order.get("fault"))
+    _stumble_at(Counter(dict(_counted(point) for point in order.get("stumbles", ()))))
+
+
+def _counted(point: str) -> tuple[str, int]:
+    name, count = point.rsplit(":", 1)
+    return name, int(count)
+
+
+def _stumble_at(left: Counter[str]) -> None:
+    """At these visits of these points the connection seems to break, beside the fault that is armed."""
+    pass_point = faults.point
+
+    def stumble(name: str) -> None:
+        pass_point(name)
+        left[name] -= 1
+        if left[name] == 0:
+            raise faults.FaultRaised(f"stumbled at {name}")
+
+    faults.point = stumble
 
 
 def decider_with_small_chunks(settings: Settings) -> Decider:
@@ -110,16 +135,42 @@ def _act(order: Order) -> None:
 
 async def _ask(order: Order) -> str:
     settings = settings_of(order)
-    decider = decider_with_small_chunks(settings)
-    act, subject = order["act"], order["subject"]
-    async with Database(order["dsn"], settings.database) as db, db.transaction(act) as tx:
-        match act:
-            case "submit":
-                return (await submit(tx, decider, [Submission(subject, correlation_id=order["mark"])]))[0]
-            case "cancel":
-                return await cancel(tx, decider, subject)
-            case _:
-                return await retry(tx, decider, subject)
+    act: str = order["act"]
+    if act in READERS:  # before the transaction begins, as everybody does
+        order["workflow"] = read_workflow(order["subject"])
+    name = TRANSACTIONS.get(act, act)
+    try:
+        async with Database(order["dsn"], settings.database) as db, db.transaction(name) as tx:
+            return await ASKS[act](tx, decider_with_small_chunks(settings), order)
+    except VersionTaken:
+        return "version taken"
 
 
+async def _submit(tx: Transaction, decider: Decider, order: Order) -> str:
+    return (await submit(tx, decider, [Submission(order["subject"], correlation_id=order["mark"])]))[0]
+
+
+async def _submit_draft(tx: Transaction, decider: Decider, order: Order) -> str:
+    """As `cograil run FILE` does."""
+    workflow: Workflow = order["workflow"]
+    draft = await keep_draft(tx, workflow, order["subject"])
+    words = {"definition_id": draft.definition_id, "correlation_id": order["mark"]}
+    return (await submit(tx, decider, [Submission(workflow.workflow_id, **words)]))[0]
+
+
+async def _publish(tx: Transaction, decider: Decider, order: Order) -> str:
+    return (await publish(tx, order["workflow"], order["subject"])).digest
+
+
+async def _cancel(tx: Transaction, decider: Decider, order: Order) -> str:
+    return await cancel(tx, decider, await resolve_job(tx, order["subject"]))
+
+
+async def _retry(tx: Transaction, decider: Decider, order: Order) -> str:
+    return await retry(tx, decider, await resolve_job(tx, order["subject"]), order.get("node"), by="client")
+
+
+TRANSACTIONS = {"draft": "submit"}
+READERS = ("draft", "publish")
+ASKS = {"submit": _submit, "draft": _submit_draft, "publish": _publish, "cancel": _cancel, "retry": _retry}
 ROLES = {"orchestrator": _orchestrate, "worker": _work, "client": _act}

@@ -24,6 +24,7 @@ class Recorder:
 
     def __init__(self) -> None:
         self.saved: list[tuple[Json, str]] = []
+        self.steps: dict[str, Json] = {}
         self.progress: list[tuple[Json, ...]] = []
         self.lines: list[dict[str, Json]] = []
         self.owns = True
@@ -37,6 +38,12 @@ class Recorder:
             raise ConnectionError("the database is gone")
         if self.owns:
             self.saved.append((json.loads(data), phase))
+        return self.owns
+
+    async def save_step(self, item: WorkItem, name: str, output: bytes) -> bool:
+        await self.before_saving.wait()
+        if self.owns:
+            self.steps[name] = json.loads(output)
         return self.owns
 
     def note_progress(self, item: WorkItem, current: float, total: float | None, message: str) -> None:
@@ -62,10 +69,11 @@ class Attempt:
         *,
         timeout: float = 30,
         checkpoint: Json = None,
+        steps: dict[str, Json] | None = None,
         limits: Limits = PATIENT,
     ) -> Outcome:
         spec = Registry().register(function, "it", extra=self.extra)
-        item = WorkItem(7, 1, "job-1", "node-1", 2, "it", params or {}, timeout, checkpoint)
+        item = WorkItem(7, 1, "job-1", "node-1", 2, "it", params or {}, timeout, checkpoint, steps=steps)
         self.ctx = Context(item, self.channel, limits)
         return await run(item, spec, self.ctx, executor=self.executor, limits=limits)
 

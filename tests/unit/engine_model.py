@@ -6,7 +6,9 @@ the engine agrees with it whatever the order of the news, then order does not ma
 
     Fates: node or child -> what each attempt comes to: ok, error, fatal, lost or timeout; then ok for ever.
     Of a conditional its choice is in the inputs (`inputs.<id>` is the name of the branch), and of a
-    fan-out its list (`inputs.<id>`, a list or something that is none).
+    fan-out its list (`inputs.<id>`, a list or something that is none). The fate of an approval is one of
+    approve, reject, silence; of a subworkflow, what each of its jobs comes to: ok, failed, cancelled; or
+    it is refused. Whether a node with `when` is wanted is `inputs.when_<id>`.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ class Prediction:
     attempts: dict[str, int] = field(default_factory=dict)
     gathered: dict[str, list[int]] = field(default_factory=dict)  # fan-in -> indexes of the children in it
     failures: set[str] = field(default_factory=set)  # what failed and was required, children included
+    jobs: dict[str, int] = field(default_factory=dict)  # subworkflow -> how many jobs were made for it
 
 
 class Model:
@@ -42,6 +45,7 @@ class Model:
         self.fates = fates
         self.attempts: dict[str, int] = {}
         self.gathered: dict[str, list[int]] = {}
+        self.jobs: dict[str, int] = {}
         self._ends: dict[str, str] = {}
 
     def predict(self) -> Prediction:
@@ -49,15 +53,19 @@ class Model:
         failures = {name for name, end in self._ends.items() if end == "failed" and self.is_required(name)}
         shown = {name: "skipped" if end in ("unwanted", "given up") else end for name, end in ends.items()}
         status = "failed" if failures else "completed"
-        return Prediction(status, shown, self.attempts, self.gathered, failures)
+        return Prediction(status, shown, self.attempts, self.gathered, failures, self.jobs)
 
     # -- one node ------------------------------------------------------------------------------------
 
     def end(self, name: str) -> str:
         """completed, failed, unwanted (only an untaken branch leads here) or given up (needs a failure)."""
         if name not in self._ends:
-            self._ends[name] = self._why_not(name) or self._run(name)
+            self._ends[name] = self._why_not(name) or self._unless_unwanted(name)
         return self._ends[name]
+
+    def _unless_unwanted(self, name: str) -> str:
+        wanted = self.inputs.get(f"when_{name}") if "when" in self.nodes[name] else True
+        return ("unwanted" if wanted is False else "failed") if wanted is not True else self._run(name)
 
     def is_required(self, name: str) -> bool:
         """Whether the node is, or the fan-out that a child belongs to."""
@@ -133,7 +141,25 @@ class Model:
                 return self._run_fan_out(name)
             case "fan_in":
                 return self._run_fan_in(name)
+            case "approval":
+                is_silent = self.fates[name] == ["silence"]
+                return "failed" if is_silent and node["approval"]["on_timeout"] == "fail" else "completed"
+            case "subworkflow":
+                return self._run_jobs(name)
         return "completed"
+
+    def _run_jobs(self, name: str) -> str:
+        """Jobs until one is done, or no other is allowed; a cancelled one is not tried again."""
+        if self.fates[name] == ["refused"]:
+            return "failed"
+        most = self.nodes[name]["retry"]["max_attempts"]
+        for number, fate in enumerate([*self.fates[name], *["ok"] * most], 1):
+            self.jobs[name] = number
+            if fate == "ok":
+                return "completed"
+            if fate == "cancelled" or number == most:
+                return "failed"
+        raise AssertionError("there is always an end")
 
     def _run_task(self, name: str) -> str:
         reads = re.search(r"nodes\.(\w+)\.output", str(self.nodes[name].get("params")))

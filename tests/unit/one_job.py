@@ -1,212 +1,37 @@
-"""A job in memory, advanced the way our verbs do it.
-
-`Rows` is what the database keeps of one job. It hands `advance` what the store would load (the nodes of
-the workflow, the children that the news are about or whose backoff is over, outputs only when asked for,
-and never those of this very pass) and writes what the store would write. `Job` is a hand-driven job for
-tests: tasks in a dict, a clock that is moved by hand.
-"""
+"""A job in memory, driven by hand: tasks in a dict, a clock that is moved, advanced as our verbs do it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from datetime import UTC, datetime, timedelta
-from typing import Any
+from collections.abc import Callable, Collection, Sequence
+from datetime import datetime, timedelta
 
 import orjson
+from job_rows import T0, USUAL, Json, Rows
 
-from cograil import engine
 from cograil.definitions import load_workflow, read_workflow
-from cograil.engine.states import EVENT_TYPES, JOB_TERMINAL, NODE_TERMINAL
 from cograil.model.job import (
     Bounds,
     CancelAsked,
     Changes,
-    EventWrite,
+    ChildEnded,
+    ChildJob,
     Happening,
     JobState,
     Late,
     Lost,
     More,
     NodeState,
-    Outputs,
+    Refused,
     Reported,
     RetryAsked,
+    Signalled,
     Started,
     Submitted,
     TaskWrite,
+    WantedJob,
 )
 from cograil.model.outcome import Completed, Failed
 from cograil.model.workflow import Workflow
-
-Json = Any
-T0 = datetime(2030, 1, 1, tzinfo=UTC)
-EVENTS = frozenset(EVENT_TYPES)
-USUAL = Bounds()
-
-
-class Rows:
-    """The rows of one job."""
-
-    def __init__(self, workflow: Workflow, given: Json, now: datetime, not_before: datetime | None = None):
-        self.workflow = workflow
-        self.status = "pending"
-        self.seq = 0
-        self.input_text = orjson.dumps(given)
-        self.created_at = now
-        self.not_before = not_before
-        self.started_at: datetime | None = None
-        self.finished_at: datetime | None = None
-        self.wake_at: datetime | None = None
-        limit = workflow.timeout_seconds
-        self.deadline = None if limit is None else max(now, not_before or now) + timedelta(seconds=limit)
-        self.nodes: dict[str, NodeState] = {}
-        self.outputs: dict[str, bytes | None] = {}
-        self.inputs: dict[str, bytes] = {}
-        self.events: list[EventWrite] = []
-        self.result: bytes | None = None
-        self.error: Json = None
-
-    # -- reading -------------------------------------------------------------------------------------
-
-    def load(self, news: Iterable[Happening], now: datetime) -> JobState:
-        """The job as the store loads it. The node states are the rows themselves: advance must copy."""
-        about = {happening.node_id for happening in news if hasattr(happening, "node_id")}
-        nodes, wake = {}, None
-        for name, row in self.nodes.items():
-            if row.parent is None or name in about:
-                nodes[name] = row
-            elif row.status == "ready" and row.not_before is not None:
-                if row.not_before <= now:
-                    nodes[name] = row
-                elif wake is None or row.not_before < wake:
-                    wake = row.not_before
-        return JobState(
-            job_id="job",
-            tenant_id="default",
-            definition_id=1,
-            status=self.status,
-            input_text=self.input_text,
-            seq=self.seq,
-            created_at=self.created_at,
-            not_before=self.not_before,
-            deadline=self.deadline,
-            started_at=self.started_at,
-            nodes=nodes,
-            children_wake_at=wake,
-        )
-
-    def decide(
-        self,
-        news: Sequence[Happening],
-        now: datetime,
-        dice: Callable[[], float],
-        bounds: Bounds,
-        advance: Callable[..., Changes] = engine.advance,
-    ) -> Changes:
-        """Ask advance until it has every output it needs."""
-        state = self.load(news, now)
-        outputs = Outputs()
-        for happening in news:
-            if isinstance(happening, Reported) and isinstance(happening.outcome, Completed):
-                outputs.raw[happening.node_id] = happening.outcome.output
-        while True:
-            changes = advance(self.workflow, state, news, now=now, dice=dice, outputs=outputs, bounds=bounds)
-            if not changes.missing and not changes.missing_children:
-                return changes
-            for name in changes.missing:
-                assert name not in outputs.raw, f"asked twice for {name}"
-                outputs.raw[name] = self.outputs.get(name)
-            for name in changes.missing_children:
-                assert name not in outputs.children, f"asked twice for the children of {name}"
-                outputs.children[name] = self._children(name)
-
-    def _children(self, parent: str) -> list[tuple[str, str, bytes | None]]:
-        rows = sorted((row.index or 0, row) for row in self.nodes.values() if row.parent == parent)
-        return [(row.node_id, row.status, self.outputs.get(row.node_id)) for _, row in rows]
-
-    # -- writing -------------------------------------------------------------------------------------
-
-    def write(self, changes: Changes, now: datetime) -> None:
-        """What write_changes.sql and close_nodes.sql do, but for tasks and `more`."""
-        self.status, self.seq, self.wake_at = changes.status, changes.seq, changes.wake_at
-        self.started_at = self.started_at or changes.started_at
-        self.finished_at = self.finished_at or changes.finished_at
-        self.result = changes.result or self.result
-        self.error = changes.error or self.error
-        for write in changes.nodes:
-            name = write.state.node_id
-            self.nodes[name] = write.state
-            if write.output is not None:
-                self.outputs[name] = write.output
-            if write.input is not None:
-                self.inputs[name] = write.input
-        if changes.closes_nodes:
-            for row in self.nodes.values():
-                if row.parent is not None and row.status not in NODE_TERMINAL:
-                    row.status, row.finished_at, row.not_before = "cancelled", now, None
-        self.events.extend(changes.events)
-
-    def params(self, task: TaskWrite) -> bytes:
-        """What the attempt is given; `tasks.params` may not be null."""
-        params = self.inputs.get(task.node_id) if task.params is None else task.params
-        assert params is not None, f"{task.node_id} is handed out without params"
-        return params
-
-    # -- what must always hold -----------------------------------------------------------------------
-
-    def check(self) -> dict[str, str]:
-        """The rows agree with each other, and the events alone tell every status: here it is."""
-        assert [event.seq for event in self.events] == list(range(1, self.seq + 1)), "events have gaps"
-        assert {event.type for event in self.events} <= EVENTS
-        assert (self.status in JOB_TERMINAL) == (self.finished_at is not None)
-        assert self.wake_at is None or self.finished_at is None
-        job, nodes = replay(self.events)
-        assert job == self.status
-        for name, row in self.nodes.items():
-            assert (row.status in NODE_TERMINAL) == (row.finished_at is not None), row
-            if row.status == "cancelled":
-                assert job in ("cancelled", "failed")
-                continue
-            assert nodes.get(name) == row.status, f"{name} is {row.status}, its events say {nodes.get(name)}"
-        for name, status in nodes.items():
-            assert name in self.nodes, f"{name} is {status} by its events and has no row"
-        return nodes
-
-
-NODE_EVENTS = {
-    "node_ready": "ready",
-    "node_dispatched": "dispatched",
-    "node_completed": "completed",
-    "node_failed": "failed",
-    "node_skipped": "skipped",
-    "node_retry": "ready",
-}
-JOB_EVENTS = {
-    "job_created": "pending",
-    "job_started": "running",
-    "job_completed": "completed",
-    "job_failed": "failed",
-    "job_cancelled": "cancelled",
-}
-
-
-def replay(events: Iterable[EventWrite]) -> tuple[str, dict[str, str]]:
-    """The status of the job and of its nodes, from the events alone."""
-    job, nodes = "pending", {}
-    for event in events:
-        job = JOB_EVENTS.get(event.type, job)
-        name = event.node_id
-        if name is None or event.type in ("warning", "task_failed", "node_timeout"):
-            continue
-        if event.type in NODE_EVENTS:
-            nodes[name] = NODE_EVENTS[event.type]
-        elif "children" in event.data:
-            nodes[name] = "running"
-        elif "waits_until" in event.data:
-            nodes[name] = "waiting"
-        nodes.update(dict.fromkeys(event.data.get("reopened", ()), "pending"))
-        nodes.update(dict.fromkeys(event.data.get("resumed", ()), "running"))
-    return job, nodes
 
 
 class Job:
@@ -220,6 +45,7 @@ class Job:
         bounds: Bounds = USUAL,
         dice: Callable[[], float] = lambda: 0.5,
         not_before: datetime | None = None,
+        refuses: Collection[str] = (),
     ) -> None:
         if isinstance(workflow, str):
             workflow = read_workflow(workflow)
@@ -233,6 +59,9 @@ class Job:
         self.tasks: dict[str, TaskWrite] = {}
         self.more: list[str] = []
         self.dispatched: list[tuple[str, int]] = []
+        self.children: dict[str, ChildJob] = {}  # the jobs that subworkflow nodes wait for
+        self.refuses = refuses  # workflows of which no job can be made
+        self.was_revoked = False  # in the last advance
         self.advance(Submitted())
 
     # -- driving -------------------------------------------------------------------------------------
@@ -243,16 +72,22 @@ class Job:
 
     def cancel(self, *reported: Happening) -> Changes:
         """Cancel as the verb does: the tasks go first, then what was reported is applied."""
-        self.tasks.clear()
-        return self._apply((*reported, CancelAsked("ann", "no longer needed")))
+        return self._apply((*reported, CancelAsked("ann", "no longer needed")), is_revoked=True)
 
-    def _apply(self, news: Sequence[Happening]) -> Changes:
+    def _apply(self, news: Sequence[Happening], *, is_revoked: bool = False) -> Changes:
         happenings = [*(More(name) for name in self.more), *news]
         self.more = []
-        if self.rows.deadline is not None and self.rows.deadline <= self.now:
+        is_late = self.rows.deadline is not None and self.rows.deadline <= self.now
+        self.was_revoked = is_revoked or is_late
+        changes = self._decide(happenings)
+        if changes.needs_revoke:
+            assert not self.was_revoked, "asked twice to revoke"
+            self.was_revoked = True
+            changes = self._decide(happenings)
+        if self.was_revoked:
             self.tasks.clear()
-        changes = self.rows.decide(happenings, self.now, self.dice, self.bounds)
         self.rows.write(changes, self.now)
+        self.children |= {child.node_id: child for child in changes.children}
         for task in changes.tasks:
             assert task.node_id not in self.tasks, f"{task.node_id} is out twice"
             self.rows.params(task)
@@ -261,6 +96,36 @@ class Job:
         self.more.extend(changes.more)
         self.rows.check()
         return changes
+
+    def _decide(self, news: Sequence[Happening]) -> Changes:
+        rows, is_revoked = self.rows, self.was_revoked
+        return rows.decide(
+            news, self.now, self.dice, self.bounds, is_revoked=is_revoked, prepare=self.prepare
+        )
+
+    def prepare(self, wanted: WantedJob) -> ChildJob | Refused:
+        """A job for this node, which exists once the node waits for it."""
+        if wanted.workflow_id in self.refuses:
+            return Refused("workflow_not_found", "there is none")
+        name = f"{wanted.node_id}-{self.rows.seq}"
+        state = JobState(
+            name, "default", 2, "pending", orjson.dumps(wanted.inputs), 0, self.now, parent_job="job"
+        )
+        return ChildJob(wanted.node_id, wanted.workflow_id, wanted.version or 1, state, Changes("running", 0))
+
+    def child_ended(self, node_id: str, status: str = "completed", output: Json = None) -> ChildEnded:
+        """The news that the job of this node has ended."""
+        child, attempt = self.children.pop(node_id), self.rows.nodes[node_id].attempt
+        is_good = status == "completed"
+        error = None if is_good else {"code": "x", "message": f"it is {status}"}
+        text = orjson.dumps(output or {}) if is_good else None
+        return ChildEnded(node_id, attempt, child.state.job_id, status, text, error)
+
+    def end_child(self, node_id: str, status: str = "completed", output: Json = None) -> Changes:
+        return self.advance(self.child_ended(node_id, status, output))
+
+    def signal(self, node_id: str, name: str = "approve", **more: Json) -> Changes:
+        return self.advance(Signalled(name, node_id, **more))
 
     def completed(self, node_id: str, output: Json = None) -> Reported:
         """The news that this attempt is done; the attempt is no longer out."""

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from one_job import Job
 
 from cograil.engine.states import JOB_TERMINAL, NODE_TERMINAL
-from cograil.model.job import Bounds, Happening, Started
+from cograil.model.job import Bounds, Happening, Signalled, Started
 
 Json = Any
 FATES = ["error", "fatal", "lost", "timeout", "ok"]
@@ -46,7 +46,7 @@ def cases(draw: st.DrawFn) -> Case:
 def _add_node(draw: st.DrawFn, case: Case, name: str) -> None:
     nodes = case.document["nodes"]
     fan_outs = [one for one, node in nodes.items() if node.get("type") == "fan_out"]
-    usual = ["task", "task", "task", "conditional", "fan_out", "wait", "end"]
+    usual = ["task", "task", "task", "conditional", "fan_out", "wait", "approval", "subworkflow", "end"]
     kind = draw(st.sampled_from([*usual, *["fan_in"] * 3] if fan_outs else usual))
     node = _MAKERS[kind](draw, case, name)
     others = [one for one, other in nodes.items() if other.get("type") != "end"]
@@ -56,6 +56,10 @@ def _add_node(draw: st.DrawFn, case: Case, name: str) -> None:
     nodes[name] = node
     if draw(st.integers(0, 4)) == 0:
         node["required"] = False
+    if kind != "end" and draw(st.integers(0, 4)) == 0:
+        node["when"] = f"inputs.when_{name}"
+        wanted: bool | None = draw(st.sampled_from([True, True, False, None]))
+        case.inputs |= {} if wanted is None else {f"when_{name}": wanted}
     if sources and draw(st.booleans()):
         _depend(draw, node, sources, may_choose=kind != "fan_in")
         sources = [one for one in others if nodes[one].get("type") == "conditional" and draw(st.booleans())]
@@ -126,12 +130,33 @@ def _make_fan_out(draw: st.DrawFn, case: Case, name: str) -> Json:
     return {"type": "fan_out", "source": f"{{{{ inputs.{name} }}}}", "task": task, "retry": _make_retry(draw)}
 
 
+def _make_approval(draw: st.DrawFn, case: Case, name: str) -> Json:
+    case.fates[name] = [draw(st.sampled_from(["approve", "reject", "silence"]))]
+    approval = {"message": "m", "on_timeout": draw(st.sampled_from(["reject", "fail"])), "timeout_seconds": 5}
+    if case.fates[name] != ["silence"]:
+        approval = {"message": "m"}
+    return {"type": "approval", "approval": approval}
+
+
+def _make_subworkflow(draw: st.DrawFn, case: Case, name: str) -> Json:
+    fates = st.lists(st.sampled_from(["failed", "cancelled", "ok"]), max_size=3)
+    case.fates[name] = draw(st.one_of(st.just(["refused"]), fates, fates))
+    inner = {"workflow_id": f"child_of_{name}", "inputs": {}}
+    return {"type": "subworkflow", "subworkflow": inner, "retry": _make_plain_retry(draw)}
+
+
+def _make_plain_retry(draw: st.DrawFn) -> Json:
+    return {"max_attempts": draw(st.integers(1, 3)), "initial_delay_seconds": draw(st.sampled_from([0, 2]))}
+
+
 _MAKERS: dict[str, Callable[[st.DrawFn, Case, str], Json]] = {
     "task": _make_task,
     "conditional": _make_conditional,
     "fan_out": _make_fan_out,
     "fan_in": lambda draw, case, name: {"type": "fan_in"},
     "wait": lambda draw, case, name: {"type": "wait", "wait": {"seconds": draw(st.sampled_from([0, 3]))}},
+    "approval": _make_approval,
+    "subworkflow": _make_subworkflow,
     "end": lambda draw, case, name: {"type": "end"},
 }
 
@@ -146,7 +171,8 @@ class Driver:
         self.case = case
         self.random = random
         self.model = Model(case.document, case.inputs, case.fates)
-        self.job = Job(case.document, case.inputs, bounds=SMALL, dice=random.random)
+        refused = {f"child_of_{name}" for name, fates in case.fates.items() if fates == ["refused"]}
+        self.job = Job(case.document, case.inputs, bounds=SMALL, dice=random.random, refuses=refused)
         self.told: list[Happening] = []
         self.seen = 0
         self.check()
@@ -161,7 +187,11 @@ class Driver:
         """Let something happen: some attempts end, or the time comes that the job waits for."""
         job, random = self.job, self.random
         wait = job.wakes_in()
-        if job.tasks and (wait is None or random.random() < 0.8):
+        waiting = self.waiting()
+        has_other = job.tasks or job.more or wait is not None
+        if waiting and (not has_other or random.random() < 0.5):
+            job.advance(self.answer_of(random.choice(waiting)))
+        elif job.tasks and (wait is None or random.random() < 0.8):
             names = random.sample(sorted(job.tasks), random.randint(1, len(job.tasks)))
             job.advance(*[news for name in names for news in self.news_of(name)])
         elif job.more:
@@ -170,6 +200,25 @@ class Driver:
             assert wait is not None, f"nothing can move this job any more: {job.statuses}"
             job.sleep(max(wait, 0))
         self.check()
+
+    def waiting(self) -> list[str]:
+        """The nodes that wait for a person who will answer, or for a job."""
+        rows, fates = self.job.rows.nodes.items(), self.case.fates
+        return [
+            name
+            for name, row in rows
+            if row.status == "waiting" and name in fates and fates[name] != ["silence"]
+        ]
+
+    def answer_of(self, name: str) -> Happening:
+        """What becomes of this approval, or of the job that this node waits for."""
+        if name not in self.job.children:
+            return Signalled(self.case.fates[name][0], name, "ann")
+        fates, attempt = self.case.fates[name], self.job.row(name).attempt
+        fate = fates[attempt - 1] if attempt <= len(fates) else "ok"
+        news = self.job.child_ended(name, "completed" if fate == "ok" else fate)
+        self.told.append(news)
+        return news
 
     def news_of(self, name: str) -> list[Happening]:
         """What becomes of this attempt, by the fates of its node."""

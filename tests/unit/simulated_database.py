@@ -14,7 +14,8 @@ import math
 from collections.abc import Callable, Collection, Sequence
 from datetime import datetime, timedelta
 
-from one_job import T0, Rows
+from job_rows import T0, Rows
+from simulated_families import Families
 from simulated_rows import Aborted, Blocked, Diary, Item, Process, Task, Transaction, ensure
 
 from cograil import engine
@@ -54,6 +55,7 @@ class Database:
         self.inbox: list[list[Happening]] = []
         self.processes: dict[int, Process] = {}
         self.diary = Diary()
+        self.families = Families(self)
         self.notify: Callable[[str], None] = lambda channel: None
         self.is_thorough = False  # whether the whole history is read again after every commit
         self._last_id = 0
@@ -70,7 +72,7 @@ class Database:
         self.jobs.append(rows)
         self.inbox.append([])
         job = len(self.jobs) - 1
-        self._write(job, rows.decide([Submitted()], self.now, self.dice, BOUNDS, self.advance))
+        self.write(job, self._decide(job, [Submitted()], self.now, is_revoked=True))
         return job
 
     def begin(self) -> Transaction:
@@ -107,10 +109,17 @@ class Database:
         rows = self.jobs[job]
         return rows.status not in JOB_TERMINAL and rows.deadline is not None and rows.deadline <= tx.now
 
-    def decide(self, tx: Transaction, job: int, news: Sequence[Happening]) -> None:
+    def decide(
+        self, tx: Transaction, job: int, news: Sequence[Happening], is_revoked: bool = False
+    ) -> Changes:
         """Load and decide. Written at the commit."""
         self._use(tx)
-        tx.changes[job] = self.jobs[job].decide(news, tx.now, self.dice, BOUNDS, self.advance)
+        tx.changes[job] = self._decide(job, news, tx.now, is_revoked=is_revoked)
+        return tx.changes[job]
+
+    def _decide(self, job: int, news: Sequence[Happening], now: datetime, *, is_revoked: bool) -> Changes:
+        prepare, rows = self.families.prepare, self.jobs[job]
+        return rows.decide(news, now, self.dice, BOUNDS, self.advance, is_revoked=is_revoked, prepare=prepare)
 
     def commit(self, tx: Transaction) -> None:
         self._use(tx)
@@ -121,7 +130,8 @@ class Database:
             self.tasks.pop(task.task_id, None)
             self.diary.holders.pop(task.task_id, None)
         for job, changes in tx.changes.items():
-            self._write(job, changes)
+            self.write(job, changes)
+        self.families.check()
         self.rollback(tx)
 
     def rollback(self, tx: Transaction) -> None:
@@ -150,7 +160,8 @@ class Database:
         self.locks[job] = tx
         tx.jobs.append(job)
 
-    def _write(self, job: int, changes: Changes) -> None:
+    def write(self, job: int, changes: Changes) -> None:
+        """All that was decided for one job."""
         rows = self.jobs[job]
         ensure(changes.seq == rows.seq + len(changes.events), "events are numbered without gaps")
         ensure(changes.seq == rows.seq or changes.events[0].seq == rows.seq + 1, "no number is used twice")
@@ -168,6 +179,7 @@ class Database:
             task = Task(self.new_id(), job, new.node_id, new.attempt, new.timeout_seconds)
             self.tasks[task.task_id] = task
         self.inbox[job].extend(More(name) for name in changes.more)
+        self.families.write(job, changes)
         if self.is_thorough:
             rows.check()
         if rows.status in JOB_TERMINAL:
@@ -206,7 +218,7 @@ class Database:
         """Whether it counted; if not, the job is told of a late result."""
         task = self._row(item.task_id)
         if not self._is_mine(task, worker, item.fence):
-            self._tell(item.job, Late(item.node, item.attempt, item.task_id, "result", str(worker)))
+            self.tell(item.job, Late(item.node, item.attempt, item.task_id, "result", str(worker)))
             return False
         assert task is not None
         holder = self.diary.holders.get(item.task_id)
@@ -220,7 +232,7 @@ class Database:
             task.state, task.worker = "ready", None
         else:
             del self.tasks[item.task_id]
-        self._tell(
+        self.tell(
             task.job,
             Reported(task.node, task.attempt, task.task_id, outcome, str(worker), task.started_at),
         )
@@ -262,7 +274,7 @@ class Database:
         if is_free and task.started_at < self.now - ONE_SECOND:
             task.is_announced = True
             news = Started(task.node, task.attempt, task.task_id, str(task.worker), task.started_at)
-            self._tell(task.job, news)
+            self.tell(task.job, news)
 
     def tick(self, orchestrator: int) -> tuple[bool, float]:
         """Rescue what dead workers hold and what is far over its time; are there news, and the next wake."""
@@ -286,7 +298,7 @@ class Database:
         del self.tasks[task.task_id]
         self.diary.holders.pop(task.task_id, None)
         news = Lost(task.node, task.attempt, task.task_id, reason, str(task.worker), task.started_at)
-        self._tell(task.job, news)
+        self.tell(task.job, news)
 
     def _row(self, task_id: int) -> Task | None:
         task = self.tasks.get(task_id)
@@ -303,7 +315,8 @@ class Database:
             return True
         return task.state == "running" and task.worker == worker and task.fence == fence
 
-    def _tell(self, job: int, news: Happening) -> None:
+    def tell(self, job: int, news: Happening) -> None:
+        """A row in the inbox of this job."""
         self.inbox[job].append(news)
         self.notify("news")
 
@@ -324,6 +337,7 @@ class Database:
                 if event.type in ("node_completed", "task_failed") and event.task_id is not None:
                     recorded[event.task_id] = recorded.get(event.task_id, 0) + 1
             self._check_attempts(rows)
+            self.families.check_end(job, rows)
         for task_id in self.diary.accepted:
             ensure(recorded.get(task_id) == 1, "what was accepted is recorded once")
 

@@ -13,11 +13,12 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import orjson
-from one_job import T0
+from job_rows import T0
 from simulated_rows import Aborted, Blocked, Item, Transaction
 
+from cograil.engine.approvals import is_open
 from cograil.engine.states import JOB_TERMINAL
-from cograil.model.job import CancelAsked, Happening, RetryAsked
+from cograil.model.job import CancelAsked, Happening, RetryAsked, Signalled
 from cograil.model.outcome import Completed, Failed
 
 if TYPE_CHECKING:
@@ -127,7 +128,13 @@ class Advancing(Process):
             if is_cut:
                 yield from self.call(self.db.revoke_tasks, tx, job)
             news = yield from self.call(self.db.take_inbox, tx, job, limit)
-        yield from self.call(self.db.decide, tx, job, [*news, *self.world.echoes_of(job, news), *signals])
+        news = [*news, *self.world.echoes_of(job, news), *signals]
+        changes = yield from self.call(self.db.decide, tx, job, news, is_cut)
+        if changes.needs_revoke:
+            if "cut without revoking" not in self.db.mutants:
+                yield from self.call(self.db.revoke_tasks, tx, job)
+                news = [*(yield from self.call(self.db.take_inbox, tx, job)), *signals]
+            yield from self.call(self.db.decide, tx, job, news, True)
 
 
 class Orchestrator(Advancing):
@@ -165,7 +172,7 @@ class Orchestrator(Advancing):
 
 
 class Client(Advancing):
-    """Somebody who cancels a job, or retries a failed node of it."""
+    """Somebody who cancels a job, retries a failed node of it, or answers its approvals."""
 
     def __init__(self, world: Simulation, job: int, wish: str, after: float) -> None:
         super().__init__(world)
@@ -178,6 +185,8 @@ class Client(Advancing):
         try:
             if wish == "cancel":
                 yield from self.advance(self._the_job, CancelAsked(), revoke=True)
+            elif wish == "answer":
+                yield from self.advance(self._the_question, Signalled("approve", "q", "ann"))
             elif failed:
                 yield from self.advance(self._the_job, RetryAsked(self.random.choice(failed)))
         except (AnswerLost, Aborted):
@@ -187,6 +196,13 @@ class Client(Advancing):
         yield from self.call(self.db.lock_job, tx, self.job)
         if self.db.jobs[self.job].status in JOB_TERMINAL:
             raise Aborted  # AlreadyTerminal
+
+    def _the_question(self, tx: Transaction) -> Steps:
+        """verbs/signal.py: refused unless the approval is open."""
+        yield from self._the_job(tx)
+        rows = self.db.jobs[self.job]
+        if not is_open(rows.workflow.nodes["q"], rows.nodes.get("q"), tx.now):
+            raise Aborted  # Conflict
 
 
 class Held:

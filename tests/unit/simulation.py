@@ -13,7 +13,7 @@ from collections.abc import Collection
 from datetime import timedelta
 from random import Random
 
-from one_job import T0
+from job_rows import T0
 from simulated_database import Database
 from simulated_processes import FOR_EVER, Client, Orchestrator, Process, Strand, Worker
 from simulated_rows import Violation
@@ -44,7 +44,11 @@ class Simulation:
         self.orchestrators = [Orchestrator(self) for _ in range(self.random.choice([1, 2, 2]))]
         self.workers = [Worker(self) for _ in range(2)]
         for _ in range(self.random.choice([1, 1, 1, 2])):
-            job = self.db.submit(self.random.choice(WORKFLOWS), {"list": [1] * self.random.randrange(4)})
+            workflow = self.random.choice(WORKFLOWS)
+            job = self.db.submit(workflow, {"list": [1] * self.random.randrange(4)})
+            if "q" in workflow.nodes:
+                for _ in range(self.random.randrange(3)):
+                    Client(self, job, "answer", self.random.choice([0.1, 1.5, 4.0, 5.5, 6.5]))
             if self.random.random() < 0.25:
                 wish = self.random.choice(["cancel", "retry"])
                 Client(self, job, wish, self.random.choice([0.0, 0.1, 1.5, 1.6, 4.0, 5.5, 12.0]))

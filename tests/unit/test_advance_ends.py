@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from one_job import T0, Job
+from job_rows import T0
+from one_job import Job
 
 ONE = "workflow_id: w\nnodes: {a: {handler: h}}"
 FORK = """

@@ -13,7 +13,8 @@ from random import Random
 from engine_model import Model
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from one_job import T0, Job
+from job_rows import T0
+from one_job import Job
 from random_jobs import Case, Driver, cases
 
 from cograil import engine
@@ -40,8 +41,28 @@ def test_a_job_ends_as_the_model_says_whatever_the_order_of_the_news(case: Case,
     assert job.status == expected.status
     assert Counter(name for name, _ in job.dispatched) == expected.attempts
     assert set(job.error["failed_nodes"] if job.error else ()) == expected.failures
+    started = Counter(event.node_id for event in job.rows.events if event.type == "child_started")
+    assert started == expected.jobs
     for name, indexes in expected.gathered.items():
         assert job.output(name) == {"results": [{"v": i} for i in indexes], "count": len(indexes)}
+
+
+@often
+@given(cases(), randoms)
+def test_a_job_that_fails_fast_ends_at_its_first_failure_and_not_otherwise(
+    case: Case, random: Random
+) -> None:
+    expected = Model(case.document, case.inputs, case.fates).predict()
+    case.document["fail_fast"] = True
+    job = Driver(case, random).run()
+    assert job.status == expected.status
+    assert set(job.error["failed_nodes"] if job.error else ()) <= expected.failures
+    assert bool(job.error) == bool(expected.failures)
+    for name, status in job.statuses.items():
+        assert status in ("cancelled", expected.nodes[name])
+    assert expected.failures or "cancelled" not in job.statuses.values()
+    assert not job.tasks
+    assert all(row.status in NODE_TERMINAL for row in job.rows.nodes.values())
 
 
 @often
@@ -128,7 +149,7 @@ def test_the_same_arguments_give_the_same_changes_and_stay_as_they_are(case: Cas
     job = driver.job
     plain = job.rows.decide
 
-    def twice(news, now, dice, bounds):  # type: ignore[no-untyped-def]
+    def twice(news, now, dice, bounds, **more):  # type: ignore[no-untyped-def]
         def advance(workflow, state, happenings, **rest):  # type: ignore[no-untyped-def]
             arguments = copy.deepcopy((state, happenings, rest["outputs"]))
             rest["dice"] = lambda: 0.25
@@ -137,7 +158,7 @@ def test_the_same_arguments_give_the_same_changes_and_stay_as_they_are(case: Cas
             assert engine.advance(workflow, state, happenings, **rest) == first
             return first
 
-        return plain(news, now, dice, bounds, advance)
+        return plain(news, now, dice, bounds, advance, **more)
 
     job.rows.decide = twice  # type: ignore[method-assign, assignment]
     driver.run()

@@ -151,8 +151,6 @@ def test_a_condition_holds_or_not(text: str, expected: bool) -> None:
         ("is_null or == ''", "", True),
         ("(< 10)", 5, True),
         ("{{ < 10 }}", 5, True),
-        ("true", 5, True),
-        ("false", 5, False),
         ("output.subject == 5", 5, True),
     ],
 )

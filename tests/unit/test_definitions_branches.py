@@ -36,6 +36,35 @@ def test_branches_that_begin_with_an_operator_look_at_the_condition_field() -> N
     assert {size: taken(found, {"inputs": {"size": size}}) for size in sizes} == sizes
 
 
+@pytest.mark.parametrize("quote", ["", "'"])
+def test_a_lone_true_or_false_is_what_the_condition_field_must_be(quote: str) -> None:
+    found = branches(
+        "{type: conditional, condition_field: inputs.ok, branches: ["
+        f"{{name: yes, condition: {quote}true{quote}}}, {{name: no, condition: {quote}false{quote}}},"
+        " {name: rest, default: true}]}"
+    )
+    cases: list[tuple[Json, str]] = [(True, "yes"), (False, "no"), (None, "rest"), ("true", "rest")]
+    cases += [(1, "rest"), (0, "rest"), ("", "rest")]
+    assert [taken(found, {"inputs": {"ok": value}}) for value, _ in cases] == [name for _, name in cases]
+    with pytest.raises(RenderError):
+        taken(found, {"inputs": {}})
+
+
+@pytest.mark.parametrize("written", ["True", "(true)", "'{{ true }}'"])
+def test_a_lone_true_may_be_written_in_other_ways(written: str) -> None:
+    ways = f"[{{name: yes, condition: {written}, next: b}}, {{name: rest, default: true}}]"
+    found = branches(f"{{type: conditional, condition_field: inputs.ok, branches: {ways}}}")
+    assert [taken(found, {"inputs": {"ok": value}}) for value in (True, False)] == ["yes", "rest"]
+
+
+def test_true_within_an_expression_and_without_a_condition_field_is_just_true() -> None:
+    field = "type: conditional, condition_field: inputs.ok"
+    found = branches(f"{{{field}, branches: [{{name: x, condition: 'true or true'}}, {{default: true}}]}}")
+    assert taken(found, {"inputs": {"ok": False}}) == "x"
+    found = branches("{type: conditional, branches: [{name: x, condition: true}, {default: true}]}")
+    assert taken(found, {"inputs": {"ok": False}}) == "x"
+
+
 def test_branches_without_a_condition_field_have_whole_expressions() -> None:
     found = branches(
         "{type: conditional, branches: [{name: a, condition: 'inputs.x in [1, 2]'}, {condition: false},"
@@ -103,3 +132,12 @@ def test_branches_by_name_need_one_default() -> None:
 def test_a_default_without_a_name_is_called_default() -> None:
     found = branches("{type: conditional, branches: [{default: true}, {condition: 'true', next: b}]}")
     assert [branch.name for branch in found] == ["1", "default"]
+
+
+@pytest.mark.parametrize("field", ["'{{ 1 + }}'", "5"])
+def test_a_condition_field_that_is_wrong_is_reported_once(field: str) -> None:
+    ways = "[{condition: '< 5'}, {default: true}]"
+    text = f"{{type: conditional, condition_field: {field}, branches: {ways}}}"
+    with pytest.raises(InvalidWorkflow) as caught:
+        branches(text)
+    assert [problem.pointer for problem in caught.value.problems] == ["/nodes/a/condition_field"]

@@ -125,9 +125,9 @@ def test_a_chain_of_a_thousand_nodes_is_accepted_and_does_not_recurse() -> None:
 
 def test_a_file_of_200_nodes_is_checked_in_well_under_a_second() -> None:
     lines = [f"n{i}: {{handler: h, next: n{i + 1}, params: {{x: '{{{{ inputs.x }}}}'}}}}" for i in range(199)]
-    begun = time.perf_counter()
+    begun = time.process_time()
     workflow("\n".join([*lines, "n199: {handler: h}"]))
-    assert time.perf_counter() - begun < 1  # 0.2 s on an idle machine
+    assert time.process_time() - begun < 1  # 0.2 s on an idle machine
 
 
 @settings(deadline=None)

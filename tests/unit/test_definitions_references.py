@@ -72,6 +72,14 @@ def test_every_bad_reference_is_reported_at_its_own_string() -> None:
         "{type: fan_out, source: [1], task: {handler: h, params: {x: '{{ nodes.z.output.x }}'}}}",
         "{type: wait, wait: {seconds: '{{ nodes.z.output.x }}'}}",
         "{type: wait, wait: {until: '{{ nodes.z.output.x }}'}}",
+        "{handler: h, when: nodes.z.output.x}",
+        "{handler: h, limits: {concurrency: 1, key: '{{ nodes.z.output.x }}'}}",
+        "{type: fan_out, source: [], task: {handler: h}, limits: {rate: 1/s, key: '{{ nodes.z.output.x }}'}}",
+        "{type: approval, approval: {message: 'Go? {{ nodes.z.output.x }}'}}",
+        "{type: subworkflow, subworkflow: {workflow_id: v, inputs: {x: ['{{ nodes.z.output.x }}']}}}",
+        "{type: http, http: {url: '{{ nodes.z.output.x }}'}}",
+        "{type: http, http: {url: 'http://x', headers: {A: '{{ nodes.z.output.x }}'}}}",
+        "{type: http, http: {url: 'http://x', body: [{y: '{{ nodes.z.output.x }}'}]}}",
     ],
 )
 def test_references_are_checked_wherever_templates_stand(node: str) -> None:
@@ -88,6 +96,39 @@ def test_item_and_index_are_known_in_the_params_of_a_fan_out_only() -> None:
     assert found(nodes) == [
         ("template_undefined", "/nodes/a/params/x"),
         ("template_undefined", "/nodes/o/source"),
+    ]
+
+
+def test_the_key_of_a_limit_knows_the_children_of_a_fan_out_only() -> None:
+    nodes = (
+        "  a: {handler: h, limits: {concurrency: 1, key: '{{ item }}'}}\n"
+        "  o: {type: fan_out, source: [], task: {handler: h}, limits: {rate: 1/s, key: '{{ item.a }}'}}\n"
+    )
+    assert found(nodes) == [("template_undefined", "/nodes/a/limits/key")]
+
+
+def test_the_key_of_a_workflows_limits_knows_inputs_only() -> None:
+    nodes = "  a: {handler: h}\n"
+    for name in ("nodes.a.output", "output", "item", "upstream.output"):
+        limits = f"limits: {{concurrency: 1, key: '{{{{ {name} }}}}'}}\n"
+        assert found(nodes, limits) == [("template_undefined", "/limits/key")]
+    limits = "limits: {concurrency: 1, key: '{{ inputs.tenant }}'}\n"
+    assert found(nodes, f"{limits}inputs: {{}}\n") == [("unknown_input", "/limits/key")]
+    read_workflow(f"workflow_id: w\n{limits}inputs: {{tenant: {{type: string}}}}\nnodes:\n{nodes}")
+
+
+def test_templates_of_an_http_node_are_reported_at_their_own_string() -> None:
+    nodes = (
+        "  a: {type: http, http: {url: 'http://x/{{ 1 + }}', headers: {B: '{{ item }}', C: '{{ nothing }}'},"
+        " body: {x: '{{ nodes.q.output }}'}}}\n"
+        "  b: {type: http, http: {url: 'http://x', headers: {B: '{{ item }}'},"
+        " body: '{{ nodes.q.output }}'}}\n"
+    )
+    assert found(nodes) == [
+        ("template_syntax", "/nodes/a/http/url"),
+        ("template_undefined", "/nodes/a/http/headers/C"),
+        ("template_undefined", "/nodes/b/http/headers/B"),
+        ("dag_unknown_node", "/nodes/b/http/body"),
     ]
 
 

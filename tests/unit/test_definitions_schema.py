@@ -62,7 +62,17 @@ def test_every_example_passes(path: Path) -> None:
 
 
 def test_there_are_examples() -> None:
-    assert {"hello.yaml", "demo.yaml", "legacy.yaml"} <= {path.name for path in EXAMPLES}
+    shown = {"hello", "demo", "legacy", "approval", "subworkflow", "subworkflow_child", "limits", "http"}
+    assert shown <= {path.stem for path in EXAMPLES}
+
+
+def test_every_example_of_a_subworkflow_comes_with_its_child() -> None:
+    workflows = [read_workflow(path.read_text(encoding="utf-8")) for path in EXAMPLES]
+    wanted = {
+        node.subworkflow.workflow_id for one in workflows for node in one.nodes.values() if node.subworkflow
+    }
+    assert wanted
+    assert wanted <= {one.workflow_id for one in workflows}
 
 
 GOOD = [
@@ -110,6 +120,50 @@ GOOD = [
         " branches: {light: {condition: '< 100', next: b}, heavy: {default: true}}}"
     ),
     with_node("{type: conditional, branches: {yes: {condition: inputs.x == 1}, no: {default: true}}}"),
+    with_top("fail_fast: true"),
+    with_top("limits: {concurrency: 1}"),
+    with_top("limits: {concurrency: 1000000, rate: 1000000/h, key: 'a {{ inputs.x }}', description: d}"),
+    with_node("{handler: h, when: 'true', limits: {rate: 10/s}}"),
+    with_node("{handler: h, when: false, limits: {concurrency: null, rate: {count: 5, per_seconds: 0.5}}}"),
+    with_node("{handler: h, when: null, limits: null, approval: null, subworkflow: null, http: null}"),
+    with_node(
+        "{type: fan_out, source: [], task: {handler: h}, when: inputs.x, limits: {rate: 1/m, key: null}}"
+    ),
+    with_node("{type: conditional, when: inputs.x, branches: [{default: true}]}"),
+    with_node("{type: wait, when: inputs.x, wait: {seconds: 1}}"),
+    with_node("{type: start, when: null, next: b}"),
+    with_node("{type: approval, approval: {message: m}}"),
+    with_node(
+        "{type: approval, next: b, when: inputs.x, approval: {message: '{{ inputs.m }}',"
+        " approvers: [a, b@c.d], form: {type: object, properties: {n: {$ref: '#/$defs/n'}},"
+        " $defs: {n: {type: string, pattern: '^a'}}},"
+        " timeout_seconds: 315360000, on_timeout: fail, description: d}}"
+    ),
+    with_node(
+        "{type: approval, approval: {message: m, approvers: null, form: null, timeout_seconds: null,"
+        " on_timeout: null}}"
+    ),
+    with_node("{type: approval, approval: {message: m, form: {}}}"),
+    with_node("{type: subworkflow, subworkflow: {workflow_id: v}}"),
+    with_node(
+        "{type: subworkflow, depends_on: b, when: inputs.x,"
+        " subworkflow: {workflow_id: v, version: 2, inputs: {a: '{{ inputs.x }}'}, description: d}}"
+    ),
+    with_node("{type: subworkflow, subworkflow: {workflow_id: v, version: null, inputs: null}}"),
+    with_node("{type: http, http: {url: 'http://x'}}"),
+    with_node("{type: http, http: {url: '{{ inputs.x }}'}}"),
+    with_node("{type: http, http: {url: 'http{{ inputs.x }}'}}"),
+    with_node("{type: http, http: {url: 'HTTPS://x:8443/?a=b'}}"),
+    with_node(
+        "{type: http, queue: q, retry: {max_attempts: 1}, timeout_seconds: 5, when: inputs.x,"
+        " limits: {rate: 1/s}, next: b, http: {method: POST, url: 'http://x/{{ inputs.x }}', description: d,"
+        " headers: {A-b: '{{ inputs.y }}'}, body: [1, {a: '{{ inputs.z }}'}], expect_status: [200, 4xx]}}"
+    ),
+    with_node(
+        "{type: http, http: {url: 'http://x', method: null, headers: null, body: null, expect_status: null}}"
+    ),
+    with_node("{type: http, http: {url: 'http://x', expect_status: 204}}"),
+    with_node("{type: http, http: {url: 'http://x', headers: {}, expect_status: 3xx}}"),
 ]
 
 BAD = [
@@ -126,7 +180,6 @@ BAD = [
     with_top("verion: 1"),
     with_top("version: 0"),
     with_top("version: '1'"),
-    with_top("fail_fast: true"),
     with_top("is_active: 1"),
     with_top("timeout_seconds: 0"),
     with_top(f"name: {'n' * 129}"),
@@ -153,7 +206,6 @@ BAD = [
     with_node("{handler: h, depends_on: []}"),
     with_node("{handler: h, depends_on: {}}"),
     with_node("{handler: h, depends_on: {one_of: b}}"),
-    with_node("{handler: h, when: 'true'}"),
     with_node("{handler: h, aggregation: sum}"),
     with_node("{handler: h, retry: {max_attempts: 11}}"),
     with_node("{handler: h, retry: {max_attempts: 1.5}}"),
@@ -162,7 +214,71 @@ BAD = [
     with_node("{handler: h, retry: {retry_on: x}}"),
     with_node("{handler: h, retry: {tries: 2}}"),
     with_node("{type: dance}"),
+    with_node("{type: container, container: {image: i}}"),
+    with_node("{type: start, when: 'true'}"),
+    with_node("{type: end, depends_on: b, when: 'true'}"),
+    with_node("{handler: h, when: 1}"),
+    with_top("fail_fast: 1"),
+    with_top("limits: {}"),
+    with_top("limits: 3"),
+    with_top("limits: {concurrency: null, rate: null, key: k}"),
+    with_top("limits: {concurrency: 0}"),
+    with_top("limits: {concurrency: 1000001}"),
+    with_top("limits: {concurrency: 1.5}"),
+    with_top("limits: {concurrency: 1, key: ' '}"),
+    with_top("limits: {concurrency: 1, key: 5}"),
+    with_top("limits: {concurrency: 1, keys: k}"),
+    with_node("{handler: h, limits: {rate: 10}}"),
+    with_node("{handler: h, limits: {rate: '10'}}"),
+    with_node("{handler: h, limits: {rate: 0/s}}"),
+    with_node("{handler: h, limits: {rate: 10/d}}"),
+    with_node("{handler: h, limits: {rate: 1.5/s}}"),
+    with_node("{handler: h, limits: {rate: {count: 1}}}"),
+    with_node("{handler: h, limits: {rate: {count: 0, per_seconds: 1}}}"),
+    with_node("{handler: h, limits: {rate: {count: 1, per_seconds: 0}}}"),
+    with_node("{handler: h, limits: {rate: {count: 1, per_seconds: 1, burst: 2}}}"),
+    with_node("{type: wait, wait: {seconds: 1}, limits: {concurrency: 1}}"),
+    with_node("{type: fan_in, limits: {concurrency: 1}}"),
+    with_node("{type: approval}"),
+    with_node("{type: approval, approval: {}}"),
+    with_node("{type: approval, approval: {message: null}}"),
+    with_node("{type: approval, approval: {message: ''}}"),
+    with_node("{type: approval, approval: {message: 5}}"),
+    with_node("{type: approval, approval: {message: m, approvers: []}}"),
+    with_node("{type: approval, approval: {message: m, approvers: ada}}"),
+    with_node("{type: approval, approval: {message: m, approvers: ['{{ x }}']}}"),
+    with_node("{type: approval, approval: {message: m, timeout_seconds: 0}}"),
+    with_node("{type: approval, approval: {message: m, on_timeout: approve}}"),
+    with_node("{type: approval, approval: {message: m, form: true}}"),
+    with_node("{type: approval, approval: {message: m, form: {type: strin}}}"),
+    with_node("{type: approval, approval: {message: m, form: {properties: {a: {minLength: -1}}}}}"),
+    with_node("{type: approval, approval: {message: m}, limits: {concurrency: 1}}"),
+    with_node("{type: subworkflow}"),
+    with_node("{type: subworkflow, subworkflow: v}"),
+    with_node("{type: subworkflow, subworkflow: {inputs: {}}}"),
+    with_node("{type: subworkflow, subworkflow: {workflow_id: 'v w'}}"),
+    with_node("{type: subworkflow, subworkflow: {workflow_id: v, version: 0}}"),
+    with_node("{type: subworkflow, subworkflow: {workflow_id: v, version: latest}}"),
+    with_node("{type: subworkflow, subworkflow: {workflow_id: v, inputs: []}}"),
+    with_node("{type: subworkflow, subworkflow: {workflow_id: v, input: {}}}"),
     with_node("{type: http}"),
+    with_node("{type: http, http: 'http://x'}"),
+    with_node("{type: http, http: {}}"),
+    with_node("{type: http, handler: h, http: {url: 'http://x'}}"),
+    with_node("{type: http, http: {url: 5}}"),
+    with_node("{type: http, http: {url: x}}"),
+    with_node("{type: http, http: {url: 'ftp://x'}}"),
+    with_node("{type: http, http: {url: 'ftp://{{ inputs.x }}'}}"),
+    with_node("{type: http, http: {url: 'http://x', method: get}}"),
+    with_node("{type: http, http: {url: 'http://x', headers: [a]}}"),
+    with_node("{type: http, http: {url: 'http://x', headers: {'a b': c}}}"),
+    with_node("{type: http, http: {url: 'http://x', headers: {a: 5}}}"),
+    with_node("{type: http, http: {url: 'http://x', headers: {a: null}}}"),
+    with_node("{type: http, http: {url: 'http://x', expect_status: []}}"),
+    with_node("{type: http, http: {url: 'http://x', expect_status: [2yy]}}"),
+    with_node("{type: http, http: {url: 'http://x', expect_status: [99]}}"),
+    with_node("{type: http, http: {url: 'http://x', expect_status: true}}"),
+    with_node("{type: http, http: {url: 'http://x', timeout: 5}}"),
     with_node("{type: start, handler: h}"),
     with_node("{type: start, depends_on: b}"),
     with_node("{type: end, next: b}"),

@@ -10,14 +10,17 @@ import itertools
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from datetime import datetime
 
 import pytest
+import simulated_processes
 from simulated_rows import Violation
 from simulation import Simulation
 
-from cograil.engine import attempts
+from cograil.engine import approvals, attempts
 from cograil.engine.board import Board
-from cograil.model.job import Lost, NodeWrite, Reported, Started
+from cograil.model.job import Lost, NodeState, NodeWrite, Reported, Started
+from cograil.model.workflow import Node
 
 SEEDS = 5000
 CAUGHT_WITHIN = 3000
@@ -87,6 +90,33 @@ def test_it_notices_two_writers_of_one_job() -> None:
 
 def test_it_notices_a_job_that_is_never_woken() -> None:
     assert "every job ends" in first_violation("no wake")
+
+
+def test_it_notices_a_job_that_is_cut_short_while_its_tasks_are_out() -> None:
+    assert "an ended job has no tasks" in first_violation("cut without revoking")
+
+
+def test_it_notices_children_that_outlive_their_parent() -> None:
+    assert "an open child of an ended job was told to stop" in first_violation("no cancel of children")
+
+
+def test_it_notices_parents_that_never_hear_of_their_children() -> None:
+    assert "a waiting node has one living child, or its news" in first_violation("parents not told")
+
+
+def test_it_notices_an_approval_that_is_decided_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    def is_open(node: Node, state: NodeState | None, now: datetime) -> bool:
+        return state is not None and state.status in ("waiting", "completed")
+
+    def complete(board: Board, write: NodeWrite, output: bytes | None, task_id: int | None = None) -> None:
+        if write.state.status != "completed":
+            plain(board, write, output, task_id)
+
+    plain = Board.complete
+    monkeypatch.setattr(Board, "complete", complete)
+    monkeypatch.setattr(approvals, "is_open", is_open)
+    monkeypatch.setattr(simulated_processes, "is_open", is_open)
+    assert "an approval is decided once" in first_violation()
 
 
 def test_it_notices_news_of_old_attempts_that_count(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,8 @@
 """From a workflow file to a checked `Workflow`, and the expressions that stand in it.
 
-    read_workflow   YAML text    -> Workflow     reading, section, inputs, nodes, branches, waiting
-    load_workflow   stored JSON  -> Workflow     (drafts: nodes before their edges are known)
+    read_workflow   YAML text    -> Workflow     reading, section, inputs, limits, nodes, branches,
+    load_workflow   stored JSON  -> Workflow     waiting, http, approvals, forms, subworkflows
+                                                 (drafts: nodes before their edges are known)
                                                  edges, graph, checks: who waits for whom
     apply_inputs    what a job is given, with the defaults of its workflow
     schema          the JSON Schema of the file format, for editors

@@ -20,7 +20,7 @@ from cograil.definitions.drafts import Target, read_next, read_targets
 from cograil.definitions.holes import Holes
 from cograil.definitions.report import child
 from cograil.definitions.section import MISSING, Section
-from cograil.definitions.templates import CompiledTemplate
+from cograil.definitions.templates import CompiledTemplate, compile_template
 from cograil.definitions.values import as_boolean, as_text
 from cograil.jsontext import kind_of
 from cograil.model.workflow import Branch, Json, Scope
@@ -110,6 +110,8 @@ def _from_list(node_id: str, keys: Section, written: list[Json] | dict[str, Json
         message = "here each branch has its own condition; a condition above needs a mapping of its values"
         keys.report.add("invalid_value", message, keys.at("condition"), at_key=True)
     subject = _read_field(node_id, keys, holes)
+    if subject is None and keys.get("condition_field") is not MISSING:
+        subject = compile_template(None)  # it was reported; that conditions look at it is right
     entries: dict[str | int, Json] = dict(
         written.items() if isinstance(written, dict) else enumerate(written)
     )
@@ -140,17 +142,21 @@ def _read_branch(
         message = "the default branch has no condition: it is taken when no other is"
         keys.report.add("invalid_value", message, keys.at("condition"), at_key=True)
     elif not is_default and keys.require("condition", "say when this branch is taken, or `default: true`"):
-        test = _read_condition(node_id, keys, holes, subject)
+        test = read_condition(node_id, keys, "condition", holes, subject)
     keys.close()
     return Way(name, test, targets, is_default)
 
 
-def _read_condition(
-    node_id: str, keys: Section, holes: Holes, subject: CompiledTemplate | None
+def read_condition(
+    node_id: str, keys: Section, key: str, holes: Holes, subject: CompiledTemplate | None = None
 ) -> CompiledTemplate | None:
-    value = keys.get("condition")
-    text = str(value).lower() if isinstance(value, bool) else keys.text_or_none("condition")
-    return None if text is None else holes.condition(node_id, text, keys.at("condition"), subject)
+    """What stands under a key as a condition: an expression, with or without braces, or true or false.
+
+    With a subject, true and false are what it must be equal to.
+    """
+    value = keys.get(key)
+    text = str(value).lower() if isinstance(value, bool) else keys.text_or_none(key)
+    return None if text is None else holes.condition(node_id, text, keys.at(key), subject)
 
 
 def _check_default(keys: Section, ways: list[Way]) -> None:

@@ -6,7 +6,16 @@ The same language as in templates, but stricter: `and`, `or`, `not` and the whol
 from __future__ import annotations
 
 from cograil.definitions.evaluation import compile_expression
-from cograil.definitions.expressions import Facts, Path, TemplateError, check_names, refuse_long
+from cograil.definitions.expressions import (
+    Constant,
+    Facts,
+    Operation,
+    Path,
+    Subject,
+    TemplateError,
+    check_names,
+    refuse_long,
+)
 from cograil.definitions.grammar import parse_condition
 from cograil.definitions.templates import CompiledTemplate, compile_template
 from cograil.definitions.values import as_boolean, equal
@@ -19,10 +28,14 @@ def compile_condition(text: str, subject: CompiledTemplate | None = None) -> Com
     """Compile the condition of a branch; it renders to true or false.
 
     With a subject, an operator that has nothing before it looks at the subject (`"< 100"`,
-    `">= 10 and < 20"`, `"is_null"`). Raises TemplateError.
+    `">= 10 and < 20"`, `"is_null"`), and a lone `true` or `false` is what the subject must be equal to.
+    Raises TemplateError.
     """
     refuse_long(text)
     expression = parse_condition(text, has_subject=subject is not None)
+    if subject is not None and isinstance(expression, Constant) and isinstance(expression.value, bool):
+        # A branch that is always or never taken, whatever the field holds, is nobody's wish.
+        expression = Operation("==", (Subject(), expression), depth=2)
     facts = check_names(expression, text) | (subject.facts if subject else Facts())
     evaluate = compile_expression(expression, as_boolean, subject.render if subject else None)
     return CompiledTemplate.of(lambda scope: as_boolean(evaluate(scope)), facts)

@@ -100,12 +100,14 @@ class Facts:
     names: frozenset[str] = frozenset()
     references: frozenset[str] = frozenset()
     input_names: frozenset[str] = frozenset()
+    has_all_inputs: bool = False  # it reads `inputs` as a whole, or one that is named only when it runs
 
     def __or__(self, other: Facts) -> Facts:
         return Facts(
             self.names | other.names,
             self.references | other.references,
             self.input_names | other.input_names,
+            self.has_all_inputs or other.has_all_inputs,
         )
 
 
@@ -128,6 +130,9 @@ def check_names(expression: Expression, text: str) -> Facts:
             path.steps[0]
             for path in paths
             if path.root == "inputs" and path.steps and isinstance(path.steps[0], str)
+        ),
+        has_all_inputs=any(
+            path.root == "inputs" and not (path.steps and isinstance(path.steps[0], str)) for path in paths
         ),
     )
 

@@ -41,8 +41,11 @@ class Graph:
         return self._sorted(self.edges.keys())
 
     def comes_before(self, source: str, node_id: str) -> bool:
-        """Whether `source` has ended, one way or another, before `node_id` may begin."""
-        return bool(self._ancestors.get(node_id, 0) >> self._place[source] & 1)
+        """Whether `source` has ended, one way or another, before `node_id` may begin.
+
+        Nodes on a cycle come before each other and before themselves.
+        """
+        return bool(self.ancestors[node_id] >> self.place[source] & 1)
 
     def cycles(self) -> Iterator[list[str]]:
         """Cycles that together explain why `order` is not complete; no node is in two of them."""
@@ -53,27 +56,25 @@ class Graph:
             left.difference_update(cycle)
             left.difference_update(self._sorted(left))
 
-    def reachable_from(self, start: str) -> set[str]:
-        """The start and all that follows it."""
-        reached, todo = {start}, [start]
-        while todo:
-            fresh = [node_id for node_id in self.successors[todo.pop()] if node_id not in reached]
-            reached.update(fresh)
-            todo.extend(fresh)
-        return reached
-
     @cached_property
-    def _place(self) -> dict[str, int]:
+    def place(self) -> dict[str, int]:
+        """The bit of each node in `ancestors`."""
         return {node_id: index for index, node_id in enumerate(self.edges)}
 
     @cached_property
-    def _ancestors(self) -> dict[str, int]:
+    def ancestors(self) -> dict[str, int]:
         """A bit for every ancestor: sets of names would take megabytes for a long chain."""
         found: dict[str, int] = {}
-        for node_id in self.order:
+        in_order = set(self.order)
+        on_or_behind_cycles = [node_id for node_id in self.edges if node_id not in in_order]
+        for node_id in (*self.order, *on_or_behind_cycles):
             found[node_id] = 0
             for source in self.predecessors[node_id]:
-                found[node_id] |= found[source] | 1 << self._place[source]
+                found[node_id] |= found.get(source, 0) | 1 << self.place[source]
+        for between in on_or_behind_cycles:  # Warshall's algorithm: paths by way of one node more
+            for node_id in on_or_behind_cycles:
+                if found[node_id] >> self.place[between] & 1:
+                    found[node_id] |= found[between]
         return found
 
     def _sorted(self, among: Collection[str]) -> list[str]:
@@ -102,5 +103,5 @@ class Graph:
             node_id = next(source for source in self.predecessors[node_id] if source in left)
         backwards = list(walk)
         cycle = backwards[backwards.index(node_id) :][::-1]
-        first = min(range(len(cycle)), key=lambda index: self._place[cycle[index]])
+        first = min(range(len(cycle)), key=lambda index: self.place[cycle[index]])
         return cycle[first:] + cycle[:first]

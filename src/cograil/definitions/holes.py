@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from cograil.definitions.conditions import compile_condition, compile_condition_field
 from cograil.definitions.expressions import TemplateError
 from cograil.definitions.report import Report, child
-from cograil.definitions.templates import CompiledTemplate, compile_template
+from cograil.definitions.templates import CompiledTemplate, compile_template, compile_text
 from cograil.model.workflow import Json
 
 
@@ -16,7 +16,7 @@ from cograil.model.workflow import Json
 class Hole:
     """A template, the node that renders it and the value it was made from."""
 
-    node_id: str
+    node_id: str | None  # None: rendered for the job as a whole, which has nothing but its inputs
     template: CompiledTemplate
     value: Json
     pointer: str
@@ -39,7 +39,7 @@ class Holes:
         self._report = report
 
     def template(
-        self, node_id: str, value: Json, pointer: str, *, in_children: bool = False
+        self, node_id: str | None, value: Json, pointer: str, *, in_children: bool = False
     ) -> CompiledTemplate | None:
         """Any value with `{{ }}` in its strings; None when it has problems."""
         try:
@@ -50,6 +50,10 @@ class Holes:
             return None
         self.found.append(Hole(node_id, template, value, pointer, in_children))
         return template
+
+    def text(self, node_id: str, text: str, pointer: str) -> CompiledTemplate | None:
+        """A string that renders to text; None when it has problems."""
+        return self._kept(node_id, compile_text, text, pointer)
 
     def condition(
         self, node_id: str, text: str, pointer: str, subject: CompiledTemplate | None

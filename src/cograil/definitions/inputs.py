@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 
 from cograil.definitions.report import child
@@ -59,7 +59,7 @@ def apply_inputs(workflow: Workflow, given: Mapping[str, Json]) -> dict[str, Jso
     """
     if workflow.inputs is None:
         return dict(given)
-    problems = [_undeclared(name, workflow.inputs) for name in given if name not in workflow.inputs]
+    problems = unknown_inputs(given, workflow.inputs)
     complete: dict[str, Json] = {}
     for name, spec in workflow.inputs.items():
         problem = _misfit(spec, given)
@@ -83,6 +83,11 @@ def _misfit(spec: InputSpec, given: Mapping[str, Json]) -> Problem | None:
         return None
     message = f"input {spec.name!r} must be of type {spec.type}, not {kind_of(value)}"
     return Problem("invalid_type", message, child("", spec.name))
+
+
+def unknown_inputs(given: Iterable[str], declared: Mapping[str, InputSpec]) -> list[Problem]:
+    """What is given and not declared."""
+    return [_undeclared(name, declared) for name in given if name not in declared]
 
 
 def _undeclared(name: str, declared: Mapping[str, InputSpec]) -> Problem:

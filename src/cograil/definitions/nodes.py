@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from cograil.definitions.branches import Way, read_branches
+from cograil.definitions.approvals import read_approval
+from cograil.definitions.branches import Way, read_branches, read_condition
 from cograil.definitions.drafts import Draft, read_dependencies, read_next
 from cograil.definitions.holes import Holes
+from cograil.definitions.http import read_http
+from cograil.definitions.limits import read_limits
 from cograil.definitions.section import MISSING, Range, Section, check_id
+from cograil.definitions.subworkflows import read_subworkflow
 from cograil.definitions.templates import CompiledTemplate
 from cograil.definitions.waiting import read_wait
 from cograil.jsontext import kind_of
@@ -19,9 +23,9 @@ DELAY = Range(0, 86_400)
 AGGREGATIONS = ("collect", "concat", "sum", "first", "last")
 BACKOFFS = ("fixed", "linear", "exponential")
 
-# Parts of the language that this version knows by name only.
-LATER_TYPES = ("approval", "http", "subworkflow", "container")
-LATER_KEYS = (*LATER_TYPES, "when", "limits")
+HTTP = "http"  # a type in the file only: for the engine it is a task
+TYPES = (*NodeType, HTTP)
+LATER = "container"  # a part of the language that this version knows by name only
 
 _BELONGS_TO = {
     "handler": "a task (for a fan_out it goes under `task`)",
@@ -33,6 +37,11 @@ _BELONGS_TO = {
     "task": "a node of `type: fan_out`",
     "aggregation": "a node of `type: fan_in`",
     "wait": "a node of `type: wait`",
+    "http": "a node of `type: http`",
+    "approval": "a node of `type: approval`",
+    "subworkflow": "a node of `type: subworkflow`",
+    "limits": "a task, an http node or a fan_out (for its children), or to the workflow",
+    "when": "any node but a start and an end, which are always reached",
     "next": "any node but an end, which is the last, and a conditional, whose branches have their own",
     "depends_on": "any node but a start, which is the first",
 }
@@ -48,11 +57,11 @@ def read_nodes(section: Section, holes: Holes) -> dict[str, Draft]:
 
 
 def _read_node(node_id: str, keys: Section, holes: Holes) -> Draft:
-    refuse_later_keys(keys, LATER_KEYS)
+    _refuse_later(keys)
     kind = _read_type(keys)
     node = Node(
         node_id,
-        kind or NodeType.TASK,
+        NodeType.TASK if kind in (None, HTTP) else NodeType(kind),
         required=keys.flag("required", True),
         description=keys.text("description"),
         queue=_read_queue(keys, DEFAULT_QUEUE),
@@ -62,37 +71,45 @@ def _read_node(node_id: str, keys: Section, holes: Holes) -> Draft:
     )
     if kind is None:  # what such a node may hold is anybody's guess; its edges count all the same
         return Draft(node, keys.pointer, next=read_next(keys), depends_on=read_dependencies(keys))
-    draft = _READERS[kind](_Reading(node, keys, holes))
+    draft = _READERS[kind](_Reading(_with_what_some_share(kind, node, keys, holes), keys, holes))
     if kind not in (NodeType.END, NodeType.CONDITIONAL):
         draft = replace(draft, next=read_next(keys))
-    if kind is not NodeType.START:
+    if kind != NodeType.START:
         draft = replace(draft, depends_on=read_dependencies(keys))
     keys.close({key: f"{key!r} belongs to {place}" for key, place in _BELONGS_TO.items()})
     return draft
 
 
-def refuse_later_keys(keys: Section, later: tuple[str, ...]) -> None:
-    """Report the keys that a later version will understand."""
-    for key in later:
-        if keys.get(key) is not MISSING:
-            message = f"{key!r} is not supported yet; it comes with a later version"
-            keys.report.add("not_supported_yet", message, keys.at(key), at_key=True)
+def _with_what_some_share(kind: str, node: Node, keys: Section, holes: Holes) -> Node:
+    """The node with the keys that several types have, but not all."""
+    if kind not in (NodeType.START, NodeType.END):
+        node = replace(node, when=read_condition(node.node_id, keys, "when", holes))
+    if kind in (NodeType.TASK, HTTP, NodeType.FAN_OUT):
+        in_children = kind == NodeType.FAN_OUT
+        node = replace(node, limit=read_limits(node.node_id, keys, holes, in_children=in_children))
+    return node
 
 
-def _read_type(keys: Section) -> NodeType | None:
+def _refuse_later(keys: Section) -> None:
+    if keys.get(LATER) is not MISSING:
+        message = f"{LATER!r} is not supported yet; it comes with a later version"
+        keys.report.add("not_supported_yet", message, keys.at(LATER), at_key=True)
+
+
+def _read_type(keys: Section) -> str | None:
     """The type; None, reported, when this version cannot run it."""
     value = keys.get("type")
     if value is MISSING:
         return NodeType.TASK
-    if isinstance(value, str) and value in set(NodeType):
-        return NodeType(value)
-    if isinstance(value, str) and value in LATER_TYPES:
+    if isinstance(value, str) and value in TYPES:
+        return value
+    if value == LATER:
         message = f"nodes of type {value} are not supported yet; they come with a later version"
         keys.report.add("not_supported_yet", message, keys.at("type"))
         return None
     shown = repr(value) if isinstance(value, str) else kind_of(value)
-    message = f"type must be one of {', '.join(NodeType)}, not {shown}"
-    keys.report.add("unknown_kind", message, keys.at("type"), near=(str(value), list(map(str, NodeType))))
+    message = f"type must be one of {', '.join(TYPES)}, not {shown}"
+    keys.report.add("unknown_kind", message, keys.at("type"), near=(str(value), list(map(str, TYPES))))
     return None
 
 
@@ -201,12 +218,27 @@ def _read_wait(reading: _Reading) -> Draft:
     return reading.draft(read_wait(reading.node, reading.keys, reading.holes))
 
 
-_READERS: dict[NodeType, Callable[[_Reading], Draft]] = {
+def _read_http(reading: _Reading) -> Draft:
+    return reading.draft(read_http(reading.node, reading.keys, reading.holes))
+
+
+def _read_approval(reading: _Reading) -> Draft:
+    return reading.draft(read_approval(reading.node, reading.keys, reading.holes))
+
+
+def _read_subworkflow(reading: _Reading) -> Draft:
+    return reading.draft(read_subworkflow(reading.node, reading.keys, reading.holes))
+
+
+_READERS: dict[str, Callable[[_Reading], Draft]] = {
     NodeType.START: _read_plain,
     NodeType.END: _read_plain,
     NodeType.TASK: _read_task,
+    HTTP: _read_http,
     NodeType.CONDITIONAL: _read_conditional,
     NodeType.FAN_OUT: _read_fan_out,
     NodeType.FAN_IN: _read_fan_in,
     NodeType.WAIT: _read_wait,
+    NodeType.APPROVAL: _read_approval,
+    NodeType.SUBWORKFLOW: _read_subworkflow,
 }

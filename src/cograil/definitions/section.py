@@ -15,6 +15,8 @@ ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 CHILD_SUFFIX = re.compile(r".*__[0-9]+")  # what the children of a fan_out are called
 WORD = re.compile(r"[^\s{}]{1,64}")  # handlers, queues, error codes: names, never templates
 
+MAX_VERSION = 2**31 - 1
+
 MISSING: Any = object()
 
 
@@ -98,6 +100,14 @@ class Section:
         """A string; None when it is missing or, which is reported, something else."""
         value = self._typed(key, str, "a string", None)
         return None if value is None else str(value)
+
+    def filled(self, key: str, longest: int = 10_000) -> str | None:
+        """A string that is not blank; None when it is missing or, which is reported, something else."""
+        value = self.text_or_none(key)
+        if value is None or (value.strip() and len(value) <= longest):
+            return value
+        self._refuse(key, f"must have 1 to {longest} characters that are not all blank")
+        return None
 
     def word(self, key: str, default: str = "") -> str:
         """A short name without blanks and braces."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cograil.definitions.evaluation import Evaluate, compile_expression
 from cograil.definitions.expressions import (
@@ -43,17 +43,30 @@ class CompiledTemplate:
     input_names: frozenset[str]
     uses_output: bool
     is_constant: bool = False
+    has_all_inputs: bool = False
 
     @classmethod
     def of(cls, render: Evaluate, facts: Facts, *, is_constant: bool = False) -> CompiledTemplate:
         """A template that renders so and mentions these."""
         uses_output = not facts.names.isdisjoint(("output", "upstream"))
-        return cls(render, facts.names, facts.references, facts.input_names, uses_output, is_constant)
+        return cls(
+            render,
+            facts.names,
+            facts.references,
+            facts.input_names,
+            uses_output,
+            is_constant,
+            facts.has_all_inputs,
+        )
+
+    def reads_input(self, name: str) -> bool:
+        """Whether what it renders to may depend on this input."""
+        return self.has_all_inputs or name in self.input_names
 
     @property
     def facts(self) -> Facts:
         """What it mentions, to be joined with the facts of others."""
-        return Facts(self.names, self.references, self.input_names)
+        return Facts(self.names, self.references, self.input_names, self.has_all_inputs)
 
 
 def compile_template(value: Json) -> CompiledTemplate:
@@ -64,6 +77,12 @@ def compile_template(value: Json) -> CompiledTemplate:
         return CompiledTemplate.of(lambda scope: value, Facts(), is_constant=True)
     room = MAX_RENDERED_BYTES - (size_of(value) - compiler.source_bytes)
     return CompiledTemplate.of(lambda scope: fill(scope, Meter(room)), compiler.facts)
+
+
+def compile_text(text: str) -> CompiledTemplate:
+    """Compile a string that renders to text even where it is a single hole; raises TemplateError."""
+    template = compile_template(text)
+    return replace(template, render=lambda scope: as_text(template.render(scope)))
 
 
 class _Compiler:

@@ -7,20 +7,23 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 
-from cograil.definitions.checks import References, check_graph
+from cograil.definitions.checks import References, check_graph, check_recursion
+from cograil.definitions.doubts import find_doubts
 from cograil.definitions.drafts import Draft
 from cograil.definitions.edges import connect
+from cograil.definitions.forms import check_forms
 from cograil.definitions.graph import Graph
 from cograil.definitions.holes import Holes
 from cograil.definitions.inputs import read_inputs
-from cograil.definitions.nodes import read_nodes, refuse_later_keys
+from cograil.definitions.limits import read_limits
+from cograil.definitions.nodes import read_nodes
+from cograil.definitions.outlook import Outlook
 from cograil.definitions.reading import Unreadable, read_yaml
 from cograil.definitions.report import Report
-from cograil.definitions.section import MISSING, Range, Section, check_id
+from cograil.definitions.section import MAX_VERSION, MISSING, Range, Section, check_id
 from cograil.model.workflow import Branch, InputSpec, Json, Node, Workflow
 
 MAX_NODES = 1_000
-MAX_VERSION = 2**31 - 1
 TIMEOUT = Range(0, 315_360_000, above_least=True)  # ten years
 
 
@@ -49,14 +52,17 @@ def load_workflow(document: Mapping[str, Json]) -> Workflow:
 def _build(document: Json, report: Report, source: str = "") -> Workflow:
     top = Section.of(document, "", report)
     holes = Holes(report)
-    workflow = _read_top(top)
+    workflow = _read_top(top, holes)
     drafts = _read_drafts(top, holes)
     top.close()
     if len(drafts) > MAX_NODES:
         raise report.error(source)
     graph = connect(drafts, report)
-    is_sound = check_graph(drafts, graph, report)
-    references = References(drafts, graph if is_sound else None, workflow.inputs, report)
+    outlook = Outlook(drafts, graph, find_doubts(drafts, graph, document, report))
+    check_graph(drafts, outlook, report)
+    check_recursion(workflow.workflow_id, drafts, report)
+    check_forms(drafts, report)
+    references = References(drafts, outlook, workflow.inputs, report)
     for hole in holes.found:
         references.check(hole)
     if report.problems:
@@ -64,14 +70,10 @@ def _build(document: Json, report: Report, source: str = "") -> Workflow:
     return replace(workflow, nodes=_nodes(drafts, graph), document=document, digest=digest_of(document))
 
 
-def _read_top(top: Section) -> Workflow:
+def _read_top(top: Section, holes: Holes) -> Workflow:
     """All but the nodes."""
     workflow_id = _read_workflow_id(top)
-    refuse_later_keys(top, ("limits",))
     top.flag("is_active", True)
-    if top.flag("fail_fast", False):
-        message = "fail_fast is not supported yet; it comes with a later version"
-        top.report.add("not_supported_yet", message, top.at("fail_fast"))
     has_timeout = top.get("timeout_seconds") is not MISSING
     timeout_seconds = top.number("timeout_seconds", 1, TIMEOUT)
     return Workflow(
@@ -82,6 +84,8 @@ def _read_top(top: Section) -> Workflow:
         inputs=_read_inputs(top),
         description=top.text("description"),
         timeout_seconds=timeout_seconds if has_timeout else None,
+        fail_fast=top.flag("fail_fast", False),
+        limit=read_limits(None, top, holes),
     )
 
 

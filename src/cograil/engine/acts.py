@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from cograil.engine import attempts, fans
+from cograil.engine import approvals, attempts, children, fans
 from cograil.engine.board import Board, as_error, dump
+from cograil.jsontext import kind_of
 from cograil.model.job import NodeWrite
-from cograil.model.workflow import Json, Node, NodeType, RenderError
+from cograil.model.workflow import Json, Node, NodeType, RenderError, Template
 
 LONGEST_WAIT_SECONDS = 315_360_000  # ten years
 
@@ -41,6 +42,18 @@ def run(board: Board, write: NodeWrite, node: Node) -> None:
             fans.begin_fan_in(board, write, node)
         case NodeType.WAIT:
             _begin_wait(board, write, node)
+        case NodeType.APPROVAL:
+            approvals.ask(board, write, node)
+        case NodeType.SUBWORKFLOW:
+            children.begin(board, write, node)
+
+
+def is_wanted(board: Board, node: Node, when: Template) -> bool:
+    """Whether the node's `when` holds. Raises RenderError when that is not true or false."""
+    answer = board.render(when, node)
+    if not isinstance(answer, bool):
+        raise RenderError("invalid_when", f"when of {node.node_id} is {kind_of(answer)}, not true or false")
+    return answer
 
 
 def _choose(board: Board, write: NodeWrite, node: Node) -> None:
@@ -64,6 +77,8 @@ def _begin_wait(board: Board, write: NodeWrite, node: Node) -> None:
     except RenderError as error:
         board.fail(write, as_error(error))
         return
+    if board.is_closing and until > board.now:
+        return
     write.state.started_at = board.now
     board.move(write, "wait")
     if until <= board.now:
@@ -71,6 +86,14 @@ def _begin_wait(board: Board, write: NodeWrite, node: Node) -> None:
         return
     write.state.not_before = until
     board.event("node_started", node.node_id, waits_until=until)
+
+
+def end_wait(board: Board, write: NodeWrite, node: Node) -> None:
+    """What a node waited for by the clock has come."""
+    if node.approval is not None:
+        approvals.time_out(board, write, node)
+    else:
+        board.complete(write, dump({"waited_until": write.state.not_before}))
 
 
 def _wait_until(board: Board, node: Node) -> datetime:

@@ -1,13 +1,14 @@
 """What a job does next: `advance(workflow, state, happenings) -> Changes`.
 
     1. apply the news, in the order they came
-    2. apply what the clock made due: backoffs, waits, the job's own deadline
+    2. apply what the clock made due: backoffs, waits, approvals, the job's own deadline
     3. settle: every node whose predecessors ended runs, waits on or is skipped, until nothing moves
     4. end the job when no node is left, or say when to look again
 
 It decides everything about conditions, joins, fan-outs, retries, skips, timeouts and outcomes, and
 it is a pure function: the same arguments give the same changes. When it needs outputs that are not
-at hand it says which (`Changes.missing`); the caller loads them and asks again.
+at hand it says which (`Changes.missing`); the caller loads them and asks again. When the job is to be
+cut short it asks for its tasks to be revoked first (`Changes.needs_revoke`).
 """
 
 from __future__ import annotations
@@ -15,9 +16,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from functools import partial
 
-from cograil.engine import acts, attempts, ending, fans
-from cograil.engine.board import Board, dump
+from cograil.engine import acts, approvals, attempts, ending, fans
+from cograil.engine.board import Board, as_error
+from cograil.engine.limits import limit_of
 from cograil.engine.readiness import Verdict, verdict
 from cograil.engine.reopening import retry_by_hand
 from cograil.engine.states import JOB_TERMINAL
@@ -25,19 +28,23 @@ from cograil.model.job import (
     Bounds,
     CancelAsked,
     Changes,
+    ChildEnded,
     Dice,
     Happening,
     JobState,
     Late,
     Lost,
     More,
+    NodeWrite,
     Outputs,
     Reported,
+    Resumed,
     RetryAsked,
+    Signalled,
     Started,
     Submitted,
 )
-from cograil.model.workflow import Node, NodeType, Workflow
+from cograil.model.workflow import Node, NodeType, RenderError, Workflow
 
 DEFAULT_BOUNDS = Bounds()
 QUIET = (NodeType.START, NodeType.END)
@@ -52,20 +59,39 @@ def advance(
     dice: Dice,
     outputs: Outputs,
     bounds: Bounds = DEFAULT_BOUNDS,
+    is_revoked: bool = False,
 ) -> Changes:
-    """Decide what these happenings and this moment mean for the job."""
+    """Decide what these happenings and this moment mean for the job.
+
+    `is_revoked` says that no task of the job is out any more, and its inbox was taken after that.
+    """
 
     def fresh() -> Board:
         return Board(workflow, state, now=now, dice=dice, outputs=outputs, bounds=bounds)
 
     board = fresh()
     changes = _decide(board, happenings)
-    if board.missing or board.missing_children:
-        missing, children = frozenset(board.missing), frozenset(board.missing_children)
-        return Changes(state.status, state.seq, missing=missing, missing_children=children)
+    if board.missing or board.missing_children or board.missing_jobs:
+        return _lacking(board)
     if changes.status in JOB_TERMINAL:
         return changes
-    return _cut_short(fresh, happenings, is_late=is_past_deadline(state, now)) or changes
+    end = _end_from_outside(board, happenings)
+    if end is None:
+        return changes
+    if not is_revoked and _may_have_tasks(state):
+        return Changes(state.status, state.seq, needs_revoke=True)
+    return end(fresh(), [news for news in happenings if not isinstance(news, More | RetryAsked)])
+
+
+def _lacking(board: Board) -> Changes:
+    """Nothing is decided: this must be loaded first."""
+    return Changes(
+        board.state.status,
+        board.state.seq,
+        missing=frozenset(board.missing),
+        missing_children=frozenset(board.missing_children),
+        missing_jobs=board.missing_jobs,
+    )
 
 
 def _decide(board: Board, happenings: Sequence[Happening]) -> Changes:
@@ -79,23 +105,44 @@ def _decide(board: Board, happenings: Sequence[Happening]) -> Changes:
     return board.changes(_wake_at(board))
 
 
-def _cut_short(
-    fresh: Callable[[], Board], happenings: Sequence[Happening], *, is_late: bool
-) -> Changes | None:
-    """End a job that does not end by itself now, if somebody or its deadline wants that.
+# -- cut short: what was reported before counts, nothing new begins ----------------------------------
 
-    What was reported before counts; nothing new begins.
-    """
-    cancel = None
+End = Callable[[Board, Sequence[Happening]], Changes]
+
+
+def _end_from_outside(board: Board, happenings: Sequence[Happening]) -> End | None:
+    """How a job ends that does not end by itself now, if somebody, its deadline or a failure wants that."""
     for news in happenings:
         if isinstance(news, CancelAsked):
-            cancel = news
-            break
-    if cancel is None and not is_late:
-        return None
-    board = fresh()
-    _apply_news(board, [news for news in happenings if not isinstance(news, More | RetryAsked)])
-    return ending.time_out(board) if cancel is None else ending.cancel(board, cancel.by, cancel.reason)
+            return partial(_cancel, news)
+    if is_past_deadline(board.state, board.now):
+        return _time_out
+    if board.workflow.fail_fast and ending.failures(board):
+        return _give_up
+    return None
+
+
+def _may_have_tasks(state: JobState) -> bool:
+    return any(node.status in attempts.ACTIVE for node in state.nodes.values())
+
+
+def _cancel(asked: CancelAsked, board: Board, happenings: Sequence[Happening]) -> Changes:
+    _apply_news(board, happenings)
+    return ending.cancel(board, asked.by, asked.reason)
+
+
+def _time_out(board: Board, happenings: Sequence[Happening]) -> Changes:
+    _apply_news(board, happenings)
+    return ending.time_out(board)
+
+
+def _give_up(board: Board, happenings: Sequence[Happening]) -> Changes:
+    """Fail fast. What failed without being handed out is found again by settling, without beginning."""
+    board.is_closing = True
+    _apply_news(board, happenings)
+    if not ending.failures(board):
+        _settle(board)
+    return ending.give_up(board)
 
 
 # -- 1. news ----------------------------------------------------------------------------------------
@@ -120,10 +167,16 @@ def _apply(board: Board, news: Happening) -> None:
             attempts.lose(board, news)
         case Started():
             attempts.start(board, news)
+        case Resumed():
+            board.is_resumed = True
         case More():
             _expand_more(board, board.workflow.nodes[news.node_id])
         case RetryAsked():
             retry_by_hand(board, news)
+        case Signalled():
+            approvals.answer(board, news)
+        case ChildEnded():
+            attempts.end_child(board, news)
 
 
 def _create(board: Board) -> None:
@@ -140,7 +193,7 @@ def _create(board: Board) -> None:
 
 
 def _expand_more(board: Board, node: Node) -> None:
-    if board.has_outputs_for(node):
+    if not board.state.is_paused and board.has_outputs_for(node):
         fans.continue_fan_out(board, node)
 
 
@@ -151,6 +204,8 @@ def _start_if_due(board: Board) -> bool:
     """A pending job starts when its time has come. False while it must wait."""
     if board.status != "pending":
         return True
+    if board.state.is_held or board.state.is_paused:
+        return False
     if board.state.not_before is not None and board.state.not_before > board.now:
         return False
     board.move_job("start")
@@ -161,7 +216,7 @@ def _start_if_due(board: Board) -> bool:
 
 
 def _apply_due(board: Board) -> None:
-    """Backoffs and waits that are over."""
+    """Backoffs, waits and approvals whose time is over."""
     for state in board.sleepers():
         node_id = state.node_id
         if state.not_before is None or state.not_before > board.now:
@@ -169,23 +224,39 @@ def _apply_due(board: Board) -> None:
         if state.status == "ready":
             _redispatch(board, node_id)
         elif state.status == "waiting":
-            board.complete(board.edit(node_id), dump({"waited_until": state.not_before}))
+            acts.end_wait(board, board.edit(node_id), board.workflow.nodes[node_id])
 
 
 def _redispatch(board: Board, node_id: str) -> None:
     """The next attempt, with the params of the one before; a node that never got that far renders them."""
     write = board.edit(node_id)
     node = board.definition_of(write.state)
-    if write.state.attempt > 0:
-        attempts.dispatch(board, write, node, None)
+    if write.state.attempt > 0 and node.subworkflow is None:
+        _dispatch_again(board, write, node)
     elif acts.has_all_for(board, node):
         write.state.not_before = None
         acts.run(board, write, node) if write.state.parent is None else fans.begin_child(board, write, node)
 
 
+def _dispatch_again(board: Board, write: NodeWrite, node: Node) -> None:
+    limit = None
+    if node.limit is not None:
+        if not board.has_outputs_for(node):
+            return
+        index = write.state.index
+        try:
+            limit = limit_of(board, node) if index is None else fans.limit_of_child(board, node, index)
+        except RenderError as error:
+            board.fail(write, as_error(error))
+            return
+    attempts.dispatch(board, write, node, None, limit)
+
+
 def _wake_at(board: Board) -> datetime | None:
-    """When to look at this job again though nothing happens."""
-    moments = [state.not_before for state in board.sleepers() if state.not_before is not None]
+    """When to look at this job again though nothing happens. A paused job sleeps on past its moments."""
+    moments = []
+    if not board.state.is_paused:
+        moments = [state.not_before for state in board.sleepers() if state.not_before is not None]
     if board.status == "pending" and board.state.not_before is not None:
         moments.append(board.state.not_before)
     if board.state.deadline is not None:
@@ -200,9 +271,11 @@ def _wake_at(board: Board) -> datetime | None:
 
 def _settle(board: Board) -> None:
     """Let every node that can move do so, until nothing moves."""
-    if not _start_if_due(board):
+    if not _start_if_due(board) or board.state.is_paused:
         return
     _apply_due(board)
+    if board.is_resumed:
+        _pick_up_fan_outs(board)
     queue = deque(board.workflow.nodes if _is_fresh(board) else ())
     _close_fan_outs(board)
     while True:
@@ -216,9 +289,18 @@ def _settle(board: Board) -> None:
 
 def _is_fresh(board: Board) -> bool:
     """Whether this is the pass in which the job starts or nodes were opened again: look at all nodes."""
-    if board.state.status == "pending":
+    if board.state.status == "pending" or board.is_resumed:
         return True
     return "pending" in [write.state.status for write in board.writes.values()]
+
+
+def _pick_up_fan_outs(board: Board) -> None:
+    """Children that were not made, or whose end was not seen, while the job was paused."""
+    for name, state in board.state.nodes.items():
+        if state.total is not None and state.status == "running":
+            if state.expanded < state.total:
+                _expand_more(board, board.workflow.nodes[name])
+            fans.end_fan_out(board, name)
 
 
 def _close_fan_outs(board: Board) -> None:
@@ -237,22 +319,36 @@ def _consider(board: Board, node: Node) -> None:
             return
         case Verdict.RUN:
             if acts.has_all_for(board, node):
-                write = board.edit(node.node_id)
-                board.move(write, "ready")
-                if node.type not in QUIET:
-                    board.event("node_ready", node.node_id, dependencies_met=list(node.predecessors))
-                acts.run(board, write, node)
+                _run(board, node)
         case skip:
-            _skip(board, node, skip)
+            _skip(board, node, skip.value)
 
 
-def _skip(board: Board, node: Node, why: Verdict) -> None:
+def _ready(board: Board, node: Node) -> NodeWrite:
+    write = board.edit(node.node_id)
+    board.move(write, "ready")
+    if node.type not in QUIET:
+        board.event("node_ready", node.node_id, dependencies_met=list(node.predecessors))
+    return write
+
+
+def _run(board: Board, node: Node) -> None:
+    """Begin the node, unless its `when` says that it is not wanted, or says nothing."""
+    try:
+        is_wanted = node.when is None or acts.is_wanted(board, node, node.when)
+    except RenderError as error:
+        board.fail(_ready(board, node), as_error(error))
+        return
+    acts.run(board, _ready(board, node), node) if is_wanted else _skip(board, node, "when")
+
+
+def _skip(board: Board, node: Node, reason: str) -> None:
     write = board.edit(node.node_id)
     board.move(write, "skip")
-    write.state.skip_reason = why.value
-    if why is Verdict.SKIP_FAILURE:
+    write.state.skip_reason = reason
+    if reason == Verdict.SKIP_FAILURE.value:
         write.state.error = {"code": "upstream_failed", "message": "a node it needs has failed"}
-    board.event("node_skipped", node.node_id, reason=why.value)
+    board.event("node_skipped", node.node_id, reason=reason)
 
 
 def is_past_deadline(state: JobState, now: datetime) -> bool:

@@ -4,17 +4,34 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import orjson
+
 from cograil.engine.board import Board, as_error, dump
+from cograil.engine.limits import limit_of
 from cograil.engine.states import NODE_TERMINAL
-from cograil.model.job import Late, Lost, NodeState, NodeWrite, Reported, Started, TaskWrite
+from cograil.model.job import (
+    ChildEnded,
+    Late,
+    Lost,
+    NodeState,
+    NodeWrite,
+    Reported,
+    Started,
+    TaskLimit,
+    TaskWrite,
+)
 from cograil.model.outcome import Completed, Failed
 from cograil.model.workflow import Json, Node, RenderError
 
 ACTIVE = frozenset({"dispatched", "running"})
 
 
-def dispatch(board: Board, write: NodeWrite, node: Node, params: bytes | None) -> None:
+def dispatch(
+    board: Board, write: NodeWrite, node: Node, params: bytes | None, limit: TaskLimit | None
+) -> None:
     """Hand out the next attempt. `params` None: those of the attempt before."""
+    if board.is_closing:
+        return
     state = write.state
     board.move(write, "dispatch")
     state.attempt += 1
@@ -22,7 +39,7 @@ def dispatch(board: Board, write: NodeWrite, node: Node, params: bytes | None) -
     state.started_at = None
     write.input = params
     board.tasks.append(
-        TaskWrite(state.node_id, state.attempt, node.queue, node.handler, node.timeout_seconds, params)
+        TaskWrite(state.node_id, state.attempt, node.queue, node.handler, node.timeout_seconds, params, limit)
     )
     board.event(
         "node_dispatched", state.node_id, queue=node.queue, handler=node.handler, attempt=state.attempt
@@ -33,10 +50,11 @@ def begin_task(board: Board, write: NodeWrite, node: Node) -> None:
     """Render a task's params and dispatch it; a missing value fails the node before dispatch."""
     try:
         params = dump({} if node.params is None else board.render(node.params, node))
+        limit = limit_of(board, node)
     except RenderError as error:
         board.fail(write, as_error(error))
         return
-    dispatch(board, write, node, params)
+    dispatch(board, write, node, params, limit)
 
 
 def report(board: Board, news: Reported) -> None:
@@ -73,6 +91,26 @@ def lose(board: Board, news: Lost) -> None:
         state.lost += 1
         _try_again_after_loss(board, write, news)
     _tell_parent(board, write)
+
+
+def end_child(board: Board, news: ChildEnded) -> None:
+    """The job of a subworkflow node has ended: the node with it, or there is another one to come."""
+    state = board.find(news.node_id)
+    if state is None or state.status != "waiting" or state.attempt != news.attempt:
+        return
+    write = board.edit(news.node_id)
+    if news.status == "completed":
+        result = None if news.output is None else orjson.Fragment(news.output)
+        board.complete(write, dump({"job_id": news.job_id, "status": news.status, "result": result}))
+        return
+    is_cancelled = news.status == "cancelled"
+    why = news.error if isinstance(news.error, dict) else {}
+    error: dict[str, Json] = {
+        "code": "child_cancelled" if is_cancelled else "child_failed",
+        "message": f"job {news.job_id} {'was cancelled' if is_cancelled else 'failed'}: {why.get('message')}",
+        "details": {"job_id": news.job_id, "error": news.error},
+    }
+    _try_again(board, write, error, None, retryable=not is_cancelled)
 
 
 def _try_again_after_loss(board: Board, write: NodeWrite, news: Lost) -> None:
@@ -141,7 +179,7 @@ def _note_start(board: Board, write: NodeWrite, news: Reported | Lost | Started)
 
 
 def _try_again(
-    board: Board, write: NodeWrite, error: dict[str, Json], task_id: int, *, retryable: bool = True
+    board: Board, write: NodeWrite, error: dict[str, Json], task_id: int | None, *, retryable: bool = True
 ) -> None:
     state = write.state
     policy = board.definition_of(state).retry
@@ -158,7 +196,7 @@ def _try_again(
 
 
 def _back_to_ready(
-    board: Board, write: NodeWrite, error: dict[str, Json], task_id: int, *, seconds: float
+    board: Board, write: NodeWrite, error: dict[str, Json], task_id: int | None, *, seconds: float
 ) -> None:
     state = write.state
     board.event("task_failed", state.node_id, task_id, error=error, attempt=state.attempt, will_retry=True)

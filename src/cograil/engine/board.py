@@ -11,6 +11,7 @@ from cograil.engine.states import JOB_MOVES, NODE_MOVES, NODE_TERMINAL, moved
 from cograil.model.job import (
     Bounds,
     Changes,
+    ChildJob,
     Dice,
     EventWrite,
     JobState,
@@ -18,6 +19,7 @@ from cograil.model.job import (
     NodeWrite,
     Outputs,
     TaskWrite,
+    WantedJob,
 )
 from cograil.model.workflow import Json, Node, RenderError, Template, Workflow
 
@@ -39,7 +41,7 @@ class Board:
         self.state = state
         self.now = now
         self.dice = dice
-        self.outputs = Outputs(dict(outputs.raw), outputs.children)
+        self.outputs = Outputs(dict(outputs.raw), outputs.children, outputs.jobs)
         self.bounds = bounds
         self._inputs: Json = None
         self.status = state.status
@@ -50,9 +52,13 @@ class Board:
         self.tasks: list[TaskWrite] = []
         self.events: list[EventWrite] = []
         self.more: list[str] = []
+        self.is_closing = False  # nothing may begin any more
         self.items: dict[str, list[Json]] = {}  # the lists of fan-outs, rendered once a pass
+        self.is_resumed = False  # look at everything: what happened during a pause was only noted
         self.missing: set[str] = set()
         self.missing_children: set[str] = set()
+        self.missing_jobs: tuple[WantedJob, ...] = ()
+        self.children: tuple[ChildJob, ...] = ()
 
     # -- reading -------------------------------------------------------------------------------------
 
@@ -187,6 +193,7 @@ class Board:
             tasks=self.tasks,
             events=self.events,
             more=self.more,
+            children=self.children,
         )
 
 

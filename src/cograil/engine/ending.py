@@ -20,9 +20,9 @@ def is_over(board: Board) -> bool:
 def finish(board: Board) -> Changes:
     """The job is over: failed if a required node failed, else completed with its result."""
     states = _states(board)
-    failures = [state for state in states if _is_failure(board, state)]
-    if failures:
-        return _fail(board, failures)
+    failed = failures(board)
+    if failed:
+        return _fail(board, failed)
     result = _result(board, states)
     board.move_job("complete")
     seconds = (board.now - board.state.created_at).total_seconds()
@@ -48,7 +48,24 @@ def cancel(board: Board, by: str, reason: str) -> Changes:
     return _closing(board, {"code": "cancelled", "message": reason or "the job was cancelled"})
 
 
+def give_up(board: Board) -> Changes:
+    """A required node has failed and the workflow says fail_fast; its tasks were revoked before this."""
+    error = _tell_failure(board, failures(board))
+    return _closing(board, error)
+
+
+def failures(board: Board) -> list[NodeState]:
+    """The required nodes that failed, and required fan-outs of which a child did."""
+    return [state for state in _states(board) if _is_failure(board, state)]
+
+
 def _closing(board: Board, error: dict[str, Json]) -> Changes:
+    has_children = any(
+        [
+            node.subworkflow and board.status_of(name) == "waiting"
+            for name, node in board.workflow.nodes.items()
+        ]
+    )
     for node_id in board.workflow.nodes:
         if board.status_of(node_id) not in NODE_TERMINAL:
             board.move(board.edit(node_id), "cancel")
@@ -57,28 +74,35 @@ def _closing(board: Board, error: dict[str, Json]) -> Changes:
     changes = _terminal(board)
     changes.error = error
     changes.closes_nodes = True
+    changes.cancels_children = has_children
     return changes
 
 
-def _fail(board: Board, failures: list[NodeState]) -> Changes:
-    first = min(failures, key=lambda state: state.finished_at or board.now)
+def _fail(board: Board, failed: list[NodeState]) -> Changes:
+    error = _tell_failure(board, failed)
+    changes = _terminal(board)
+    changes.error = error
+    return changes
+
+
+def _tell_failure(board: Board, failed: list[NodeState]) -> dict[str, Json]:
+    """The job fails by these nodes; what is kept with it is the first error and all their names."""
+    first = min(failed, key=lambda state: state.finished_at or board.now)
     error = {**_error_of(first), "node_id": _names_of(first)[0]}
-    names = [name for state in failures for name in _names_of(state)]
+    names = [name for state in failed for name in _names_of(state)]
     board.move_job("fail")
     board.event("job_failed", error=error, failed_nodes=names)
-    changes = _terminal(board)
-    changes.error = {**error, "failed_nodes": names}
-    return changes
+    return {**error, "failed_nodes": names}
 
 
 def _names_of(state: NodeState) -> list[str]:
-    """What failed there: the node itself, or children of a fan-out, which is completed all the same."""
-    children: list[str] = state.error["children"] if state.status == "completed" else []
+    """What failed there: the node itself, or children of a fan-out, which goes on all the same."""
+    children: list[str] = [] if state.status == "failed" else state.error["children"]
     return children or [state.node_id]
 
 
 def _error_of(state: NodeState) -> dict[str, Json]:
-    error: dict[str, Json] = state.error["first"] if state.status == "completed" else state.error
+    error: dict[str, Json] = state.error if state.status == "failed" else state.error["first"]
     return error
 
 

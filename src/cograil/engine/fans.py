@@ -9,8 +9,9 @@ import orjson
 
 from cograil.engine.attempts import count_failed_child, dispatch
 from cograil.engine.board import Board, as_error, dump
+from cograil.engine.limits import limit_of
 from cograil.jsontext import kind_of
-from cograil.model.job import NodeWrite
+from cograil.model.job import NodeWrite, TaskLimit
 from cograil.model.workflow import Json, Node, NodeType, RenderError
 
 Child = tuple[str, str, bytes | None]  # node_id, status, output
@@ -55,13 +56,14 @@ def begin_child(board: Board, child: NodeWrite, node: Node) -> None:
     """Render a ready child's params from its item and dispatch it; it fails when that cannot be done."""
     try:
         params = _child_params(board, node, child.state.index or 0)
+        limit = limit_of_child(board, node, child.state.index or 0)
     except RenderError as error:
         board.fail(child, as_error(error))
         parent = board.edit(node.node_id).state
         parent.ended += 1
         count_failed_child(parent, child.state.node_id, child.state.error)
         return
-    dispatch(board, child, node, params)
+    dispatch(board, child, node, params, limit)
 
 
 def _child_params(board: Board, node: Node, index: int) -> bytes:
@@ -72,6 +74,13 @@ def _child_params(board: Board, node: Node, index: int) -> bytes:
     if node.params is None:
         return dump({})
     return dump(board.render(node.params, node, {"item": items[index], "index": index}))
+
+
+def limit_of_child(board: Board, node: Node, index: int) -> TaskLimit | None:
+    """The limit of one child's task. Raises RenderError."""
+    if node.limit is None:
+        return None
+    return limit_of(board, node, {"item": _items(board, node)[index], "index": index})
 
 
 def _items(board: Board, node: Node) -> list[Json]:

@@ -18,7 +18,7 @@ NODE_STATES = (
 )
 NODE_TERMINAL = frozenset({"completed", "failed", "skipped", "cancelled"})
 
-TASK_STATES = ("ready", "running")
+TASK_STATES = ("held", "ready", "running")
 
 Moves = dict[str, tuple[frozenset[str], str]]
 
@@ -37,8 +37,8 @@ NODE_MOVES: Moves = {
     "expand": (frozenset({"ready"}), "running"),
     "wait": (frozenset({"ready"}), "waiting"),
     "complete": (frozenset({"ready", "dispatched", "running", "waiting"}), "completed"),
-    "fail": (frozenset({"ready", "dispatched", "running"}), "failed"),
-    "retry": (frozenset({"dispatched", "running", "failed"}), "ready"),
+    "fail": (frozenset({"ready", "dispatched", "running", "waiting"}), "failed"),
+    "retry": (frozenset({"dispatched", "running", "waiting", "failed"}), "ready"),
     "skip": (frozenset({"pending"}), "skipped"),
     "reopen": (frozenset({"skipped", "failed"}), "pending"),
     "resume": (frozenset({"completed"}), "running"),  # a fan-out, for a child that is retried by hand
@@ -47,11 +47,12 @@ NODE_MOVES: Moves = {
 
 # A task that ends leaves the table: its outcome goes to the job's inbox.
 TASK_MOVES: Moves = {
+    "let_go": (frozenset({"held"}), "ready"),
     "claim": (frozenset({"ready"}), "running"),
     "release": (frozenset({"running"}), "ready"),
     "report": (frozenset({"running"}), "gone"),
     "rescue": (frozenset({"running"}), "gone"),
-    "revoke": (frozenset({"ready", "running"}), "gone"),
+    "revoke": (frozenset({"held", "ready", "running"}), "gone"),
 }
 
 # The kinds of event a job can have.
@@ -69,6 +70,9 @@ EVENT_TYPES = (
     "node_skipped",
     "node_retry",
     "node_timeout",
+    "approval_requested",
+    "approval_decided",
+    "child_started",
     "task_failed",
     "warning",
 )

@@ -29,7 +29,7 @@ class NodeState:
     parent: str | None = None
     index: int | None = None
     not_before: datetime | None = None
-    skip_reason: str | None = None  # branch | upstream_failed
+    skip_reason: str | None = None  # branch | upstream_failed | when
     taken_branch: str | None = None
     total: int | None = None  # fan_out: how many children in all
     expanded: int = 0  # fan_out: how many exist
@@ -64,17 +64,24 @@ class JobState:
     correlation_id: str | None = None
     submitted_by: str | None = None
     trace_parent: str | None = None
-    retry_of: str | None = None
+    parent_job: str | None = None  # the job whose subworkflow this is
+    is_held: bool = False  # its workflow has a limit, and it is not admitted yet
+    is_paused: bool = False  # it, or its workflow: nothing new is handed out
     nodes: dict[str, NodeState] = field(default_factory=dict)
     children_wake_at: datetime | None = None  # the earliest backoff among children that are not loaded
+    retry_of: str | None = None  # known while the job is being made
 
 
 @dataclass(slots=True)
 class Outputs:
-    """The outputs at hand, as JSON text, parsed when a template asks for them."""
+    """The outputs at hand, as JSON text, parsed when a template asks for them.
+
+    `jobs` has the child jobs that were prepared for subworkflow nodes, or why there can be none.
+    """
 
     raw: dict[str, bytes | None] = field(default_factory=dict)
     children: dict[str, list[tuple[str, str, bytes | None]]] = field(default_factory=dict)
+    jobs: dict[str, ChildJob | Refused] | None = None
     _parsed: dict[str, Json] = field(default_factory=dict)
 
     def value(self, node_id: str) -> Json:
@@ -143,10 +150,14 @@ class More(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CancelAsked:
-    """Somebody wants the job to stop. Its tasks were revoked before this is decided."""
+    """Somebody wants the job to stop. Its tasks are revoked before this is decided."""
 
     by: str = ""
     reason: str = ""
+
+
+class Resumed(NamedTuple):
+    """What kept the job from going on is over: it was admitted, or a pause has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +168,42 @@ class RetryAsked:
     by: str = ""
 
 
-Happening = Submitted | Reported | Started | Lost | Late | More | CancelAsked | RetryAsked
+@dataclass(frozen=True, slots=True)
+class Signalled:
+    """Somebody answers an approval. Whether they may, and what they filled in, was checked before."""
+
+    name: str  # approve | reject
+    node_id: str
+    by: str | None = None
+    reason: str | None = None
+    data: Json = None
+
+
+@dataclass(frozen=True, slots=True)
+class ChildEnded:
+    """The job that a subworkflow node waits for has ended, with this result or this error."""
+
+    node_id: str
+    attempt: int
+    job_id: str
+    status: str
+    output: bytes | None = None
+    error: Json = None
+
+
+Happening = (
+    Submitted
+    | Reported
+    | Started
+    | Lost
+    | Late
+    | More
+    | Resumed
+    | CancelAsked
+    | RetryAsked
+    | Signalled
+    | ChildEnded
+)
 
 
 # -- changes: what one transaction writes -----------------------------------------------------------
@@ -174,6 +220,15 @@ class NodeWrite:
     output: bytes | None = None
 
 
+class TaskLimit(NamedTuple):
+    """The limit a task is under; it is held until there is room."""
+
+    key: str
+    concurrency: int | None
+    rate: float | None
+    per_seconds: float
+
+
 @dataclass(slots=True)
 class TaskWrite:
     """An attempt to hand out. `params` None: those of the attempt before."""
@@ -184,6 +239,7 @@ class TaskWrite:
     handler: str
     timeout_seconds: float
     params: bytes | None
+    limit: TaskLimit | None = None
 
 
 @dataclass(slots=True)
@@ -197,9 +253,42 @@ class EventWrite:
     data: dict[str, Json]
 
 
+@dataclass(frozen=True, slots=True)
+class WantedJob:
+    """A job that a subworkflow node would like to begin."""
+
+    node_id: str
+    workflow_id: str
+    version: int | None
+    inputs: Json
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Why there can be no such job."""
+
+    code: str
+    message: str
+
+
+@dataclass(slots=True)
+class ChildJob:
+    """A job that is ready to be made for a subworkflow node, with its first advance."""
+
+    node_id: str
+    workflow_id: str
+    workflow_version: int
+    state: JobState
+    changes: Changes
+
+
 @dataclass(slots=True)
 class Changes:
-    """All that one advance of one job decided. With `missing`, nothing was decided: load and ask again."""
+    """All that one advance of one job decided.
+
+    With something `missing`, nothing was decided: load it and ask again. With `needs_revoke` neither: the
+    job is to be cut short while tasks of it may be out; revoke them, take its inbox again, and ask again.
+    """
 
     status: str
     seq: int
@@ -213,8 +302,12 @@ class Changes:
     events: list[EventWrite] = field(default_factory=list)
     more: list[str] = field(default_factory=list)
     closes_nodes: bool = False  # every node that is not terminal becomes cancelled
+    children: tuple[ChildJob, ...] = ()  # jobs to make
+    cancels_children: bool = False  # the jobs of its subworkflow nodes are told to stop
     missing: frozenset[str] = frozenset()  # outputs of these nodes
     missing_children: frozenset[str] = frozenset()  # outputs of the children of these fan-outs
+    missing_jobs: tuple[WantedJob, ...] = ()  # jobs to be prepared
+    needs_revoke: bool = False
 
 
 Dice = Callable[[], float]

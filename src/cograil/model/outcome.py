@@ -30,7 +30,12 @@ class Released:
     """The attempt was given back unfinished (shutdown); it does not count."""
 
 
-Outcome = Completed | Failed | Released
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """The result is in the database already: it was committed with the handler's own SQL."""
+
+
+Outcome = Completed | Failed | Released | Recorded
 
 
 class WorkItem(NamedTuple):
@@ -49,6 +54,7 @@ class WorkItem(NamedTuple):
     trace_parent: str | None = None
     tenant_id: str = "default"
     claimed_at: datetime | None = None
+    steps: dict[str, Json] | None = None  # what earlier attempts have done, by the name of the step
 
     @property
     def idempotency_key(self) -> str:

@@ -27,6 +27,8 @@ class NodeType(StrEnum):
     FAN_OUT = "fan_out"
     FAN_IN = "fan_in"
     WAIT = "wait"
+    APPROVAL = "approval"
+    SUBWORKFLOW = "subworkflow"
 
 
 class Template(Protocol):
@@ -41,6 +43,8 @@ class Template(Protocol):
     uses_output: bool
 
     def render(self, scope: Scope) -> Json: ...
+
+    def reads_input(self, name: str) -> bool: ...
 
 
 class RenderError(Exception):
@@ -118,6 +122,36 @@ class Branch:
 
 
 @dataclass(frozen=True, slots=True)
+class Approval:
+    """A question to people. `form` is a JSON Schema for what they may fill in."""
+
+    message: Template
+    approvers: tuple[str, ...] = ()  # who may answer; empty: anybody
+    form: Mapping[str, Json] | None = None
+    timeout_seconds: float | None = None
+    on_timeout: str = "reject"  # reject | fail
+
+
+@dataclass(frozen=True, slots=True)
+class Subworkflow:
+    """Another workflow, run as a job of its own. Without a version: the newest when it starts."""
+
+    workflow_id: str
+    version: int | None = None
+    inputs: Template | None = None  # renders to a mapping
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """At most so many at a time, or so many in a span of time, for each value of the key."""
+
+    concurrency: int | None = None
+    rate: float | None = None  # how many may begin
+    per_seconds: float = 1.0  # within this many seconds
+    key: Template | None = None  # None: one limit for all
+
+
+@dataclass(frozen=True, slots=True)
 class Node:
     """One step. Of a fan_out, handler, queue, params, timeout and retry are those of its children."""
 
@@ -139,18 +173,27 @@ class Node:
     aggregation: str = "collect"  # fan_in
     wait_seconds: Template | None = None  # wait: renders to a number
     wait_until: Template | None = None  # wait: renders to an RFC 3339 time
+    when: Template | None = None  # renders to true or false; false skips the node
+    approval: Approval | None = None
+    subworkflow: Subworkflow | None = None
+    limit: Limit | None = None  # of its tasks
     predecessors: tuple[str, ...] = field(init=False)  # every node this one depends on, in the order written
     reads: frozenset[str] = field(init=False, compare=False)  # the nodes whose output its templates may read
+    templates: tuple[Template, ...] = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
         """What follows from the rest, worked out once and not at every decision."""
         sources = tuple(dict.fromkeys(edge.source for edge in (*self.all_of, *self.any_of)))
-        given = (
+        given: tuple[Template | None, ...] = (
             self.params,
             self.source,
             self.wait_seconds,
             self.wait_until,
-            *(b.test for b in self.branches),
+            self.when,
+            None if self.approval is None else self.approval.message,
+            None if self.subworkflow is None else self.subworkflow.inputs,
+            None if self.limit is None else self.limit.key,
+            *(branch.test for branch in self.branches),
         )
         templates = [template for template in given if template is not None]
         read = frozenset().union(*(template.references for template in templates))
@@ -158,6 +201,7 @@ class Node:
             read |= frozenset(sources[:1])
         object.__setattr__(self, "predecessors", sources)
         object.__setattr__(self, "reads", read)
+        object.__setattr__(self, "templates", tuple(templates))
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,5 +215,13 @@ class Workflow:
     inputs: Mapping[str, InputSpec] | None = None
     description: str = ""
     timeout_seconds: float | None = None
+    fail_fast: bool = False  # the first failure of a required node cancels the rest
+    limit: Limit | None = None  # of its jobs
     document: Mapping[str, Json] = field(default_factory=dict)
     digest: str = ""
+    has_limits: bool = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """What follows from the rest, worked out once."""
+        limits = (self.limit, *(node.limit for node in self.nodes.values()))
+        object.__setattr__(self, "has_limits", any(limit is not None for limit in limits))

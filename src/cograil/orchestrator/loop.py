@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 from datetime import datetime
 
 import psycopg
@@ -11,11 +12,12 @@ import structlog
 
 from cograil import metrics
 from cograil.errors import DatabaseUnavailable
+from cograil.orchestrator.retention import Retention
 from cograil.settings import Settings
 from cograil.store.database import Database
 from cograil.store.listener import PING, Listener
-from cograil.store.writing import NEWS_CHANNEL
-from cograil.verbs import work
+from cograil.store.writing import HELD_NEWS, NEWS_CHANNEL
+from cograil.verbs import limits, work
 from cograil.verbs.advance import Decider, Pass, advance_due, advance_one, due_jobs
 from cograil.verbs.memory import Memory
 
@@ -31,6 +33,15 @@ EXTRA_HANDS = 2
 FIRST_BATCH = 100  # small enough that workers get something soon; while passes come back full they grow
 
 
+# The database's fault or the network's, never a job's: tried again, and nobody is suspected.
+TRANSIENT = (
+    DatabaseUnavailable,
+    psycopg.OperationalError,
+    psycopg.InterfaceError,
+    psycopg.errors.IdleInTransactionSessionTimeout,
+)
+
+
 class Orchestrator:
     """One orchestrator process."""
 
@@ -44,13 +55,16 @@ class Orchestrator:
         self.is_ready = False
         self._wake = asyncio.Event()
         self._stop = asyncio.Event()
-        self._listener = Listener(db.conninfo, [NEWS_CHANNEL, PING], self._hear)
+        self._listener = Listener(db.direct, [NEWS_CHANNEL, PING], self._hear)
         self._tick_at = 0.0
         self._wake_at: float | None = None  # by the loop's clock
         self._heard_ping = True
         self._is_deaf = False
         self._hands: set[asyncio.Task[None]] = set()
+        self._retention = Retention(db, settings.retention)
         self._batch = min(FIRST_BATCH, settings.orchestrator.batch)
+        self._sees_limits = False  # whether to look what limits hold back
+        self._sees_limits_at = math.inf  # when a rate allows the next one
         self._aside: dict[str, float] = {}  # jobs that could not be advanced, and until when they rest
 
     def stop(self) -> None:
@@ -69,6 +83,7 @@ class Orchestrator:
         finally:
             self.is_ready = False
             await asyncio.gather(*self._hands)
+            await self._retention.stop()
             await self._listener.stop()
             with contextlib.suppress(Exception):
                 await self._leave()
@@ -76,7 +91,7 @@ class Orchestrator:
     async def _once(self) -> None:
         try:
             await self._pass()
-        except (DatabaseUnavailable, psycopg.OperationalError, psycopg.InterfaceError) as error:
+        except TRANSIENT as error:
             log.warning("pass failed, trying again", error=str(error).strip(), orchestrator=self.name)
             await self._sleep(RETRY_SECONDS)
         except Exception:
@@ -93,6 +108,8 @@ class Orchestrator:
                 try:
                     async with self.db.transaction("advance") as tx:
                         await advance_one(tx, self.decider, job_id)
+                except TRANSIENT:
+                    return  # not this job's fault; the next pass tries again
                 except Exception:
                     self._aside[job_id] = self._now() + ASIDE_SECONDS
                     log.exception("job set aside", job_id=job_id, orchestrator=self.name)
@@ -106,12 +123,16 @@ class Orchestrator:
         """Look after the clock when it is time, advance what there is, sleep when nothing is left."""
         was_called = self._wake.is_set()
         self._wake.clear()
+        if self._sees_limits or self._now() >= self._sees_limits_at:
+            await self._admit()
         if self._now() >= self._tick_at:
             has_work = await self._tick()
             if not (has_work or was_called):
                 await self._sleep(self._pause(Pass(0)))
                 return
         done = await self._advance()
+        if self._sees_limits:
+            await self._admit()
         if done.is_full:
             self._lend_a_hand()
         elif not self._wake.is_set():
@@ -122,6 +143,7 @@ class Orchestrator:
             batch = self._batch
             done = await advance_due(tx, self.decider, batch, self._set_aside())
         done.remember()
+        self._sees_limits = self._sees_limits or done.has_limits
         metrics.passes.inc()
         metrics.jobs_advanced.inc(done.advanced)
         limit = self.settings.orchestrator.batch
@@ -129,6 +151,15 @@ class Orchestrator:
         if done.wake_at is not None:
             self._note_wake(done.wake_at, tx.now)
         return done
+
+    async def _admit(self) -> None:
+        """Let go what limits held back and now allow."""
+        self._sees_limits, self._sees_limits_at = False, math.inf
+        async with self.db.transaction("admit") as tx:
+            admission = await limits.admit(tx)
+        if admission.wait_seconds is not None:
+            self._sees_limits_at = self._now() + admission.wait_seconds
+            self._note_pause(admission.wait_seconds)
 
     def _lend_a_hand(self) -> None:
         """While there is much to do, others decide as one pass waits for the database."""
@@ -146,8 +177,9 @@ class Orchestrator:
 
     async def _tick(self) -> bool:
         """Pulse, rescue, and learn when the next job wants to wake; whether there is work now."""
-        self._is_deaf, self._heard_ping = not self._heard_ping, False
-        if self._is_deaf:
+        can_hear = self._listener.can_hear
+        self._is_deaf, self._heard_ping = not (self._heard_ping and can_hear), False
+        if self._is_deaf and can_hear:
             log.warning("notifications do not arrive, polling instead", orchestrator=self.name)
         lease = self.settings.lease
         assert self.process_id is not None
@@ -156,11 +188,13 @@ class Orchestrator:
         if tick.rescued:
             metrics.tasks_rescued.inc(tick.rescued)
             log.warning("rescued tasks", tasks=tick.rescued, orchestrator=self.name)
+        self._retention.remind()
         self._tick_at = self._now() + lease.scan_seconds
         self._wake_at = None
         if tick.wake_at is not None:
             self._note_wake(tick.wake_at, tick.now)
-        return tick.has_work
+        self._sees_limits = self._sees_limits or tick.has_held
+        return tick.has_work or tick.has_held
 
     def _note_wake(self, wake_at: datetime, now: datetime) -> None:
         self._note_pause((wake_at - now).total_seconds())
@@ -184,7 +218,9 @@ class Orchestrator:
 
     def _hear(self, channel: str, payload: str) -> None:
         if channel != PING:
-            if payload:
+            if payload == HELD_NEWS:
+                self._sees_limits = True
+            elif payload:
                 self._note_pause(float(payload))
             self._wake.set()
         elif payload == str(self.process_id):

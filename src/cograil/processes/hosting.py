@@ -89,6 +89,6 @@ async def prepare_database(conninfo: str, settings: Settings) -> None:
 
     Raises UnsafeDatabase, SchemaMismatch or DatabaseUnavailable.
     """
-    async with await connect(conninfo, prepare=False) as connection:
+    async with await connect(settings.database.direct_url or conninfo, prepare=False) as connection:
         await check_server(connection, settings.database.allow_unsafe)
         await migrate(connection)

@@ -23,6 +23,7 @@ from typing import Any
 from cograil import logs
 from cograil.errors import CograilError
 from cograil.processes.apps import import_apps
+from cograil.processes.bulk import register_bulk
 from cograil.processes.running import (
     end_process,
     leave_nobody_behind,
@@ -30,6 +31,8 @@ from cograil.processes.running import (
     run_async,
     stop_on_signals,
 )
+from cograil.runners.http import register_http
+from cograil.runners.outbound import PublicOnly
 from cograil.runners.registry import default_registry
 from cograil.settings import Settings
 from cograil.store.database import Database
@@ -78,6 +81,8 @@ async def work(order: WorkOrder, on_ready: Callable[[Worker], None] = lambda _: 
 
 async def work_on(db: Database, settings: Settings, on_ready: Callable[[Worker], None]) -> None:
     """One worker on this database, from its start to the end of its drain."""
+    register_bulk(default_registry, db, settings)
+    register_http(default_registry, PublicOnly(settings.outbound), settings.limits.output_bytes)
     worker = Worker(db, settings, default_registry, process_name(), settings.queues.names)
     stop_on_signals(worker.stop)
     running = asyncio.create_task(worker.run())

@@ -10,6 +10,7 @@ from typing import Annotated
 from pydantic import Field
 
 from cograil.model.workflow import Json
+from cograil.runners import http  # noqa: F401  importing registers
 from cograil.runners.context import Context, Fail, Retry
 from cograil.runners.registry import handler
 

@@ -1,18 +1,24 @@
-"""What a handler may ask and tell while it runs (`ctx`), and the exceptions it may raise or meet."""
+"""What a handler may ask and tell while it runs (`ctx`)."""
 
 from __future__ import annotations
 
 import asyncio
 import concurrent.futures
 import math
-from collections.abc import Awaitable, Coroutine, Generator
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from cograil import jsontext
-from cograil.model.outcome import WorkItem
+from cograil.model.outcome import Completed, Recorded, WorkItem
 from cograil.model.workflow import Json
+from cograil.runners.exceptions import AttemptLost, Cancelled, Fail, Retry
 from cograil.runners.log import Log, escaped
+from cograil.runners.results import completed
+from cograil.runners.steps import Steps
+from cograil.runners.transaction import Joint, JointTransaction
+
+__all__ = ["DEFAULT_LIMITS", "AttemptLost", "Cancelled", "Channel", "Context", "Fail", "Limits", "Retry"]
 
 KIB, MIB = 1024, 1024 * 1024
 MAX_PROGRESS_MESSAGE = 256
@@ -39,37 +45,20 @@ class Channel(Protocol):
         False when the attempt is no longer ours: nothing was saved.
         """
 
+    async def save_step(self, item: WorkItem, name: str, output: bytes) -> bool:
+        """Keep this JSON text as the result of this step, durably.
+
+        False when the attempt is no longer ours: nothing was saved.
+        """
+
+    def join(self, item: WorkItem, connection: Any) -> Joint:
+        """What the transaction of a handler needs, on this connection or on one of the worker's."""
+
     def note_progress(self, item: WorkItem, current: float, total: float | None, message: str) -> None:
         """Remember the latest progress; send it when it suits, at most once a second."""
 
     def note_log(self, item: WorkItem, line: dict[str, Json]) -> None:
         """Keep this line: {"at", "level", "message"} and perhaps "fields"."""
-
-
-class Retry(Exception):
-    """Raised by a handler: this attempt failed, another may succeed."""
-
-    def __init__(self, message: str = "", *, code: str = "handler_error", details: Json = None) -> None:
-        super().__init__(message)
-        self.code = code
-        self.details = details
-
-
-class Fail(Exception):
-    """Raised by a handler: it failed, and trying again cannot help."""
-
-    def __init__(self, message: str = "", *, code: str = "failed", details: Json = None) -> None:
-        super().__init__(message)
-        self.code = code
-        self.details = details
-
-
-class Cancelled(Exception):
-    """The attempt was told to stop; raised by `ctx.raise_if_cancelled()`."""
-
-
-class AttemptLost(Cancelled):
-    """The task was given to somebody else: whatever this attempt still does is in vain."""
 
 
 class Context:
@@ -84,8 +73,11 @@ class Context:
         "_log",
         "_loop",
         "_reason",
+        "_steps",
         "_stopping",
         "abandoned",
+        "joint",
+        "recorded",
     )
 
     def __init__(self, item: WorkItem, channel: Channel, limits: Limits | None = None) -> None:
@@ -95,11 +87,14 @@ class Context:
         self._limits = limits or DEFAULT_LIMITS
         self._loop = asyncio.get_running_loop()
         self._log: Log | None = None
+        self._steps: Steps | None = None
         self._reason: str | None = None
         self._is_asked_to_stop = False
         self._is_over = False
         self._stopping: asyncio.Future[None] | None = None
         self.abandoned = False  # the handler did not obey in time and still runs somewhere
+        self.joint: JointTransaction | None = None
+        self.recorded: Recorded | None = None  # the result is committed; nothing changes that any more
 
     # --- who am I
 
@@ -172,8 +167,41 @@ class Context:
             text = jsontext.write(data, max_bytes=self._limits.checkpoint_bytes)
         except jsontext.InvalidJson as error:
             raise Fail(f"checkpoint: {error}", code="bad_checkpoint") from error
-        saving = self._save(text, escaped(str(phase))[:MAX_PHASE])
-        return saving if _running_loop() is self._loop else self._wait_in_thread(saving)
+        saving = self._save(self._channel.save_checkpoint, text, escaped(str(phase))[:MAX_PHASE])
+        if _running_loop() is self._loop:
+            return saving
+        self._wait_in_thread(saving)
+        return _NOTHING_TO_AWAIT
+
+    def step(self, name: str, step: Callable[..., Any], *args: Any) -> Any:
+        """The result of `step(*args)`, done once: later attempts of the node get what was kept.
+
+        In a coroutine await it; in a thread it returns the result when that is safe. `step` may be a
+        coroutine function. What it returns is given back as JSON holds it, in the first attempt too. A
+        step that raises is not kept. Raises `AttemptLost` when the task is no longer ours, `Fail` (code
+        bad_step) when the result is not JSON or too large.
+        """
+        self._refuse_when_lost()
+        if self._steps is None:
+            limits = self._limits
+            self._steps = Steps(self._item.steps, limits.checkpoint_bytes, limits.output_bytes)
+        if _running_loop() is not None:
+            return self._steps.in_loop(name, step, args, self._keep)
+        return self._steps.in_thread(name, step, args, self._keep_in_thread)
+
+    def transaction(self, connection: Any = None) -> JointTransaction:
+        """`async with ctx.transaction() as tx`: your SQL and the result of the attempt commit together.
+
+        For coroutines, once in an attempt, at its end. See transaction.py for when it commits.
+        """
+        if _running_loop() is not self._loop:
+            raise Fail("ctx.transaction() is for coroutine handlers of a worker", code="bad_transaction")
+        if self.joint is not None:
+            raise Fail("ctx.transaction(): one for each attempt", code="bad_transaction")
+        self._refuse_when_lost()
+        joint = self._channel.join(self._item, connection)
+        self.joint = JointTransaction(joint, self._check_output, self._mark_recorded)
+        return self.joint
 
     # --- am I to stop
 
@@ -207,6 +235,11 @@ class Context:
         """Why the handler should stop; None while it may go on."""
         return self._reason
 
+    @property
+    def channel(self) -> Channel:
+        """The line to the worker."""
+        return self._channel
+
     def stopping(self) -> asyncio.Future[None]:
         """A future that is done once `cancel` was called."""
         if self._stopping is None:
@@ -227,19 +260,44 @@ class Context:
         if not self._is_over:
             self._channel.note_log(self._item, line)
 
-    async def _save(self, text: bytes, phase: str) -> None:
+    def _refuse_when_lost(self) -> None:
+        if self._is_over or self._reason == "lost":
+            raise AttemptLost("this attempt is over or was lost to another")
+
+    async def _save(self, save: Callable[..., Awaitable[bool]], *args: Any) -> None:
         if not self._is_over and self._reason != "lost":
-            if await self._channel.save_checkpoint(self._item, text, phase):
+            if await save(self._item, *args):
                 return
             self._reason = "lost"
-        raise AttemptLost("this attempt was lost to another; its checkpoint was not saved")
+        raise AttemptLost("this attempt was lost to another; nothing was saved")
 
-    def _wait_in_thread(self, saving: Coroutine[Any, Any, None]) -> Awaitable[None]:
+    async def _keep(self, name: str, text: bytes) -> None:
+        """From any loop: the channel is used in ours."""
+        saving = self._save(self._channel.save_step, name, text)
+        if _running_loop() is self._loop:
+            await saving
+        else:
+            await asyncio.wrap_future(self._sent(saving))
+
+    def _keep_in_thread(self, name: str, text: bytes) -> None:
+        self._wait_in_thread(self._save(self._channel.save_step, name, text))
+
+    def _check_output(self, value: Json) -> Completed:
+        return completed(value, self._limits.output_bytes)
+
+    def _mark_recorded(self) -> None:
+        self.recorded = Recorded()
+        self.close()
+
+    def _sent(self, saving: Coroutine[Any, Any, None]) -> concurrent.futures.Future[None]:
         try:
-            future = asyncio.run_coroutine_threadsafe(saving, self._loop)
+            return asyncio.run_coroutine_threadsafe(saving, self._loop)
         except RuntimeError:  # the loop is closed: the worker is gone
             saving.close()
             raise AttemptLost("the worker has stopped") from None
+
+    def _wait_in_thread(self, saving: Coroutine[Any, Any, None]) -> None:
+        future = self._sent(saving)
         # Not for ever: a loop that stopped between the check and the call would hold the thread, and the
         # thread would hold up the exit of the process.
         while not concurrent.futures.wait([future], timeout=1.0).done:
@@ -247,7 +305,6 @@ class Context:
                 saving.close()
                 raise AttemptLost("the worker has stopped")
         future.result()
-        return _NOTHING_TO_AWAIT
 
 
 def _refuse_non_number(name: str, value: object) -> None:

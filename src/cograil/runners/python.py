@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import inspect
 import traceback
 from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import Executor
@@ -23,59 +22,71 @@ from typing import Any
 from cograil import jsontext
 from cograil.model.outcome import Completed, Failed, Outcome, Released, WorkItem
 from cograil.model.workflow import Json
+from cograil.runners.children import Child, Children
 from cograil.runners.context import Context, Fail, Limits, Retry
 from cograil.runners.log import escaped
 from cograil.runners.params import InvalidParams
-from cograil.runners.registry import HandlerSpec
+from cograil.runners.registry import HandlerSpec, is_coroutine
+from cograil.runners.results import BadResult, completed
 
 MAX_CODE = 64
 MAX_MESSAGE = 2_000
 MAX_TRACEBACK = 8_000
 MAX_DETAILS_BYTES = 16 * 1024
+LAST_WORDS_SECONDS = 0.5
+KILL_SECONDS = 5.0  # a process that cannot even be killed waits for a disk
 
 Work = asyncio.Future[Outcome]
 
 
-class BadResult(Exception):
-    """What a handler returned or yielded cannot be taken; `code` says why."""
-
-    def __init__(self, message: str, code: str = "bad_result") -> None:
-        super().__init__(message)
-        self.code = code
-
-
 @dataclass(slots=True)
 class Running:
-    """A handler at work. A thread can be stopped only before it has begun."""
+    """A handler at work. A thread can be stopped only before it has begun, a child process at any time."""
 
     item: WorkItem
     ctx: Context
     limits: Limits
     work: Work
     stop: Callable[[], object]
+    child: asyncio.Future[Child] | None = None  # where it runs; it is killed when `work` is cancelled
 
     def outcome_if_done(self) -> Outcome | None:
         """The outcome, if the handler is through already. Most are after one step of the loop."""
         if not self.work.done():
             return None
         self.ctx.close()
-        return _concluded(self.work) if self.ctx.reason is None else _stopped(self.ctx.reason, self.item)
+        return _end_of(self)
 
 
 async def run(
-    item: WorkItem, spec: HandlerSpec, ctx: Context, *, executor: Executor, limits: Limits
+    item: WorkItem,
+    spec: HandlerSpec,
+    ctx: Context,
+    *,
+    executor: Executor,
+    limits: Limits,
+    children: Children | None = None,
 ) -> Outcome:
     """Run this attempt to its end. Raises only CancelledError, when the caller itself is cancelled."""
-    started = start(item, spec, ctx, executor=executor, limits=limits)
+    started = start(item, spec, ctx, executor=executor, limits=limits, children=children)
     return await follow(started) if isinstance(started, Running) else started
 
 
 def start(
-    item: WorkItem, spec: HandlerSpec, ctx: Context, *, executor: Executor, limits: Limits
+    item: WorkItem,
+    spec: HandlerSpec,
+    ctx: Context,
+    *,
+    executor: Executor,
+    limits: Limits,
+    children: Children | None = None,
 ) -> Running | Outcome:
     """Start the handler; the outcome when it need not or cannot be started. `follow` it to its end."""
     if ctx.reason is not None:
         return _stopped(ctx.reason, item)
+    if spec.kind == "process":
+        assert children is not None, "a worker has children"
+        return _in_child(item, ctx, limits, children)
     try:
         arguments = spec.arguments(item, ctx)
     except BaseException as error:  # validators are the user's code too
@@ -97,7 +108,7 @@ async def follow(running: Running) -> Outcome:
         if not work.done():
             _abandon(work, ctx)
         ctx.close()
-    return _concluded(work) if ctx.reason is None else _stopped(ctx.reason, running.item)
+    return _end_of(running)
 
 
 # --- work
@@ -109,12 +120,48 @@ async def _in_loop(spec: HandlerSpec, arguments: dict[str, Any], ctx: Context, l
             value = await _last_word(spec.call(**arguments), ctx)
         else:
             value = await spec.call(**arguments)
-        outcome: Outcome = _completed(value, limits)
+        result = _completed(value, limits)
+        if ctx.joint is not None and ctx.joint.is_unfinished:
+            await ctx.joint.conclude(result)
+        outcome: Outcome = result
     except asyncio.CancelledError:
         raise
     except BaseException as error:  # SystemExit would end the loop, and with it every other handler
         outcome = failure(error)
+    finally:
+        if ctx.joint is not None:
+            await ctx.joint.undo()
     ctx.close()
+    return outcome
+
+
+def _in_child(item: WorkItem, ctx: Context, limits: Limits, children: Children) -> Running:
+    """The child checks the params: what they become cannot be sent there."""
+    child: asyncio.Future[Child] = asyncio.get_running_loop().create_future()
+    work = asyncio.create_task(children.run(item, ctx, ctx.channel, child))
+
+    def stop() -> None:
+        if child.done():
+            child.result().stop(ctx.reason or "cancelled")
+        else:
+            work.cancel()
+
+    return Running(item, ctx, limits, work, stop, child)
+
+
+def call_here(spec: HandlerSpec, item: WorkItem, ctx: Context, limits: Limits) -> Outcome:
+    """Run a handler in this thread, which is the child's own. Lets MemoryError pass."""
+    try:
+        arguments = spec.arguments(item, ctx)
+        if is_coroutine(spec.call):
+            return asyncio.run(_in_loop(spec, arguments, ctx, limits))
+        outcome: Outcome = _completed(spec.call(**arguments), limits)
+    except MemoryError:
+        raise
+    except BaseException as error:
+        outcome = failure(error)
+    finally:
+        ctx.close()
     return outcome
 
 
@@ -134,14 +181,28 @@ async def _settle(running: Running) -> None:
     """Return when the work is done, or when it was told to stop and did not within the grace."""
     work, ctx = running.work, running.ctx
     news: set[asyncio.Future[Any]] = {work, ctx.stopping()}
+    if running.child is not None:  # the time it takes to start a child is not the handler's
+        await asyncio.wait({*news, running.child}, return_when=asyncio.FIRST_COMPLETED)
     await asyncio.wait(news, timeout=running.item.timeout_seconds, return_when=asyncio.FIRST_COMPLETED)
     if not work.done():
         ctx.cancel("timeout")  # unless there was a reason before
         running.stop()
-        await asyncio.wait({work}, timeout=running.limits.grace_seconds)
+        await asyncio.wait({work}, timeout=_grace(running))
+        if running.child is not None and not work.done():
+            work.cancel()
+            await asyncio.wait({work}, timeout=KILL_SECONDS)
+        if ctx.joint is not None and ctx.joint.committing is not None:
+            await asyncio.wait({ctx.joint.committing})  # past the point where it could be stopped
 
 
-_abandoned: set[Work] = set()  # the loop holds its tasks weakly
+def _grace(running: Running) -> float:
+    """A child whose time is up has hardly any: it can be killed, and its slot is wanted."""
+    grace = running.limits.grace_seconds
+    is_out_of_time = running.child is not None and running.ctx.reason == "timeout"
+    return min(grace, LAST_WORDS_SECONDS) if is_out_of_time else grace
+
+
+_abandoned: set[asyncio.Future[Any]] = set()  # the loop holds its tasks weakly
 
 
 def _abandon(work: Work, ctx: Context) -> None:
@@ -151,9 +212,21 @@ def _abandon(work: Work, ctx: Context) -> None:
     _abandoned.add(work)
     work.add_done_callback(_abandoned.discard)
     work.cancel()
+    if ctx.joint is not None:
+        undoing = asyncio.ensure_future(ctx.joint.undo())
+        _abandoned.add(undoing)
+        undoing.add_done_callback(_abandoned.discard)
 
 
 # --- conclude
+
+
+def _end_of(running: Running) -> Outcome:
+    """What is committed stands; else what it was told, or what it came to by itself."""
+    ctx = running.ctx
+    if ctx.recorded is not None:
+        return ctx.recorded
+    return _concluded(running.work) if ctx.reason is None else _stopped(ctx.reason, running.item)
 
 
 def _concluded(work: Work) -> Outcome:
@@ -175,20 +248,7 @@ def _stopped(reason: str, item: WorkItem) -> Outcome:
 
 
 def _completed(value: Any, limits: Limits) -> Completed:
-    """The result as checked JSON; raises BadResult when it is not a JSON object within the limit."""
-    if value is None:
-        return Completed(b"{}")
-    if inspect.iscoroutine(value):
-        value.close()
-        raise BadResult("the handler returned a coroutine; declare it with `async def`")
-    try:
-        output = jsontext.write(value, max_bytes=limits.output_bytes)
-    except jsontext.InvalidJson as error:
-        code = "result_too_large" if error.code == "too_large" else "bad_result"
-        raise BadResult(f"the result cannot be kept: {error}", code) from None
-    if not output.startswith(b"{"):
-        raise BadResult(f"a handler returns a JSON object, not {type(value).__name__}")
-    return Completed(output)
+    return completed(value, limits.output_bytes)
 
 
 def failure(error: BaseException) -> Failed:
@@ -201,6 +261,8 @@ def failure(error: BaseException) -> Failed:
             return Failed("invalid_params", _message(error), False, {"problems": error.problems})
         case BadResult():
             return Failed(error.code, _message(error), False)
+        case MemoryError():
+            return Failed("out_of_memory", "there was not enough memory")
         case Exception():
             return Failed("handler_error", _named_message(error), True, _trace(error))
         case _:

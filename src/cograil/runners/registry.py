@@ -16,7 +16,7 @@ from cograil.model.workflow import Json
 from cograil.runners.context import Context
 from cograil.runners.params import Extra, Params, code_of
 
-Kind = Literal["async", "thread"]
+Kind = Literal["async", "thread", "process"]
 Registered = TypeVar("Registered")
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
@@ -43,7 +43,11 @@ class CheckpointableHandler(ABC):
 
 @dataclass(frozen=True, slots=True)
 class HandlerSpec:
-    """What we know of a handler. `kind` thread: a plain function, which may block."""
+    """What we know of a handler.
+
+    `kind` thread: a plain function, which may block. `kind` process: it runs in a child of the worker,
+    where `module` is imported.
+    """
 
     name: str
     call: Callable[..., Any]
@@ -51,6 +55,7 @@ class HandlerSpec:
     is_checkpointable: bool
     params: Params
     place: str
+    module: str = ""
 
     def arguments(self, item: WorkItem, ctx: Context) -> dict[str, Any]:
         """The keyword arguments for this attempt; raises InvalidParams."""
@@ -64,13 +69,15 @@ class Registry:
     def __init__(self) -> None:
         self._specs: dict[str, HandlerSpec] = {}
 
-    def register(self, target: Any, name: str | None = None, *, extra: Extra = "forbid") -> HandlerSpec:
+    def register(
+        self, target: Any, name: str | None = None, *, extra: Extra = "forbid", process: bool = False
+    ) -> HandlerSpec:
         """Make `target` the handler of this name (or its own).
 
         Raises UsageError when it cannot be one, or when another has the name. The same function again
         (a reloaded module) replaces itself.
         """
-        spec = _spec(target, name, extra)
+        spec = _spec(target, name, extra, is_process=process)
         known = self._specs.get(spec.name)
         if known is not None and known.place != spec.place:
             raise UsageError(f"two handlers are named {spec.name!r}: {known.place} and {spec.place}")
@@ -91,28 +98,39 @@ default_registry = Registry()
 
 @overload
 def handler(
-    target: str | None = None, *, extra: Extra = "forbid", registry: Registry | None = None
+    target: str | None = None,
+    *,
+    extra: Extra = "forbid",
+    process: bool = False,
+    registry: Registry | None = None,
 ) -> Callable[[Registered], Registered]: ...
 @overload
 def handler(target: Registered) -> Registered: ...
-def handler(target: Any = None, *, extra: Extra = "forbid", registry: Registry | None = None) -> Any:
+def handler(
+    target: Any = None,
+    *,
+    extra: Extra = "forbid",
+    process: bool = False,
+    registry: Registry | None = None,
+) -> Any:
     """Register a handler: `@handler("name")`, or bare `@handler` for the function's own name.
 
     It takes functions, coroutine functions, async generator functions and classes (or instances) of
     `CheckpointableHandler`, and returns them unchanged. `extra="ignore"`: unknown params are no error.
+    `process=True`: it runs in a child process, which can be killed.
     """
     if target is not None and not isinstance(target, str):
         default_registry.register(target)
         return target
 
     def register(decorated: Registered) -> Registered:
-        (registry or default_registry).register(decorated, target, extra=extra)
+        (registry or default_registry).register(decorated, target, extra=extra, process=process)
         return decorated
 
     return register
 
 
-def _spec(target: Any, name: str | None, extra: Extra) -> HandlerSpec:
+def _spec(target: Any, name: str | None, extra: Extra, *, is_process: bool) -> HandlerSpec:
     name = name if name is not None else getattr(target, "__name__", type(target).__name__)
     place = _place(target)
     if not _NAME.fullmatch(name):
@@ -124,7 +142,9 @@ def _spec(target: Any, name: str | None, extra: Extra) -> HandlerSpec:
         is_checkpointable = inspect.isasyncgenfunction(code_of(call))
         special = _SPECIAL_IN_CHECKPOINTABLE if is_checkpointable else _SPECIAL
         params = Params(call, extra=extra, special=special)
-        return HandlerSpec(name, call, _kind(call), is_checkpointable, params, place)
+        module = _importable(target) if is_process else ""
+        kind: Kind = "process" if is_process else "async" if is_coroutine(call) else "thread"
+        return HandlerSpec(name, call, kind, is_checkpointable, params, place, module)
     except UsageError as error:
         raise UsageError(f"handler {name!r} ({place}): {error}") from error
 
@@ -146,9 +166,18 @@ def _callable(target: Any) -> Callable[..., Any]:
     return target  # type: ignore[no-any-return]
 
 
-def _kind(call: Callable[..., Any]) -> Kind:
+def is_coroutine(call: Callable[..., Any]) -> bool:
+    """Whether it needs an event loop."""
     code = code_of(call)
-    return "async" if inspect.iscoroutinefunction(code) or inspect.isasyncgenfunction(code) else "thread"
+    return inspect.iscoroutinefunction(code) or inspect.isasyncgenfunction(code)
+
+
+def _importable(target: Any) -> str:
+    """The module that registers this handler when a child imports it."""
+    code = code_of(target) if not isinstance(target, type) else target
+    if code.__module__ == "__main__" or "<locals>" in code.__qualname__:
+        raise UsageError("a process handler is imported by its child: define it at the top of a module")
+    return str(code.__module__)
 
 
 def _place(target: Any) -> str:

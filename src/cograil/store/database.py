@@ -3,12 +3,16 @@
 The edge opens a transaction (`async with db.transaction("submit") as tx`); verbs and store functions
 take it first and never commit. Every statement and every commit passes a named fault point, so tests
 can crash a process at each of them. JSON columns arrive as their text: whoever needs a value parses it.
+
+Behind a pooler that hands a session to another client after each transaction nothing of a session may be
+relied on: no prepared statements, no LISTEN, and our settings hold for one transaction each.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import select
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from typing import Any
@@ -27,6 +31,11 @@ from cograil.store.columns import Packed, PackedDumper
 from cograil.store.statements import Statement, native
 
 Row = tuple[Any, ...]
+Pool = AsyncConnectionPool[AsyncConnection[Row]]
+
+REFUSED = "unsupported startup parameter"  # what PgBouncer says to settings of a session
+POOL_SECONDS = 15.0
+RECONNECT_SECONDS = 1.0
 
 
 class RawJson(Loader):
@@ -48,14 +57,13 @@ class _Adapters:
 _ADAPTERS = _Adapters()
 
 
-def engine_conninfo(url: str, settings: DatabaseSettings, application: str) -> str:
-    """The connection string with what the engine needs of a session.
+def session_settings(settings: DatabaseSettings) -> dict[str, str]:
+    """What the engine needs of a session.
 
     A process that is stopped inside a transaction must lose its locks soon; a dead network must be
     noticed; plans are made once and must not fall for empty tables.
     """
-    given = conninfo_to_dict(url)
-    wanted = {
+    return {
         "timezone": "UTC",
         "jit": "off",
         "plan_cache_mode": "force_generic_plan",
@@ -63,16 +71,31 @@ def engine_conninfo(url: str, settings: DatabaseSettings, application: str) -> s
         "idle_in_transaction_session_timeout": str(int(settings.idle_in_transaction_seconds * 1000)),
         "client_connection_check_interval": "5000",
     }
-    options = " ".join([str(given.get("options") or ""), *(f"-c {k}={v}" for k, v in wanted.items())]).strip()
+
+
+def engine_conninfo(
+    url: str, settings: DatabaseSettings, application: str, *, is_pooled: bool = False
+) -> str:
+    """The connection string with what the engine needs of a session; a pooler would refuse that part.
+
+    Of several hosts it is the one that takes writes, and one that is silent does not keep us long.
+    """
+    given = conninfo_to_dict(url)
+    has_hosts = "," in str(given.get("host") or given.get("hostaddr") or "")
     defaults: dict[str, Any] = {
         "application_name": application,
-        "connect_timeout": 10,
+        "connect_timeout": 3 if has_hosts else 10,
         "keepalives_idle": 10,
         "keepalives_interval": 5,
         "keepalives_count": 3,
         "tcp_user_timeout": 20_000,
     }
-    return make_conninfo(**{**defaults, **given, "options": options})
+    if has_hosts:
+        defaults["target_session_attrs"] = "read-write"
+    if not is_pooled:
+        wanted = [f"-c {name}={value}" for name, value in session_settings(settings).items()]
+        given["options"] = " ".join([str(given.get("options") or ""), *wanted]).strip()
+    return make_conninfo(**{**defaults, **given})
 
 
 async def connect(conninfo: str, *, prepare: bool = True) -> AsyncConnection[Row]:
@@ -83,6 +106,23 @@ async def connect(conninfo: str, *, prepare: bool = True) -> AsyncConnection[Row
         raise DatabaseUnavailable(f"cannot connect to PostgreSQL: {error}".strip()) from error
     connection.prepare_threshold = 0 if prepare else None
     return connection
+
+
+async def is_pooler(conninfo: str) -> bool:
+    """Whether a pooler answers there, and not PostgreSQL itself. Raises DatabaseUnavailable if nobody does.
+
+    A pooler refuses the settings of a session; or if it was told to ignore them, the number it gave our
+    session is not the one the server knows.
+    """
+    try:
+        connection = await connect(conninfo, prepare=False)
+    except DatabaseUnavailable as error:
+        if REFUSED in str(error):
+            return True
+        raise
+    async with connection:
+        row = await (await connection.execute("select pg_backend_pid()", prepare=False)).fetchone()
+        return row != (connection.info.backend_pid,)
 
 
 class Transaction:
@@ -116,28 +156,50 @@ class Transaction:
 
 
 class Database:
-    """A pool of connections to one database."""
+    """A pool of connections to one database.
+
+    `conninfo` is how they connect. `direct` is how to get a session of one's own, for LISTEN; None when
+    there is only a pooler, so that nothing can be heard and everything is polled.
+    """
 
     def __init__(self, conninfo: str, settings: DatabaseSettings, *, application: str = "cograil") -> None:
-        self.conninfo = engine_conninfo(conninfo, settings, application)
-        self._prepare = settings.prepare
-        self._pool: AsyncConnectionPool[AsyncConnection[Row]] = AsyncConnectionPool(
+        self.settings = settings
+        self._url = conninfo
+        self._application = application
+        self._take_for(is_pooled=bool(settings.pooled))
+        self._pool = Pool(
             self.conninfo,
             kwargs={"autocommit": True, "context": _ADAPTERS},
             configure=self._configure,
             min_size=1,
             max_size=settings.pool_size,
-            timeout=15,
+            timeout=POOL_SECONDS,
             max_idle=300,
+            reconnect_timeout=RECONNECT_SECONDS,
+            reconnect_failed=_try_on,
             open=False,
         )
 
+    def _take_for(self, *, is_pooled: bool) -> None:
+        """Connect in the way of a pooler, or of a server."""
+        settings, application = self.settings, self._application
+        self.is_pooled = is_pooled
+        self.conninfo = engine_conninfo(self._url, settings, application, is_pooled=is_pooled)
+        self.direct: str | None = None if is_pooled else self.conninfo
+        if settings.direct_url:
+            self.direct = engine_conninfo(settings.direct_url, settings, application)
+        self._begin = _beginning(session_settings(settings) if is_pooled else {})
+
     async def _configure(self, connection: AsyncConnection[Row]) -> None:
-        connection.prepare_threshold = 0 if self._prepare else None
+        connection.prepare_threshold = 0 if self.settings.prepare and not self.is_pooled else None
 
     async def open(self) -> Database:
         """Connect; raises DatabaseUnavailable when that fails."""
-        await (await connect(self.conninfo)).close()
+        if self.settings.pooled is None:
+            self._take_for(is_pooled=await is_pooler(self.conninfo))
+            self._pool.conninfo = self.conninfo
+        else:
+            await (await connect(self.conninfo)).close()
         await self._pool.open()
         return self
 
@@ -154,6 +216,10 @@ class Database:
     @contextlib.asynccontextmanager
     async def single(self, name: str) -> AsyncIterator[Transaction]:
         """For one statement, which is then its own transaction."""
+        if self.is_pooled:  # only inside a transaction do our settings hold
+            async with self.transaction(name) as tx:
+                yield tx
+            return
         async with self._connection() as connection:
             yield Transaction(connection, name, datetime.now(UTC))
             if faults.is_on:
@@ -166,7 +232,7 @@ class Database:
         A COMMIT that raised may have committed: whoever must know reads again.
         """
         async with self._connection() as connection:
-            now = await _begin(connection)
+            now = await _begin(connection, self._begin)
             try:
                 yield Transaction(connection, name, now)
                 if faults.is_on:
@@ -180,19 +246,51 @@ class Database:
 
     @contextlib.asynccontextmanager
     async def _connection(self) -> AsyncIterator[AsyncConnection[Row]]:
-        try:
-            connection = await self._pool.getconn()
-        except PoolTimeout as error:
-            raise DatabaseUnavailable("no connection to PostgreSQL within 15 s") from error
+        connection = await self._living_connection()
         try:
             yield connection
         finally:
             await self._pool.putconn(connection)
 
+    async def _living_connection(self) -> AsyncConnection[Row]:
+        """One whose other end is there: after a restart of the server the idle ones are all dead."""
+        while True:
+            try:
+                connection = await self._pool.getconn()
+            except PoolTimeout as error:
+                raise DatabaseUnavailable(f"no connection to PostgreSQL within {POOL_SECONDS:g} s") from error
+            if _is_quiet(connection):
+                return connection
+            await connection.close()
+            await self._pool.putconn(connection)  # which replaces it
 
-async def _begin(connection: AsyncConnection[Row]) -> datetime:
-    """Begin, and the database's time of this transaction, in one round trip."""
-    cursor = await connection.execute("begin; select now()", prepare=False)
+
+def _is_quiet(connection: AsyncConnection[Row]) -> bool:
+    """Whether nothing came on an idle connection, without asking the server.
+
+    What comes there is its end, or the server's last words.
+    """
+    if connection.closed:
+        return False
+    poll = select.poll()
+    poll.register(connection.fileno(), select.POLLIN)
+    return not poll.poll(0)
+
+
+async def _try_on(pool: Pool) -> None:
+    """The pool's own way is to try ever more seldom; a server that is back should find us soon."""
+    await pool.check()
+
+
+def _beginning(settings: dict[str, str]) -> bytes:
+    """Begin, with these settings until the end of the transaction, and tell the time: one round trip."""
+    wanted = "".join(f", set_config('{name}', '{value}', true)" for name, value in settings.items())
+    return f"begin; select now(){wanted}".encode()
+
+
+async def _begin(connection: AsyncConnection[Row], beginning: bytes) -> datetime:
+    """Begin; the database's time of this transaction."""
+    cursor = await connection.execute(beginning, prepare=False)
     cursor.nextset()
     row = await cursor.fetchone()
     assert row is not None

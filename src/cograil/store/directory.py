@@ -97,11 +97,14 @@ def hold_directory(data_dir: Path) -> Iterator[Path]:
 
 
 def is_held(data_dir: Path) -> bool:
-    """Whether a living process holds this directory."""
+    """Whether a living process holds this directory. Raises DatabaseUnavailable when one may not look."""
     try:
-        descriptor = os.open(data_dir / LOCK_NAME, os.O_RDWR | os.O_CLOEXEC)
+        descriptor = os.open(data_dir / LOCK_NAME, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         return False
+    except OSError as error:
+        message = f"the data directory {data_dir} cannot be used: {error.strerror}"
+        raise DatabaseUnavailable(message) from error
     try:
         return not _try_lock(descriptor)
     finally:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import NamedTuple
 
 import orjson
 
 from cograil.model.workflow import Json
-from cograil.store.database import Transaction
+from cograil.store.database import Row, Transaction
 from cograil.store.statements import statement
 
+EXPLAIN_LIMITS = statement("explain_limits")
+EXPLAIN_PAUSES = statement("explain_pauses")
 EXPLAIN_TASKS = statement("explain_tasks")
 EXPLAIN_BACKOFFS = statement("explain_backoffs")
 EXPLAIN_ENGINE = statement("explain_engine")
@@ -32,7 +35,10 @@ class TaskGroup:
     workers: int
     workers_on_queue: int
     workers_able: int
-    ahead: int | None
+    priority: int
+    ahead: int | None  # ready tasks of any handler that are taken before the first of these
+    ahead_here: int | None  # those of the same handler
+    ahead_by_priority: int | None  # and of these, those of a higher priority
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,3 +78,26 @@ async def moments(tx: Transaction, job_id: str) -> list[Moment]:
 async def engine_state(tx: Transaction, job_id: str) -> EngineState:
     """The engine as this job sees it."""
     return EngineState(*(await tx.fetch(EXPLAIN_ENGINE, job=job_id))[0])
+
+
+class HeldBy(NamedTuple):
+    """A limit that holds a job or tasks of it back. `what` is task or job."""
+
+    what: str
+    key: str
+    node_id: str | None
+    held: int
+    concurrency: int | None
+    rate: float | None
+    per_seconds: float
+    wait_seconds: float | None
+
+
+async def held_by(tx: Transaction, job_id: str) -> list[HeldBy]:
+    """The limits that hold this job or tasks of it back."""
+    return [HeldBy(*row) for row in await tx.fetch(EXPLAIN_LIMITS, job=job_id)]
+
+
+async def pauses(tx: Transaction, job_id: str) -> list[Row]:
+    """(kind, name, by, reason, since) of what is paused that this job needs."""
+    return await tx.fetch(EXPLAIN_PAUSES, job=job_id)

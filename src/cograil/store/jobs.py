@@ -9,6 +9,8 @@ import orjson
 
 from cograil.model.ids import is_id
 from cograil.model.job import (
+    CancelAsked,
+    ChildEnded,
     Happening,
     JobState,
     Late,
@@ -16,6 +18,8 @@ from cograil.model.job import (
     More,
     NodeState,
     Reported,
+    Resumed,
+    Signalled,
     Started,
 )
 from cograil.model.outcome import Completed, Failed
@@ -32,6 +36,7 @@ LOAD_CHILDREN_WAKE = statement("load_children_wake")
 LOAD_OUTPUTS = statement("load_outputs")
 LOAD_CHILDREN = statement("load_children")
 REVOKE_TASKS = statement("revoke_tasks")
+COUNT_ANCESTORS = statement("count_ancestors")
 
 NO_LIMIT = 2**31 - 1
 WINDOW = 4  # how many times the jobs one pass takes it looks at
@@ -92,6 +97,15 @@ def _happening(row: Row) -> Happening:
             return Late(node_id, attempt, task_id, what, worker)
         case "more":
             return More(node_id)
+        case "resumed":
+            return Resumed()
+        case "child":
+            said = orjson.loads(error)
+            return ChildEnded(node_id, attempt, said["child"], said["status"], output, said["error"])
+        case "cancel":
+            return CancelAsked(**orjson.loads(error))
+        case "signal":
+            return Signalled(node_id=node_id, **orjson.loads(output))
     raise ValueError(f"inbox row of unknown kind {kind!r}")
 
 
@@ -135,3 +149,8 @@ async def revoke_tasks(tx: Transaction, ids: Sequence[str]) -> set[int]:
     """Take away all tasks of these jobs; the workers that were running some. Take the inbox after this."""
     rows = await tx.fetch(REVOKE_TASKS, ids=uuids(ids))
     return {worker for _, worker in rows if worker is not None}
+
+
+async def count_ancestors(tx: Transaction, job_id: str, most: int) -> int:
+    """How many jobs a child of this one would have above it, counted up to one more than `most`."""
+    return int((await tx.fetch(COUNT_ANCESTORS, job=job_id, most=most))[0][0])

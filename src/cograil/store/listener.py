@@ -21,18 +21,26 @@ class Listener:
     """One connection that listens, and connects again when it is lost.
 
     `on_notice(channel, payload)` is called in the loop. After a reconnect it is called with
-    `RECONNECTED`, for whatever was said meanwhile was not heard.
+    `RECONNECTED`, for whatever was said meanwhile was not heard. `conninfo` must lead to a session of
+    our own (`Database.direct`); with None nothing is ever heard, and whoever relies on it polls.
     """
 
-    def __init__(self, conninfo: str, channels: Sequence[str], on_notice: OnNotice) -> None:
+    def __init__(self, conninfo: str | None, channels: Sequence[str], on_notice: OnNotice) -> None:
         self._conninfo = conninfo
         self._channels = channels
         self._on_notice = on_notice
         self._task: asyncio.Task[None] | None = None
         self.listening = asyncio.Event()
 
+    @property
+    def can_hear(self) -> bool:
+        """Whether there is a way to hear anything, be it lost for the moment."""
+        return self._conninfo is not None
+
     async def start(self) -> None:
         """Listen from now on; returns when it does, or after 5 s when it cannot yet."""
+        if self._conninfo is None:
+            return
         self._task = asyncio.create_task(self._run(), name="listener")
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self.listening.wait(), 5)
@@ -52,6 +60,7 @@ class Listener:
             await asyncio.sleep(0.5)
 
     async def _listen(self) -> None:
+        assert self._conninfo is not None
         faults.point("listen.connect")
         connection = await connect(self._conninfo, prepare=False)
         async with connection:

@@ -20,6 +20,7 @@ LIST_LOGS = statement("list_logs")
 LIST_PROCESSES = statement("list_processes")
 LIST_FAILURES = statement("list_failures")
 STATUS_OF_JOBS = statement("status_of_jobs")
+FIND_TRACEBACK = statement("find_traceback")
 
 View = dict[str, Json]
 
@@ -208,6 +209,12 @@ async def list_processes(tx: Transaction) -> list[View]:
 async def status_of_jobs(tx: Transaction, ids: Sequence[str], tenant: str = "default") -> dict[str, str]:
     """The status of each of these jobs that exists."""
     return dict(await tx.fetch(STATUS_OF_JOBS, tenant=tenant, ids=list(ids)))
+
+
+async def find_traceback(tx: Transaction, job_id: str, node_id: str) -> str | None:
+    """Where the last failed attempt of this node broke, if it was an exception."""
+    rows = await tx.fetch(FIND_TRACEBACK, job=job_id, node=node_id)
+    return rows[0][0] if rows else None
 
 
 async def sample_metrics(tx: Transaction) -> list[tuple[str, str, float]]:

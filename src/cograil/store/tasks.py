@@ -1,9 +1,9 @@
-"""Tasks and the processes that hold them: claim, report, pulse, release, checkpoint, progress."""
+"""Tasks and the processes that hold them: claim, report, pulse, release, checkpoint, steps, progress."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from typing import Any, NamedTuple
@@ -22,6 +22,9 @@ RELEASE_TASKS = statement("release_tasks")
 PULSE_WORKER = statement("pulse_worker")
 SAVE_CHECKPOINT = statement("save_checkpoint")
 SAVE_PROGRESS = statement("save_progress")
+SAVE_STEPS = statement("save_steps")
+REPORT_HERE = statement("report_here")
+AWAIT_TASK = statement("await_task")
 REGISTER_PROCESS = statement("register_process")
 LEAVE_PROCESS = statement("leave_process")
 TICK_ORCHESTRATOR = statement("tick_orchestrator")
@@ -37,17 +40,43 @@ GIVEN = partial(
     output=jsons,
     error=jsons,
 )
+GIVEN_STEPS = partial(
+    Columns,
+    "given",
+    id=bigints,
+    fence=ints,
+    job_id=uuids,
+    node_id=texts,
+    attempt=ints,
+    step=texts,
+    output=jsons,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Lanes:
-    """What a worker can take now: handlers and free slots, for coroutines and for threads."""
+    """What a worker can take now: handlers and free slots, for coroutines, threads and child processes."""
 
     async_handlers: list[str]
     thread_handlers: list[str]
     async_slots: int
     thread_slots: int
     queues: list[str] | None = None
+    process_handlers: list[str] = field(default_factory=list)
+    process_slots: int = 0
+
+    @property
+    def slots(self) -> int:
+        """All that are free."""
+        return self.async_slots + self.thread_slots + self.process_slots
+
+
+class Step(NamedTuple):
+    """One step of an attempt that is done; `output` is JSON text."""
+
+    item: WorkItem
+    name: str
+    output: bytes
 
 
 class Report(NamedTuple):
@@ -79,6 +108,7 @@ class Tick:
     has_news: bool
     wake_at: datetime | None
     now: datetime
+    has_held: bool = False  # a limit holds something back
 
     @property
     def has_work(self) -> bool:
@@ -112,7 +142,7 @@ async def tick_orchestrator(
 ) -> Tick:
     """Pulse, rescue what dead workers held, and say whether there is something to do."""
     rows = await tx.fetch(TICK_ORCHESTRATOR, process=process, lease=lease_seconds, grace=grace_seconds)
-    return Tick(*rows[0][:4])
+    return Tick(*rows[0][:5])
 
 
 async def claim_tasks(tx: Transaction, worker: int, lanes: Lanes) -> list[WorkItem]:
@@ -125,13 +155,16 @@ async def claim_tasks(tx: Transaction, worker: int, lanes: Lanes) -> list[WorkIt
         thread_handlers=lanes.thread_handlers,
         async_slots=lanes.async_slots,
         thread_slots=lanes.thread_slots,
+        process_handlers=lanes.process_handlers,
+        process_slots=lanes.process_slots,
     )
     return [_work_item(row) for row in rows]
 
 
 def _work_item(row: tuple[Any, ...]) -> WorkItem:
-    task, fence, job, node, attempt, handler, params, timeout, checkpoint, *rest = row
+    task, fence, job, node, attempt, handler, params, timeout, checkpoint, *rest, steps = row
     data = None if checkpoint is None else orjson.loads(checkpoint)
+    rest.append(None if steps is None else orjson.loads(steps))
     return WorkItem(task, fence, job, node, attempt, handler, orjson.loads(params), timeout, data, *rest)
 
 
@@ -158,6 +191,17 @@ def _given_row(report: Report) -> tuple[Any, ...]:
             }
         )
     return (item.task_id, item.fence, item.job_id, item.node_id, item.attempt, output, error)
+
+
+async def report_here(tx: Transaction, worker: int, name: str, item: WorkItem, output: bytes) -> bool:
+    """Record this result in the transaction of the handler; False when the attempt is no longer ours."""
+    params = {"task": item.task_id, "fence": item.fence, "worker": worker, "name": name}
+    return bool((await tx.fetch(REPORT_HERE, **params, output=output.decode()))[0][0])
+
+
+async def await_task(tx: Transaction, worker: int, item: WorkItem) -> bool:
+    """Whether this attempt is still ours, when whoever has it locked is through."""
+    return bool(await tx.fetch(AWAIT_TASK, task=item.task_id, fence=item.fence, worker=worker))
 
 
 async def find_reported(tx: Transaction, reports: Sequence[Report]) -> set[int]:
@@ -198,6 +242,16 @@ async def save_checkpoint(
         data=data.decode(),
     )
     return bool(rows)
+
+
+async def save_steps(tx: Transaction, worker: int, name: str, steps: Sequence[Step]) -> set[int]:
+    """Keep these for later attempts; the places of those that count. The others' attempts were lost."""
+    given = GIVEN_STEPS()
+    given.rows = [
+        (item.task_id, item.fence, item.job_id, item.node_id, item.attempt, step, output)
+        for item, step, output in steps
+    ]
+    return {row[0] for row in await tx.fetch(SAVE_STEPS, worker=worker, name=name, **given.params())}
 
 
 async def save_progress(tx: Transaction, worker: int, notes: Sequence[dict[str, Any]]) -> None:

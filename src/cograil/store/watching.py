@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from uuid import UUID
 
-from cograil.errors import Conflict, JobNotFound
+from cograil.errors import Conflict, JobNotFound, UsageError
 from cograil.store.database import Transaction
 from cograil.store.reading import View, event_view
 from cograil.store.statements import statement
@@ -89,9 +89,12 @@ async def new_events(tx: Transaction, job_id: str, after: int, tenant: str = "de
 async def resolve_job(tx: Transaction, text: str, tenant: str = "default") -> str:
     """The id that a person means: a whole one, or the beginning of one (8 digits or more).
 
-    Raises JobNotFound, also for what cannot be an id, and Conflict when several jobs begin like that.
+    Raises JobNotFound, also for what cannot be an id, UsageError for too little of one, and Conflict when
+    several jobs begin like that.
     """
     digits = text.strip().lower().replace("-", "")
+    if re.fullmatch(r"[0-9a-f]{1,7}", digits):
+        raise UsageError(f"{text!r} is too short for the beginning of a job's id: give at least 8 characters")
     if not re.fullmatch(r"[0-9a-f]{8,32}", digits):
         raise JobNotFound(repr(text[:80]))
     low, high = UUID(digits.ljust(32, "0")), UUID(digits.ljust(32, "f"))

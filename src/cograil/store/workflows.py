@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -13,6 +13,7 @@ from cograil.store.statements import statement
 
 PUBLISH_WORKFLOW = statement("publish_workflow")
 FIND_WORKFLOW = statement("find_workflow")
+IS_PAUSED = statement("is_paused")
 LOAD_DEFINITIONS = statement("load_definitions")
 LIST_WORKFLOWS = statement("list_workflows")
 
@@ -26,6 +27,14 @@ class Published:
     version: int
     digest: str
     is_new: bool
+
+
+class Found(NamedTuple):
+    """A published version, as it is found by name."""
+
+    definition_id: int
+    version: int
+    is_paused: bool  # its workflow
 
 
 async def store_workflow(
@@ -47,12 +56,15 @@ async def store_workflow(
     return Published(definition_id, workflow.workflow_id, workflow.version, digest, is_new)
 
 
-async def find_workflow(
-    tx: Transaction, tenant: str, workflow_id: str, version: int | None
-) -> tuple[int, int] | None:
-    """(definition id, version) of a published version; the latest when none is named."""
+async def find_workflow(tx: Transaction, tenant: str, workflow_id: str, version: int | None) -> Found | None:
+    """A published version; the latest when none is named."""
     rows = await tx.fetch(FIND_WORKFLOW, tenant=tenant, workflow_id=workflow_id, version=version)
-    return (rows[0][0], rows[0][1]) if rows else None
+    return Found(*rows[0]) if rows else None
+
+
+async def is_paused(tx: Transaction, tenant: str, workflow_id: str) -> bool:
+    """Whether this workflow is paused."""
+    return bool((await tx.fetch(IS_PAUSED, tenant=tenant, workflow_id=workflow_id))[0][0])
 
 
 async def load_definitions(tx: Transaction, ids: list[int]) -> dict[int, dict[str, Any]]:

@@ -4,136 +4,28 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import partial
 from typing import Any, NamedTuple
 
 import orjson
 
-from cograil.model.job import Changes, JobState, NodeState, NodeWrite, TaskWrite
+from cograil.model.job import Changes, ChildJob, JobState, NodeState, NodeWrite, TaskWrite
 from cograil.model.workflow import Json
-from cograil.store.columns import (
-    Columns,
-    bigints,
-    floats,
-    ints,
-    jsonbs,
-    jsons,
-    smallints,
-    texts,
-    times,
-    uuids,
-)
+from cograil.store.columns import Columns, texts, uuids
 from cograil.store.database import Transaction
+from cograil.store.parts import ASKED, BORN, EVENTED, HELD, MADE, MOVED, NODED, TASKED, TOLD
 from cograil.store.statements import statement
 
 CLOSE_NODES = statement("close_nodes")
+LINK_CHILDREN = statement("link_children")
+TELL_PARENTS = statement("tell_parents")
+CANCEL_CHILDREN = statement("cancel_children")
 
 DONE_CHANNEL = "cograil_done"
 NEWS_CHANNEL = "cograil_news"
 TASKS_CHANNEL = "cograil_tasks"
 REVOKED_CHANNEL = "cograil_revoked"
+HELD_NEWS = "held"  # a limit holds something back: see whether it may go
 IDS_PER_NOTICE = 200  # a payload holds at most 8,000 bytes
-
-# The parts of write_changes.sql and their columns.
-MADE = partial(
-    Columns,
-    "made",
-    id=uuids,
-    tenant_id=texts,
-    definition_id=bigints,
-    workflow_id=texts,
-    workflow_version=ints,
-    status=texts,
-    priority=smallints,
-    seq=ints,
-    input=jsonbs,
-    result=jsons,
-    error=jsons,
-    labels=jsonbs,
-    callback=jsonbs,
-    correlation_id=texts,
-    submitted_by=texts,
-    trace_parent=texts,
-    retry_of=uuids,
-    not_before=times,
-    deadline=times,
-    wake_at=times,
-    created_at=times,
-    started_at=times,
-    finished_at=times,
-)
-MOVED = partial(
-    Columns,
-    "moved",
-    id=uuids,
-    status=texts,
-    seq=ints,
-    result=jsons,
-    error=jsons,
-    wake_at=times,
-    started_at=times,
-    finished_at=times,
-)
-BORN = partial(
-    Columns,
-    "born",
-    job_id=uuids,
-    node_id=texts,
-    tenant_id=texts,
-    status=texts,
-    attempt=ints,
-    parent=texts,
-    idx=ints,
-    not_before=times,
-    input=jsons,
-    output=jsons,
-    started_at=times,
-    finished_at=times,
-    rest=jsonbs,
-)
-NODED = partial(
-    Columns,
-    "noded",
-    job_id=uuids,
-    node_id=texts,
-    status=texts,
-    attempt=ints,
-    task_id=bigints,
-    not_before=times,
-    input=jsons,
-    output=jsons,
-    started_at=times,
-    finished_at=times,
-    rest=jsonbs,
-)
-TASKED = partial(
-    Columns,
-    "tasked",
-    tenant_id=texts,
-    job_id=uuids,
-    node_id=texts,
-    attempt=ints,
-    queue=texts,
-    rank=smallints,
-    handler=texts,
-    params=jsons,
-    timeout_seconds=floats,
-    correlation_id=texts,
-    trace_parent=texts,
-)
-EVENTED = partial(
-    Columns,
-    "evented",
-    job_id=uuids,
-    seq=ints,
-    tenant_id=texts,
-    type=texts,
-    node_id=texts,
-    task_id=bigints,
-    data=jsons,
-)
-ASKED = partial(Columns, "asked", tenant_id=texts, job_id=uuids, node_id=texts)
-TOLD = partial(Columns, "told", channel=texts, payload=texts)
 
 
 class NewJob(NamedTuple):
@@ -154,12 +46,17 @@ class Batch:
     born: Columns = field(default_factory=BORN)
     noded: Columns = field(default_factory=NODED)
     tasked: Columns = field(default_factory=TASKED)
+    held: Columns = field(default_factory=HELD)
     evented: Columns = field(default_factory=EVENTED)
     asked: Columns = field(default_factory=ASKED)
     queues: set[str] = field(default_factory=set)
     closed: list[str] = field(default_factory=list)
     ended: list[str] = field(default_factory=list)
+    links: list[tuple[str, str, str]] = field(default_factory=list)  # parent, node, child
+    ended_children: list[str] = field(default_factory=list)
+    orphaning: list[str] = field(default_factory=list)  # jobs whose children are told to stop
     revoked_workers: set[int] = field(default_factory=set)
+    held_jobs: list[JobState] = field(default_factory=list)  # new ones under a limit of their workflow
     wakes: bool = False
     wake_at: datetime | None = None  # the first moment at which one of the jobs wants to be looked at
 
@@ -170,32 +67,65 @@ class Batch:
             self.moved.rows.append(_moved_row(state, changes))
         else:
             self.made.rows.append(_made_row(state, changes, new))
+            self.held_jobs += [state] if state.is_held else []
         for write in changes.nodes:
             if write.is_new:
                 self.born.rows.append(_born_row(state, write))
             else:
                 self.noded.rows.append(_noded_row(job_id, write))
         for task in changes.tasks:
-            self.tasked.rows.append(_task_row(state, task))
-            self.queues.add(task.queue)
+            self._add_task(state, task)
         for event in changes.events:
             data = orjson.dumps(event.data)
             self.evented.rows.append(
                 (job_id, event.seq, tenant_id, event.type, event.node_id, event.task_id, data)
             )
-        for name in changes.more:
-            self.asked.rows.append((tenant_id, job_id, name))
-        if changes.closes_nodes:
-            self.closed.append(job_id)
         if changes.finished_at is not None:
-            self.ended.append(job_id)
-        self.wakes = self.wakes or bool(changes.more) or changes.wake_at is not None
+            self._add_end(state, changes)
+        for child in changes.children:
+            self._add_child(job_id, child)
+        if changes.more or changes.wake_at is not None:
+            self._add_wake(state, changes)
+
+    def _add_task(self, state: JobState, task: TaskWrite) -> None:
+        if task.limit is None:
+            self.tasked.rows.append(_task_row(state, task))
+            self.queues.add(task.queue)
+        else:
+            self.held.rows.append((*_task_row(state, task), *task.limit))
+
+    def _add_wake(self, state: JobState, changes: Changes) -> None:
+        self.wakes = True
+        for name in changes.more:
+            self.asked.rows.append((state.tenant_id, state.job_id, name))
         if changes.wake_at is not None:
             self.wake_at = changes.wake_at if self.wake_at is None else min(self.wake_at, changes.wake_at)
 
+    def _add_end(self, state: JobState, changes: Changes) -> None:
+        self.ended.append(state.job_id)
+        if state.parent_job is not None:
+            self.ended_children.append(state.job_id)
+        if changes.closes_nodes:
+            self.closed.append(state.job_id)
+            if changes.cancels_children:
+                self.orphaning.append(state.job_id)
+
+    def _add_child(self, job_id: str, child: ChildJob) -> None:
+        self.links.append((job_id, child.node_id, child.state.job_id))
+        self.add(child.state, child.changes, NewJob(child.workflow_id, child.workflow_version))
+
     def parts(self) -> list[Columns]:
         """What there is to write."""
-        all_parts = (self.made, self.moved, self.born, self.noded, self.tasked, self.evented, self.asked)
+        all_parts = (
+            self.made,
+            self.moved,
+            self.born,
+            self.noded,
+            self.tasked,
+            self.held,
+            self.evented,
+            self.asked,
+        )
         return [part for part in all_parts if part.rows]
 
     def told(self, now: datetime) -> Columns:
@@ -207,7 +137,9 @@ class Batch:
         if self.queues:
             queues = ",".join(sorted(self.queues))
             told.rows.append((TASKS_CHANNEL, queues if len(queues) < 7000 else ""))
-        if self.wakes:
+        if self.held.rows or self.held_jobs:
+            told.rows.append((NEWS_CHANNEL, HELD_NEWS))
+        if self.wakes or self.ended_children or self.orphaning:
             pause = "" if self.wake_at is None else f"{(self.wake_at - now).total_seconds():.3f}"
             told.rows.append((NEWS_CHANNEL, pause))
         for start in range(0, len(self.ended), IDS_PER_NOTICE):
@@ -326,7 +258,11 @@ def _task_row(job: JobState, task: TaskWrite) -> tuple[Any, ...]:
 
 
 async def write_batch(tx: Transaction, batch: Batch, owner: int | None) -> None:
-    """Write all of it in one statement; open children of jobs that were cut short are closed after."""
+    """Write all of it in one statement; what few jobs need comes after.
+
+    Open children of jobs that were cut short are closed. Child jobs and their parents learn of each other,
+    and tell each other of their ends.
+    """
     parts = batch.parts()
     params: dict[str, Any] = batch.told(tx.now).params()
     for part in parts:
@@ -336,3 +272,10 @@ async def write_batch(tx: Transaction, batch: Batch, owner: int | None) -> None:
     )
     if batch.closed:
         await tx.execute(CLOSE_NODES, ids=uuids(batch.closed))
+    if batch.links:
+        parents, nodes, children = zip(*batch.links, strict=True)
+        await tx.execute(LINK_CHILDREN, parents=uuids(parents), nodes=texts(nodes), children=uuids(children))
+    if batch.ended_children:
+        await tx.execute(TELL_PARENTS, ids=uuids(batch.ended_children))
+    if batch.orphaning:
+        await tx.execute(CANCEL_CHILDREN, ids=uuids(batch.orphaning))

@@ -3,21 +3,35 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 
 from cograil import engine
 from cograil.engine.advance import is_past_deadline
-from cograil.model.job import Bounds, Changes, Dice, Happening, JobState, Outputs, Reported
+from cograil.model.job import (
+    Bounds,
+    Changes,
+    ChildJob,
+    Dice,
+    Happening,
+    JobState,
+    Outputs,
+    Refused,
+    Reported,
+    Submitted,
+    WantedJob,
+)
 from cograil.model.outcome import Completed
 from cograil.model.workflow import NodeType, Workflow
 from cograil.store import jobs as store
 from cograil.store.database import Transaction
 from cograil.store.jobs import LockedJobs, News
-from cograil.store.writing import Batch, write_batch
+from cograil.store.writing import Batch
 from cograil.verbs.catalog import Catalog
+from cograil.verbs.children import new_child
+from cograil.verbs.limits import write_and_hold
 from cograil.verbs.memory import Memory
 
 NEWS_PER_PASS = 2000
@@ -47,6 +61,7 @@ class Pass:
     wake_at: datetime | None = None
     is_full: bool = False
     remember: Callable[[], None] = lambda: None  # to be called once the pass is committed
+    has_limits: bool = False  # a place under a limit may be free now, or wanted
 
 
 async def advance_due(tx: Transaction, decider: Decider, limit: int, aside: Iterable[str] = ()) -> Pass:
@@ -61,7 +76,10 @@ async def advance_due(tx: Transaction, decider: Decider, limit: int, aside: Iter
     changes = await advance_locked(tx, decider, locked, limit=NEWS_PER_PASS)
     wakes = [change.wake_at for change in changes.values() if change.wake_at is not None]
     is_full = max(len(changes), locked.taken) >= limit // 2 or any(change.more for change in changes.values())
-    return Pass(len(changes), min(wakes, default=None), is_full, partial(_remember, decider, locked, changes))
+    known = decider.catalog.known
+    has_limits = any([known[state.definition_id].has_limits for state in locked.states.values()])
+    remember = partial(_remember, decider, locked, changes)
+    return Pass(len(changes), min(wakes, default=None), is_full, remember, has_limits)
 
 
 def _remember(decider: Decider, locked: LockedJobs, changes: Mapping[str, Changes]) -> None:
@@ -102,11 +120,34 @@ async def advance_locked(
     await _load_nodes(tx, decider, locked, known)
     for job_id, signalled in (signals or {}).items():
         news.setdefault(job_id, []).extend(signalled)
-    decided = await decide(tx, decider, locked.states, news, known)
+    decided = await decide(tx, decider, locked.states, news, known, revoked=cut)
+    if unrevoked := [job_id for job_id, changes in decided.items() if changes.needs_revoke]:
+        decided |= await _decide_revoked(tx, decider, locked, unrevoked, batch, news, known)
     for job_id, changes in decided.items():
         batch.add(locked.states[job_id], changes)
-    await write_batch(tx, batch, decider.owner)
+    await write_and_hold(tx, decider.catalog, batch, decider.owner)
     return decided
+
+
+async def _decide_revoked(
+    tx: Transaction,
+    decider: Decider,
+    locked: LockedJobs,
+    ids: list[str],
+    batch: Batch,
+    news: News,
+    known: Known,
+) -> dict[str, Changes]:
+    """Decide again for jobs that are to be cut short, with no task of theirs out any more.
+
+    The inbox is taken in a new statement, which sees every report that was there before the tasks went.
+    """
+    batch.revoked_workers |= await store.revoke_tasks(tx, ids)
+    those = LockedJobs({job_id: locked.states[job_id] for job_id in ids})
+    for job_id, more in (await store.take_inbox(tx, those)).items():
+        news.setdefault(job_id, []).extend(more)
+    locked.taken += those.taken
+    return await decide(tx, decider, those.states, news, known, revoked=ids)
 
 
 async def _load_nodes(tx: Transaction, decider: Decider, locked: LockedJobs, known: Known) -> None:
@@ -128,8 +169,12 @@ async def decide(
     states: Mapping[str, JobState],
     news: News,
     known: Known = NOTHING_KNOWN,
+    revoked: Collection[str] = (),
 ) -> dict[str, Changes]:
-    """Decide for each job; outputs that a decision asks for are loaded for all at once, then asked again."""
+    """Decide for each job; outputs that a decision asks for are loaded for all at once, then asked again.
+
+    Of jobs in `revoked` no task is out any more.
+    """
     workflows = await decider.catalog.load(tx, {state.definition_id for state in states.values()})
     await _load_children_wake(tx, states, workflows)
     outputs = {job_id: _outputs_at_hand(known.get(job_id), news.get(job_id, ())) for job_id in states}
@@ -146,9 +191,38 @@ async def decide(
                 dice=decider.dice,
                 outputs=outputs[job_id],
                 bounds=decider.bounds,
+                is_revoked=job_id in revoked,
             )
+        wanting = [job_id for job_id in undecided if decided[job_id].missing_jobs]
         undecided = await _load_missing(tx, decided, undecided, outputs)
+        for job_id in wanting:
+            jobs = await _prepare_children(tx, decider, states[job_id], decided[job_id].missing_jobs)
+            outputs[job_id].jobs = (outputs[job_id].jobs or {}) | jobs
+        undecided = list(dict.fromkeys([*undecided, *wanting])) if wanting else undecided
     return decided
+
+
+async def _prepare_children(
+    tx: Transaction, decider: Decider, parent: JobState, wanted: Iterable[WantedJob]
+) -> dict[str, ChildJob | Refused]:
+    """The jobs that these subworkflow nodes would begin, each with its first advance. Writes nothing."""
+    prepared: dict[str, ChildJob | Refused] = {}
+    for one in wanted:
+        made = await new_child(tx, decider.catalog, parent, one, strict_queues=decider.strict_queues)
+        if isinstance(made, Refused):
+            prepared[one.node_id] = made
+            continue
+        workflow, state = made
+        changes = await decide_first(tx, decider, state)
+        child = ChildJob(one.node_id, workflow.workflow_id, workflow.version, state, changes)
+        prepared[one.node_id] = child
+    return prepared
+
+
+async def decide_first(tx: Transaction, decider: Decider, state: JobState) -> Changes:
+    """The first advance of a job that is being made; nothing of it can be out."""
+    job_id = state.job_id
+    return (await decide(tx, decider, {job_id: state}, {job_id: [Submitted()]}, revoked=[job_id]))[job_id]
 
 
 def _outputs_at_hand(known: Mapping[str, bytes | None] | None, news: Iterable[Happening]) -> Outputs:

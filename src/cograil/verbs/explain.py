@@ -1,41 +1,24 @@
-"""Explain: why a job is not done, as an ordered list of blockers, computed from the database."""
+"""Explain: why a job is not done, as an ordered list of blockers, computed from the database.
+
+Each of SOURCES looks for blockers of its kinds; a new kind is a name in ORDER and a function there.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from datetime import datetime
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from cograil.engine.states import JOB_TERMINAL, NODE_TERMINAL
 from cograil.errors import JobNotFound
-from cograil.model.workflow import Workflow
 from cograil.store import explaining, reading
 from cograil.store.database import Transaction
 from cograil.store.explaining import EngineState, Moment, TaskGroup
+from cograil.verbs import holdups
+from cograil.verbs.blockers import ORDER, Blocker, Look
 from cograil.verbs.catalog import Catalog
 
-ORDER = (
-    "no_orchestrator",
-    "no_worker",
-    "backoff",
-    "waiting_until",
-    "queued",
-    "running",
-    "news",
-    "dependency",
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Blocker:
-    """One reason, the most fundamental first. `kind` is one of ORDER."""
-
-    kind: str
-    message: str
-    node_id: str | None = None
-    until: datetime | None = None
-    data: dict[str, Any] = field(default_factory=dict)
+__all__ = ["ORDER", "Blocker", "Explanation", "explain"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,19 +39,45 @@ async def explain(tx: Transaction, catalog: Catalog, job_id: str, tenant: str = 
     if job["status"] in JOB_TERMINAL:
         return Explanation(job_id, job["status"], ())
     workflow = await catalog.get(tx, definition_id)
-    engine = await explaining.engine_state(tx, job_id)
-    blockers = [
-        *_of_engine(engine),
-        *(_of_task(group, engine) for group in await explaining.task_groups(tx, job_id)),
-        *(_of_moment(moment) for moment in await explaining.moments(tx, job_id)),
-        *_of_start(job),
-        *await _of_dependencies(tx, job_id, workflow, tenant),
-    ]
+    look = Look(tx, job, workflow, await explaining.engine_state(tx, job_id), tenant)
+    blockers = [blocker for source in SOURCES for blocker in await source(look)]
     blockers.sort(key=lambda blocker: ORDER.index(blocker.kind))
     return Explanation(job_id, job["status"], tuple(blockers))
 
 
-def _of_engine(engine: EngineState) -> Iterator[Blocker]:
+async def _of_engine(look: Look) -> Iterable[Blocker]:
+    return _engine_blockers(look.engine)
+
+
+async def _of_tasks(look: Look) -> Iterable[Blocker]:
+    groups = await explaining.task_groups(look.tx, look.job_id)
+    return [blocker for group in groups for blocker in _task_blockers(group, look.engine)]
+
+
+async def _of_moments(look: Look) -> Iterable[Blocker]:
+    return [_of_moment(moment) for moment in await explaining.moments(look.tx, look.job_id)]
+
+
+async def _of_start(look: Look) -> Iterable[Blocker]:
+    until = look.job["not_before"]
+    if look.job["status"] != "pending" or until is None:
+        return ()
+    return [Blocker("waiting_until", f"the job starts at {until.isoformat()}", None, until)]
+
+
+async def _of_deadline(look: Look) -> Iterable[Blocker]:
+    """Nothing holds the job up here: it is ended by the clock, whatever it still waits for."""
+    until = look.job["deadline"]
+    if until is None:
+        return ()
+    left = (until - look.engine.now).total_seconds()
+    message = f"the job fails at {until.isoformat()}, in {left:.0f} s, unless it has ended by then"
+    if left <= 0:
+        message = f"the job is past its deadline {until.isoformat()}; an orchestrator will end it"
+    return [Blocker("deadline", message, None, until, {"left_seconds": left})]
+
+
+def _engine_blockers(engine: EngineState) -> Iterator[Blocker]:
     if engine.orchestrators == 0:
         yield Blocker("no_orchestrator", "no orchestrator is running; start one with `cograil orchestrator`")
     if engine.news:
@@ -78,20 +87,49 @@ def _of_engine(engine: EngineState) -> Iterator[Blocker]:
         yield Blocker("news", message, data={"news": engine.news, "age_seconds": age})
 
 
-def _of_task(group: TaskGroup, engine: EngineState) -> Blocker:
+def _task_blockers(group: TaskGroup, engine: EngineState) -> Iterator[Blocker]:
     who = _who(group.node_id, group.parent, group.tasks)
     node_id = group.parent or group.node_id
     data = {"queue": group.queue, "handler": group.handler, "tasks": group.tasks}
+    if group.state == "held":
+        return  # a limit tells
     if group.state == "running":
         seconds = (engine.now - (group.started_at or engine.now)).total_seconds()
         message = f"{who} running on {group.worker} for {seconds:.1f} s"
-        return Blocker("running", message, node_id, data=data | {"worker": group.worker, "seconds": seconds})
+        yield Blocker("running", message, node_id, data=data | {"worker": group.worker, "seconds": seconds})
+        return
     if group.workers_able == 0:
-        return Blocker("no_worker", f"{who} waiting: {_lack(group)}", node_id, data=data)
-    message = (
-        f"{who} queued on {group.queue!r} behind {group.ahead} tasks; {group.workers_able} workers can run it"
+        yield Blocker("no_worker", f"{who} waiting: {_lack(group)}", node_id, data=data)
+    else:
+        message = (
+            f"{who} queued on {group.queue!r} behind {group.ahead} tasks; "
+            f"{group.workers_able} workers can run it"
+        )
+        yield Blocker("queued", message, node_id, data=data | {"ahead": group.ahead})
+    if group.ahead_here:
+        yield Blocker("priority", _position(group), node_id, data=data | _place(group))
+
+
+def _place(group: TaskGroup) -> dict[str, Any]:
+    """Where a ready task stands among those of its handler; 1 goes next."""
+    assert group.ahead_here is not None
+    return {
+        "position": group.ahead_here + 1,
+        "ahead": group.ahead_here,
+        "ahead_by_priority": group.ahead_by_priority,
+        "priority": group.priority,
+    }
+
+
+def _position(group: TaskGroup) -> str:
+    place = _place(group)
+    first = "it" if group.tasks == 1 else "the first of them"
+    older = place["ahead"] - place["ahead_by_priority"]
+    return (
+        f"{_who(group.node_id, group.parent, group.tasks)} ready with priority {group.priority}: {first} is "
+        f"number {place['position']} for {group.handler!r}, after {group.ahead_by_priority} of a higher "
+        f"priority and {older} older ones"
     )
-    return Blocker("queued", message, node_id, data=data | {"ahead": group.ahead})
 
 
 def _lack(group: TaskGroup) -> str:
@@ -116,17 +154,11 @@ def _of_moment(moment: Moment) -> Blocker:
     return Blocker("backoff", message, node_id, moment.until, {"attempt": moment.attempt, "error": error})
 
 
-def _of_start(job: dict[str, Any]) -> Iterator[Blocker]:
-    if job["status"] == "pending" and job["not_before"] is not None:
-        until = job["not_before"]
-        yield Blocker("waiting_until", f"the job starts at {until.isoformat()}", None, until)
-
-
-async def _of_dependencies(tx: Transaction, job_id: str, workflow: Workflow, tenant: str) -> list[Blocker]:
-    nodes = await reading.list_nodes(tx, job_id, workflow, tenant=tenant, children=False)
+async def _of_dependencies(look: Look) -> Iterable[Blocker]:
+    nodes = await reading.list_nodes(look.tx, look.job_id, look.workflow, tenant=look.tenant, children=False)
     status = {view["node_id"]: view["status"] for view in nodes}
     blockers = []
-    for name, node in workflow.nodes.items():
+    for name, node in look.workflow.nodes.items():
         waits_for = [p for p in node.predecessors if status[p] not in NODE_TERMINAL]
         if status[name] == "pending" and waits_for:
             listed = ", ".join(f"{p} ({status[p]})" for p in waits_for)
@@ -140,3 +172,16 @@ def _who(node_id: str, parent: str | None, count: int) -> str:
     if parent is None:
         return f"{node_id} is"
     return f"{count} children of {parent} are" if count > 1 else f"{node_id} is"
+
+
+SOURCES: tuple[Callable[[Look], Awaitable[Iterable[Blocker]]], ...] = (
+    _of_engine,
+    holdups.of_pauses,
+    holdups.of_limits,
+    holdups.of_people_and_children,
+    _of_tasks,
+    _of_moments,
+    _of_start,
+    _of_dependencies,
+    _of_deadline,
+)

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, replace
-from datetime import timedelta
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 
+import orjson
+
+from cograil.definitions import apply_inputs
 from cograil.engine.states import JOB_TERMINAL
 from cograil.errors import Conflict, JobNotFound, NodeNotFound, NotFinished
 from cograil.model.ids import new_id
 from cograil.model.job import JobState, NodeState, RetryAsked
-from cograil.model.workflow import NodeType, Workflow
+from cograil.model.workflow import Json, NodeType, Workflow
 from cograil.store import jobs as store
 from cograil.store import retrying
 from cograil.store.database import Transaction
 from cograil.store.jobs import LockedJobs
-from cograil.store.writing import Batch, NewJob, write_batch
+from cograil.store.workflows import is_paused
+from cograil.store.writing import Batch, NewJob
 from cograil.verbs.advance import Decider, advance_locked
-from cograil.verbs.submit import decide_new
+from cograil.verbs.limits import write_and_hold
+from cograil.verbs.submit import decide_new, input_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,69 +34,181 @@ class Takeover:
     reopened: frozenset[str]
 
 
+@dataclass(frozen=True, slots=True)
+class RetryPreview:
+    """What a retry would do. `reopened` are fan-outs of which only the children that did not complete run.
+
+    `outdated` are nodes that keep what they made of inputs that are changed now, with these inputs.
+    """
+
+    job_id: str
+    is_in_place: bool
+    kept: tuple[str, ...]
+    again: tuple[str, ...]
+    reopened: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    outdated: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """A finished job, and what a new one takes over from it."""
+
+    old: JobState
+    workflow: Workflow
+    node_id: str | None
+    nodes: dict[str, NodeState]
+    takeover: Takeover
+    input_text: bytes
+    changed: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """The job that is to be retried, locked, and the node that was named."""
+
+    locked: LockedJobs
+    state: JobState
+    workflow: Workflow
+    node_id: str | None
+    node: NodeState | None
+
+
 async def retry(
-    tx: Transaction, decider: Decider, job_id: str, node_id: str | None = None, *, by: str = ""
+    tx: Transaction,
+    decider: Decider,
+    job_id: str,
+    node_id: str | None = None,
+    *,
+    by: str = "",
+    inputs: Mapping[str, Json] | None = None,
 ) -> str:
     """Run again what did not complete; the id of the job in which that happens.
 
     A finished job is final: a new job keeps its completed nodes; with `node_id`, that node and all that
-    follows it run again. In a running job only a failed node can be retried, in place. Raises
-    JobNotFound, NodeNotFound, NotFinished, or Conflict when there is nothing to run again.
+    follows it run again. `inputs` replace inputs of the same names; what a kept node made of the old
+    ones stays (see `preview_retry`). In a running job only a failed node can be retried, in place.
+    Raises JobNotFound, NodeNotFound, NotFinished, InvalidInput, or Conflict when there is nothing to run
+    again.
     """
+    found = await _find(tx, decider, job_id, node_id)
+    if found.state.status in JOB_TERMINAL:
+        return await _as_new_job(tx, decider, await _plan(tx, found, inputs), by)
+    failed = _require_failed(found, inputs)
+    if failed.parent is not None:
+        found.state.nodes[failed.node_id] = failed
+    signals = {job_id: [RetryAsked(failed.node_id, by)]}
+    await advance_locked(tx, decider, found.locked, signals=signals)
+    return job_id
+
+
+async def preview_retry(
+    tx: Transaction,
+    decider: Decider,
+    job_id: str,
+    node_id: str | None = None,
+    *,
+    inputs: Mapping[str, Json] | None = None,
+) -> RetryPreview:
+    """What `retry` would do with the same arguments. Changes nothing; raises what it would raise."""
+    found = await _find(tx, decider, job_id, node_id)
+    if found.state.status in JOB_TERMINAL:
+        return _preview_new_job(await _plan(tx, found, inputs))
+    failed = _require_failed(found, inputs)
+    nodes = await retrying.load_nodes(tx, job_id)
+    after = _descendants(found.workflow, failed.parent or failed.node_id)
+    completed = tuple(name for name in found.workflow.nodes if _is_completed(nodes.get(name)))
+    follow = [name for name in found.workflow.nodes if name in after and name not in completed]
+    return RetryPreview(job_id, True, completed, (failed.node_id, *follow))
+
+
+async def _find(tx: Transaction, decider: Decider, job_id: str, node_id: str | None) -> _Found:
     locked = await store.lock_jobs(tx, [job_id])
     if job_id not in locked.states:
         raise JobNotFound(job_id)
     state = locked.states[job_id]
     workflow = await decider.catalog.get(tx, state.definition_id)
-    node = None if node_id is None else await _find_node(tx, workflow, job_id, node_id)
-    if state.status in JOB_TERMINAL:
-        return await _as_new_job(tx, decider, workflow, state, node_id, by)
-    if node_id is None:
-        raise NotFinished(f"job {job_id} is still {state.status}; name a failed node to retry it in place")
-    return await _in_place(tx, decider, locked, job_id, node_id, node, by)
-
-
-async def _find_node(tx: Transaction, workflow: Workflow, job_id: str, node_id: str) -> NodeState | None:
-    found = await retrying.load_node(tx, job_id, node_id)
-    if found is None and node_id not in workflow.nodes:
+    node = None if node_id is None else await retrying.load_node(tx, job_id, node_id)
+    if node is None and node_id is not None and node_id not in workflow.nodes:
         raise NodeNotFound(job_id, node_id)
-    return found
+    return _Found(locked, state, workflow, node_id, node)
 
 
-async def _in_place(
-    tx: Transaction,
-    decider: Decider,
-    locked: LockedJobs,
-    job_id: str,
-    node_id: str,
-    node: NodeState | None,
-    by: str,
-) -> str:
-    status = "pending" if node is None else node.status
-    if node is None or status != "failed":
-        raise Conflict(f"node {node_id!r} of job {job_id} is {status}, not failed")
-    if node.parent is not None:
-        locked.states[job_id].nodes[node_id] = node
-    await advance_locked(tx, decider, locked, signals={job_id: [RetryAsked(node_id, by)]})
-    return job_id
+def _require_failed(found: _Found, inputs: Mapping[str, Json] | None) -> NodeState:
+    """The node of a running job that is to be tried again in place."""
+    job_id, status = found.state.job_id, found.state.status
+    if found.node_id is None:
+        raise NotFinished(f"job {job_id} is still {status}; name a failed node to retry it in place")
+    if inputs:
+        raise NotFinished(f"job {job_id} is still {status}; only a new job can have other inputs")
+    if found.node is None or found.node.status != "failed":
+        what = "pending" if found.node is None else found.node.status
+        raise Conflict(f"node {found.node_id!r} of job {job_id} is {what}, not failed")
+    return found.node
 
 
-async def _as_new_job(
-    tx: Transaction,
-    decider: Decider,
-    workflow: Workflow,
-    old: JobState,
-    node_id: str | None,
-    by: str,
-) -> str:
-    nodes = await retrying.load_nodes(tx, old.job_id)
-    if node_id is None and old.status == "completed":
+def _is_completed(node: NodeState | None) -> bool:
+    return node is not None and node.status == "completed"
+
+
+async def _plan(tx: Transaction, found: _Found, inputs: Mapping[str, Json] | None) -> _Plan:
+    old, workflow = found.state, found.workflow
+    if found.node_id is None and old.status == "completed":
         raise Conflict(f"job {old.job_id} is completed; name the node from which to run it again")
-    takeover = decide_takeover(workflow, nodes, node_id)
+    nodes = await retrying.load_nodes(tx, old.job_id)
+    takeover = decide_takeover(workflow, nodes, found.node_id)
+    before = orjson.loads(old.input_text)
+    changed = {name: value for name, value in (inputs or {}).items() if _differs(before, name, value)}
+    text = old.input_text
+    if changed:
+        text = input_text(apply_inputs(workflow, before | changed))
+    return _Plan(old, workflow, found.node_id, nodes, takeover, text, tuple(changed))
+
+
+def _differs(before: Mapping[str, Json], name: str, value: Json) -> bool:
+    """1 and 1.0 and true are equal in Python, and different inputs."""
+    return name not in before or input_text({name: before[name]}) != input_text({name: value})
+
+
+def _preview_new_job(plan: _Plan) -> RetryPreview:
+    takeover = plan.takeover
+    stays = takeover.kept | takeover.reopened
+    return RetryPreview(
+        plan.old.job_id,
+        False,
+        kept=_in_order(plan.workflow, takeover.kept),
+        again=_in_order(plan.workflow, plan.workflow.nodes.keys() - stays),
+        reopened=_in_order(plan.workflow, takeover.reopened),
+        changed=plan.changed,
+        outdated=_outdated(plan, stays),
+    )
+
+
+def _in_order(workflow: Workflow, names: Iterable[str]) -> tuple[str, ...]:
+    chosen = set(names)
+    return tuple(name for name in workflow.nodes if name in chosen)
+
+
+def _outdated(plan: _Plan, stays: frozenset[str]) -> dict[str, tuple[str, ...]]:
+    """The nodes that stay though their templates read a changed input."""
+    read = {}
+    for name in _in_order(plan.workflow, stays):
+        templates = plan.workflow.nodes[name].templates
+        names = tuple(one for one in plan.changed if any(t.reads_input(one) for t in templates))
+        if names:
+            read[name] = names
+    return read
+
+
+async def _as_new_job(tx: Transaction, decider: Decider, plan: _Plan, by: str) -> str:
+    old, workflow, nodes, takeover = plan.old, plan.workflow, plan.nodes, plan.takeover
     job_id = new_id()
-    ended = await retrying.copy_nodes(tx, old.job_id, job_id, takeover.kept, takeover.reopened, node_id or "")
+    again = plan.node_id or ""
+    ended = await retrying.copy_nodes(tx, old.job_id, job_id, takeover.kept, takeover.reopened, again)
     words = await retrying.load_words(tx, old.job_id)
-    new = _new_state(tx, old, job_id, by, _taken_over(nodes, takeover, ended))
+    new = _new_state(tx, plan, job_id, by, _taken_over(nodes, takeover, ended))
+    new.is_held = workflow.limit is not None
+    new.is_paused = await is_paused(tx, old.tenant_id, workflow.workflow_id)
     if takeover.reopened:
         new.children_wake_at = tx.now
     if workflow.timeout_seconds is not None:
@@ -99,7 +217,7 @@ async def _as_new_job(
     changes.more.extend(name for name in takeover.reopened if nodes[name].expanded < (nodes[name].total or 0))
     batch = Batch()
     batch.add(new, changes, NewJob(workflow.workflow_id, workflow.version, **words))
-    await write_batch(tx, batch, decider.owner)
+    await write_and_hold(tx, decider.catalog, batch, decider.owner)
     return job_id
 
 
@@ -149,15 +267,22 @@ def _taken_over(
     return kept | reopened
 
 
-def _new_state(tx: Transaction, old: JobState, job_id: str, by: str, nodes: dict[str, NodeState]) -> JobState:
+def _after(now: datetime, nodes: Mapping[str, NodeState]) -> datetime:
+    """Now, but after the end of all that is kept: we may have waited for the last pass of the old job."""
+    ends = [node.finished_at for node in nodes.values() if node.finished_at is not None]
+    return max([now, *(end + timedelta(microseconds=1) for end in ends)])
+
+
+def _new_state(tx: Transaction, plan: _Plan, job_id: str, by: str, nodes: dict[str, NodeState]) -> JobState:
+    old = plan.old
     return JobState(
         job_id=job_id,
         tenant_id=old.tenant_id,
         definition_id=old.definition_id,
         status="pending",
-        input_text=old.input_text,
+        input_text=plan.input_text,
         seq=0,
-        created_at=tx.now,
+        created_at=_after(tx.now, nodes),
         priority=old.priority,
         correlation_id=old.correlation_id,
         submitted_by=by or old.submitted_by,

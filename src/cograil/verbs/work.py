@@ -1,4 +1,4 @@
-"""What a worker does to the database: claim, report, release, pulse, checkpoint, progress.
+"""What a worker does to the database: claim, report, release, pulse, checkpoint, steps, progress.
 
 Each is one statement, so each is its own transaction. Fences are checked in the statement itself.
 """
@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from cograil.model.outcome import WorkItem
+from cograil.model.outcome import Completed, WorkItem
 from cograil.store import tasks
 from cograil.store.database import Database
-from cograil.store.tasks import Lanes, Pulse, Report, Tick, register_process
+from cograil.store.tasks import Lanes, Pulse, Report, Step, Tick, register_process, report_here
 from cograil.store.tasks import leave_process as leave
 from cograil.store.tasks import pulse_worker as pulse
 from cograil.store.tasks import save_checkpoint as checkpoint
@@ -21,6 +21,7 @@ __all__ = [
     "Lanes",
     "Pulse",
     "Report",
+    "Step",
     "Tick",
     "checkpoint",
     "claim",
@@ -31,7 +32,10 @@ __all__ = [
     "release",
     "report",
     "report_again",
+    "report_here",
+    "save_steps",
     "tick",
+    "was_reported",
 ]
 
 
@@ -59,3 +63,22 @@ async def release(db: Database, worker: int, fences: Mapping[int, int]) -> set[i
     """Give tasks back unfinished; the attempt is not counted."""
     async with db.single("release") as tx:
         return await tasks.release_tasks(tx, worker, fences)
+
+
+async def save_steps(db: Database, worker: int, name: str, steps: Sequence[Step]) -> set[int]:
+    """Keep these for later attempts; the places of those that count. The others' attempts were lost."""
+    async with db.single("steps") as tx:
+        return await tasks.save_steps(tx, worker, name, steps)
+
+
+async def was_reported(db: Database, worker: int, item: WorkItem) -> bool | None:
+    """After a commit whose answer was lost: True, it counted; False, it never will; None, lost meanwhile.
+
+    Whoever may still be committing it has the task locked: we wait for that first.
+    """
+    async with db.single("report") as tx:
+        if await tasks.await_task(tx, worker, item):
+            return False
+    async with db.single("report") as tx:
+        report = Report(item, Completed(b"{}"))
+        return True if await tasks.find_reported(tx, [report]) else None

@@ -1,9 +1,9 @@
-"""What a handler's `ctx` talks to: checkpoints at once, progress and log lines once a second."""
+"""What a handler's `ctx` talks to: checkpoints and steps at once, progress and log lines once a second."""
 
 from __future__ import annotations
 
 import asyncio
-import threading
+from dataclasses import dataclass
 from typing import Any
 
 import psycopg
@@ -13,78 +13,35 @@ from cograil.errors import DatabaseUnavailable
 from cograil.model.outcome import WorkItem
 from cograil.model.workflow import Json
 from cograil.store.database import Database
+from cograil.store.joint import HandlerConnections
 from cograil.verbs import work
+from cograil.verbs.work import Step
+from cograil.worker.notes import Notes
 from cograil.worker.pulse import Identity
+from cograil.worker.saver import StepSaver
+from cograil.worker.transactions import WorkerJoint
 
 log = structlog.get_logger("worker")
-FLUSH_SECONDS = 1.0
 CHECKPOINT_TRIES = 20
 RETRY_SECONDS = 0.5
 
 
-class Notes:
-    """Progress and log lines that wait to be written. Written by any thread, flushed by the loop."""
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """Where what handlers say goes; one of each for a worker."""
 
-    def __init__(self, db: Database) -> None:
-        self._db = db
-        self._lock = threading.Lock()
-        self._notes: dict[int, dict[str, Any]] = {}
-        self._owners: dict[int, Identity] = {}
-        self._loop = asyncio.get_running_loop()
-        self._flush_task: asyncio.Task[None] | None = None
-
-    def add(self, identity: Identity, item: WorkItem, **values: Json) -> None:
-        """Remember the latest values; lines are appended."""
-        line = values.pop("line", None)
-        with self._lock:
-            note = self._notes.setdefault(item.task_id, {"id": item.task_id, "fence": item.fence})
-            self._owners[item.task_id] = identity
-            is_first = len(self._notes) == 1 and len(note) == 2
-            note.update(values)
-            if line is not None:
-                note.setdefault("lines", []).append(line)
-        if is_first:
-            self._loop.call_soon_threadsafe(self._schedule)
-
-    def _schedule(self) -> None:
-        if self._flush_task is None or self._flush_task.done():
-            self._flush_task = asyncio.create_task(self._flush_later(), name="notes")
-
-    def stop(self) -> None:
-        """Write nothing more by yourself."""
-        if self._flush_task is not None:
-            self._flush_task.cancel()
-
-    async def _flush_later(self) -> None:
-        await asyncio.sleep(FLUSH_SECONDS)
-        with self._lock:
-            owners = set(self._owners.values())
-            ids = set(self._notes)
-        for identity in owners:
-            try:
-                await self.flush(identity, ids)
-            except (psycopg.Error, DatabaseUnavailable) as error:
-                log.warning("progress not written", error=str(error).strip())
-
-    async def flush(self, identity: Identity, ids: set[int]) -> None:
-        """Write what is known of these tasks."""
-        with self._lock:
-            mine = [i for i in ids & self._notes.keys() if self._owners.get(i) == identity]
-            notes = [self._notes.pop(i) for i in mine]
-            for i in mine:
-                self._owners.pop(i)
-        if notes:
-            async with self._db.single("progress") as tx:
-                await work.note_progress(tx, identity.worker_id, notes)
+    db: Database
+    notes: Notes
+    saver: StepSaver
+    connections: HandlerConnections
 
 
 class WorkerChannel:
     """The channel of one identity of this worker."""
 
-    def __init__(self, db: Database, identity: Identity, notes: Notes) -> None:
-        self._db = db
+    def __init__(self, lines: Lines, identity: Identity) -> None:
+        self._lines = lines
         self._identity = identity
-        self._notes = notes
 
     async def save_checkpoint(self, item: WorkItem, data: bytes, phase: str) -> bool:
         """Durable when it returns True; False when the attempt is no longer ours.
@@ -93,7 +50,7 @@ class WorkerChannel:
         """
         for _ in range(CHECKPOINT_TRIES):
             try:
-                async with self._db.single("checkpoint") as tx:
+                async with self._lines.db.single("checkpoint") as tx:
                     identity = self._identity
                     return await work.checkpoint(tx, identity.worker_id, identity.name, item, phase, data)
             except (psycopg.OperationalError, psycopg.InterfaceError, DatabaseUnavailable) as error:
@@ -101,10 +58,19 @@ class WorkerChannel:
                 await asyncio.sleep(RETRY_SECONDS)
         return False
 
+    async def save_step(self, item: WorkItem, name: str, output: bytes) -> bool:
+        """Durable when it returns True; False when the attempt is no longer ours."""
+        return await self._lines.saver.save(self._identity, Step(item, name, output))
+
+    def join(self, item: WorkItem, connection: Any) -> WorkerJoint:
+        """What the transaction of a handler needs."""
+        lines = self._lines
+        return WorkerJoint(lines.db, lines.connections, lines.notes, self._identity, item, connection)
+
     def note_progress(self, item: WorkItem, current: float, total: float | None, message: str) -> None:
         """Remember the latest progress."""
-        self._notes.add(self._identity, item, current=current, total=total, message=message)
+        self._lines.notes.add(self._identity, item, current=current, total=total, message=message)
 
     def note_log(self, item: WorkItem, line: dict[str, Json]) -> None:
         """Keep this line."""
-        self._notes.add(self._identity, item, line=line)
+        self._lines.notes.add(self._identity, item, line=line)

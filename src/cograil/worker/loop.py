@@ -14,19 +14,23 @@ import structlog
 
 from cograil import metrics
 from cograil.errors import DatabaseUnavailable
-from cograil.model.outcome import Outcome, Released, WorkItem
+from cograil.model.outcome import Completed, Failed, Outcome, Recorded, Released, WorkItem
 from cograil.runners import python as runner
 from cograil.runners.context import Context, Limits
 from cograil.runners.registry import HandlerSpec, Registry
-from cograil.settings import Settings
+from cograil.settings import LeaseSettings, Settings
 from cograil.store.database import Database
+from cograil.store.joint import HandlerConnections
 from cograil.store.listener import PING, RECONNECTED, Listener
 from cograil.store.writing import REVOKED_CHANNEL, TASKS_CHANNEL
 from cograil.verbs import work
 from cograil.verbs.work import Lanes, Pulse, Report
-from cograil.worker.channel import Notes, WorkerChannel
+from cograil.worker.channel import Lines, WorkerChannel
+from cograil.worker.lanes import children_of, free_lanes, is_a_lane_full
+from cograil.worker.notes import Notes
 from cograil.worker.pulse import Identity, PulseThread
 from cograil.worker.reporter import Reporter
+from cograil.worker.saver import StepSaver
 
 log = structlog.get_logger("worker")
 RETRY_SECONDS = 0.5
@@ -84,11 +88,18 @@ class Worker:
             grace_seconds=min(5.0, max(0.4, 0.1 * settings.worker.grace_seconds)),
         )
         self._executor = ThreadPoolExecutor(settings.worker.threads, thread_name_prefix="handler")
+        self._children = children_of(registry, settings, self._limits)
         self._notes = Notes(db)
+        connections = HandlerConnections(db, settings.database.pool_size)
+        self._lines = Lines(db, self._notes, StepSaver(db), connections)
         self._reporter = Reporter(db, self._notes, self._forget)
-        self._listener = Listener(db.conninfo, [TASKS_CHANNEL, REVOKED_CHANNEL, PING], self._hear)
+        self._listener = Listener(db.direct, [TASKS_CHANNEL, REVOKED_CHANNEL, PING], self._hear)
         self._pulse = PulseThread(
-            db.conninfo, settings.lease, lambda: self._claims, self._info, self._on_pulse_in_thread
+            db.direct or db.conninfo,
+            settings.lease if self._listener.can_hear else _hurried(settings.lease),
+            lambda: self._claims,
+            self._info,
+            self._on_pulse_in_thread,
         )
 
     # -- life ----------------------------------------------------------------------------------------
@@ -103,6 +114,8 @@ class Worker:
         await self._listener.start()
         await self._register()
         self._pulse.start()
+        if self._lanes().process_handlers:
+            self._children.warm_up()
         self.is_ready = True
         try:
             while not self._stop.is_set():
@@ -150,6 +163,8 @@ class Worker:
         self._notes.stop()
         self._pulse.stop()
         await self._listener.stop()
+        await self._children.close()
+        await self._lines.connections.close()
         with contextlib.suppress(Exception):
             await self._leave("stopped")
         self._executor.shutdown(wait=False, cancel_futures=True)
@@ -165,7 +180,7 @@ class Worker:
         """Claim if there are slots; wait when there is nothing to do."""
         self._wake.clear()
         lanes = self._lanes()
-        slots = lanes.async_slots + lanes.thread_slots if self.identity is not None else 0
+        slots = lanes.slots if self.identity is not None else 0
         try:
             items = await self._claim(lanes) if slots else []
         except (psycopg.Error, DatabaseUnavailable) as error:
@@ -175,15 +190,10 @@ class Worker:
         if items:
             metrics.tasks_claimed.inc(len(items))
             self._begin(items)
-        self._may_have_more = not slots or self._is_a_lane_full(lanes, items)
+        taken = [self._held[item.task_id].spec.kind for item in items]
+        self._may_have_more = not slots or is_a_lane_full(lanes, taken)
         if not (items and self._may_have_more):
             await self._wait(is_short=bool(items))
-
-    def _is_a_lane_full(self, lanes: Lanes, items: Sequence[WorkItem]) -> bool:
-        """Whether a claim took all it could: then there may be more, when a slot is free."""
-        threads = sum(1 for item in items if self._held[item.task_id].spec.kind == "thread")
-        has_threads = bool(lanes.thread_handlers) and threads >= lanes.thread_slots
-        return has_threads or (bool(lanes.async_handlers) and len(items) - threads >= lanes.async_slots)
 
     async def _claim(self, lanes: Lanes) -> list[WorkItem]:
         assert self.identity is not None
@@ -195,19 +205,8 @@ class Worker:
             self._claims += 1
 
     def _lanes(self) -> Lanes:
-        specs = [self.registry.get(name) for name in self.registry.names()]
         running = [attempt.spec.kind for attempt in self._held.values()]
-        threads = running.count("thread")
-        coroutines = [spec.name for spec in specs if spec is not None and spec.kind == "async"]
-        functions = [spec.name for spec in specs if spec is not None and spec.kind == "thread"]
-        free = self.settings.worker.concurrency - (len(running) - threads)
-        return Lanes(
-            async_handlers=coroutines,
-            thread_handlers=functions,
-            async_slots=max(0, free) if coroutines else 0,
-            thread_slots=max(0, self.settings.worker.threads - threads) if functions else 0,
-            queues=self.queues,
-        )
+        return free_lanes(self.registry, running, self.settings.worker, self.queues)
 
     async def _wait(self, *, is_short: bool) -> None:
         """Until somebody calls: a notice, a slot that is free again, a pulse that saw work.
@@ -238,13 +237,15 @@ class Worker:
     def _begin(self, items: Sequence[WorkItem]) -> None:
         """Start these; those that are not through after one step of the loop are followed."""
         assert self.identity is not None
-        channel = WorkerChannel(self.db, self.identity, self._notes)
+        channel = WorkerChannel(self._lines, self.identity)
         begun = []
         for item in items:
             spec = self.registry.get(item.handler)
             assert spec is not None
             ctx = Context(item, channel, self._limits)
-            started = runner.start(item, spec, ctx, executor=self._executor, limits=self._limits)
+            started = runner.start(
+                item, spec, ctx, executor=self._executor, limits=self._limits, children=self._children
+            )
             attempt = self._held[item.task_id] = Attempt(item, ctx, spec, self._claims, started)
             begun.append(attempt)
         metrics.tasks_held.set(len(self._held))
@@ -257,18 +258,25 @@ class Worker:
             if outcome is None or isinstance(outcome, Released):
                 attempt.task = asyncio.create_task(self._follow(identity, attempt))
             else:
-                attempt.is_ended = True
-                self._reporter.add(identity, Report(attempt.item, outcome))
+                self._end(identity, attempt, outcome)
 
     async def _follow(self, identity: Identity, attempt: Attempt) -> None:
         """Wait for its end, then report; what was given back or lost is not reported."""
         running = attempt.running
         outcome = await runner.follow(running) if isinstance(running, runner.Running) else running
-        attempt.is_ended = True
         if attempt.ctx.abandoned and attempt.spec.kind == "thread":
             self._replace_executor()
         if isinstance(outcome, Released):
+            attempt.is_ended = True
             await self._give_back(identity, attempt)
+        else:
+            self._end(identity, attempt, outcome)
+
+    def _end(self, identity: Identity, attempt: Attempt, outcome: Completed | Failed | Recorded) -> None:
+        attempt.is_ended = True
+        if isinstance(outcome, Recorded):
+            metrics.tasks_reported.labels("completed").inc()
+            self._forget([attempt.item.task_id])
         else:
             self._reporter.add(identity, Report(attempt.item, outcome))
 
@@ -308,7 +316,7 @@ class Worker:
         if identity is not self.identity:
             return
         self._silent_pulses += 1
-        if self._is_deaf:
+        if self._is_deaf and self._listener.can_hear:
             log.warning("notifications do not arrive, polling instead", worker=self.name)
         if not pulse.is_alive:
             self._lose_everything()
@@ -345,3 +353,8 @@ class Worker:
         for attempt in self._held.values():
             attempt.ctx.cancel("lost")
         self._rejoining = asyncio.create_task(self._register())
+
+
+def _hurried(lease: LeaseSettings) -> LeaseSettings:
+    """Who cannot hear that something was revoked asks more often."""
+    return lease.model_copy(update={"pulse_seconds": min(lease.pulse_seconds, DEAF_POLL_SECONDS)})

@@ -86,7 +86,7 @@ class PulseThread(threading.Thread):
         self._wake = asyncio.Event()
         while not self._is_stopping:
             try:
-                async with await connect(self._conninfo) as connection:
+                async with await connect(self._conninfo, prepare=False) as connection:
                     await self._pulse_until_stopped(connection, self._wake)
             except (psycopg.Error, DatabaseUnavailable, OSError) as error:
                 log.warning("pulse failed", error=str(error).strip())

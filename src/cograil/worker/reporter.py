@@ -14,7 +14,7 @@ from cograil.model.outcome import Completed, Failed
 from cograil.store.database import Database
 from cograil.verbs import work
 from cograil.verbs.work import Report
-from cograil.worker.channel import Notes
+from cograil.worker.notes import Notes
 from cograil.worker.pulse import Identity
 
 log = structlog.get_logger("worker")
@@ -34,9 +34,23 @@ class Reporter:
 
     def add(self, identity: Identity, report: Report) -> None:
         """Send this as soon as the one under way is through."""
+        if isinstance(report.outcome, Failed):
+            self._tell_failure(report)
         self._pending.append((identity, report))
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._send_all(), name="reporter")
+
+    def _tell_failure(self, report: Report) -> None:
+        item, outcome = report.item, report.outcome
+        assert isinstance(outcome, Failed)
+        log.warning(
+            "attempt failed",
+            job_id=item.job_id,
+            node_id=item.node_id,
+            attempt=item.attempt,
+            code=outcome.code,
+            error=outcome.message,
+        )
 
     async def drain(self) -> None:
         """Return when all is sent."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -31,6 +32,14 @@ class Client:
         if self.is_private:
             return f"job {job_id} is kept; `cograil up` on {self.settings.data_dir} goes on with it"
         return f"job {job_id} goes on; see `cograil show {job_id}` and `cograil explain {job_id}`"
+
+
+def who() -> str:
+    """Whoever runs this command; nameless where the system does not know."""
+    try:
+        return getpass.getuser()[:64]
+    except (OSError, KeyError, ImportError):
+        return ""
 
 
 def private_client(db: Database, settings: Settings) -> Client:

@@ -66,12 +66,18 @@ def _remark(node: View) -> str:
         failed = f", {children['failed']} failed" if children["failed"] else ""
         return f"{children['ended']} of {children['total']} children ended{failed}"
     if progress and node["status"] == "running":
-        return progress["message"] or f"{progress['current']:g} of {progress['total'] or 0:g}"
+        return _progress(progress)
     if node["skip_reason"]:
         return "not taken" if node["skip_reason"] == "branch" else "needs what failed"
     if node["not_before"] and node["status"] == "waiting":
         return f"until {node['not_before']:%Y-%m-%d %H:%M:%S} UTC"
     return f"on {node['worker']}" if node["worker"] else ""
+
+
+def _progress(progress: View) -> str:
+    current, total = progress["current"], progress["total"]
+    count = "" if current is None else f"{current:g}/{total:g}" if total else f"{current:g}"
+    return f"{count} {progress['message'] or ''}".strip()
 
 
 def _show_failed_children(nodes: list[View], failures: list[View]) -> None:
@@ -84,8 +90,8 @@ def _show_failed_children(nodes: list[View], failures: list[View]) -> None:
         out().print(Text(f"  and {len(children) - SHOWN_FAILURES} more", style="red"))
 
 
-def show_node(node: View) -> None:
-    """All there is about one node."""
+def show_node(node: View, traceback: str | None) -> None:
+    """All there is about one node, and where its last failed attempt broke."""
     facts = [("node", printable(node["node_id"])), ("type", node["type"]), ("status", node["status"])]
     facts += [
         (name.replace("_", " "), printable(node[name]))
@@ -101,3 +107,7 @@ def show_node(node: View) -> None:
         if node[name] is not None:
             out().print(Text(name, style="bold"))
             show_value(node[name])
+    if traceback is not None:
+        out().print(Text("traceback of the last failed attempt", style="bold"))
+        for line in traceback.rstrip().splitlines():
+            out().print(Text(f"  {printable(line)}"), soft_wrap=True)

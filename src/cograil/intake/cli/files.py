@@ -20,6 +20,8 @@ from cograil.intake.cli.words import printable
 from cograil.model.workflow import Workflow
 from cograil.processes import run_async
 from cograil.settings import Settings
+from cograil.store.database import Transaction
+from cograil.store.reading import list_processes
 from cograil.verbs.publish import publish as publish_workflow
 
 SUFFIXES = (".yaml", ".yml")
@@ -100,6 +102,17 @@ def unknown_handlers(workflow: Workflow, apps: Sequence[str]) -> Iterator[str]:
             yield f"node {node.node_id!r}: no handler {node.handler!r} here; give its module with --app"
 
 
+async def handlers_nobody_has(tx: Transaction, workflow: Workflow) -> list[str]:
+    """A sentence for each handler that none of the workers has that run now; nothing when none runs."""
+    workers = [one for one in await list_processes(tx) if one["kind"] == "worker"]
+    known = {name for worker in workers for name in worker["handlers"] or ()}
+    return [
+        f"node {node.node_id!r}: no worker that runs now has a handler {node.handler!r}"
+        for node in workflow.nodes.values()
+        if workers and node.handler and node.handler not in known
+    ]
+
+
 def handler_names(apps: Sequence[str]) -> set[str]:
     """The handlers that a worker with these modules has. Raises UsageError for a module that fails."""
     from cograil.processes.apps import import_apps  # noqa: PLC0415  only when asked for
@@ -176,6 +189,8 @@ async def _publish(settings: Settings, files: list[tuple[Path, Workflow, str]]) 
     async with connected(settings) as client, client.db.transaction("publish") as tx:
         for path, workflow, source in files:
             done = await publish_workflow(tx, workflow, source)
+            for message in await handlers_nobody_has(tx, workflow):
+                warn(f"{path}: {message}")
             rows.append(
                 {
                     "file": str(path),

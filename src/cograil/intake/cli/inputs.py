@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from cograil import jsontext
+from cograil.definitions.inputs import unknown_inputs
 from cograil.errors import InvalidInput, Problem, UsageError
 from cograil.model.workflow import InputSpec, Json
 
@@ -37,6 +38,8 @@ def read_inputs(
             assert spec is not None  # else it would be text
             message = f"--input {key}={text}: {_expected(spec.type)}"
             problems.append(Problem("invalid_type", message, f"/{key}"))
+    if problems and declared is not None:
+        problems += unknown_inputs(given, declared)
     if problems:
         raise InvalidInput(problems)
     jsontext.write(given, max_bytes=max_bytes)  # what the database could not hold is refused here

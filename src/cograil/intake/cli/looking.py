@@ -93,7 +93,7 @@ def jobs(
             ago(job["created_at"]),
             took(job["started_at"], job["completed_at"]),
         )
-    out().print(rows)
+    out().print(rows if found else "no jobs")
     if len(found) == limit:
         say(f"there may be more: --before {found[-1]['job_id']}")
 
@@ -111,7 +111,7 @@ async def _jobs(
 @click.option("--node", help="Only this node, with its input and output.")
 @instance_options
 def show(job: str, node: str | None, data_dir: Path | None, as_json: bool) -> None:
-    """Show a job and its nodes. JOB may be the beginning of an id.
+    """Show a job and its nodes. JOB may be the beginning of an id, 8 characters or more.
 
     \b
     Examples:
@@ -129,6 +129,7 @@ async def _show(settings: Settings, job: str, node: str | None, as_json: bool) -
             is_all = as_json or node is not None
             nodes = await reading.list_nodes(tx, view["job_id"], workflow, children=is_all)
             failures = [] if is_all else await reading.list_failures(tx, view["job_id"])
+            traceback = None if node is None else await reading.find_traceback(tx, view["job_id"], node)
     if node is not None:
         nodes = [one for one in nodes if one["node_id"] == node]
         if not nodes:
@@ -136,7 +137,7 @@ async def _show(settings: Settings, job: str, node: str | None, as_json: bool) -
     if as_json:
         write_json({"job": view, "nodes": nodes})
     elif node is not None:
-        show_node(nodes[0])
+        show_node(nodes[0], traceback)
     else:
         show_job(view, workflow, nodes, failures)
 
@@ -226,8 +227,9 @@ async def _logs(settings: Settings, job: str, node: str | None) -> list[dict[str
 
 
 def _log_line(line: dict[str, Any]) -> Text:
-    known = {"node_id", "attempt", "at", "level", "message"}
-    fields = " ".join(f"{key}={value}" for key, value in line.items() if key not in known)
+    known = {"node_id", "attempt", "at", "level", "message", "fields"}
+    given = {**line.get("fields", {}), **{key: value for key, value in line.items() if key not in known}}
+    fields = " ".join(f"{key}={value}" for key, value in given.items())
     return Text.assemble(
         (f"{printable(line.get('at', ''))}  ", "dim"),
         f"{printable(line['node_id'])}#{line['attempt']}  ",

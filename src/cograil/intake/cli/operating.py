@@ -15,6 +15,7 @@ from rich.text import Text
 
 from cograil.definitions import schema as workflow_schema
 from cograil.errors import DatabaseUnavailable
+from cograil.intake.cli.condition import show_health
 from cograil.intake.cli.options import instance_options, json_option, settings_for
 from cograil.intake.cli.output import out, plain, say, show_value, sign, table, warn, write_json
 from cograil.intake.cli.words import printable
@@ -23,6 +24,7 @@ from cograil.settings import Settings, describe, load_settings, unknown_variable
 from cograil.store import migrate
 from cograil.store.database import connect
 from cograil.store.doctor import Finding, examine
+from cograil.store.health import Health, look
 
 COULD_NOT_CHECK = 2
 LEVEL_STYLES = {"green": "green", "yellow": "yellow", "red": "bold red"}
@@ -33,7 +35,7 @@ LEVEL_SIGNS = {"green": "completed", "yellow": "ready", "red": "failed"}
 async def _connection(settings: Settings) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
     """A plain connection to the instance's database, whatever its schema."""
     async with open_client(settings, application="cograil cli", is_schema_checked=False) as db:
-        connection = await connect(db.conninfo, prepare=False)
+        connection = await connect(db.direct or db.conninfo, prepare=False)
         async with connection:
             yield connection
 
@@ -114,7 +116,8 @@ async def _status(settings: Settings) -> migrate.SchemaStatus:
 def doctor(data_dir: Path | None, as_json: bool) -> int:
     """Check that everything is as it must be; change nothing.
 
-    Looks at the server's settings, the schema, twelve invariants of the data and whether things move.
+    Looks at the server's settings, the schema, twelve invariants of the data, whether things move, how
+    large the tables are and how much in them is dead, and who holds an old snapshot, which keeps it.
     Exits 0 when nothing is red, 1 when something is, 2 when it could not look, 3 when nothing runs there.
 
     \b
@@ -123,24 +126,29 @@ def doctor(data_dir: Path | None, as_json: bool) -> int:
       cograil doctor --json
     """
     try:
-        findings = run_async(_examine(settings_for(data_dir)))
+        findings, health = run_async(_examine(settings_for(data_dir)))
     except (psycopg.Error, DatabaseUnavailable) as error:
         say(f"could not check: {error}")
         if as_json:
-            write_json({"status": "unknown", "findings": []})
+            write_json({"status": "unknown", "findings": [], **asdict(Health())})
         return COULD_NOT_CHECK
     worst = max((finding.level for finding in findings), key=list(LEVEL_STYLES).index)
     if as_json:
-        write_json({"status": worst, "findings": [asdict(finding) for finding in findings]})
+        write_json({"status": worst, "findings": [asdict(finding) for finding in findings], **asdict(health)})
     else:
         for finding in findings:
             _show(finding)
+        show_health(health)
     return 1 if worst == "red" else 0
 
 
-async def _examine(settings: Settings) -> list[Finding]:
+async def _examine(settings: Settings) -> tuple[list[Finding], Health]:
     async with _connection(settings) as connection:
-        return await examine(connection)
+        findings = await examine(connection)
+        if findings[-1].name == "schema":  # which is wrong: there are no tables to look at
+            return findings, Health()
+        health = await look(connection)
+        return findings + health.findings(), health
 
 
 def _show(finding: Finding) -> None:

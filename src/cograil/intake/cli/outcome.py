@@ -71,3 +71,5 @@ def _show_failure(job: dict[str, Any], failures: list[dict[str, Any]]) -> None:
         say(f"  {node['node_id']} failed{attempts}: {error_line(node['error'])}", style="red")
     if len(failures) > SHOWN_FAILURES:
         say(f"  and {len(failures) - SHOWN_FAILURES} more; see `cograil show {job['job_id']}`")
+    if failures:
+        say(f"`cograil show {job['job_id']} --node {failures[0]['node_id']}` has its input and traceback")

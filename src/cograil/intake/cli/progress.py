@@ -51,10 +51,13 @@ class Lines:
     pause = 0.3
 
     def __init__(self) -> None:
-        self._seq = 0
+        self._seq = -1
         self._said: set[str] = set()
 
     async def update(self, tx: Transaction, seen: JobGlance) -> None:
+        if self._seq < 0:
+            self._seq = 0
+            say(f"job {seen.job_id}")
         for event in await new_events(tx, seen.job_id, self._seq):
             self._seq = event["seq"]
             if event["event_type"] not in QUIET_EVENTS:

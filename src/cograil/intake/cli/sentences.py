@@ -11,7 +11,11 @@ from cograil.intake.cli.words import ago, duration, printable
 Event = dict[str, Any]
 Data = dict[str, Any]
 
-REASONS = {"branch": "its branch was not taken", "upstream_failed": "a node it needs has failed"}
+REASONS = {
+    "branch": "its branch was not taken",
+    "upstream_failed": "a node it needs has failed",
+    "when": "its `when` does not hold",
+}
 
 
 def sentence(event: Event) -> str:
@@ -45,7 +49,8 @@ def _started(data: Data) -> str:
         return f"started with {data['children']} children"
     if "waits_until" in data:
         return f"waits until {data['waits_until']}"
-    return f"started attempt {data.get('attempt', 1)} on {data.get('worker', 'a worker')}"
+    at = f" at {str(data['started_at'])[11:23]}" if data.get("started_at") else ""
+    return f"started attempt {data.get('attempt', 1)} on {data.get('worker', 'a worker')}{at}"
 
 
 def _ended(data: Data) -> str:
@@ -57,6 +62,12 @@ def _retried(data: Data) -> str:
     if "delay_seconds" not in data:
         return f"tried again by {data.get('by') or 'hand'}"
     return f"tried again in {duration(data['delay_seconds'])}: {error_line(data.get('error'))}"
+
+
+def _asked(data: Data) -> str:
+    asked = ", ".join(data.get("approvers") or ()) or "anybody"
+    until = f" until {data['deadline']}" if data.get("deadline") else ""
+    return f"asks {asked}{until}: {data.get('message')}"
 
 
 def _cancelled(data: Data) -> str:
@@ -83,6 +94,11 @@ _SENTENCES: dict[str, Callable[[Data], str]] = {
     "node_skipped": lambda data: f"skipped, {REASONS.get(data.get('reason', ''), data.get('reason'))}",
     "node_retry": _retried,
     "node_timeout": lambda data: f"attempt {data.get('attempt')} ran out of time",
+    "approval_requested": _asked,
+    "approval_decided": lambda data: (
+        f"{data.get('decision')} by {data.get('by') or 'nobody'}{_because(data.get('reason'))}"
+    ),
+    "child_started": lambda data: f"started job {data.get('job_id')}, attempt {data.get('attempt')}",
     "task_failed": lambda data: f"attempt {data.get('attempt')} failed: {error_line(data.get('error'))}",
     "warning": lambda data: str(data.get("message", "warning")),
 }

@@ -53,7 +53,7 @@ class Bell:
 async def listening(client: Client) -> AsyncIterator[Bell]:
     """A bell; make it before the job, or its end may be missed and found a moment later."""
     bell = Bell()
-    listener = Listener(client.db.conninfo, [DONE_CHANNEL], bell.hear)
+    listener = Listener(client.db.direct, [DONE_CHANNEL], bell.hear)
     await listener.start()
     try:
         yield bell

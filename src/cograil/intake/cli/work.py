@@ -11,9 +11,9 @@ from typing import Any
 
 import click
 
-from cograil.errors import NoInstance, WorkflowNotFound
-from cograil.intake.cli.client import Client, connected, find_job, private_client
-from cograil.intake.cli.files import read_file, unknown_handlers
+from cograil.errors import NoInstance, UsageError, WorkflowNotFound
+from cograil.intake.cli.client import Client, connected, find_job, find_job_and_workflow, private_client
+from cograil.intake.cli.files import handlers_nobody_has, read_file, unknown_handlers
 from cograil.intake.cli.inputs import Moment, read_inputs, read_labels
 from cograil.intake.cli.options import (
     app_option,
@@ -26,6 +26,7 @@ from cograil.intake.cli.options import (
 )
 from cograil.intake.cli.outcome import see_to_end
 from cograil.intake.cli.output import say, warn, write_json
+from cograil.intake.cli.previews import show_retry
 from cograil.intake.cli.waiting import listening
 from cograil.model.workflow import Workflow
 from cograil.processes import private_instance, run_async
@@ -34,6 +35,7 @@ from cograil.store.watching import resolve_job
 from cograil.store.workflows import find_workflow
 from cograil.verbs.cancel import cancel as cancel_job
 from cograil.verbs.publish import keep_draft
+from cograil.verbs.retry import preview_retry
 from cograil.verbs.retry import retry as retry_job
 from cograil.verbs.submit import Submission
 from cograil.verbs.submit import submit as submit_jobs
@@ -68,7 +70,8 @@ def run(
     """Run a workflow file to its end and show how it goes.
 
     The file is kept as a draft, nothing is published. When no instance runs on the data directory, one
-    is started for this job and stopped after it. Exits 0 when the job completed, 1 when it failed.
+    is started for this job and stopped after it; when one runs, its workers do the work with the handlers
+    they have, and --app is not used. Exits 0 when the job completed, 1 when it failed.
 
     \b
     Examples:
@@ -102,7 +105,7 @@ async def run_draft(
         async with client.db.transaction("submit") as tx:
             draft = await keep_draft(tx, workflow, source)
             submission = Submission(
-                workflow.workflow_id, inputs, definition_id=draft.definition_id, submitted_by=_who()
+                workflow.workflow_id, inputs, definition_id=draft.definition_id, submitted_by=who()
             )
             (job_id,) = await submit_jobs(tx, client.decider, [submission])
         return await see_to_end(client, bell, job_id, timeout=timeout, as_json=as_json)
@@ -118,12 +121,16 @@ async def _some_instance(
         with suppress(NoInstance):
             client = await stack.enter_async_context(connected(settings))
         if client is None:
-            for message in unknown_handlers(workflow, apps):
-                warn(message)
+            if unknown := list(unknown_handlers(workflow, apps)):
+                raise UsageError("; ".join(unknown) + "; nobody else works here, so the job would never end")
             private = private_instance(settings, apps=apps, report=say)
             client = private_client(await stack.enter_async_context(private), settings)
-        elif apps:
-            warn("an instance runs here: its workers do the work, --app is not used")
+        else:
+            if apps:
+                warn("an instance runs here: its workers do the work, --app is not used")
+            async with client.db.transaction("show") as tx:
+                for message in await handlers_nobody_has(tx, workflow):
+                    warn(message)
         yield client
 
 
@@ -131,7 +138,7 @@ def _inputs(settings: Settings, workflow: Workflow, given: Given) -> dict[str, A
     return read_inputs(given.file, given.pairs, workflow.inputs, max_bytes=settings.limits.input_bytes)
 
 
-def _who() -> str:
+def who() -> str:
     """Whoever runs this command; nameless where the system does not know."""
     try:
         return getpass.getuser()[:64]
@@ -187,7 +194,7 @@ async def _submit(
         job_id = await _submit_one(client, name, version, given, words)
         if wait:
             return await see_to_end(client, bell, job_id, timeout=given.timeout, as_json=given.as_json)
-        return await _print_job(client, job_id, given.as_json)
+        return await print_job(client, job_id, given.as_json)
 
 
 async def run_published(client: Client, name: str, *, as_json: bool) -> int:
@@ -206,12 +213,12 @@ async def _submit_one(
             raise WorkflowNotFound(name, version)
         workflow = await client.decider.catalog.get(tx, found[0])
         inputs = _inputs(client.settings, workflow, given)
-        submission = Submission(name, inputs, definition_id=found[0], submitted_by=_who(), **words)
+        submission = Submission(name, inputs, definition_id=found[0], submitted_by=who(), **words)
         (job_id,) = await submit_jobs(tx, client.decider, [submission])
     return job_id
 
 
-async def _print_job(client: Client, job_id: str, as_json: bool) -> int:
+async def print_job(client: Client, job_id: str, as_json: bool) -> int:
     """The job as JSON, or just its id, which is all that a shell wants."""
     if as_json:
         async with client.db.transaction("show") as tx:
@@ -242,39 +249,72 @@ async def _cancel(settings: Settings, job: str, reason: str, as_json: bool) -> N
     async with connected(settings) as client:
         async with client.db.transaction("cancel") as tx:
             job_id = await resolve_job(tx, job)
-            status = await cancel_job(tx, client.decider, job_id, by=_who(), reason=reason)
+            status = await cancel_job(tx, client.decider, job_id, by=who(), reason=reason)
         if as_json:
-            await _print_job(client, job_id, as_json)
+            await print_job(client, job_id, as_json)
         else:
             say(f"job {job_id} is {status}")
 
 
 @click.command()
 @click.argument("job")
-@click.option("--node", help="The node to run again, with all that follows it.")
+@click.option(
+    "--from", "--node", "node", metavar="NODE", help="The node to run again, with all that follows it."
+)
+@input_option
+@input_file_option
+@click.option("--preview", is_flag=True, help="Only say what would be kept and what would run again.")
 @wait_option
 @timeout_option
 @instance_options
 def retry(
-    job: str, node: str | None, wait: bool, timeout: float | None, data_dir: Path | None, as_json: bool
+    job: str,
+    node: str | None,
+    pairs: tuple[str, ...],
+    input_file: str | None,
+    preview: bool,
+    wait: bool,
+    timeout: float | None,
+    data_dir: Path | None,
+    as_json: bool,
 ) -> int:
     """Run again what did not complete, and print the id of the job in which that happens.
 
-    A finished job is final: a new job keeps the nodes that completed. In a job that still runs, name a
-    failed node; it is tried again in place.
+    A finished job is final: a new job keeps the nodes that completed, except those from --from on. Inputs
+    that are given replace those of the old job; nodes that are kept have read the old ones, and --preview
+    says which. In a job that still runs, name a failed node; it is tried again in place.
 
     \b
     Examples:
       cograil retry 019a8f2e-77aa-7c3e-9d54-0b6f3c1a2d4e --wait
-      cograil retry 019a8f2e77aa --node import
+      cograil retry 019a8f2e77aa --from import --preview
+      cograil retry 019a8f2e77aa --from import --input path=/data/right.csv
     """
-    return run_async(_retry(settings_for(data_dir), job, node, wait, Given(None, (), timeout, as_json)))
+    given = Given(input_file, pairs, timeout, as_json)
+    return run_async(_retry(settings_for(data_dir), job, node, given, preview, wait))
 
 
-async def _retry(settings: Settings, job: str, node: str | None, wait: bool, given: Given) -> int:
-    async with connected(settings) as client, listening(client) as bell:
-        async with client.db.transaction("retry") as tx:
-            job_id = await retry_job(tx, client.decider, await resolve_job(tx, job), node, by=_who())
-        if wait:
-            return await see_to_end(client, bell, job_id, timeout=given.timeout, as_json=given.as_json)
-        return await _print_job(client, job_id, given.as_json)
+async def _retry(
+    settings: Settings, job: str, node: str | None, given: Given, preview: bool, wait: bool
+) -> int:
+    async with connected(settings) as client:
+        job_id, inputs = await _what_to_retry(client, job, given)
+        if preview:
+            async with client.db.transaction("preview") as tx:
+                show_retry(
+                    await preview_retry(tx, client.decider, job_id, node, inputs=inputs), given.as_json
+                )
+            return 0
+        async with listening(client) as bell:
+            async with client.db.transaction("retry") as tx:
+                new_id = await retry_job(tx, client.decider, job_id, node, by=who(), inputs=inputs)
+            if wait:
+                return await see_to_end(client, bell, new_id, timeout=given.timeout, as_json=given.as_json)
+        return await print_job(client, new_id, given.as_json)
+
+
+async def _what_to_retry(client: Client, job: str, given: Given) -> tuple[str, dict[str, Any] | None]:
+    """The job that is meant, and the inputs that were given for its new run."""
+    view, workflow = await find_job_and_workflow(client, job)
+    has_inputs = given.file is not None or given.pairs
+    return view["job_id"], _inputs(client.settings, workflow, given) if has_inputs else None

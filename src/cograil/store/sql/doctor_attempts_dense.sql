@@ -1,10 +1,10 @@
 -- name: doctor_attempts_dense
--- I04: a node was dispatched once for each attempt, 1 to the current one, and never more often than its
--- retry policy allows. Nodes that a retried job took over were dispatched in the job before.
+-- I04: a node was dispatched, or a child job started for it, once for each attempt, 1 to the current one, and
+-- never more often than its retry policy allows. Nodes that a retried job took over were dispatched in the job before.
 with made as (
   select job_id, node_id, count(*) as times, count(distinct data ->> 'attempt') as numbers,
          max((data ->> 'attempt')::int) as last
-  from cograil.events where type = 'node_dispatched' group by job_id, node_id
+  from cograil.events where type in ('node_dispatched', 'child_started') group by job_id, node_id
 ), allowed as (
   select n.job_id, n.node_id, n.attempt, n.budget_from, j.retry_of is not null and n.finished_at < j.created_at as is_kept,
          w.document -> 'nodes' -> coalesce(n.parent, n.node_id) as definition

@@ -6,7 +6,7 @@ with steps as materialized (
   select job_id, node_id, seq, type in ('node_completed', 'node_failed', 'node_skipped') as is_end,
          lead(seq, 1, 2147483647) over (partition by job_id, node_id order by seq) as until
   from cograil.events
-  where type in ('node_ready', 'node_dispatched', 'node_started', 'node_retry',
+  where type in ('node_ready', 'node_dispatched', 'node_started', 'node_retry', 'approval_requested', 'child_started',
                  'node_completed', 'node_failed', 'node_skipped')
 ), ready as (
   select e.job_id, e.node_id, e.seq, d.name,
@@ -32,7 +32,7 @@ union all
 select e.job_id::text || '/' || e.node_id
 from cograil.events e join cograil.jobs j on j.id = e.job_id
 left join cograil.nodes n on n.job_id = e.job_id and n.node_id = e.node_id
-where e.type = 'node_dispatched' and not exists (
+where e.type in ('node_dispatched', 'approval_requested', 'child_started') and not exists (
     select 1 from cograil.events b
     where b.job_id = e.job_id and b.node_id = coalesce(n.parent, e.node_id) and b.seq < e.seq
       and b.type = case when n.parent is null then 'node_ready' else 'node_started' end)

@@ -5,7 +5,8 @@ with steps as materialized (
   select job_id, node_id, type, lag(type, 1, '') over w as before, lead(seq) over w is null as is_last
   from cograil.events
   where type in ('job_created', 'job_started', 'job_completed', 'job_failed', 'job_cancelled', 'node_ready',
-                 'node_dispatched', 'node_started', 'node_retry', 'node_completed', 'node_failed', 'node_skipped')
+                 'node_dispatched', 'node_started', 'node_retry', 'node_completed', 'node_failed', 'node_skipped',
+                 'approval_requested', 'child_started')
   window w as (partition by job_id, node_id order by seq)
 ), legal(before, type) as (values
   ('', 'job_created'), ('job_created', 'job_started'), ('job_created', 'job_failed'), ('job_created', 'job_cancelled'),
@@ -15,6 +16,8 @@ with steps as materialized (
   ('node_dispatched', 'node_started'), ('node_dispatched', 'node_retry'), ('node_dispatched', 'node_completed'), ('node_dispatched', 'node_failed'),
   ('node_started', 'node_retry'), ('node_started', 'node_completed'), ('node_started', 'node_failed'),
   ('node_retry', 'node_dispatched'), ('node_retry', 'node_started'), ('node_retry', 'node_completed'), ('node_retry', 'node_failed'),
+  ('node_ready', 'approval_requested'), ('node_retry', 'approval_requested'), ('approval_requested', 'node_completed'), ('approval_requested', 'node_failed'),
+  ('node_ready', 'child_started'), ('node_retry', 'child_started'), ('child_started', 'node_completed'), ('child_started', 'node_failed'), ('child_started', 'node_retry'),
   ('node_completed', 'node_completed'),
   ('node_failed', 'node_retry'), ('node_failed', 'node_ready'), ('node_failed', 'node_skipped'),
   ('node_skipped', 'node_ready'), ('node_skipped', 'node_skipped')
@@ -24,6 +27,7 @@ with steps as materialized (
   ('node_started', 'running'), ('node_started', 'waiting'), ('node_retry', 'ready'), ('node_completed', 'completed'),
   ('node_completed', 'running'), ('node_failed', 'failed'), ('node_failed', 'pending'), ('node_skipped', 'skipped'),
   ('node_skipped', 'pending'), ('node_ready', 'cancelled'), ('node_dispatched', 'cancelled'), ('node_started', 'cancelled'),
+  ('approval_requested', 'waiting'), ('approval_requested', 'cancelled'), ('child_started', 'waiting'), ('child_started', 'cancelled'),
   ('node_retry', 'cancelled'), ('node_failed', 'cancelled'), ('node_skipped', 'cancelled'), ('node_completed', 'cancelled')
 )
 select concat_ws('/', s.job_id, s.node_id)

@@ -1,5 +1,5 @@
 -- name: doctor_nothing_outlives_its_job
--- I02: under a job that has ended nothing is alive: no open node, no task.
+-- I02: under a job that has ended nothing is alive: no open node, no task, no child job but one told to stop.
 select n.job_id::text || '/' || n.node_id
 from cograil.nodes n join cograil.jobs j on j.id = n.job_id
 where j.status in ('completed', 'failed', 'cancelled')
@@ -8,3 +8,8 @@ union all
 select t.job_id::text || '/' || t.node_id
 from cograil.tasks t join cograil.jobs j on j.id = t.job_id
 where j.status in ('completed', 'failed', 'cancelled')
+union all
+select c.id::text
+from cograil.jobs c join cograil.jobs p on p.id = c.parent_job
+where c.finished_at is null and p.finished_at is not null
+  and not exists (select 1 from cograil.inbox i where i.job_id = c.id and i.kind = 'cancel')

@@ -7,10 +7,10 @@ with told as (
          count(*) filter (where type = 'node_completed') as wins,
          min(seq) filter (where type = 'node_completed') as first_win,
          max(task_id) filter (where type = 'node_completed') as winner,
-         max(seq) filter (where type = 'node_dispatched') as last_handed_out,
+         max(seq) filter (where type in ('node_dispatched', 'child_started')) as last_handed_out,
          count(*) filter (where type = 'node_retry' and data ->> 'by' is not null) as by_hand
   from cograil.events
-  where type in ('node_completed', 'node_dispatched', 'node_retry') group by job_id, node_id
+  where type in ('node_completed', 'node_dispatched', 'child_started', 'node_retry') group by job_id, node_id
 ), by_hand as (
   select c.job_id, c.parent, sum(t.by_hand) as times
   from cograil.nodes c join told t on t.job_id = c.job_id and t.node_id = c.node_id

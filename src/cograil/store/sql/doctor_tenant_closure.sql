@@ -6,6 +6,7 @@ with parts as (
   union all select job_id, tenant_id, 'inbox ' || id from cograil.inbox
   union all select job_id, tenant_id, 'event ' || seq from cograil.events
   union all select job_id, tenant_id, 'checkpoint of ' || node_id from cograil.checkpoints
+  union all select job_id, tenant_id, 'step of ' || node_id from cograil.steps
   union all select job_id, tenant_id, 'progress of ' || node_id from cograil.progress
   union all select job_id, tenant_id, 'log ' || id from cograil.task_logs
 )
@@ -23,3 +24,6 @@ union all
 select t.job_id::text || '/' || t.node_id
 from cograil.tasks t left join cograil.processes p on p.id = t.worker_id and p.kind = 'worker'
 where t.worker_id is not null and p.id is null
+union all
+select c.id::text from cograil.jobs c join cograil.jobs p on p.id = c.parent_job
+where c.tenant_id <> p.tenant_id

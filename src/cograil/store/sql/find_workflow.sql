@@ -1,5 +1,8 @@
 -- name: find_workflow
-select id, version from cograil.workflows
+-- A published version, the newest when none is named; and whether its workflow is paused.
+select id, version, exists (select 1 from cograil.pauses p
+                            where p.tenant_id = w.tenant_id and p.kind = 'workflow' and p.name = w.workflow_id)
+from cograil.workflows w
 where tenant_id = %(tenant)s and workflow_id = %(workflow_id)s and not is_draft
   and (%(version)s::int is null or version = %(version)s::int)
 order by version desc limit 1

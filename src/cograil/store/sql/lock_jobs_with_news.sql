@@ -5,7 +5,9 @@
 -- the jobs that others are at.
 select j.id::text, j.tenant_id, j.definition_id, j.status, j.input, j.seq, j.created_at, j.priority,
        j.not_before, j.deadline, j.started_at, j.correlation_id, j.submitted_by, j.trace_parent,
-       j.retry_of::text
+       j.parent_job::text, j.is_held,
+       j.paused_at is not null or j.tenant_id || '/' || j.workflow_id = any(array(
+         select tenant_id || '/' || name from cograil.pauses where kind = 'workflow'))
 from cograil.jobs j
 where j.id = any(array(
   select job_id from (select job_id from cograil.inbox where not (job_id = any(%(aside)s::uuid[]))

@@ -1,5 +1,5 @@
 -- name: revoke_tasks
--- moves: task ready|running -> gone
+-- moves: task held|ready|running -> gone
 -- Whatever ends an attempt from outside takes its task away first, waiting for a report that is being
 -- written. A task that is not returned was reported: take the inbox again and apply that first.
 with locked as materialized (

@@ -31,4 +31,6 @@ select (select count(*) from told) as rescued,
        exists (select 1 from cograil.inbox) or exists (select 1 from told) as has_news,
        (select min(wake_at) from cograil.jobs where wake_at is not null) as wake_at,
        now() as now,
+       exists (select 1 from cograil.tasks where state = 'held')
+         or exists (select 1 from cograil.admissions where admitted_at is null) as has_held,
        pg_notify('cograil_ping', %(process)s::text)

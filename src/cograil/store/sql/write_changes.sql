@@ -77,6 +77,24 @@ tasked as (
     as u(tenant_id, job_id, node_id, attempt, queue, rank, handler, params, timeout_seconds, correlation_id,
       trace_parent)
 )
+-- part: held
+-- Tasks under a limit: no claim sees them before they are let go.
+held as (
+  insert into cograil.tasks (tenant_id, job_id, node_id, attempt, queue, rank, handler, params,
+    timeout_seconds, correlation_id, trace_parent, state, limit_key, limit_concurrency, limit_rate,
+    limit_per_seconds)
+  select u.tenant_id, u.job_id, u.node_id, u.attempt, u.queue, u.rank, u.handler,
+    coalesce(u.params, (select o.input from cograil.nodes o where o.job_id = u.job_id and o.node_id = u.node_id)),
+    u.timeout_seconds, u.correlation_id, u.trace_parent, 'held', u.limit_key, u.limit_concurrency, u.limit_rate,
+    u.limit_per_seconds
+  from unnest(%(held_tenant_id)s::text[], %(held_job_id)s::uuid[], %(held_node_id)s::text[],
+    %(held_attempt)s::int[], %(held_queue)s::text[], %(held_rank)s::smallint[], %(held_handler)s::text[],
+    %(held_params)s::json[], %(held_timeout_seconds)s::double precision[], %(held_correlation_id)s::text[],
+    %(held_trace_parent)s::text[], %(held_limit_key)s::text[], %(held_limit_concurrency)s::int[],
+    %(held_limit_rate)s::double precision[], %(held_limit_per_seconds)s::double precision[])
+    as u(tenant_id, job_id, node_id, attempt, queue, rank, handler, params, timeout_seconds, correlation_id,
+      trace_parent, limit_key, limit_concurrency, limit_rate, limit_per_seconds)
+)
 -- part: evented
 evented as (
   insert into cograil.events (job_id, seq, tenant_id, type, node_id, task_id, data)

@@ -1,0 +1,36 @@
+"""The condition of the database, described for people."""
+
+from __future__ import annotations
+
+from cograil.intake.cli.output import out, plain, table
+from cograil.intake.cli.words import ago, duration
+from cograil.store.health import Health, megabytes
+
+
+def show_health(health: Health) -> None:
+    """The tables, the largest first, and whoever holds a snapshot."""
+    if health.sizes:
+        out().print()
+        rows = table(
+            "table", "rows", "dead", "size", "last vacuum", right=("rows", "dead", "size", "last vacuum")
+        )
+        for one in health.sizes:
+            style = "yellow" if one.is_mostly_dead else ""
+            dead = plain(f"{one.dead_rows:,}", style=style)
+            rows.add_row(one.table, f"{one.rows:,}", dead, megabytes(one.total_bytes), ago(one.vacuumed_at))
+        out().print(rows)
+    if health.snapshots:
+        out().print()
+        rows = table(
+            "snapshot of", "application", "state", "for", "transactions", right=("for", "transactions")
+        )
+        for held in health.snapshots:
+            since = "" if held.seconds is None else duration(held.seconds)
+            rows.add_row(
+                plain(f"{held.kind} {held.name}", style="yellow" if held.is_old else ""),
+                plain(held.application),
+                plain(held.state),
+                since,
+                f"{held.transactions:,}",
+            )
+        out().print(rows)

@@ -1,0 +1,31 @@
+"""The exceptions by which a handler says how it ends, or learns that it must."""
+
+from __future__ import annotations
+
+from cograil.model.workflow import Json
+
+
+class Retry(Exception):
+    """Raised by a handler: this attempt failed, another may succeed."""
+
+    def __init__(self, message: str = "", *, code: str = "handler_error", details: Json = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.details = details
+
+
+class Fail(Exception):
+    """Raised by a handler: it failed, and trying again cannot help."""
+
+    def __init__(self, message: str = "", *, code: str = "failed", details: Json = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.details = details
+
+
+class Cancelled(Exception):
+    """The attempt was told to stop; raised by `ctx.raise_if_cancelled()`."""
+
+
+class AttemptLost(Cancelled):
+    """The task was given to somebody else: whatever this attempt still does is in vain."""

@@ -1,0 +1,111 @@
+"""How large the tables are, how much in them is dead, and who keeps it from being removed.
+
+A row that was changed or deleted stays until no snapshot may need it and vacuum has come by. One session
+that sits in a transaction for an hour keeps all that died in that hour, in every table.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from psycopg.rows import tuple_row
+
+from cograil.store.doctor import Connection, Finding
+from cograil.store.statements import Statement, statement
+
+TABLE_SIZES = statement("doctor_table_sizes")
+OLD_SNAPSHOTS = statement("doctor_old_snapshots")
+
+# Vacuum comes when a fifth of a table is dead; when it is half and much, something is wrong.
+MANY_DEAD_ROWS = 100_000
+DEAD_SHARE = 0.5
+OLD_SECONDS = 300.0  # of a transaction
+OLD_TRANSACTIONS = 1_000_000  # of what tells no time, such as a replication slot
+
+
+@dataclass(frozen=True, slots=True)
+class TableSize:
+    """One table. Rows are estimates; bytes count indexes too."""
+
+    table: str
+    rows: int
+    dead_rows: int
+    total_bytes: int
+    index_bytes: int
+    vacuumed_at: datetime | None
+
+    @property
+    def is_mostly_dead(self) -> bool:
+        """Whether vacuum does not keep up."""
+        return self.dead_rows >= MANY_DEAD_ROWS and self.dead_rows > DEAD_SHARE * self.rows
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Somebody for whom dead rows are kept, for so many seconds and transactions."""
+
+    kind: str
+    name: str
+    application: str
+    state: str
+    seconds: float | None
+    transactions: int
+
+    @property
+    def is_old(self) -> bool:
+        """Whether it is held for so long that tables grow."""
+        return (self.seconds or 0.0) > OLD_SECONDS or self.transactions > OLD_TRANSACTIONS
+
+    def __str__(self) -> str:
+        since = f"for {self.seconds:.0f} s" if self.seconds is not None else ""
+        words = (self.kind, self.name, self.application, self.state, since)
+        return f"{' '.join(word for word in words if word)}, {self.transactions} transactions behind"
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """The tables, the largest first, and who holds a snapshot, the oldest first."""
+
+    sizes: tuple[TableSize, ...] = ()
+    snapshots: tuple[Snapshot, ...] = ()
+
+    def findings(self) -> list[Finding]:
+        """What the doctor says of it: H1 dead rows, H2 old snapshots. They only warn."""
+        return [self._dead_rows(), self._old_snapshots()]
+
+    def _dead_rows(self) -> Finding:
+        dead = [one.table for one in self.sizes if one.is_mostly_dead]
+        if dead:
+            message = "much of it is dead: vacuum does not keep up, or an old snapshot (H2) keeps it"
+            return Finding("yellow", "H1", "dead_rows", message, tuple(dead), len(dead))
+        total = sum(one.total_bytes for one in self.sizes)
+        message = f"{len(self.sizes)} tables, {megabytes(total)}, vacuum keeps up"
+        return Finding("green", "H1", "dead_rows", message)
+
+    def _old_snapshots(self) -> Finding:
+        old = [str(one) for one in self.snapshots if one.is_old]
+        if old:
+            message = "rows that die are kept as long as this is; end it"
+            return Finding("yellow", "H2", "old_snapshots", message, tuple(old), len(old))
+        return Finding("green", "H2", "old_snapshots", "nobody holds an old snapshot")
+
+
+def megabytes(size: int) -> str:
+    """A size for people."""
+    return f"{size / 1_048_576:,.1f} MB"
+
+
+async def look(conn: Connection) -> Health:
+    """How the tables are now. Changes nothing; needs a migrated database."""
+    return Health(
+        tuple(TableSize(*row) for row in await _rows(conn, TABLE_SIZES)),
+        tuple(Snapshot(*row) for row in await _rows(conn, OLD_SNAPSHOTS)),
+    )
+
+
+async def _rows(conn: Connection, asked: Statement) -> list[tuple[Any, ...]]:
+    async with conn.cursor(row_factory=tuple_row) as cursor:
+        await cursor.execute(asked.text.encode(), prepare=False)
+        return await cursor.fetchall()

@@ -1,0 +1,13 @@
+-- name: delete_jobs
+-- These jobs with all that is only theirs, at once. What others may still need stays: definitions, and
+-- leases, slots and idempotency records, whose own time decides.
+with n as (delete from cograil.nodes where job_id = any(%(ids)s::uuid[])),
+  e as (delete from cograil.events where job_id = any(%(ids)s::uuid[])),
+  c as (delete from cograil.checkpoints where job_id = any(%(ids)s::uuid[])),
+  s as (delete from cograil.steps where job_id = any(%(ids)s::uuid[])),
+  p as (delete from cograil.progress where job_id = any(%(ids)s::uuid[])),
+  l as (delete from cograil.task_logs where job_id = any(%(ids)s::uuid[])),
+  i as (delete from cograil.inbox where job_id = any(%(ids)s::uuid[])),
+  a as (delete from cograil.admissions where job_id = any(%(ids)s::uuid[])),
+  b as (delete from cograil.bulk_operations where job_id = any(%(ids)s::uuid[]))
+delete from cograil.jobs where id = any(%(ids)s::uuid[])

@@ -1,0 +1,6 @@
+-- name: give_lease
+-- Under the lock of the name: whoever acquires must know the job that this row names.
+update cograil.leases l set job_id = %(job)s::uuid, lease_until = null
+where tenant_id = %(tenant)s and name = %(name)s and fence = %(fence)s and holder is not null and case
+  when l.job_id is null then l.lease_until > clock_timestamp()
+  else exists (select 1 from cograil.jobs j where j.id = l.job_id and j.finished_at is null) end

@@ -1,0 +1,10 @@
+-- name: link_children
+-- Jobs that were just made for subworkflow nodes, and the nodes that wait for them, learn of each other.
+-- A statement of its own: the hot one would carry these columns for every job.
+with linked as (
+  select * from unnest(%(parents)s::uuid[], %(nodes)s::text[], %(children)s::uuid[]) as u(parent, node_id, child)
+), told as (
+  update cograil.jobs j set parent_job = l.parent, parent_node = l.node_id from linked l where j.id = l.child
+)
+update cograil.nodes n set child_job = l.child
+from linked l where n.job_id = l.parent and n.node_id = l.node_id

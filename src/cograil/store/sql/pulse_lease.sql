@@ -1,0 +1,8 @@
+-- name: pulse_lease
+-- What is over is over, even if nobody has taken it yet. A job's lease needs no pulse: the answer is
+-- whether it is still held.
+update cograil.leases l
+set lease_until = case when l.job_id is null then clock_timestamp() + %(seconds)s * interval '1 second' end
+where tenant_id = %(tenant)s and name = %(name)s and fence = %(fence)s and holder is not null and case
+  when l.job_id is null then l.lease_until > clock_timestamp()
+  else exists (select 1 from cograil.jobs j where j.id = l.job_id and j.finished_at is null) end

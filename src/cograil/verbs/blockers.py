@@ -1,0 +1,55 @@
+"""What stands between a job and its end: the words of `explain`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from cograil.model.workflow import Workflow
+from cograil.store.database import Transaction
+from cograil.store.explaining import EngineState
+
+ORDER = (
+    "no_orchestrator",
+    "paused",
+    "limit",
+    "rate",
+    "approval",
+    "child",
+    "no_worker",
+    "backoff",
+    "waiting_until",
+    "queued",
+    "priority",
+    "running",
+    "news",
+    "dependency",
+    "deadline",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Blocker:
+    """One reason, the most fundamental first. `kind` is one of ORDER."""
+
+    kind: str
+    message: str
+    node_id: str | None = None
+    until: datetime | None = None
+    data: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """An open job as those see it who look for blockers."""
+
+    tx: Transaction
+    job: dict[str, Any]
+    workflow: Workflow
+    engine: EngineState
+    tenant: str
+
+    @property
+    def job_id(self) -> str:
+        return str(self.job["job_id"])

@@ -1,0 +1,205 @@
+"""Bulk: cancel or retry every job that fits a filter, step by step, by a job of its own.
+
+The operation is a row with a cursor. A step cancels or retries the next few jobs and moves the cursor in
+the same transaction: after a crash somebody goes on from there, no job is taken twice and none is left
+out. The job that steps is an ordinary one, so it is seen, waited for, cancelled and retried like others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import psycopg
+
+from cograil.definitions import read_workflow
+from cograil.errors import (
+    AlreadyTerminal,
+    CograilError,
+    JobNotFound,
+    NotFinished,
+    NotFound,
+    UsageError,
+)
+from cograil.model.ids import new_id
+from cograil.store import bulk as store
+from cograil.store.bulk import JobFilter, Operation
+from cograil.store.database import Transaction
+from cograil.verbs.advance import Decider
+from cograil.verbs.cancel import cancel
+from cograil.verbs.publish import publish
+from cograil.verbs.retry import retry
+from cograil.verbs.submit import Submission, submit
+
+__all__ = [
+    "HANDLER",
+    "BulkPreview",
+    "JobFilter",
+    "Operation",
+    "begin_bulk",
+    "find_bulk",
+    "outcome_of",
+    "preview_bulk",
+    "step_bulk",
+]
+
+WORKFLOW_ID = HANDLER = "cograil.bulk"
+STEP_JOBS = 50  # their locks are held until the step commits
+SHOWN_IDS = 20
+
+# What each verb may be asked of, and what it means when nothing is said.
+STATUSES = {"cancel": ("pending", "running"), "retry": ("failed", "cancelled")}
+USUAL_STATUSES = {"cancel": ("pending", "running"), "retry": ("failed",)}
+
+WORKFLOW = f"""\
+workflow_id: {WORKFLOW_ID}
+name: Cancel or retry many jobs
+inputs:
+  operation: {{type: string, description: The row in bulk_operations that is stepped through.}}
+  verb: {{type: string}}
+  filter: {{type: object}}
+nodes:
+  step:
+    handler: {HANDLER}
+    queue: default
+    params: {{operation: "{{{{ inputs.operation }}}}"}}
+    timeout_seconds: 86400
+    retry: {{max_attempts: 10, initial_delay_seconds: 1}}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class BulkPreview:
+    """What an operation would touch: how many jobs, and the first of them."""
+
+    verb: str
+    filter: dict[str, Any]
+    count: int
+    ids: tuple[str, ...]
+
+
+async def preview_bulk(tx: Transaction, verb: str, wanted: JobFilter, tenant: str = "default") -> BulkPreview:
+    """Which jobs `begin_bulk` would touch now. Changes nothing; raises UsageError as it would."""
+    wanted = _completed(verb, wanted)
+    ids, count = await store.match_jobs(tx, tenant, wanted, tx.now, after=None, limit=SHOWN_IDS)
+    return BulkPreview(verb, wanted.as_json(), count, tuple(ids))
+
+
+async def begin_bulk(
+    tx: Transaction,
+    decider: Decider,
+    verb: str,
+    wanted: JobFilter,
+    *,
+    by: str = "",
+    reason: str = "",
+    tenant: str = "default",
+) -> str:
+    """Make the job that cancels or retries what fits the filter now; its id.
+
+    Raises UsageError for a status that the verb cannot be asked of.
+    """
+    wanted = _completed(verb, wanted)
+    _, total = await store.match_jobs(tx, tenant, wanted, tx.now, after=None, limit=1)
+    published = await publish(tx, read_workflow(WORKFLOW), WORKFLOW, tenant)
+    operation_id = new_id()
+    given = {"operation": operation_id, "verb": verb, "filter": wanted.as_json()}
+    submission = Submission(
+        WORKFLOW_ID, given, definition_id=published.definition_id, submitted_by=by or None
+    )
+    (job_id,) = await submit(tx, decider, [submission], tenant)
+    await store.make_operation(tx, Operation(operation_id, tenant, job_id, verb, wanted, by, reason, total))
+    return job_id
+
+
+def _completed(verb: str, wanted: JobFilter) -> JobFilter:
+    """The filter with the states that the verb is about."""
+    if wrong := set(wanted.statuses) - set(STATUSES[verb]):
+        allowed = " or ".join(STATUSES[verb])
+        raise UsageError(f"{verb} is for jobs that are {allowed}, not {', '.join(sorted(wrong))}")
+    return replace(wanted, statuses=wanted.statuses or USUAL_STATUSES[verb])
+
+
+async def step_bulk(
+    tx: Transaction, decider: Decider, operation_id: str, job_id: str, *, limit: int = STEP_JOBS
+) -> Operation:
+    """Take the next jobs of the operation in the name of this job; the operation as it is then.
+
+    It is over when it is finished, or when the job has ended and it is not wanted any more. Raises
+    NotFound when there is no such operation.
+    """
+    operation = await store.lock_operation(tx, operation_id, job_id)
+    if operation is None:
+        raise NotFound(f"there is no bulk operation {operation_id}")
+    if operation.finished_at is not None or not operation.is_wanted:
+        return operation
+    assert operation.created_at is not None
+    ids, _ = await store.match_jobs(
+        tx, operation.tenant_id, operation.filter, operation.created_at, after=operation.cursor, limit=limit
+    )
+    for one in ids:
+        await _take(tx, decider, operation, one)
+    operation.job_id = job_id
+    operation.cursor = ids[-1] if ids else operation.cursor
+    if len(ids) < limit:
+        _finish(tx, operation)
+    await store.move_operation(tx, operation)
+    return operation
+
+
+def _finish(tx: Transaction, operation: Operation) -> None:
+    operation.finished_at = tx.now
+    if (missing := operation.total - operation.ended) > 0:
+        operation.count("skipped", "no_longer_fits", "it had ended or gone on by then", missing)
+
+
+async def _take(tx: Transaction, decider: Decider, operation: Operation, job_id: str) -> None:
+    """Cancel or retry one job, and note what came of it. What goes wrong with it is undone alone."""
+    try:
+        async with tx.connection.transaction():
+            skipped = await _do(tx, decider, operation, job_id)
+    except (AlreadyTerminal, NotFinished, JobNotFound) as error:
+        operation.count("skipped", error.code, str(error))
+    except CograilError as error:
+        operation.count("failed", error.code, str(error))
+    except psycopg.Error:
+        raise  # of the database, not of this job: the step is made again
+    except Exception as error:
+        operation.count("failed", type(error).__name__, str(error)[:200])
+    else:
+        operation.count("skipped", *skipped) if skipped else operation.count("done")
+
+
+async def _do(tx: Transaction, decider: Decider, operation: Operation, job_id: str) -> tuple[str, str] | None:
+    """Cancel or retry this job; the code and the message of a reason why there was nothing to do."""
+    if operation.verb == "cancel":
+        status = await cancel(tx, decider, job_id, by=operation.by, reason=operation.reason)
+        if status != "cancelled":
+            return "ended_first", f"job {job_id} was {status} before it could be cancelled"
+        return None
+    if again := await store.find_retry(tx, job_id):
+        return "already_retried", f"job {job_id} was retried as {again}"
+    await retry(tx, decider, job_id, by=operation.by)
+    return None
+
+
+async def find_bulk(tx: Transaction, job_id: str, tenant: str = "default") -> Operation:
+    """The operation of this job. Raises NotFound when the job is none."""
+    found = await store.find_operation(tx, job_id, tenant)
+    if found is None:
+        raise NotFound(f"job {job_id} is no bulk operation")
+    return found
+
+
+def outcome_of(operation: Operation) -> dict[str, Any]:
+    """What came of it, as JSON for people and programs."""
+    return {
+        "verb": operation.verb,
+        "filter": operation.filter.as_json(),
+        "total": operation.total,
+        "done": operation.done,
+        "failed": operation.failed,
+        "skipped": operation.skipped,
+        "reasons": operation.reasons,
+        "is_finished": operation.finished_at is not None,
+    }

@@ -1,0 +1,78 @@
+"""Pause and resume: a queue, a workflow, or one job.
+
+What runs, runs on to its end. A paused queue hands out no tasks. A paused job, or a job of a paused
+workflow, takes note of what happens and begins nothing new; its deadline still counts. Cancel and
+retry work as always.
+"""
+
+from __future__ import annotations
+
+from cograil.engine.states import JOB_TERMINAL
+from cograil.errors import AlreadyTerminal, Conflict, InvalidInput, JobNotFound, Problem, WorkflowNotFound
+from cograil.store import jobs, pauses
+from cograil.store.database import Transaction
+from cograil.store.workflows import find_workflow
+
+MAX_WORD = 256
+
+
+async def pause_job(tx: Transaction, job_id: str, *, by: str = "", reason: str = "") -> None:
+    """Raises JobNotFound, AlreadyTerminal, or Conflict when it is paused already."""
+    _check_words(by, reason)
+    await _lock(tx, job_id)
+    if not await pauses.pause_job(tx, job_id, by, reason):
+        raise Conflict(f"job {job_id} is paused already")
+
+
+async def resume_job(tx: Transaction, job_id: str) -> None:
+    """Raises JobNotFound, AlreadyTerminal, or Conflict when it is not paused."""
+    await _lock(tx, job_id)
+    if not await pauses.resume_job(tx, job_id):
+        raise Conflict(f"job {job_id} is not paused")
+
+
+async def pause_queue(
+    tx: Transaction, queue: str, *, by: str = "", reason: str = "", tenant: str = "default"
+) -> None:
+    """No worker gets a task of this queue. Raises Conflict when it is paused already."""
+    _check_words(by, reason, queue)
+    if not await pauses.pause_name(tx, tenant, "queue", queue, by, reason):
+        raise Conflict(f"queue {queue!r} is paused already")
+
+
+async def resume_queue(tx: Transaction, queue: str, *, tenant: str = "default") -> None:
+    """Raises Conflict when it is not paused."""
+    if not await pauses.resume_name(tx, tenant, "queue", queue):
+        raise Conflict(f"queue {queue!r} is not paused")
+
+
+async def pause_workflow(
+    tx: Transaction, workflow_id: str, *, by: str = "", reason: str = "", tenant: str = "default"
+) -> None:
+    """Its jobs begin nothing new, those to come included. Raises WorkflowNotFound or Conflict."""
+    _check_words(by, reason, workflow_id)
+    if await find_workflow(tx, tenant, workflow_id, None) is None:
+        raise WorkflowNotFound(workflow_id, None)
+    if not await pauses.pause_name(tx, tenant, "workflow", workflow_id, by, reason):
+        raise Conflict(f"workflow {workflow_id!r} is paused already")
+
+
+async def resume_workflow(tx: Transaction, workflow_id: str, *, tenant: str = "default") -> None:
+    """Raises Conflict when it is not paused."""
+    if not await pauses.resume_name(tx, tenant, "workflow", workflow_id):
+        raise Conflict(f"workflow {workflow_id!r} is not paused")
+
+
+async def _lock(tx: Transaction, job_id: str) -> None:
+    locked = await jobs.lock_jobs(tx, [job_id])
+    if job_id not in locked.states:
+        raise JobNotFound(job_id)
+    status = locked.states[job_id].status
+    if status in JOB_TERMINAL:
+        raise AlreadyTerminal(job_id, status)
+
+
+def _check_words(*words: str) -> None:
+    if any(len(word) > MAX_WORD or "\0" in word for word in words):
+        message = f"a name or reason has more than {MAX_WORD} characters, or NUL"
+        raise InvalidInput([Problem("invalid_value", message, "")])

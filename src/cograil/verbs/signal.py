@@ -1,0 +1,113 @@
+"""Signal: somebody answers an approval."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from cograil import jsontext
+from cograil.definitions.report import child
+from cograil.engine.approvals import DECISIONS, is_open
+from cograil.engine.states import JOB_TERMINAL
+from cograil.errors import (
+    AlreadyTerminal,
+    Conflict,
+    Forbidden,
+    InvalidInput,
+    JobNotFound,
+    NodeNotFound,
+    Problem,
+    UsageError,
+)
+from cograil.model.job import JobState, NodeState, Signalled
+from cograil.model.workflow import Approval, Json, Node
+from cograil.store import jobs as store
+from cograil.store import retrying
+from cograil.store.database import Transaction
+from cograil.verbs.advance import Decider, advance_locked
+
+MAX_NAME, MAX_REASON = 64, 2000
+MAX_DATA_BYTES = 256 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What was decided, and the status of the job after it."""
+
+    decision: str  # approved | rejected
+    job_status: str
+
+
+async def signal(tx: Transaction, decider: Decider, job_id: str, answer: Signalled) -> Answer:
+    """Answer an approval that waits; the first answer counts.
+
+    Raises JobNotFound, NodeNotFound, InvalidInput for what does not fit the form, Forbidden for somebody
+    who is not asked, AlreadyTerminal, or Conflict when the node does not wait for an answer: not yet, or
+    no longer, for it was answered or its time is up.
+    """
+    if answer.name not in DECISIONS:
+        raise UsageError(f"there is no signal {answer.name!r}; send one of {', '.join(DECISIONS)}")
+    locked = await store.lock_jobs(tx, [job_id])
+    if job_id not in locked.states:
+        raise JobNotFound(job_id)
+    job = locked.states[job_id]
+    workflow = await decider.catalog.get(tx, job.definition_id)
+    node = workflow.nodes.get(answer.node_id)
+    if node is None:
+        raise NodeNotFound(job_id, answer.node_id)
+    state = await retrying.load_node(tx, job_id, answer.node_id)
+    _check(tx, job, node, state, answer)
+    decided = await advance_locked(tx, decider, locked, signals={job_id: [answer]})
+    return Answer(DECISIONS[answer.name], decided[job_id].status)
+
+
+def _check(tx: Transaction, job: JobState, node: Node, state: NodeState | None, answer: Signalled) -> None:
+    """Whether this answer counts. It is asked under the job's lock, so it still holds when it is decided."""
+    approval = node.approval
+    if approval is None:
+        raise Conflict(f"node {node.node_id!r} of job {job.job_id} asks nobody: it is no approval")
+    if job.status in JOB_TERMINAL:
+        raise AlreadyTerminal(job.job_id, job.status)
+    if not is_open(node, state, tx.now):
+        raise Conflict(f"node {node.node_id!r} of job {job.job_id} {_why_closed(state)}")
+    if approval.approvers and answer.by not in approval.approvers:
+        asked = ", ".join(approval.approvers)
+        raise Forbidden(f"{answer.by or 'nobody'} may not answer {node.node_id!r}; it is up to {asked}")
+    if problems := [*_problems(answer), *_misfits(approval, answer)]:
+        raise InvalidInput(problems)
+
+
+def _why_closed(state: NodeState | None) -> str:
+    if state is not None and state.status == "waiting":
+        return "waits no longer: its time is up"
+    if state is not None and state.status == "completed":
+        return "was answered already"
+    return f"is {'pending' if state is None else state.status}, and waits for no answer"
+
+
+def _problems(answer: Signalled) -> Iterator[Problem]:
+    for name, most in (("by", MAX_NAME), ("reason", MAX_REASON)):
+        text = getattr(answer, name)
+        if text is not None and (len(text) > most or "\0" in text):
+            yield Problem("invalid_value", f"{name} must have at most {most} characters", f"/{name}")
+    try:
+        jsontext.write(answer.data, max_bytes=MAX_DATA_BYTES)
+    except jsontext.InvalidJson as error:
+        yield Problem(error.code, error.message, f"/data{error.pointer}")
+
+
+def _misfits(approval: Approval, answer: Signalled) -> Iterator[Problem]:
+    """Where what was filled in does not fit the form. Who rejects may leave it empty."""
+    if approval.form is None or (answer.data is None and answer.name == "reject"):
+        return
+    yield from _against(approval.form, {} if answer.data is None else answer.data)
+
+
+def _against(form: Mapping[str, Json], data: Json) -> Iterator[Problem]:
+    from jsonschema import Draft202012Validator  # noqa: PLC0415  takes 0.1 s, and few approvals have a form
+
+    for error in Draft202012Validator(form).iter_errors(data):
+        pointer = "/data"
+        for step in error.absolute_path:
+            pointer = child(pointer, step)
+        yield Problem("invalid_value", error.message[:500], pointer)

@@ -1,0 +1,57 @@
+"""What a worker can take: its handlers by kind, the slots that are free, and what its children must know."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from cograil.runners.children import MIB, Children, Wear
+from cograil.runners.context import Limits
+from cograil.runners.registry import Kind, Registry
+from cograil.runners.wire import Order
+from cograil.settings import Settings, WorkerSettings
+from cograil.verbs.work import Lanes
+
+
+def free_lanes(
+    registry: Registry, running: Sequence[Kind], worker: WorkerSettings, queues: list[str] | None
+) -> Lanes:
+    """The lanes with the slots that are left beside these."""
+    names: dict[Kind, list[str]] = {"async": [], "thread": [], "process": []}
+    for name in registry.names():
+        if (spec := registry.get(name)) is not None:
+            names[spec.kind].append(name)
+    most = {"async": worker.concurrency, "thread": worker.threads, "process": worker.processes}
+    free = {kind: max(0, most[kind] - running.count(kind)) if names[kind] else 0 for kind in names}
+    return Lanes(
+        async_handlers=names["async"],
+        thread_handlers=names["thread"],
+        async_slots=free["async"],
+        thread_slots=free["thread"],
+        queues=queues,
+        process_handlers=names["process"],
+        process_slots=free["process"],
+    )
+
+
+def is_a_lane_full(lanes: Lanes, taken: Sequence[Kind]) -> bool:
+    """Whether a claim took all it could: then there may be more, when a slot is free."""
+    return (
+        (bool(lanes.async_handlers) and taken.count("async") >= lanes.async_slots)
+        or (bool(lanes.thread_handlers) and taken.count("thread") >= lanes.thread_slots)
+        or (bool(lanes.process_handlers) and taken.count("process") >= lanes.process_slots)
+    )
+
+
+def children_of(registry: Registry, settings: Settings, limits: Limits) -> Children:
+    """Child processes for the handlers of this registry that want one."""
+    memory = settings.worker.child_memory_mb * MIB
+
+    def order() -> Order:
+        specs = [registry.get(name) for name in registry.names()]
+        modules = dict.fromkeys(spec.module for spec in specs if spec is not None and spec.module)
+        log = settings.log
+        return Order(tuple(modules), tuple(sys.path), asdict(limits), memory, log.level, log.format)
+
+    return Children(order, Wear(settings.worker.child_tasks, memory))

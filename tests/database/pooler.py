@@ -1,0 +1,91 @@
+"""A real PgBouncer before a real PostgreSQL, for tests."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from cograil.store.binaries import binaries
+from cograil.store.guests import choose_guest, command_as, hand_over
+
+USER = "pooler"  # as whom the pooler connects, so that its sessions can be told from others
+PORT = "6432"
+
+
+@dataclass(frozen=True, slots=True)
+class Pooler:
+    """A running PgBouncer; `url` leads through it to the database it was started for."""
+
+    url: str
+    direct_url: str
+
+
+@contextlib.contextmanager
+def pooler(direct_url: str, *, size: int = 2, more: str = "") -> Iterator[Pooler]:
+    """PgBouncer in transaction mode with so many sessions; `more` goes to its configuration."""
+    with psycopg.connect(direct_url, autocommit=True) as admin:
+        if not admin.execute("select 1 from pg_roles where rolname = %s", [USER]).fetchone():
+            admin.execute(f"create role {USER} superuser login")
+    directory = Path(tempfile.mkdtemp(prefix="cograil-pool-"))  # short: it holds a socket
+    try:
+        configuration = directory / "pgbouncer.ini"
+        configuration.write_text(_configuration(direct_url, directory, size, more), encoding="utf-8")
+        guest = choose_guest(binaries(), directory, directory / "none")
+        hand_over([directory], guest)
+        command = command_as(guest, directory, [_program(), str(configuration)])
+        url = make_conninfo(direct_url, host=str(directory), port=PORT, user="anybody")
+        with open(directory / "said", "wb") as said:
+            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=said, stderr=said)
+        try:
+            _wait_until_it_answers(process, url, directory / "said")
+            yield Pooler(url, direct_url)
+        finally:
+            process.terminate()
+            process.wait()
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _program() -> str:
+    found = shutil.which("pgbouncer", path=os.environ.get("PATH", "") + ":/usr/sbin")
+    assert found, "PgBouncer is not on this machine: run `make components`, or apt-get install pgbouncer"
+    return found
+
+
+def _configuration(direct_url: str, directory: Path, size: int, more: str) -> str:
+    server = conninfo_to_dict(direct_url)
+    return f"""
+[databases]
+* = host={server["host"]} port={server["port"]} user={USER}
+[pgbouncer]
+pool_mode = transaction
+default_pool_size = {size}
+max_client_conn = 1000
+listen_addr =
+listen_port = {PORT}
+unix_socket_dir = {directory}
+auth_type = any
+{more}
+"""
+
+
+def _wait_until_it_answers(process: subprocess.Popen[bytes], url: str, said: Path) -> None:
+    until = time.monotonic() + 10
+    while True:
+        try:
+            psycopg.connect(url).close()
+            return
+        except psycopg.OperationalError:
+            if process.poll() is not None or time.monotonic() > until:
+                raise AssertionError(f"PgBouncer does not answer: {said.read_text()}") from None
+            time.sleep(0.02)

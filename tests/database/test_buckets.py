@@ -1,0 +1,145 @@
+"""Token buckets: so many at once, so many per second, by the clock of the database."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Any
+
+import pytest
+from lab import Lab
+
+from cograil.errors import InvalidInput
+from cograil.verbs import buckets
+
+SLOW = 0.001  # per second: next to nothing flows in during a test
+
+
+async def take(
+    lab: Lab, capacity: float, per_second: float, amount: float = 1, *, name: str = "n", **more: Any
+) -> float:
+    async with lab.db.single("bucket") as tx:
+        return await buckets.take(tx, name, capacity, per_second, amount, **more)
+
+
+async def pass_time(lab: Lab, seconds: float) -> None:
+    await lab.rows(
+        "update cograil.buckets set refilled_at = refilled_at - %(s)s * interval '1 second'", s=seconds
+    )
+
+
+async def test_a_new_bucket_is_full_and_an_empty_one_says_how_long_to_wait(lab: Lab) -> None:
+    assert [await take(lab, 3, SLOW) for _ in range(3)] == [0.0, 0.0, 0.0]
+    assert 990 < await take(lab, 3, SLOW) <= 1000
+    assert 1980 < await take(lab, 3, SLOW, 2) <= 2000
+
+
+async def test_who_waits_as_told_is_granted(lab: Lab) -> None:
+    await take(lab, 1, SLOW)
+    wait = await take(lab, 1, SLOW)
+    await pass_time(lab, wait - 2)
+    assert 0 < await take(lab, 1, SLOW) <= 2
+    await pass_time(lab, 2)
+    assert await take(lab, 1, SLOW) == 0.0
+
+
+async def test_a_refusal_takes_nothing(lab: Lab) -> None:
+    await take(lab, 5, SLOW, 4)
+    for _ in range(3):
+        assert await take(lab, 5, SLOW, 2) > 0
+    assert await take(lab, 5, SLOW, 1) == 0.0
+
+
+async def test_a_bucket_never_holds_more_than_its_capacity(lab: Lab) -> None:
+    await take(lab, 2, SLOW)
+    await pass_time(lab, 1_000_000)
+    assert [await take(lab, 2, SLOW) for _ in range(2)] == [0.0, 0.0]
+    assert await take(lab, 2, SLOW) > 0
+
+
+async def test_what_flows_in_is_kept_to_the_fraction(lab: Lab) -> None:
+    await take(lab, 1, SLOW)
+    for _ in range(4):
+        await pass_time(lab, 200)
+        assert await take(lab, 1, SLOW) > 0
+    await pass_time(lab, 200.1)
+    assert await take(lab, 1, SLOW) == 0.0
+
+
+async def test_capacity_and_rate_are_those_of_the_call(lab: Lab) -> None:
+    await take(lab, 10, SLOW)
+    assert await take(lab, 2, SLOW, 2) == 0.0, "nine were there, two fit"
+    assert await take(lab, 10, SLOW) > 0
+    assert await take(lab, 10, 10) <= 0.1
+
+
+async def test_a_clock_that_was_set_back_takes_nothing_away_and_stops_nothing(lab: Lab) -> None:
+    await take(lab, 2, SLOW)
+    await pass_time(lab, -3600)
+    assert await take(lab, 2, SLOW) == 0.0
+    await pass_time(lab, 1001)
+    assert await take(lab, 2, SLOW) == 0.0
+
+
+async def test_of_ten_at_once_as_many_as_there_are_tokens_are_granted(lab: Lab) -> None:
+    """The others are told a time, never nothing: they must not see what was there before their wait."""
+    waits = await asyncio.gather(*(take(lab, 4, SLOW) for _ in range(10)))
+    assert sorted(waits)[:4] == [0.0] * 4
+    assert all(wait > 900 for wait in sorted(waits)[4:])
+
+
+async def test_who_waited_for_the_row_is_refused_by_what_is_there_then(lab: Lab, eventually: Any) -> None:
+    await take(lab, 2, SLOW)
+    async with lab.db.transaction("bucket") as tx:
+        assert await buckets.take(tx, "n", 2, SLOW) == 0.0
+        waiting = asyncio.create_task(take(lab, 2, SLOW))
+        await eventually(lambda: lab.rows("select 1 from pg_locks where not granted"))
+    assert await waiting > 900
+
+
+async def test_the_clock_is_not_that_of_when_the_transaction_began(lab: Lab) -> None:
+    """Who waited for the row would else set the clock of the bucket back, and the next get tokens twice."""
+    await take(lab, 2, SLOW)
+    async with lab.db.transaction("bucket") as tx:
+        await buckets.take(tx, "n", 2, SLOW)
+        query = b"select refilled_at > now() from cograil.buckets"
+        assert await (await tx.connection.execute(query)).fetchone() == (True,)
+
+
+async def test_what_is_rolled_back_was_not_taken(lab: Lab) -> None:
+    await take(lab, 2, SLOW)
+    with contextlib.suppress(KeyError):
+        async with lab.db.transaction("bucket") as tx:
+            assert await buckets.take(tx, "n", 2, SLOW) == 0.0
+            raise KeyError
+    assert await take(lab, 2, SLOW) == 0.0
+
+
+async def test_buckets_taken_in_the_order_of_their_names_do_not_deadlock(lab: Lab) -> None:
+    async def take_all() -> list[float]:
+        async with lab.db.transaction("bucket") as tx:
+            return [await buckets.take(tx, name, 5, SLOW) for name in "abcdef"]
+
+    waits = await asyncio.gather(*(take_all() for _ in range(8)))
+    assert sum(wait == 0.0 for taken in waits for wait in taken) == 5 * 6
+
+
+async def test_names_and_tenants_have_buckets_of_their_own(lab: Lab) -> None:
+    assert [await take(lab, 1, SLOW), await take(lab, 1, SLOW, name="o")] == [0.0, 0.0]
+    assert await take(lab, 1, SLOW, tenant="o") == 0.0
+
+
+@pytest.mark.parametrize(
+    ("capacity", "per_second", "amount"),
+    [(1, 1, 2), (1, 1, 0), (1, 1, -1), (1, 0, 1), (0, 1, 1), (1, float("nan"), 1), (float("nan"), 1, 1)],
+)
+async def test_what_can_never_be_granted_is_refused(
+    lab: Lab, capacity: float, per_second: float, amount: float
+) -> None:
+    with pytest.raises(ValueError, match="never granted"):
+        await take(lab, capacity, per_second, amount)
+
+
+async def test_a_name_that_cannot_be_one_is_refused(lab: Lab) -> None:
+    with pytest.raises(InvalidInput, match="name must have"):
+        await take(lab, 1, 1, name="")

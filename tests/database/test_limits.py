@@ -1,0 +1,189 @@
+"""Limits: never more than allowed at a time or in a span of time, whoever dies; and `explain` says so."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from typing import Any
+
+from lab import Lab
+
+from cograil.model.outcome import Failed
+from cograil.verbs.limits import Admission, admit
+
+LIMITED = """
+workflow_id: limited
+nodes:
+  a: {handler: busy, params: {who: "{{ inputs.who }}"}, limits: {concurrency: 2, key: "{{ inputs.who }}"}}
+"""
+FAN = """
+workflow_id: spread
+nodes:
+  all:
+    type: fan_out
+    source: "{{ inputs.items }}"
+    task: {handler: busy, params: {who: "{{ item }}"}}
+    limits: {concurrency: 3}
+    next: end_of_it
+  end_of_it: {type: fan_in}
+"""
+RATED = """
+workflow_id: rated
+nodes:
+  a: {handler: echo, limits: {rate: 3/h}}
+"""
+JOBS = """
+workflow_id: few
+limits: {concurrency: 2, key: "{{ inputs.who }}"}
+nodes:
+  a: {handler: busy, params: {who: "{{ inputs.who }}"}, next: b}
+  b: {handler: echo}
+"""
+
+
+class Crowd:
+    """A handler that knows how many of it run at once."""
+
+    def __init__(self) -> None:
+        self.now: Counter[str] = Counter()
+        self.most: Counter[str] = Counter()
+        self.runs = 0
+
+    async def busy(self, who: Any) -> dict[str, Any]:
+        key = str(who)
+        self.now[key] += 1
+        self.now["all"] += 1
+        for name in (key, "all"):
+            self.most[name] = max(self.most[name], self.now[name])
+        self.runs += 1
+        await asyncio.sleep(0.02)
+        self.now[key] -= 1
+        self.now["all"] -= 1
+        return {"who": key}
+
+
+def crowd(lab: Lab) -> Crowd:
+    one = Crowd()
+    lab.registry.register(one.busy, "busy")
+    return one
+
+
+async def let_go(lab: Lab) -> Admission:
+    async with lab.db.transaction("admit") as tx:
+        return await admit(tx)
+
+
+async def states(lab: Lab) -> Counter[str]:
+    return Counter(
+        {
+            state: count
+            for state, count in await lab.rows("select state, count(*) from cograil.tasks group by 1")
+        }
+    )
+
+
+async def test_no_more_than_allowed_run_at_once_for_each_key(lab: Lab) -> None:
+    seen = crowd(lab)
+    async with lab.running():
+        jobs = await lab.submit_many(LIMITED, [{"who": who} for who in "ab" * 10])
+        assert {(await lab.ended(job))["status"] for job in jobs} == {"completed"}
+    assert (seen.most["a"], seen.most["b"], seen.runs) == (2, 2, 20)
+    assert await lab.findings() == []
+
+
+async def test_children_of_a_fan_out_share_its_limit(lab: Lab) -> None:
+    seen = crowd(lab)
+    async with lab.running():
+        job = await lab.ended(await lab.submit(FAN, {"items": list(range(20))}))
+    assert (job["status"], seen.most["all"], seen.runs) == ("completed", 3, 20)
+
+
+async def test_a_place_is_free_when_its_task_is_gone_whatever_took_it(lab: Lab) -> None:
+    jobs = await lab.submit_many(LIMITED, [{"who": "a"}] * 6)
+    await let_go(lab)
+    assert await states(lab) == {"ready": 2, "held": 4}
+    assert (await let_go(lab)).let_go == 0
+    first, second = await lab.hand("first"), await lab.hand("second")
+    (item,) = await first.claim(1)
+    await second.claim(1)
+    await lab.bury(first)
+    await lab.advance()
+    assert (await let_go(lab)).let_go == 1, "the dead worker's place"
+    await lab.cancel(jobs[1] if item.job_id == jobs[0] else jobs[0])
+    assert (await let_go(lab)).let_go == 1, "the cancelled job's place"
+    active = await states(lab)
+    assert active["ready"] + active["running"] == 2
+
+
+async def test_two_who_let_go_at_once_do_not_let_go_twice(lab: Lab) -> None:
+    await lab.submit_many(LIMITED, [{"who": "a"}] * 10)
+    await asyncio.gather(*(let_go(lab) for _ in range(5)))
+    assert await states(lab) == {"ready": 2, "held": 8}
+
+
+async def test_a_retry_passes_the_same_admission(lab: Lab) -> None:
+    await lab.submit_many(LIMITED, [{"who": "a"}] * 3)
+    await let_go(lab)
+    hand = await lab.hand()
+    items = await hand.claim(2)
+    await hand.report(items[0], Failed("oops", "oops"))
+    await lab.advance()
+    await lab.rows(
+        "update cograil.nodes set not_before = now() - interval '1 s' where not_before is not null"
+    )
+    await lab.rows("update cograil.jobs set wake_at = now() - interval '1 s' where wake_at is not null")
+    await lab.advance()
+    assert await states(lab) == {"running": 1, "held": 2}
+    assert (await let_go(lab)).let_go == 1
+
+
+async def test_a_rate_lets_go_so_many_and_says_when_the_next(lab: Lab) -> None:
+    await lab.submit_many(RATED, [{}] * 5)
+    admission = await let_go(lab)
+    assert admission.let_go == 3
+    assert admission.wait_seconds is not None
+    assert 1100 < admission.wait_seconds <= 1200
+    await lab.rows("update cograil.buckets set refilled_at = refilled_at - interval '20 min'")
+    assert (await let_go(lab)).let_go == 1
+
+
+async def test_jobs_of_a_workflow_begin_no_faster_than_its_limit(lab: Lab) -> None:
+    seen = crowd(lab)
+    async with lab.running():
+        jobs = await lab.submit_many(JOBS, [{"who": who} for who in "ab" * 6])
+        assert {(await lab.ended(job))["status"] for job in jobs} == {"completed"}
+    assert (seen.most["a"], seen.most["b"]) == (2, 2)
+    assert await lab.findings() == []
+    assert await lab.rows("select count(*) from cograil.admissions where admitted_at is null") == [(0,)]
+
+
+async def test_a_job_that_is_held_can_be_cancelled_and_makes_room(lab: Lab) -> None:
+    crowd(lab)
+    jobs = await lab.submit_many(JOBS, [{"who": "a"}] * 4)
+    await let_go(lab)
+    await lab.advance()
+    assert sorted([(await lab.job(job))["status"] for job in jobs]) == [
+        "pending",
+        "pending",
+        "running",
+        "running",
+    ]
+    for job in jobs[:3]:
+        await lab.cancel(job)
+    await let_go(lab)
+    await lab.advance()
+    assert (await lab.job(jobs[3]))["status"] == "running"
+
+
+async def test_explain_names_the_limit_and_who_has_the_places(lab: Lab) -> None:
+    crowd(lab)
+    jobs = await lab.submit_many(LIMITED, [{"who": "a"}] * 3)
+    await let_go(lab)
+    held = [job for job in jobs if "limit" in {b.kind for b in (await lab.explain(job)).blockers}]
+    assert len(held) == 1
+    blocker = next(b for b in (await lab.explain(held[0])).blockers if b.kind == "limit")
+    assert set(blocker.data["holders"]) == set(jobs) - set(held)
+    few = await lab.submit_many(JOBS, [{"who": "a"}] * 3)
+    await let_go(lab)
+    await lab.advance()
+    assert "limit" in {b.kind for b in (await lab.explain(few[2])).blockers}

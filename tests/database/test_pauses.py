@@ -1,0 +1,122 @@
+"""Pauses: what runs runs on, nothing new begins, and nothing that happened meanwhile is lost."""
+
+from __future__ import annotations
+
+import pytest
+from lab import Lab
+
+from cograil.errors import AlreadyTerminal, Conflict, JobNotFound, WorkflowNotFound
+from cograil.model.outcome import Failed
+from cograil.verbs import pause
+
+CHAIN = """
+workflow_id: chain
+nodes:
+  a: {handler: echo, next: b}
+  b: {handler: echo}
+"""
+FAN = """
+workflow_id: spread
+nodes:
+  all: {type: fan_out, source: [1, 2, 3], task: {handler: echo, params: {x: "{{ item }}"}}, next: gather}
+  gather: {type: fan_in}
+"""
+
+
+async def paused_job(lab: Lab, job: str) -> None:
+    async with lab.db.transaction("pause") as tx:
+        await pause.pause_job(tx, job, by="ada", reason="looking")
+
+
+async def resumed_job(lab: Lab, job: str) -> None:
+    async with lab.db.transaction("resume") as tx:
+        await pause.resume_job(tx, job)
+
+
+async def test_a_paused_job_notes_what_ends_and_begins_nothing(lab: Lab) -> None:
+    job = await lab.submit(CHAIN)
+    hand = await lab.hand()
+    item = await hand.claim_one()
+    await paused_job(lab, job)
+    await hand.report(item, {})
+    await lab.advance()
+    assert (await lab.statuses(job))["a"] == "completed"
+    assert await lab.rows("select count(*) from cograil.tasks") == [(0,)]
+    (paused,) = [blocker for blocker in (await lab.explain(job)).blockers if blocker.kind == "paused"]
+    assert "ada" in paused.message
+    await resumed_job(lab, job)
+    async with lab.running():
+        assert (await lab.ended(job))["status"] == "completed"
+    assert await lab.findings() == []
+
+
+async def test_children_that_end_during_a_pause_are_counted_after_it(lab: Lab) -> None:
+    job = await lab.submit(FAN)
+    hand = await lab.hand()
+    items = await hand.claim(3)
+    await paused_job(lab, job)
+    for item in items:
+        await hand.report(item, {})
+    await lab.advance()
+    assert (await lab.statuses(job))["all"] == "running"
+    await resumed_job(lab, job)
+    await lab.advance()
+    assert (await lab.job(job))["status"] == "completed"
+
+
+async def test_a_backoff_that_ends_during_a_pause_waits_for_its_end_without_spinning(lab: Lab) -> None:
+    job = await lab.submit(CHAIN)
+    hand = await lab.hand()
+    await hand.report(await hand.claim_one(), Failed("oops", "oops"))
+    await lab.advance()
+    await paused_job(lab, job)
+    await lab.rows(
+        "update cograil.nodes set not_before = now() - interval '1 s' where not_before is not null"
+    )
+    await lab.rows("update cograil.jobs set wake_at = now() - interval '1 s'")
+    assert await lab.advance() == 1
+    assert await lab.advance() == 0
+    await resumed_job(lab, job)
+    await lab.advance()
+    assert (await hand.claim_one()).attempt == 2
+
+
+async def test_a_pending_job_of_a_paused_workflow_begins_when_it_is_resumed(lab: Lab) -> None:
+    await lab.publish(CHAIN)
+    async with lab.db.transaction("pause") as tx:
+        await pause.pause_workflow(tx, "chain", by="ada")
+    async with lab.running():
+        job = await lab.submit(CHAIN)
+        explained = await lab.explain(job)
+        assert (explained.blockers[0].kind, (await lab.job(job))["status"]) == ("paused", "pending")
+        async with lab.db.transaction("resume") as tx:
+            await pause.resume_workflow(tx, "chain")
+        assert (await lab.ended(job))["status"] == "completed"
+
+
+async def test_a_paused_queue_hands_out_nothing(lab: Lab) -> None:
+    async with lab.db.transaction("pause") as tx:
+        await pause.pause_queue(tx, "default", by="ada", reason="update")
+    job = await lab.submit(CHAIN)
+    hand = await lab.hand()
+    assert await hand.claim(5) == []
+    assert "paused" in {blocker.kind for blocker in (await lab.explain(job)).blockers}
+    async with lab.running():
+        async with lab.db.transaction("resume") as tx:
+            await pause.resume_queue(tx, "default")
+        assert (await lab.ended(job))["status"] == "completed"
+
+
+async def test_a_paused_job_can_be_cancelled_and_pausing_twice_is_a_conflict(lab: Lab) -> None:
+    job = await lab.submit(CHAIN)
+    await paused_job(lab, job)
+    with pytest.raises(Conflict, match="already"):
+        await paused_job(lab, job)
+    assert await lab.cancel(job) == "cancelled"
+    with pytest.raises(AlreadyTerminal):
+        await resumed_job(lab, job)
+    with pytest.raises(JobNotFound):
+        await paused_job(lab, "01a1e3ac-f8d7-7838-882d-dd73edc06aeb")
+    with pytest.raises(WorkflowNotFound):
+        async with lab.db.transaction("pause") as tx:
+            await pause.pause_workflow(tx, "nosuch")

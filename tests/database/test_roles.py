@@ -1,0 +1,51 @@
+"""Who owns the tables, and what a role sees that does not."""
+
+from __future__ import annotations
+
+import secrets
+
+import psycopg
+import pytest
+from lab import Lab
+
+CHAIN = "workflow_id: w\nnodes:\n  a: {handler: echo}\n"
+
+
+async def test_the_engine_role_owns_every_table_and_no_tenant_sees_another(lab: Lab) -> None:
+    owners = await lab.rows(
+        "select distinct r.rolname from pg_class c join pg_roles r on r.oid = c.relowner"
+        " where c.relnamespace = 'cograil'::regnamespace and c.relkind in ('r', 'p')"
+    )
+    assert owners == [("cograil_engine",)]
+    unguarded = await lab.rows(
+        "select c.relname from pg_class c where c.relnamespace = 'cograil'::regnamespace"
+        " and c.relkind in ('r', 'p') and not c.relrowsecurity and c.relname <> 'schema_migrations'"
+    )
+    assert unguarded == []
+
+
+async def test_a_door_sees_the_jobs_of_its_tenant_only(lab: Lab) -> None:
+    job = await lab.submit(CHAIN)
+    door = f"door_{secrets.token_hex(4)}"
+    await lab.rows(f"create role {door} nologin")
+    try:
+        await lab.rows(f"grant usage on schema cograil to {door}")
+        await lab.rows(f"grant select on all tables in schema cograil to {door}")
+        async with lab.db.transaction("test") as tx:
+            run = tx.connection.execute
+            await run(f"set local role {door}".encode())
+            assert await (await run("select id from cograil.jobs")).fetchall() == []
+            assert await (await run("select job_id from cograil.nodes_default")).fetchall() == []
+            await run("select set_config('cograil.tenant', 'other', true)")
+            assert await (await run("select id from cograil.jobs")).fetchall() == []
+            await run("select set_config('cograil.tenant', 'default', true)")
+            assert [str(row[0]) for row in await (await run("select id from cograil.jobs")).fetchall()] == [
+                job
+            ]
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                await run("delete from cograil.jobs")
+            await run("rollback")
+            await run("begin")
+    finally:
+        await lab.rows(f"drop owned by {door}")
+        await lab.rows(f"drop role {door}")

@@ -1,0 +1,225 @@
+"""`ctx.step`: done once, kept across attempts, refused from whoever lost the attempt."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import psycopg
+import pytest
+from lab import Hand, Lab, quick_settings
+from test_workers import one, warnings
+
+from cograil.model.outcome import WorkItem
+from cograil.runners.context import AttemptLost, Context, Retry
+from cograil.verbs import work
+from cograil.verbs.work import Step
+
+
+async def save(hand: Hand, item: WorkItem, name: str, output: bytes = b"1") -> bool:
+    return bool(await work.save_steps(hand.db, hand.worker_id, hand.name, [Step(item, name, output)]))
+
+
+# -- handlers -------------------------------------------------------------------------------------------
+
+
+async def test_a_step_that_is_done_is_not_done_again_by_the_next_attempt(lab: Lab) -> None:
+    done: list[str] = []
+
+    async def fetch(what: str) -> dict[str, Any]:
+        done.append(what)
+        return {"fetched": what, "at": [1, 2]}
+
+    def add(number: int) -> int:
+        done.append("add")
+        return number + 1
+
+    async def import_all(ctx: Context) -> dict[str, Any]:
+        first = await ctx.step("fetch", fetch, "rows")
+        second = await ctx.step("add", add, 41)
+        if ctx.attempt < 3:
+            raise Retry("not yet")
+        return {"first": first, "second": second}
+
+    lab.registry.register(import_all)
+    async with lab.running():
+        job = await lab.submit(one("import_all"))
+        ended = await lab.ended(job)
+    assert ended["result"]["a"] == {"first": {"fetched": "rows", "at": [1, 2]}, "second": 42}
+    assert (done, (await lab.nodes(job))["a"]["attempt"]) == (["rows", "add"], 3)
+    rows = await lab.rows("select name, attempt, output::text, tenant_id from cograil.steps order by name")
+    assert rows == [("add", 1, "42", "default"), ("fetch", 1, '{"fetched":"rows","at":[1,2]}', "default")]
+
+
+async def test_a_step_in_a_thread_blocks_until_it_is_kept(lab: Lab) -> None:
+    done: list[str] = []
+
+    async def later() -> str:
+        await asyncio.sleep(0)
+        return "from a coroutine"
+
+    def work_through(ctx: Context) -> dict[str, Any]:
+        value = ctx.step("one", lambda: done.append("one") or {"n": 1})
+        if ctx.attempt == 1:
+            raise Retry("not yet")
+        return {"one": value, "two": ctx.step("two", later)}
+
+    lab.registry.register(work_through)
+    async with lab.running():
+        ended = await lab.ended(await lab.submit(one("work_through")))
+    assert ended["result"]["a"] == {"one": {"n": 1}, "two": "from a coroutine"}
+    assert done == ["one"]
+
+
+async def test_a_step_that_raises_is_not_kept(lab: Lab) -> None:
+    tries: list[int] = []
+
+    def flaky() -> int:
+        tries.append(1)
+        if len(tries) == 1:
+            raise OSError("the network is down")
+        return len(tries)
+
+    async def fetch(ctx: Context) -> dict[str, Any]:
+        return {"tries": await ctx.step("flaky", flaky)}
+
+    lab.registry.register(fetch)
+    async with lab.running():
+        ended = await lab.ended(await lab.submit(one("fetch")))
+    assert ended["result"]["a"] == {"tries": 2}
+
+
+async def test_what_is_no_json_or_too_much_fails_the_attempt_for_good(lab: Lab) -> None:
+    async def wrong(ctx: Context) -> None:
+        await ctx.step("a set", lambda: {1, 2})
+
+    async def huge(ctx: Context) -> None:
+        for number in range(100):
+            await ctx.step(f"part {number}", lambda: "x" * 900_000)
+
+    lab.registry.register(wrong)
+    lab.registry.register(huge)
+    async with lab.running():
+        for handler in ("wrong", "huge"):
+            ended = await lab.ended(await lab.submit(one(handler)))
+            assert (ended["status"], ended["error"]["code"]) == ("failed", "bad_step")
+
+
+async def test_many_handlers_share_the_statements_that_save_their_steps(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """300 handlers with 10 steps each: 3,000 commits would take long."""
+    real, batches = work.save_steps, []
+
+    async def counted(*args: Any) -> set[int]:
+        batches.append(len(args[3]))
+        return await real(*args)
+
+    async def ten_steps(ctx: Context) -> dict[str, Any]:
+        return {"sum": sum([await ctx.step(f"step {n}", lambda n=n: n) for n in range(10)])}
+
+    monkeypatch.setattr(work, "save_steps", counted)
+    lab.registry.register(ten_steps)
+    settings = quick_settings(worker={"concurrency": 300, "grace_seconds": 2.0})
+    async with lab.orchestrator(), lab.worker(settings=settings):
+        jobs = await lab.submit_many(one("ten_steps"), [{}] * 300)
+        ended = [await lab.ended(job, 30) for job in jobs]
+    assert {job["result"]["a"]["sum"] for job in ended} == {45}
+    assert sum(batches) == 3_000
+    assert len(batches) < 300
+
+
+async def test_an_outage_makes_a_step_later_and_does_not_repeat_it(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first save is committed and its answer lost; saved again it is the same step."""
+    real, calls, done = work.save_steps, [], []
+
+    async def lossy(*args: Any) -> set[int]:
+        saved = await real(*args)
+        calls.append(saved)
+        if len(calls) == 1:
+            raise psycopg.OperationalError("the connection was lost")
+        return saved
+
+    async def fetch(ctx: Context) -> dict[str, Any]:
+        return {"value": await ctx.step("once", lambda: done.append(1) or "kept")}
+
+    monkeypatch.setattr(work, "save_steps", lossy)
+    lab.registry.register(fetch)
+    async with lab.running():
+        ended = await lab.ended(await lab.submit(one("fetch")))
+    assert (ended["result"]["a"], done, len(calls)) == ({"value": "kept"}, [1], 2)
+
+
+# -- fences ---------------------------------------------------------------------------------------------
+
+
+async def test_a_zombie_keeps_no_step(lab: Lab) -> None:
+    job = await lab.submit(one())
+    slow = await lab.hand("slow")
+    old = await slow.claim_one()
+    assert old.steps is None
+    assert await save(slow, old, "first", b'{"from": "slow"}')
+    await lab.bury(slow)
+    assert not await save(slow, old, "second")
+    await lab.advance()
+    quick = await lab.hand("quick")
+    new = await quick.claim_one()
+    assert new.steps == {"first": {"from": "slow"}}
+    assert not await save(slow, old, "third")
+    assert await save(quick, new, "third", b"3")
+    assert await save(quick, new, "first", b"0")
+    rows = await lab.rows("select name, output::text from cograil.steps order by name")
+    assert rows == [("first", '{"from": "slow"}'), ("third", "3")]
+    await lab.advance()
+    assert await warnings(lab, job) == ["late_step", "late_step"]
+
+
+async def test_a_batch_keeps_the_steps_of_the_living_and_refuses_those_of_zombies(lab: Lab) -> None:
+    await lab.submit_many(one(), [{}] * 3)
+    hand = await lab.hand()
+    items = await hand.claim(3)
+    await hand.release(items[1])
+    steps = [Step(item, "it", b"{}") for item in items]
+    assert await work.save_steps(lab.db, hand.worker_id, hand.name, steps) == {0, 2}
+
+
+async def test_a_task_that_was_given_back_brings_its_steps_along(lab: Lab) -> None:
+    """The attempt keeps its number; only the fence tells that somebody was there before."""
+    await lab.submit(one())
+    hand = await lab.hand()
+    item = await hand.claim_one()
+    await save(hand, item, "first", b"[1]")
+    await hand.release(item)
+    again = await hand.claim_one()
+    assert (again.attempt, again.fence, again.steps) == (1, 2, {"first": [1]})
+
+
+async def test_a_handler_that_lost_its_attempt_learns_it_at_its_step(lab: Lab, eventually: Any) -> None:
+    met: list[type[BaseException]] = []
+    done: list[str] = []
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    async def stubborn(ctx: Context) -> dict[str, Any]:
+        begun.set()
+        await go_on.wait()
+        for name in ("one", "two"):
+            try:
+                await ctx.step(name, done.append, name)
+            except BaseException as error:
+                met.append(type(error))
+        return {}
+
+    lab.registry.register(stubborn)
+    settings = quick_settings(lease={"seconds": 60, "pulse_seconds": 30, "scan_seconds": 1})
+    async with lab.worker(settings=settings) as worker:
+        job = await lab.submit(one("stubborn"))
+        await begun.wait()
+        assert worker.identity is not None
+        await lab.bury(Hand(lab.db, worker.identity.worker_id, worker.name))
+        go_on.set()
+        await eventually(lambda: len(met) == 2)
+    assert (met, done) == ([AttemptLost, AttemptLost], ["one"])
+    await lab.cancel(job)
+    assert await lab.rows("select * from cograil.steps") == []

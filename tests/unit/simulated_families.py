@@ -1,0 +1,101 @@
+"""Parents and children in the simulated database: what the statements about them do, and what must hold."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from job_rows import USUAL, Rows
+from simulated_rows import ensure
+from simulated_workflows import CHILDREN
+
+from cograil.engine.states import JOB_TERMINAL
+from cograil.model.job import CancelAsked, Changes, ChildEnded, ChildJob, Refused, Submitted, WantedJob
+
+if TYPE_CHECKING:
+    from simulated_database import Database
+
+A_MOMENT = timedelta(microseconds=1)
+
+
+class Families:
+    """Which job was made for which node."""
+
+    def __init__(self, db: Database) -> None:
+        self.db = db
+        self.links: dict[tuple[int, str], int] = {}  # the last child of a node
+        self.unborn: dict[str, Rows] = {}
+
+    def prepare(self, wanted: WantedJob) -> ChildJob | Refused:
+        """verbs/children.py: the job that a node wants. It is made when its parent's changes are written."""
+        db, workflow = self.db, CHILDREN.get(wanted.workflow_id)
+        if workflow is None:
+            return Refused("workflow_not_found", "no such workflow")
+        has_children = any(node.subworkflow for node in workflow.nodes.values())
+        rows = Rows(workflow, wanted.inputs, db.now, db.now + A_MOMENT if has_children else None)
+        changes = rows.decide([Submitted()], db.now, db.dice, USUAL, db.advance, is_revoked=True)
+        state = rows.load([], db.now)
+        state.job_id = str(db.new_id())
+        self.unborn[state.job_id] = rows
+        return ChildJob(wanted.node_id, workflow.workflow_id, 1, state, changes)
+
+    def write(self, job: int, changes: Changes) -> None:
+        """link_children.sql, tell_parents.sql and cancel_children.sql."""
+        rows = self.db.jobs[job]
+        for child in changes.children:
+            self._bear(job, child)
+        if rows.parent is not None and changes.finished_at is not None:
+            self._tell_parent(job, rows, rows.parent)
+        if changes.cancels_children and "no cancel of children" not in self.db.mutants:
+            for number in self._open_children(job):
+                self.db.tell(number, CancelAsked("parent", ""))
+
+    def _bear(self, job: int, child: ChildJob) -> None:
+        db, place = self.db, (job, child.node_id)
+        before = self.links.get(place)
+        ensure(before is None or db.jobs[before].status in JOB_TERMINAL, "a node has one open child at most")
+        rows = self.unborn.pop(child.state.job_id)
+        rows.parent = place
+        db.jobs.append(rows)
+        db.inbox.append([])
+        self.links[place] = len(db.jobs) - 1
+        db.write(self.links[place], child.changes)
+
+    def _tell_parent(self, job: int, rows: Rows, place: tuple[int, str]) -> None:
+        parent, node = place
+        if self.db.jobs[parent].status in JOB_TERMINAL or self.links[place] != job:
+            return
+        attempt = self.db.jobs[parent].nodes[node].attempt
+        if "parents not told" not in self.db.mutants:
+            self.db.tell(parent, ChildEnded(node, attempt, str(job), rows.status, rows.result, rows.error))
+
+    def _open_children(self, job: int) -> list[int]:
+        return [
+            number
+            for number, rows in enumerate(self.db.jobs)
+            if rows.parent is not None and rows.parent[0] == job and rows.status not in JOB_TERMINAL
+        ]
+
+    # -- what must hold --------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """After every commit: whoever waits has a living child or its news, orphans were told to stop."""
+        for (job, node), number in self.links.items():
+            parent, child = self.db.jobs[job], self.db.jobs[number]
+            if parent.status in JOB_TERMINAL:
+                told = any(isinstance(news, CancelAsked) for news in self.db.inbox[number])
+                ensure(child.status in JOB_TERMINAL or told, "an open child of an ended job was told to stop")
+            elif parent.nodes[node].status == "waiting":
+                news = [n for n in self.db.inbox[job] if isinstance(n, ChildEnded) and n.node_id == node]
+                is_open = child.status not in JOB_TERMINAL
+                ensure(is_open + len(news) == 1, "a waiting node has one living child, or its news")
+
+    def check_end(self, job: int, rows: Rows) -> None:
+        """Approvals are decided once, and a subworkflow node ends as its last job did."""
+        decided = [event.node_id for event in rows.events if event.type == "approval_decided"]
+        ensure(len(decided) == len(set(decided)), "an approval is decided once")
+        for name, row in rows.nodes.items():
+            number = self.links.get((job, name))
+            if number is not None and row.status != "cancelled":
+                is_good = self.db.jobs[number].status == "completed"
+                ensure((row.status == "completed") == is_good, "a node ends as its child did")

@@ -1,0 +1,172 @@
+"""Approvals, subworkflows, `when` and `fail_fast` in `advance`: one example for each rule."""
+
+from __future__ import annotations
+
+import pytest
+from one_job import Job
+
+from cograil.model.job import CancelAsked
+
+ASK = """
+workflow_id: ask
+nodes:
+  q:
+    type: approval
+    approval: {message: "really, {{ inputs.who }}?", timeout_seconds: 10, on_timeout: WAY}
+    next: b
+  b: {handler: h, params: {d: "{{ output.decision }}"}}
+"""
+SUB = """
+workflow_id: sub
+nodes:
+  s: {type: subworkflow, retry: {max_attempts: 2, initial_delay_seconds: 5}, next: b,
+      subworkflow: {workflow_id: w, version: 3, inputs: {x: "{{ inputs.x }}"}}}
+  b: {handler: h, params: {r: "{{ output.result.y }}"}}
+"""
+FAST = """
+workflow_id: fast
+fail_fast: true
+nodes:
+  a: {handler: h, retry: {max_attempts: 1}}
+  b: {handler: h, next: c}
+  c: {handler: h}
+"""
+
+
+def ask(way: str = "reject") -> Job:
+    return Job(ASK.replace("WAY", way), {"who": "Ada"})
+
+
+def test_an_approval_waits_and_says_until_when() -> None:
+    job = ask()
+    assert (job["q"], job.wakes_in()) == ("waiting", 10)
+    assert job.data("approval_requested", "q")["message"] == "really, Ada?"
+
+
+@pytest.mark.parametrize(("name", "decision"), [("approve", "approved"), ("reject", "rejected")])
+def test_an_answer_completes_it_and_what_follows_reads_the_decision(name: str, decision: str) -> None:
+    job = ask()
+    job.signal("q", name, by="ann", reason="r", data={"x": 1})
+    assert job.output("q") == {"decision": decision, "by": "ann", "reason": "r", "data": {"x": 1}}
+    assert job.params("b") == {"d": decision}
+    assert job.wakes_in() is None
+
+
+def test_a_second_answer_is_only_recorded() -> None:
+    job = ask()
+    job.signal("q", "approve")
+    job.signal("q", "reject")
+    assert job.output("q")["decision"] == "approved"
+    assert job.data("warning", "q")["code"] == "late_signal"
+
+
+def test_silence_rejects_or_fails_as_the_workflow_says() -> None:
+    job = ask()
+    job.sleep(10)
+    assert job.output("q") == {"decision": "rejected", "by": None, "reason": "timeout", "data": None}
+    job = ask("fail")
+    job.sleep(10)
+    assert (job["q"], job.error["code"]) == ("failed", "approval_timeout")
+
+
+def test_an_answer_at_the_deadline_is_too_late() -> None:
+    job = ask()
+    job.now = job.rows.nodes["q"].not_before or job.now
+    job.signal("q", "approve")
+    assert job.output("q")["reason"] == "timeout"
+
+
+def test_an_approval_whose_message_cannot_be_told_fails() -> None:
+    job = Job(ASK.replace("WAY", "reject"))
+    assert (job["q"], job.error["code"]) == ("failed", "template_undefined")
+
+
+def test_a_subworkflow_waits_for_the_job_it_asked_for() -> None:
+    job = Job(SUB, {"x": 1})
+    assert job["s"] == "waiting"
+    child = job.children["s"]
+    assert (child.workflow_id, child.workflow_version, child.state.input_text) == ("w", 3, b'{"x":1}')
+    job.end_child("s", output={"y": 2})
+    assert job.output("s") == {"job_id": child.state.job_id, "status": "completed", "result": {"y": 2}}
+    assert job.params("b") == {"r": 2}
+
+
+def test_a_failed_child_is_followed_by_another_and_a_cancelled_one_is_not() -> None:
+    job = Job(SUB, {"x": 1})
+    first = job.children["s"].state.job_id
+    job.end_child("s", "failed")
+    assert (job["s"], job.wakes_in()) == ("ready", 5)
+    job.sleep(5)
+    assert job["s"] == "waiting"
+    assert job.children["s"].state.job_id != first
+    job.end_child("s", "cancelled")
+    assert (job.status, job.error["code"]) == ("failed", "child_cancelled")
+
+
+def test_the_end_of_an_earlier_child_is_old_news() -> None:
+    job = Job(SUB, {"x": 1})
+    old = job.child_ended("s", "failed")
+    job.advance(old)
+    job.sleep(5)
+    job.advance(old)
+    assert (job["s"], job.row("s").attempt) == ("waiting", 2)
+
+
+def test_a_job_that_cannot_be_made_fails_the_node() -> None:
+    job = Job(SUB, {"x": 1}, refuses={"w"})
+    assert (job["s"], job.error["code"], job.children) == ("failed", "workflow_not_found", {})
+    assert job.events("s") == ["node_ready", "node_failed"]
+
+
+def test_a_cancel_from_the_inbox_asks_for_the_tasks_to_be_revoked_first() -> None:
+    job = Job(FAST)
+    job.advance(CancelAsked("parent", "gone"))
+    assert (job.status, job.was_revoked, job.tasks) == ("cancelled", True, {})
+    job = Job(SUB, {"x": 1})
+    changes = job.advance(CancelAsked("parent", "gone"))
+    assert (job.status, job.was_revoked, changes.cancels_children) == ("cancelled", False, True)
+
+
+def test_the_first_failure_ends_a_job_that_fails_fast_and_what_was_reported_counts() -> None:
+    job = Job(FAST)
+    job.advance(job.failed("a"), job.completed("b"))
+    assert (job.status, job.was_revoked) == ("failed", True)
+    assert job.statuses == {"a": "failed", "b": "completed", "c": "cancelled"}
+    assert job.error["node_id"] == "a"
+
+
+@pytest.mark.parametrize("way", ["seconds: 0", "seconds: 5"])
+def test_a_failure_found_while_settling_lets_nothing_begin(way: str) -> None:
+    job = Job(
+        "workflow_id: w\nfail_fast: true\nnodes:\n"
+        f"  w: {{type: wait, wait: {{{way}}}}}\n"
+        "  q: {type: approval, approval: {message: m}}\n"
+        "  s: {type: subworkflow, subworkflow: {workflow_id: w2}}\n"
+        "  t: {handler: h}\n"
+        "  f: {type: fan_out, source: [1], task: {handler: h}}\n"
+        "  c: {type: conditional, condition: inputs.nothing, branches: {true: t2, false: t3}}\n"
+        "  t2: {handler: h}\n  t3: {handler: h}\n"
+    )
+    assert (job.status, job.error["node_id"]) == ("failed", "c")
+    assert not {event.type for event in job.rows.events} & {
+        "node_dispatched",
+        "approval_requested",
+        "child_started",
+    }
+    assert (job.tasks, job.children) == ({}, {})
+    assert job["w"] == ("completed" if way == "seconds: 0" else "cancelled")
+
+
+def test_an_unwanted_node_counts_as_an_untaken_branch() -> None:
+    text = (
+        "workflow_id: w\nnodes:\n  a: {handler: h, when: inputs.go, next: b}\n  b: {handler: h}\n"
+        "  c: {handler: h, depends_on: {any_of: [a, d]}}\n  d: {handler: h}\n"
+    )
+    job = Job(text, {"go": False})
+    assert (job["a"], job.row("a").skip_reason) == ("skipped", "when")
+    assert (job["b"], job.row("b").skip_reason) == ("skipped", "branch")
+    assert job["c"] == "pending"
+    job.complete("d")
+    assert job["c"] == "dispatched"
+    assert Job(text, {"go": True})["a"] == "dispatched"
+    assert Job(text)["a"] == "failed"

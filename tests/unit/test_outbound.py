@@ -1,0 +1,213 @@
+"""Where requests may go, and that they go nowhere else."""
+
+from __future__ import annotations
+
+import ssl
+import subprocess
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from attempts import failed, output
+from http_sites import HERE, Names, Open, Sender, Site
+
+from cograil.errors import InvalidSettings
+from cograil.runners import builtin  # noqa: F401  importing registers
+from cograil.runners import outbound as outbound_module
+from cograil.runners.outbound import ForbiddenDestination, PublicOnly
+from cograil.settings import OutboundSettings, load_settings
+
+Json = Any
+
+
+@pytest.fixture
+async def open_site() -> AsyncIterator[Open]:
+    async with AsyncExitStack() as stack:
+        yield Open(stack)
+
+
+@pytest.fixture
+async def site(open_site: Open) -> Site:
+    return await open_site()
+
+
+@pytest.fixture
+async def sender() -> AsyncIterator[Sender]:
+    with ThreadPoolExecutor(1) as threads:
+        yield Sender(threads)
+
+
+# --- where it may go
+
+
+async def test_a_name_of_this_machine_is_refused_unless_allowed(sender: Sender, site: Site) -> None:
+    url = f"http://localhost:{site.port}/"
+    error = failed(await sender.send(url, PublicOnly(OutboundSettings())), "outbound_refused")
+    assert not error.retryable
+    assert site.connections == 0
+    for allowed in (
+        OutboundSettings(allow=("LocalHost",)),
+        OutboundSettings(allow=("10.0.0.0/8", "127.0.0.0/8", "::1")),
+        OutboundSettings(allow_private=True),
+    ):
+        assert output(await sender.send(url, PublicOnly(allowed)))["status"] == 200
+    assert [headers["host"] for _, headers, _ in site.requests] == [f"localhost:{site.port}"] * 3
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        *("127.0.0.1", "127.8.8.8", "0.0.0.0", "10.0.0.5", "172.16.0.1", "192.168.1.1", "169.254.169.254"),
+        *("100.64.0.1", "224.0.0.1", "255.255.255.255", "192.0.0.8", "198.18.0.1"),
+        *("[::1]", "[::]", "[fe80::1]", "[fc00::1]", "[fec0::1]", "[ff02::1]", "[::ffff:169.254.169.254]"),
+        *("[64:ff9b::a9fe:a9fe]", "[2002:7f00:1::]", "[::7f00:1]", "[fe80::1%25lo]", "[fd00:ec2::254]"),
+        *("127.1", "0177.0.0.1", "2130706433", "0x7f000001", "0x7f.1", "169.254.43518", "0", "1.2.3.4."),
+        *("①②⑦.⓪.⓪.①", "127。0。0。1", "ⓛocalhost", "a..b", "-a.b", "a" * 64, ""),
+    ],
+)
+async def test_addresses_that_are_not_public_are_refused_however_they_are_written(host: str) -> None:
+    names = Names(["127.0.0.1"])
+    with pytest.raises(ForbiddenDestination):
+        await PublicOnly(OutboundSettings(), names).check(f"http://{host}/")
+    assert names.asked == []
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("ftp://a.test/", "file:///etc/passwd", "gopher://a.test", "a.test", "//a.test/", "data:,x", ""),
+        *("http://user@a.test/", "http://u:p@a.test/", "http://a.test\\@b.test/", "http://a.test/\n"),
+        *("http://a b/", "http://a.test:0/", "http://a.test:99999/", "http://a.test:x/", "http://[::1/"),
+        "http://a.test/" + "x" * 9000,
+    ],
+)  # fmt: skip
+async def test_a_url_that_could_be_read_in_two_ways_is_refused(url: str) -> None:
+    with pytest.raises(ForbiddenDestination):
+        await PublicOnly(OutboundSettings(allow_private=True), Names(["8.8.8.8"])).check(url)
+
+
+async def test_a_public_address_is_allowed() -> None:
+    guard = PublicOnly(OutboundSettings(), Names(["8.8.8.8", "2606:4700::1111"]))
+    found = await guard.check("HTTPS://A.example/x?y=1")
+    assert [str(address) for address in found.addresses] == ["8.8.8.8", "2606:4700::1111"]
+    assert (found.authority, found.url_at(found.addresses[0])) == (
+        "a.example",
+        "https://8.8.8.8:443/x?y=1",
+    )
+    assert found.url_at(found.addresses[1]) == "https://[2606:4700::1111]:443/x?y=1"
+
+
+async def test_one_address_that_is_not_public_spoils_a_name() -> None:
+    guard = PublicOnly(OutboundSettings(), Names(["8.8.8.8", "::ffff:10.0.0.1"]))
+    with pytest.raises(ForbiddenDestination, match=r"10\.0\.0\.1"):
+        await guard.check("http://both.test/")
+
+
+async def test_the_request_goes_to_the_address_that_was_checked(sender: Sender, site: Site) -> None:
+    names = Names(["127.0.0.1"])  # and never again: who asks twice is told that there is no such name
+    outcome = await sender.send(f"http://rebound.test:{site.port}/", PublicOnly(HERE, names))
+    assert output(outcome)["status"] == 200
+    assert names.asked == ["rebound.test"]
+    assert site.requests[0][1]["host"] == f"rebound.test:{site.port}"
+
+
+async def test_the_next_address_is_tried_when_one_does_not_answer(sender: Sender, site: Site) -> None:
+    names = Names(["127.0.0.2", "127.0.0.1"])
+    outcome = await sender.send(f"http://two.test:{site.port}/", PublicOnly(HERE, names), method="POST")
+    assert output(outcome)["status"] == 200
+    assert len(site.requests) == 1
+
+
+async def test_a_redirect_is_an_answer_and_not_followed(sender: Sender, open_site: Open) -> None:
+    site, trap = await open_site(), await open_site()
+    guard = PublicOnly(OutboundSettings(allow=("site.test",)), Names(["127.0.0.1"], ["127.0.0.1"]))
+    for location in (f"{trap.url}/", f"http://localhost:{trap.port}/"):
+        site.answers(302, Location=location)
+        url = f"http://site.test:{site.port}/"
+        outcome = await sender.send(url, guard, expect_status=["3xx"])
+        assert output(outcome)["headers"]["location"] == location
+    assert (len(site.requests), trap.connections) == (2, 0)
+
+
+async def test_proxies_of_the_environment_are_not_asked(
+    sender: Sender, open_site: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site, trap = await open_site(), await open_site()
+    for variable in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.setenv(variable, trap.url)
+    assert output(await sender.send(site.url))["status"] == 200
+    assert (site.connections, trap.connections) == (1, 0)
+
+
+# --- TLS
+
+
+def certificate(directory: Path, name: str) -> tuple[Path, Path]:
+    key, chain = directory / "key.pem", directory / "chain.pem"
+    command = [
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:prime256v1",
+        "-nodes",
+    ]
+    command += ["-keyout", str(key), "-out", str(chain), "-days", "2", "-subj", f"/CN={name}"]
+    subprocess.run([*command, "-addext", f"subjectAltName=DNS:{name}"], check=True, capture_output=True)
+    return key, chain
+
+
+async def test_tls_is_for_the_name_and_not_for_the_address(
+    sender: Sender, open_site: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key, chain = certificate(tmp_path, "named.test")
+    serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    serving.load_cert_chain(chain, key)
+    asked: list[str | None] = []
+    serving.sni_callback = lambda _, name, __: asked.append(name)
+    site = await open_site(serving)
+    monkeypatch.setattr(outbound_module, "tls_context", lambda: ssl.create_default_context(cafile=chain))
+    for name, is_trusted in (("named.test", True), ("other.test", False)):
+        guard = PublicOnly(HERE, Names(["127.0.0.1"]))
+        outcome = await sender.send(f"https://{name}:{site.port}/", guard)
+        assert output(outcome) if is_trusted else failed(outcome, "http_unreachable")
+    assert asked == ["named.test", "other.test"]
+    assert len(site.requests) == 1
+
+
+async def test_a_certificate_of_nobody_known_is_refused(
+    sender: Sender, open_site: Open, tmp_path: Path
+) -> None:
+    key, chain = certificate(tmp_path, "named.test")
+    serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    serving.load_cert_chain(chain, key)
+    site = await open_site(serving)
+    guard = PublicOnly(HERE, Names(["127.0.0.1"]))
+    failed(await sender.send(f"https://named.test:{site.port}/", guard), "http_unreachable")
+    assert site.requests == []
+
+
+# --- settings
+
+
+def test_what_is_allowed_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert load_settings().outbound == OutboundSettings(allow_private=False, allow=())
+    monkeypatch.setenv("COGRAIL_OUTBOUND__ALLOW", "Intranet.example, 10.0.0.0/8,::1")
+    monkeypatch.setenv("COGRAIL_OUTBOUND__ALLOW_PRIVATE", "true")
+    found = load_settings().outbound
+    assert (found.allow_private, found.allow) == (True, ("intranet.example", "10.0.0.0/8", "::1"))
+    assert [str(network) for network in found.allowed_networks()] == ["10.0.0.0/8", "::1/128"]
+
+
+@pytest.mark.parametrize("wrong", ["10.0.0.5/8", "http://a.example", "a.example:80", "127.1", "*", "a b"])
+def test_what_is_neither_host_nor_network_cannot_be_allowed(
+    monkeypatch: pytest.MonkeyPatch, wrong: str
+) -> None:
+    monkeypatch.setenv("COGRAIL_OUTBOUND__ALLOW", f"a.example,{wrong}")
+    with pytest.raises(InvalidSettings, match="COGRAIL_OUTBOUND__ALLOW: must name hosts"):
+        load_settings()
