@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from cograil import errors
+from cograil import errors, jsoncanon, jsontext  # noqa: F401  they have errors of their own
 from cograil.engine import states
 from cograil.intake.cli import cli
 from cograil.settings import Settings, setting_names, variable_of

@@ -174,18 +174,6 @@ def test_show_of_one_node_shows_that_node(shell: Shell, greeted: str) -> None:
     assert shell.run("show", greeted, "--node", "none").code == 3
 
 
-def test_show_of_a_failed_node_has_its_traceback(shell: Shell) -> None:
-    (shell.directory / "typo.yaml").write_text(
-        "workflow_id: typo\nnodes:\n"
-        "  a: {handler: flaky_echo, params: {failure_rate: 1}, retry: {max_attempts: 1}}\n"
-    )
-    answer = shell.run("run", "typo.yaml")
-    assert answer.code == 1
-    hint = re.search(r"`cograil (show \S+ --node a)`", answer.err)
-    assert hint is not None
-    assert "Error" in shell.run(*hint[1].split()).out
-
-
 def test_show_for_people_fits_and_has_no_control_characters(shell: Shell, greeted: str, failed: str) -> None:
     for job, word in ((greeted, "completed"), (failed, "it broke")):
         answer = shell.run("show", job)

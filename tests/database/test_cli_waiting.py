@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 from lab import Lab, open_lab
 
-from cograil.errors import Conflict, JobNotFound, WaitTimeout
+from cograil.errors import Conflict, JobNotFound, UsageError, WaitTimeout
 from cograil.intake.cli.client import Client
 from cograil.intake.cli.progress import Lines, Silence
 from cograil.intake.cli.waiting import Bell, listening, wait_for_end
@@ -120,9 +120,11 @@ async def test_a_job_is_found_by_the_beginning_of_its_id(lab: Lab) -> None:
         assert await resolve_job(tx, job_id) == job_id
         assert await resolve_job(tx, f" {job_id.upper()} ") == job_id
         assert await resolve_job(tx, job_id[:8]) == job_id
-        for text in (job_id[:7], "zzzzzzzz", "", "ffffffff", job_id + "0"):
+        for text in ("zzzzzzzz", "", "ffffffff", job_id + "0"):
             with pytest.raises(JobNotFound):
                 await resolve_job(tx, text)
+        with pytest.raises(UsageError, match="at least 8"):
+            await resolve_job(tx, job_id[:7])
     other = job_id[:-1] + ("0" if job_id[-1] != "0" else "1")
     async with lab.db.transaction("test") as tx:
         await tx.connection.execute(
