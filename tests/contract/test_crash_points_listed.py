@@ -45,11 +45,11 @@ CHILDREN = {
 }
 EXCUSED = {
     "publish.list_processes": "only reads: the CLI warns of handlers that nobody has",
-    "report.await_task": "asked after an unknown commit of ctx.transaction (tests/database/test_transactions.py)",
+    "report.await_task": "asked after an unknown commit of ctx.transaction (test_transactions.py)",
     "submit.load_children_wake": "a job that is being made has no fan-out that is already open",
     "submit.load_outputs": "all it could read was completed in this very decision, and is at hand",
 }
-# Statements that are executed without a named transaction: the doctor's, those of `explain`, which only reads,
+# Statements without a named transaction: the doctor's, those of `explain`, which only reads,
 # the primitives, which run in their caller's transaction, and the report of ctx.transaction.
 ELSEWHERE = re.compile(r"doctor_.*|explain_.*|report_here|status_of_jobs|\w+_(lease|record|slots?)")
 
@@ -73,7 +73,8 @@ async def test_every_point_is_passed_in_a_scenario(postgres: str, template: str,
     expected = points_of_the_engine()
     missing = expected - passed - EXCUSED.keys()
     assert {point for point in missing if not is_not_yet_struck(point)} == set(), "in no scenario"
-    assert passed - expected == set(), "reachable.py does not see these"
+    of_the_harness = {"retry.find_job_ids"}  # its client looks the job up in the same transaction
+    assert passed - expected - of_the_harness == set(), "reachable.py does not see these"
     assert passed & EXCUSED.keys() == set(), "passed, so there is nothing to excuse"
 
 
