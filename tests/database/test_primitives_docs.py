@@ -97,7 +97,8 @@ async def test_a_quote_is_fetched_once_and_refreshed_by_one(lab: Lab, shown: dic
     assert [await shown["quote"](lab.db, "X", fetch) for _ in range(3)] == [0, 0, 0]
     age = "update cograil.idempotency set answered_at = answered_at - interval '61 s'"
     await lab.rows(age)
-    assert await asyncio.gather(*(shown["quote"](lab.db, "X", fetch) for _ in range(5))) == [0] * 5
+    answers = await asyncio.gather(*(shown["quote"](lab.db, "X", fetch) for _ in range(5)))
+    assert set(answers) <= {0, 1}, "stale, or fresh for who asked after the refresh"
     others = asyncio.all_tasks() - {asyncio.current_task()}
     await asyncio.gather(*(task for task in others if "refresh" in repr(task)))
     assert await shown["quote"](lab.db, "X", fetch) == 1
