@@ -34,3 +34,11 @@ async def lab(dsn: str, lab_settings: Settings | None) -> AsyncIterator[Lab]:
         assert [str(finding) for finding in await lab.findings()] == []
         assert await lab.rows(OPEN_TRANSACTIONS) == []
     assert [task.get_name() for task in asyncio.all_tasks() - {asyncio.current_task()}] == []
+
+
+@pytest_asyncio.fixture
+async def shop(lab: Lab) -> AsyncIterator[Lab]:
+    """A lab with a table of the user's own."""
+    await lab.rows("create table bookings (job_id text, attempt int, amount int)")
+    await lab.rows("create table once (job_id text unique deferrable initially deferred)")
+    yield lab

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import ssl
 import subprocess
-from collections.abc import AsyncIterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -21,23 +18,6 @@ from cograil.runners.outbound import ForbiddenDestination, PublicOnly
 from cograil.settings import OutboundSettings, load_settings
 
 Json = Any
-
-
-@pytest.fixture
-async def open_site() -> AsyncIterator[Open]:
-    async with AsyncExitStack() as stack:
-        yield Open(stack)
-
-
-@pytest.fixture
-async def site(open_site: Open) -> Site:
-    return await open_site()
-
-
-@pytest.fixture
-async def sender() -> AsyncIterator[Sender]:
-    with ThreadPoolExecutor(1) as threads:
-        yield Sender(threads)
 
 
 # --- where it may go

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
 from attempts import eventually, failed, output
-from http_sites import HERE, Names, Open, Sender, Site
+from http_sites import HERE, Names, Sender, Site
 
 from cograil.runners import builtin  # noqa: F401  importing registers
 from cograil.runners import outbound as outbound_module
@@ -21,23 +18,6 @@ from cograil.runners.registry import Registry, default_registry
 from cograil.settings import OutboundSettings
 
 Json = Any
-
-
-@pytest.fixture
-async def open_site() -> AsyncIterator[Open]:
-    async with AsyncExitStack() as stack:
-        yield Open(stack)
-
-
-@pytest.fixture
-async def site(open_site: Open) -> Site:
-    return await open_site()
-
-
-@pytest.fixture
-async def sender() -> AsyncIterator[Sender]:
-    with ThreadPoolExecutor(1) as threads:
-        yield Sender(threads)
 
 
 # --- what is sent and what comes back

@@ -133,15 +133,15 @@ class _References:
 
     def _is_endless(self) -> bool:
         """Whether the unfolded form is too large or too deep; a circle is both."""
-        todo: list[tuple[Json, int]] = [(self._form, 1)]
+        unseen: list[tuple[Json, int]] = [(self._form, 1)]
         for _ in range(MAX_UNFOLDED):
-            if not todo:
+            if not unseen:
                 return False
-            value, depth = todo.pop()
+            value, depth = unseen.pop()
             if depth > MAX_UNFOLDED_DEPTH:
                 return True
-            todo.extend((member, depth + 1) for member in self._members(value))
-        return bool(todo)
+            unseen.extend((member, depth + 1) for member in self._members(value))
+        return bool(unseen)
 
     def _members(self, value: Json) -> Iterator[Json]:
         if isinstance(value, dict):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from cograil.store.columns import (
+    Column,
     Columns,
     bigints,
     floats,
@@ -88,35 +89,24 @@ NODED = partial(
     finished_at=times,
     rest=jsonbs,
 )
-TASKED = partial(
-    Columns,
-    "tasked",
-    tenant_id=texts,
-    job_id=uuids,
-    node_id=texts,
-    attempt=ints,
-    queue=texts,
-    rank=smallints,
-    handler=texts,
-    params=jsons,
-    timeout_seconds=floats,
-    correlation_id=texts,
-    trace_parent=texts,
-)
+TASK: dict[str, Column] = {
+    "tenant_id": texts,
+    "job_id": uuids,
+    "node_id": texts,
+    "attempt": ints,
+    "queue": texts,
+    "rank": smallints,
+    "handler": texts,
+    "params": jsons,
+    "timeout_seconds": floats,
+    "correlation_id": texts,
+    "trace_parent": texts,
+}
+TASKED = partial(Columns, "tasked", **TASK)
 HELD = partial(
     Columns,
     "held",
-    tenant_id=texts,
-    job_id=uuids,
-    node_id=texts,
-    attempt=ints,
-    queue=texts,
-    rank=smallints,
-    handler=texts,
-    params=jsons,
-    timeout_seconds=floats,
-    correlation_id=texts,
-    trace_parent=texts,
+    **TASK,
     limit_key=texts,
     limit_concurrency=ints,
     limit_rate=floats,

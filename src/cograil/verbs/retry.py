@@ -21,9 +21,9 @@ from cograil.store.database import Transaction
 from cograil.store.jobs import LockedJobs
 from cograil.store.workflows import is_paused
 from cograil.store.writing import Batch, NewJob
-from cograil.verbs.advance import Decider, advance_locked
+from cograil.verbs.advance import Decider, advance_locked, decide_first
 from cograil.verbs.limits import write_and_hold
-from cograil.verbs.submit import decide_new, input_text
+from cograil.verbs.making import input_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +213,7 @@ async def _as_new_job(tx: Transaction, decider: Decider, plan: _Plan, by: str) -
         new.children_wake_at = tx.now
     if workflow.timeout_seconds is not None:
         new.deadline = tx.now + timedelta(seconds=workflow.timeout_seconds)
-    changes = await decide_new(tx, decider, workflow, new)
+    changes = await decide_first(tx, decider, new)
     changes.more.extend(name for name in takeover.reopened if nodes[name].expanded < (nodes[name].total or 0))
     batch = Batch()
     batch.add(new, changes, NewJob(workflow.workflow_id, workflow.version, **words))

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cograil.model.job import Changes, JobState
-from cograil.model.workflow import Workflow
 from cograil.store.database import Transaction
 from cograil.store.workflows import is_paused
 from cograil.store.writing import Batch, NewJob
 from cograil.verbs.advance import Decider, decide_first
 from cograil.verbs.limits import write_and_hold
-from cograil.verbs.making import Submission, find_definition, input_text, new_job, require_queues
+from cograil.verbs.making import Submission, find_definition, new_job, require_queues
 
 Name = tuple[str, int | None, int | None]
 Definition = tuple[int, bool]  # its id, and whether its workflow is paused
 
-__all__ = ["Submission", "decide_new", "input_text", "submit"]
+__all__ = ["Submission", "submit"]
 
 
 async def submit(
@@ -35,7 +33,7 @@ async def submit(
         if decider.strict_queues:
             require_queues(workflow)
         state = new_job(tx, tenant, submission, definition_id, workflow, is_paused=paused)
-        changes = await decide_new(tx, decider, workflow, state)
+        changes = await decide_first(tx, decider, state)
         new = NewJob(workflow.workflow_id, workflow.version, submission.labels, submission.callback)
         batch.add(state, changes, new)
         ids.append(state.job_id)
@@ -57,8 +55,3 @@ async def _find(tx: Transaction, tenant: str, submission: Submission) -> Definit
         found = await find_definition(tx, tenant, submission.workflow_id, submission.version)
         return found.definition_id, found.is_paused
     return submission.definition_id, await is_paused(tx, tenant, submission.workflow_id)
-
-
-async def decide_new(tx: Transaction, decider: Decider, workflow: Workflow, state: JobState) -> Changes:
-    """The first advance of a job that is being made; what it takes over from another is already stored."""
-    return await decide_first(tx, decider, state)

@@ -12,14 +12,14 @@ import click
 
 from cograil.engine.states import JOB_STATES
 from cograil.errors import UsageError
-from cograil.intake.cli.client import Client, connected
+from cograil.intake.cli.client import Client, connected, who
 from cograil.intake.cli.inputs import Moment, read_labels
 from cograil.intake.cli.options import instance_options, settings_for, timeout_option, wait_option
 from cograil.intake.cli.outcome import see_to_end
 from cograil.intake.cli.output import say, write_json
 from cograil.intake.cli.previews import show_bulk, show_operation
 from cograil.intake.cli.waiting import listening
-from cograil.intake.cli.work import print_job, who
+from cograil.intake.cli.work import print_job
 from cograil.processes import run_async
 from cograil.settings import Settings
 from cograil.store.watching import resolve_job

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from typing import Any
 import click
 
 from cograil.errors import NoInstance, UsageError, WorkflowNotFound
-from cograil.intake.cli.client import Client, connected, find_job, find_job_and_workflow, private_client
+from cograil.intake.cli.client import Client, connected, find_job, find_job_and_workflow, private_client, who
 from cograil.intake.cli.files import handlers_nobody_has, read_file, unknown_handlers
 from cograil.intake.cli.inputs import Moment, read_inputs, read_labels
 from cograil.intake.cli.options import (
@@ -136,14 +135,6 @@ async def _some_instance(
 
 def _inputs(settings: Settings, workflow: Workflow, given: Given) -> dict[str, Any]:
     return read_inputs(given.file, given.pairs, workflow.inputs, max_bytes=settings.limits.input_bytes)
-
-
-def who() -> str:
-    """Whoever runs this command; nameless where the system does not know."""
-    try:
-        return getpass.getuser()[:64]
-    except (OSError, KeyError, ImportError):
-        return ""
 
 
 @click.command()

@@ -1,0 +1,24 @@
+"""A user's own rows, written beside the result of a handler."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lab import Lab
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from cograil.runners.context import Context
+
+
+def as_role(conninfo: str, role: str) -> str:
+    """The same database as somebody else; the server of the tests trusts whoever comes."""
+    given = {k: v for k, v in conninfo_to_dict(conninfo).items() if k not in ("password", "passfile")}
+    return make_conninfo(**given | {"user": role})
+
+
+async def booked(lab: Lab) -> list[tuple[Any, ...]]:
+    return await lab.rows("select attempt, amount from bookings order by attempt")
+
+
+async def book(tx: Any, ctx: Context, amount: int = 5) -> None:
+    await tx.execute("insert into bookings values (%s, %s, %s)", (ctx.job_id, ctx.attempt, amount))

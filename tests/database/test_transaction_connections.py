@@ -1,0 +1,143 @@
+"""`ctx.transaction()`: whose connection it is, and what is refused."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from bookings import as_role, book, booked
+from lab import Lab
+from psycopg.rows import dict_row
+from test_workers import one
+
+from cograil.runners.context import Context
+from cograil.store import joint
+
+HANDLERS = Path(__file__).parent / "booking.py"
+
+
+# -- whose connection -------------------------------------------------------------------------------------
+
+
+async def test_a_handler_may_bring_its_own_connection_and_role(shop: Lab) -> None:
+    """A role that may use the user's tables and make the report, and nothing else of ours."""
+    await shop.rows("create role handlers login")
+    try:
+        await shop.rows("grant usage on schema cograil to handlers")
+        await shop.rows("grant execute on function cograil.report to handlers")
+        await shop.rows("grant insert on bookings to handlers")
+        conninfo = as_role(shop.db.conninfo, "handlers")
+
+        async def pay(ctx: Context) -> None:
+            async with (
+                await psycopg.AsyncConnection.connect(conninfo, row_factory=dict_row) as connection,
+                ctx.transaction(connection) as tx,
+            ):
+                await book(connection, ctx)
+                await tx.complete({"paid": True})
+
+        shop.registry.register(pay)
+        async with shop.running():
+            assert (await shop.ended(await shop.submit(one("pay"))))["result"]["a"] == {"paid": True}
+        assert await booked(shop) == [(1, 5)]
+        async with await psycopg.AsyncConnection.connect(conninfo) as connection:
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                await connection.execute("select * from cograil.tasks")
+    finally:
+        await shop.rows("drop owned by handlers")
+        await shop.rows("drop role handlers")
+
+
+async def test_the_report_is_for_nobody_who_was_not_granted_it(shop: Lab) -> None:
+    await shop.rows("create role stranger login")
+    try:
+        await shop.rows("grant usage on schema cograil to stranger")
+        async with await psycopg.AsyncConnection.connect(as_role(shop.db.conninfo, "stranger")) as connection:
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                await connection.execute("select cograil.report(1, 1, 1, 'x', '{}')")
+    finally:
+        await shop.rows("drop owned by stranger")
+        await shop.rows("drop role stranger")
+
+
+async def test_a_connection_of_ones_own_must_say_that_it_is_complete(shop: Lab) -> None:
+    """Its owner might commit it before us: rows without a result."""
+
+    async def pay(ctx: Context) -> dict[str, Any]:
+        async with (
+            await psycopg.AsyncConnection.connect(shop.db.conninfo) as connection,
+            ctx.transaction(connection),
+        ):
+            await book(connection, ctx)
+            return {"paid": True}
+
+    shop.registry.register(pay)
+    async with shop.running():
+        ended = await shop.ended(await shop.submit(one("pay")))
+    assert (ended["status"], ended["error"]["code"]) == ("failed", "bad_transaction")
+    assert "tx.complete" in ended["error"]["message"]
+    assert await booked(shop) == []
+
+
+async def test_another_database_is_refused_and_told_why(shop: Lab, postgres: str) -> None:
+    async def pay(ctx: Context) -> dict[str, Any]:
+        async with (
+            await psycopg.AsyncConnection.connect(postgres) as connection,
+            ctx.transaction(connection) as tx,
+        ):
+            await tx.complete({})
+        return {}
+
+    shop.registry.register(pay)
+    async with shop.running():
+        ended = await shop.ended(await shop.submit(one("pay")))
+    assert (ended["status"], ended["error"]["code"]) == ("failed", "bad_transaction")
+    assert "another database" in ended["error"]["message"]
+
+
+async def test_what_cannot_be_is_refused(shop: Lab) -> None:
+    async def twice(ctx: Context) -> None:
+        async with ctx.transaction() as tx:
+            await book(tx, ctx)
+        async with ctx.transaction():
+            pass
+
+    def in_a_thread(ctx: Context) -> None:
+        ctx.transaction()
+
+    async def not_a_connection(ctx: Context) -> None:
+        async with ctx.transaction("postgresql://"):
+            pass
+
+    async with shop.running():
+        for handler in (twice, in_a_thread, not_a_connection):
+            shop.registry.register(handler)
+            ended = await shop.ended(await shop.submit(one(handler.__name__)))
+            assert (ended["status"], ended["error"]["code"]) == ("failed", "bad_transaction")
+    assert await booked(shop) == []
+
+
+async def test_a_transaction_that_sits_idle_is_ended_by_the_database(
+    shop: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(joint.SETTINGS, "idle_in_transaction_session_timeout", "100ms")
+
+    async def pay(ctx: Context) -> dict[str, Any]:
+        async with ctx.transaction() as tx:
+            await book(tx, ctx)
+            ((limit,),) = await (await tx.execute("show idle_in_transaction_session_timeout")).fetchall()
+        if ctx.attempt == 1:
+            await asyncio.sleep(1)
+        return {"limit": limit}
+
+    assert joint.IDLE_SECONDS == 10
+    shop.registry.register(pay)
+    async with shop.running():
+        job = await shop.submit(one("pay"))
+        assert (await shop.ended(job))["result"]["a"] == {"limit": "100ms"}
+    (failure,) = [e["data"]["error"] for e in await shop.events(job) if e["event_type"] == "task_failed"]
+    assert failure["code"] == "transaction_failed"
+    assert await booked(shop) == [(2, 5)]
