@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 
 VERSIONS := 15 16 18
 
-.PHONY: help setup components demo test matrix check format torture bench docs lock clean
+.PHONY: help setup components demo test matrix check format torture bench against docs pictures lock clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -25,10 +25,28 @@ demo: setup  ## start cograil on its own PostgreSQL and run examples/demo.yaml
 	@$(BIN)/python -m cograil.intake.cli demo
 
 # Root (as in CI) gets them installed; others are told how.
-components:  ## what the tests need beside Python: PgBouncer and PostgreSQL 15
+components:  ## what the tests need beside Python: PgBouncer, PostgreSQL 15, Docker, podman, bubblewrap, promtool, chromium, tesseract, and node, php and go for the examples
 	@missing=""; \
 	PATH="$$PATH:/usr/sbin" command -v pgbouncer >/dev/null || missing="pgbouncer"; \
 	test -x /usr/lib/postgresql/15/bin/postgres || missing="$$missing postgresql-15"; \
+	command -v node >/dev/null || missing="$$missing nodejs"; \
+	command -v php >/dev/null || missing="$$missing php-cli"; \
+	command -v go >/dev/null || missing="$$missing golang-go"; \
+	PATH="$$PATH:/usr/sbin" command -v dockerd >/dev/null || missing="$$missing docker.io"; \
+	command -v podman >/dev/null && test -x /usr/libexec/podman/catatonit || missing="$$missing podman catatonit"; \
+	command -v runc >/dev/null || test -x /usr/sbin/runc || missing="$$missing runc"; \
+	command -v promtool >/dev/null || missing="$$missing prometheus"; \
+	command -v bwrap >/dev/null || missing="$$missing bubblewrap"; \
+	command -v busybox >/dev/null || missing="$$missing busybox-static"; \
+	command -v chromium >/dev/null || missing="$$missing chromium"; \
+	command -v openssl >/dev/null || missing="$$missing openssl"; \
+	command -v tesseract >/dev/null || missing="$$missing tesseract-ocr"; \
+	for one in fra eng; do \
+	  tesseract --list-langs 2>/dev/null | grep -qx $$one || missing="$$missing tesseract-ocr-$$one"; done; \
+	command -v gs >/dev/null || missing="$$missing ghostscript"; \
+	command -v pngquant >/dev/null || missing="$$missing pngquant"; \
+	ldconfig -p 2>/dev/null | grep -q libarchive.so || test -e /usr/lib/x86_64-linux-gnu/libarchive.so.13 || missing="$$missing libarchive13"; \
+	test -e /usr/share/fonts/truetype/dejavu/DejaVuSerif.ttf || missing="$$missing fonts-dejavu-core"; \
 	if test -z "$$missing"; then exit 0; fi; \
 	if test "$$(id -u)" != 0 || ! command -v apt-get >/dev/null; then \
 	  echo "the tests of these will fail until they are installed (Debian: sudo apt-get install $$missing)"; exit 0; fi; \
@@ -55,17 +73,25 @@ format: setup  ## rewrite the code in the house format
 	$(BIN)/ruff check --fix .
 
 torture: setup  ## every crash point, every pause, many more seeds (long)
-	$(BIN)/pytest -m torture -n 2 --timeout 3600 tests/torture
+	$(BIN)/pytest -m torture -n 2 --timeout 3600 tests/torture tests/acceptance tests/containers tests/captures tests/companies tests/documents
 
 bench: setup  ## measure, print a table, write bench/latest.json
 	$(BIN)/python -m bench
 
-docs: setup  ## write the generated reference pages
+against: setup  ## measure a commit and what is here now in turns: make against REV=HEAD~5
+	$(BIN)/python -m bench.against $(REV)
+
+docs: setup  ## write what is generated: the reference pages, the client that waits
+	$(BIN)/python -m tools.clients
 	$(BIN)/python -m tools.reference
+
+pictures: setup components  ## make the pictures of docs/ui.md
+	$(BIN)/python -m tools.screenshots
+	$(BIN)/python -m tools.app_pictures
 
 lock:  ## resolve the dependencies anew (needs uv)
 	env -u UV_INDEX_URL -u UV_DEFAULT_INDEX -u UV_INDEX -u UV_EXTRA_INDEX_URL uv lock --no-config
-	uv export --quiet --frozen --no-emit-project --no-header -o requirements.lock
+	uv export --quiet --frozen --all-extras --no-emit-project --no-header -o requirements.lock
 
 clean:  ## remove what make made
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

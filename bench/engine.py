@@ -59,10 +59,13 @@ ALIVE = query("select count(*) from cograil.processes where kind = %(kind)s and 
 
 
 @contextlib.contextmanager
-def process(kind: str, conninfo: str) -> Iterator[subprocess.Popen[bytes]]:
+def process(
+    kind: str, conninfo: str, *arguments: str, module: str = "cograil.intake.cli"
+) -> Iterator[subprocess.Popen[bytes]]:
     """An orchestrator or a worker, as `cograil orchestrator` starts it."""
     environment = os.environ | {"COGRAIL_DATABASE_URL": conninfo, "COGRAIL_LOG__LEVEL": "warning"}
-    one = subprocess.Popen([sys.executable, "-m", "cograil.intake.cli", kind], env=environment)
+    command = [sys.executable, "-m", module, kind, *arguments]
+    one = subprocess.Popen(command, env=environment)
     try:
         yield one
     finally:
@@ -78,9 +81,9 @@ class Bench:
         self.conninfo = conninfo
         self.decider = Decider()
 
-    async def publish(self) -> None:
+    async def publish(self, *texts: str) -> None:
         async with self.db.transaction("publish") as tx:
-            for text in (SINGLE, CHAIN, FAN):
+            for text in texts:
                 await publish(tx, read_workflow(text), text)
 
     async def submit(self, workflow: str, inputs: Sequence[dict[str, Any]]) -> list[str]:
@@ -99,20 +102,29 @@ class Bench:
                     return
             await asyncio.sleep(0.02)
 
-    async def drain(self, workflow: str, jobs: int) -> tuple[float, float]:
-        """(seconds to submit this many in bulk, seconds from the worker's start until all are done)."""
+    async def none(self, statement: Statement) -> None:
+        """Figures of work that failed are no figures."""
+        async with self.db.single("bench") as tx:
+            count = (await tx.fetch(statement))[0][0]
+        assert count == 0, f"{count} of them did not complete"
+
+    async def drain(self, workflow: str, jobs: int, *arguments: str, beside: int = 0) -> tuple[float, float]:
+        """(seconds to submit this many in bulk, seconds from the worker's start until all are done).
+
+        The worker is started with these arguments. So many other jobs are under way `beside` them.
+        """
         began = time.perf_counter()
         await self.submit(workflow, [{"name": f"n{i}"} for i in range(jobs)])
         submitting = time.perf_counter() - began
         async with self.listening():
-            with process("worker", self.conninfo):
+            with process("worker", self.conninfo, *arguments):
                 await self.until(ALIVE, 1, kind="worker")
                 began = time.perf_counter()
                 while len(self.ended) < jobs:
                     self.done.clear()
                     await self.done.wait()
                 seconds = time.perf_counter() - began
-        await self.until(UNFINISHED, 0)
+        await self.until(UNFINISHED, beside)
         return submitting, seconds
 
     async def submit_singly(self, jobs: int) -> float:
@@ -166,7 +178,7 @@ class Bench:
 async def open_bench(conninfo: str) -> AsyncIterator[Bench]:
     async with Database(conninfo, DatabaseSettings(), application="bench") as db:
         bench = Bench(db, conninfo)
-        await bench.publish()
+        await bench.publish(SINGLE, CHAIN, FAN)
         yield bench
 
 
@@ -175,7 +187,7 @@ with one as (select * from cograil.jobs where workflow_id = 'single' and status 
 ids as (
   select (lpad(to_hex((extract(epoch from now()) * 1000)::bigint - 86400000 + g), 12, '0')
           || '70008000' || lpad(to_hex(g), 12, '0'))::uuid as id
-  from generate_series(1, %(jobs)s) g),
+  from generate_series(%(first)s::bigint, %(last)s::bigint) g),
 j as (
   insert into cograil.jobs (id, definition_id, workflow_id, workflow_version, status, seq, input, result,
     created_at, started_at, finished_at)
@@ -191,6 +203,6 @@ select ids.id, e.seq, e.type, e.node_id, e.task_id, e.data, e.at
 from cograil.events e join one on one.id = e.job_id, ids""")
 
 
-async def history(tx: Transaction, jobs: int) -> None:
+async def history(tx: Transaction, jobs: int, after: int = 0) -> None:
     """Finished jobs in the tables, made by multiplying one that really ran."""
-    await tx.execute(HISTORY, jobs=jobs)
+    await tx.execute(HISTORY, first=after + 1, last=after + jobs)

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import median
+from typing import Any
+
+Figures = dict[str, Any]
 
 
 def percentiles(seconds: Sequence[float]) -> dict[str, float]:
@@ -13,3 +17,13 @@ def percentiles(seconds: Sequence[float]) -> dict[str, float]:
         return round(1000 * ordered[min(len(ordered) - 1, int(share * len(ordered)))], 2)
 
     return {"p50": at(0.50), "p95": at(0.95), "p99": at(0.99)}
+
+
+def medians(rounds: Sequence[Figures]) -> Figures:
+    """Of each figure the median of all rounds."""
+    return {
+        name: medians([one[name] for one in rounds])
+        if isinstance(value, dict)
+        else median([one[name] for one in rounds])
+        for name, value in rounds[0].items()
+    }

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import inspect
+import json
+import pkgutil
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
 import click
 
-from cograil import errors, jsoncanon, jsontext  # noqa: F401  they have errors of their own
+import cograil
+from cograil import errors, metrics
 from cograil.engine import states
 from cograil.intake.cli import cli
+from cograil.intake.gateway.openapi import gateway_document
+from cograil.intake.http.app import TABLES
+from cograil.intake.http.openapi import PROBES, document
 from cograil.settings import Settings, setting_names, variable_of
 
 FOLDER = Path(__file__).parent.parent / "docs" / "reference"
@@ -81,6 +88,9 @@ def _meaning(name: str) -> str:
 
 def errors_page() -> str:
     """Every error a person can meet."""
+    for module in pkgutil.walk_packages(cograil.__path__, "cograil."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
     lines = ["# Errors", "", "| code | exit code | meaning |", "|---|---|---|"]
     for one in _errors(errors.CograilError):
         lines.append(f"| `{one.code}` | {one.exit_code} | {(one.__doc__ or '').splitlines()[0]} |")
@@ -118,11 +128,77 @@ def _commands(path: str, command: click.Command) -> Iterator[tuple[str, click.Co
                 yield from _commands(f"{path} {name}", found)
 
 
+def api_page() -> str:
+    """The routes of the API: who may call them, what they take and what they answer."""
+    lines = [
+        "# The API",
+        "",
+        "The same as OpenAPI 3.1, with what each route answers: [openapi.json](openapi.json), and from a",
+        "server at `/api/v1/openapi.json`. That of the [gateway](../gateway.md):",
+        "[gateway-openapi.json](gateway-openapi.json).",
+        "",
+    ]
+    endpoints = [endpoint for table in TABLES for endpoint in [*table.endpoints, *table.sockets]]
+    for tag in dict.fromkeys(endpoint.tag for endpoint in endpoints):
+        lines += [f"## {tag}", "", "| route | what it does | role | body, parameters |", "|---|---|---|---|"]
+        for one in (endpoint for endpoint in endpoints if endpoint.tag == tag):
+            takes = [
+                f"`{name}`"
+                for model in (one.body, one.query)
+                if model is not None
+                for name in model.model_fields
+            ]
+            roles = " or ".join(one.requires)
+            lines.append(f"| `{one.method} {one.path}` | {one.summary} | {roles} | {' '.join(takes)} |")
+        lines.append("")
+    lines += ["## probes", "", "They need no key.", "", "| route | what it does |", "|---|---|"]
+    lines += [f"| `GET {probe.path}` | {probe.summary} |" for probe in PROBES]
+    return "\n".join([*lines, ""])
+
+
+def openapi_document() -> str:
+    """All of it for programs."""
+    endpoints = [endpoint for table in TABLES for endpoint in table.endpoints]
+    return json.dumps(document(endpoints), indent=1) + "\n"
+
+
+def gateway_openapi_document() -> str:
+    """The same of the gateway."""
+    return json.dumps(gateway_document(), indent=1) + "\n"
+
+
+def metrics_page() -> str:
+    """Everything on /metrics."""
+    lines = [
+        "# Metrics",
+        "",
+        "What `/metrics` of each process tells; [observability](../observability.md)",
+        "",
+    ]
+    lines[-2] += " says who has it where, and what to do with it. Labels are words of ours and the names of"
+    lines[-2] += " queues; of more than 100 queues the deepest have their names, and the rest is `others`."
+    for title, families in (
+        ("Counted by the process itself", metrics.COUNTED),
+        ("Asked of the database, at most every other second", metrics.FOUND),
+    ):
+        lines += [f"## {title}", "", "| metric | kind | labels | meaning |", "|---|---|---|---|"]
+        for name, (kind, labels, text) in families.items():
+            words = ", ".join(f"`{label}`" for label in labels)
+            lines.append(f"| `{name}` | {kind} | {words} | {text} |")
+        lines.append("")
+    lines += ["And of the process itself `process_cpu_seconds_total`, `process_resident_memory_bytes`,"]
+    lines += ["`process_open_fds` and their like.", ""]
+    return "\n".join(lines)
+
+
+DOCUMENTS = {"openapi.json": openapi_document, "gateway-openapi.json": gateway_openapi_document}
 PAGES = {
+    "api.md": api_page,
     "states.md": states_page,
     "settings.md": settings_page,
     "errors.md": errors_page,
     "commands.md": commands_page,
+    "metrics.md": metrics_page,
 }
 
 
@@ -131,6 +207,8 @@ def main() -> None:
     FOLDER.mkdir(parents=True, exist_ok=True)
     for name, page in PAGES.items():
         (FOLDER / name).write_text(HEAD + page(), "utf-8")
+    for name, document_of in DOCUMENTS.items():
+        (FOLDER / name).write_text(document_of(), "utf-8")
 
 
 if __name__ == "__main__":

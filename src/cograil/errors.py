@@ -1,21 +1,26 @@
 """What may go wrong because a caller is wrong or too late.
 
     CograilError
-    ├── UsageError                what was given cannot be understood        (exit 2)
+    ├── UsageError                what was given cannot be understood         (exit 2)
     │   ├── InvalidInput          the input of a job does not fit its workflow
     │   ├── InvalidWorkflow       a workflow file has problems, all listed
     │   ├── QueueNotNamed         queues must be named here, and one is not
     │   └── InvalidSettings       a setting is wrong
     ├── NotFound                  no such thing, or nothing runs there        (exit 3)
-    │   ├── JobNotFound, NodeNotFound, WorkflowNotFound
+    │   ├── JobNotFound, NodeNotFound, WorkflowNotFound, SubscriptionNotFound, DeliveryNotFound,
+    │   │   ScheduleNotFound
     │   └── NoInstance
     ├── Conflict                  it exists, in a state that forbids this     (exit 4)
     │   ├── AlreadyTerminal, NotFinished
     │   ├── VersionTaken
+    │   ├── StaleAttempt          somebody else has the attempt now
     │   ├── Forbidden             not by this person
     │   └── DirectoryInUse
     ├── WaitTimeout               it did not end in the time given            (exit 5)
-    └── UnsafeDatabase, SchemaMismatch, DatabaseUnavailable                   (exit 1)
+    ├── UnsafeDatabase, SchemaMismatch    such a database is not used         (exit 2)
+    └── DatabaseUnavailable       nothing answers there                       (exit 3)
+
+Exit 1 is for jobs that failed or were cancelled.
 
 An error of a handler is none of these: it is an `Outcome` (model/outcome.py). A lost race is a
 return value. A bug is any other exception, and propagates.
@@ -132,6 +137,33 @@ class WorkflowNotFound(NotFound):
         super().__init__(f"{what} is not published; see `cograil publish FILE`")
 
 
+class ScheduleNotFound(NotFound):
+    """No schedule has this name."""
+
+    code = "schedule_not_found"
+
+    def __init__(self, name: object) -> None:
+        super().__init__(f"schedule {name} does not exist")
+
+
+class SubscriptionNotFound(NotFound):
+    """No subscription has this id."""
+
+    code = "subscription_not_found"
+
+    def __init__(self, subscription_id: str) -> None:
+        super().__init__(f"subscription {subscription_id[:64]} does not exist")
+
+
+class DeliveryNotFound(NotFound):
+    """No delivery has this id."""
+
+    code = "delivery_not_found"
+
+    def __init__(self, delivery_id: str) -> None:
+        super().__init__(f"delivery {delivery_id[:64]} does not exist")
+
+
 class NoInstance(NotFound):
     """Nothing runs there."""
 
@@ -165,6 +197,24 @@ class VersionTaken(Conflict):
     code = "version_taken"
 
 
+class StaleAttempt(Conflict):
+    """The attempt is no longer whoever speaks of it's: it was lost, timed out or given to another."""
+
+    code = "stale_attempt"
+
+    def __init__(self, task_id: object) -> None:
+        super().__init__(f"task {task_id} is not yours, or not yours any more; stop working on it")
+
+
+class CheckpointOutOfOrder(Conflict):
+    """The next attempt is to go on from a later phase than this one."""
+
+    code = "checkpoint_out_of_order"
+
+    def __init__(self, phase_index: object) -> None:
+        super().__init__(f"there is a checkpoint of a later phase than {phase_index}; it stays")
+
+
 class Forbidden(Conflict):
     """Somebody else may do this, but not this person."""
 
@@ -186,16 +236,22 @@ class WaitTimeout(CograilError):
 class DatabaseUnavailable(CograilError):
     """The database cannot be reached."""
 
-    code, status = "database_unavailable", 503
+    code, exit_code, status = "database_unavailable", 3, 503
+
+
+class Overloaded(DatabaseUnavailable):
+    """More is asked for at once than can be done."""
+
+    code = "overloaded"
 
 
 class UnsafeDatabase(CograilError):
     """The database may forget what it acknowledged."""
 
-    code, status = "unsafe_database", 503
+    code, exit_code, status = "unsafe_database", 2, 503
 
 
 class SchemaMismatch(CograilError):
     """The schema in the database is not the one this program knows."""
 
-    code, status = "schema_mismatch", 503
+    code, exit_code, status = "schema_mismatch", 2, 503

@@ -27,8 +27,10 @@ MAX_BYTES = 1024 * 1024
 MAX_DEPTH_READ = 32
 MAX_DEPTH_WRITTEN = 100
 MAX_KEYS = 10_000
+MAX_KEYS_OF_MANY = 500_000
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 MAX_INT_DIGITS = 20
+MAX_READABLE_DIGITS = 4300  # of an integer; what is longer is no mistake
 
 _STATUS = {"out_of_range": 422, "too_large": 413}
 
@@ -36,13 +38,13 @@ _STATUS = {"out_of_range": 422, "too_large": 413}
 class InvalidJson(UsageError):
     """The text is not JSON that we accept, or the value cannot be written as such."""
 
-    def __init__(self, code: str, message: str, pointer: str = "") -> None:
+    def __init__(self, code: str, message: str, pointer: str = "", status: int | None = None) -> None:
         where = f" at {_shown(pointer)}" if pointer else ""
         super().__init__(f"{message}{where}")
         self.code = code
         self.message = message
         self.pointer = pointer
-        self.status = _STATUS.get(code, 400)
+        self.status = status or _STATUS.get(code, 400)
 
 
 def _shown(text: str) -> str:
@@ -74,6 +76,50 @@ def read(text: str | bytes, *, max_bytes: int = MAX_BYTES) -> Json:
     # Raw control characters and surrogates cannot have come this far; only escapes can bring them.
     if document.has_flaws or b"\\u" in raw:
         _refuse_first_flaw(value)
+    return value
+
+
+def read_each(raw: bytes, name: str, *, most: int, max_bytes: int = MAX_BYTES) -> list[Json] | None:
+    """The items of `{"name": [...]}`, each read as a document of its own: its value, or what is wrong.
+
+    One more than `most` is enough of them. None for text that is something else, or nothing that can be read.
+    Raises `InvalidJson` for bytes that are no text, and for more than one can hold.
+    """
+    text = _decoded(raw)
+    begun = re.compile(rf'[ \t\r\n]*+{{[ \t\r\n]*+"{name}"[ \t\r\n]*+:[ \t\r\n]*+\[[ \t\r\n]*+').match(text)
+    items: list[Json] = []
+    keys, place = 0, None if begun is None else begun.end()
+    while place is not None and len(items) <= most:
+        document = _Document(MAX_KEYS_OF_MANY, keys)
+        try:
+            value, end = document.decoder.raw_decode(text, place)
+        except (json.JSONDecodeError, RecursionError):
+            return None
+        items.append(_own(text[place:end], value, document.keys - keys, document.has_flaws, max_bytes))
+        keys = document.keys
+        if _END_OF_MANY.match(text, end):
+            return items
+        following = _NEXT_OF_MANY.match(text, end)
+        place = None if following is None else following.end()
+    return items if len(items) > most else None
+
+
+_NEXT_OF_MANY = re.compile(r"[ \t\r\n]*+,[ \t\r\n]*+")
+_END_OF_MANY = re.compile(r"[ \t\r\n]*+\][ \t\r\n]*+\}[ \t\r\n]*+\Z")
+
+
+def _own(text: str, value: Json, keys: int, has_flaws: bool, max_bytes: int) -> Json:
+    """One of many: its value, or the InvalidJson that it would be by itself."""
+    raw = text.encode()
+    try:
+        if len(raw) > max_bytes:
+            raise InvalidJson("too_large", f"JSON of more than {max_bytes:,} bytes")
+        _refuse_depth(raw)
+        _refuse_keys(keys, MAX_KEYS)
+        if has_flaws or b"\\u" in raw:
+            _refuse_first_flaw(value)
+    except InvalidJson as error:
+        return error
     return value
 
 
@@ -114,30 +160,35 @@ def _refuse_depth(raw: bytes) -> None:
             depth -= 1
 
 
-class _Document:
-    """One parse: counts keys and puts flaws where refused things were."""
+def _refuse_keys(keys: int, most: int) -> None:
+    if keys > most:
+        raise InvalidJson("too_large", f"JSON with more than {most:,} keys", status=422)
 
-    def __init__(self) -> None:
+
+class _Document:
+    """One parse: counts keys, beside those of others, and puts flaws where refused things were."""
+
+    def __init__(self, most_keys: int = MAX_KEYS, keys: int = 0) -> None:
         self.has_flaws = False
-        self._keys = 0
+        self.keys = keys
+        self._most_keys = most_keys
+        self.decoder = json.JSONDecoder(
+            object_pairs_hook=self._object,
+            parse_int=self._integer,
+            parse_float=self._float,
+            parse_constant=self._constant,
+        )
 
     def parse(self, text: str) -> Json:
         try:
-            return json.loads(
-                text,
-                object_pairs_hook=self._object,
-                parse_int=self._integer,
-                parse_float=self._float,
-                parse_constant=self._constant,
-            )
+            return self.decoder.decode(text)
         except json.JSONDecodeError as error:
             where = f"line {error.lineno} column {error.colno}"
             raise InvalidJson("malformed_json", f"{error.msg}: {where}") from None
 
     def _object(self, pairs: list[tuple[str, Json]]) -> dict[str, Json] | _Flaw:
-        self._keys += len(pairs)
-        if self._keys > MAX_KEYS:
-            raise InvalidJson("too_large", f"JSON with more than {MAX_KEYS:,} keys")
+        self.keys += len(pairs)
+        _refuse_keys(self.keys, self._most_keys)
         result = dict(pairs)
         if len(result) == len(pairs):
             return result
@@ -145,7 +196,11 @@ class _Document:
         twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
         return self._flaw("duplicate_key", f'the key "{_shown(twice)}" appears twice')
 
-    def _integer(self, digits: str) -> int | _Flaw:
+    def _integer(self, digits: str) -> float | _Flaw:
+        if digits == "-0":
+            return -0.0  # there is no such integer
+        if len(digits) > MAX_READABLE_DIGITS:
+            return self._flaw("invalid_number", "a number of thousands of digits")
         if len(digits) <= MAX_INT_DIGITS and INT64_MIN <= (value := int(digits)) <= INT64_MAX:
             return value
         return self._flaw("out_of_range", "an integer beyond 64 bits")

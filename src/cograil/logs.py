@@ -8,12 +8,35 @@ from __future__ import annotations
 
 import logging
 import sys
-from typing import Any, TextIO
+from contextvars import ContextVar
+from typing import Any, Protocol, TextIO
 
 import structlog
 from structlog.typing import EventDict
 
 dropped = 0
+
+
+class About(Protocol):
+    """An attempt, of which lines are said: a work item is one."""
+
+    @property
+    def job_id(self) -> str: ...
+    @property
+    def node_id(self) -> str: ...
+    @property
+    def attempt(self) -> int: ...
+    @property
+    def trace_parent(self) -> str | None: ...
+
+
+about: ContextVar[About | None] = ContextVar("about", default=None)  # what runs here, for lines said inside
+
+
+def facts_of(item: About) -> dict[str, Any]:
+    """What a line that is said about an attempt has, with the id of its trace if it has one."""
+    facts = {"job_id": item.job_id, "node_id": item.node_id, "attempt": item.attempt}
+    return facts if item.trace_parent is None else facts | {"trace_id": item.trace_parent[3:35]}
 
 
 class Lines:
@@ -42,6 +65,7 @@ def configure(level: str = "info", format: str = "auto", stream: TextIO | None =
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
+            _add_about,
             structlog.processors.add_log_level,
             _add_name,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
@@ -60,6 +84,12 @@ class _ToStructlog(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         logger = structlog.get_logger(record.name)
         logger.log(record.levelno, record.getMessage(), exc_info=record.exc_info)
+
+
+def _add_about(logger: Any, method: str, event: EventDict) -> EventDict:
+    """Inside a handler: whose line it is. What the line says itself counts more."""
+    item = about.get()
+    return event if item is None else {**facts_of(item), **event}
 
 
 def _add_name(logger: Any, method: str, event: EventDict) -> EventDict:

@@ -8,10 +8,12 @@ from __future__ import annotations
 import os
 import re
 from ipaddress import IPv4Network, IPv6Network, ip_network
+from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     PositiveFloat,
@@ -24,7 +26,13 @@ from pydantic import (
 PREFIX = "COGRAIL_"
 
 # The name that everybody knows, beside the regular COGRAIL_DATABASE__URL.
-SHORT_NAMES = {"database.url": "COGRAIL_DATABASE_URL"}
+SHORT_NAMES = {
+    "database.url": "COGRAIL_DATABASE_URL",
+    "server.key_file": "API_KEY_FILE",
+    "gateway.database_url": "DATABASE_URL",
+    "gateway.api_url": "ORCHESTRATOR_URL",
+    "gateway.worker_url": "WORKER_URL",
+}
 
 KIB, MIB = 1024, 1024 * 1024
 
@@ -121,7 +129,9 @@ class WorkerSettings(Part):
     child_memory_mb: Annotated[int, Field(ge=0)] = 0
     """How much memory a child process may take, in MiB; 0 means no limit."""
     grace_seconds: Annotated[float, Field(ge=0)] = 30
-    """How long a stopping worker lets handlers finish before it hands their tasks back."""
+    """How long a stopping worker takes; after three quarters of it what runs is stopped and handed back."""
+    blocked_seconds: PositiveFloat = 30
+    """A worker whose event loop is blocked by a coroutine for this long ends; another takes its place."""
     poison_limit: PositiveInt = 3
     """A node that killed this many workers is failed."""
 
@@ -138,6 +148,13 @@ class RetentionSettings(Part):
 
     days: Annotated[float, Field(ge=0)] = 30
     """Jobs that ended longer ago are deleted with all that is theirs; 0 keeps them for ever."""
+    partition_days: Annotated[int, Field(ge=0)] | None = None
+    """Jobs born within so many days go together; a quarter of `days` unless said, 0 for one by one."""
+
+    @property
+    def period_days(self) -> int:
+        """How long a period is; 0 when there are none."""
+        return int(self.days / 4) if self.partition_days is None else self.partition_days
 
 
 class QueueSettings(Part):
@@ -180,11 +197,22 @@ class OutboundSettings(Part):
     """Let requests of workflows go anywhere, also to this machine and its networks."""
     allow: tuple[str, ...] = ()
     """Hosts and networks (10.0.0.0/8) they may go to though they are not public, separated by commas."""
+    allow_networks: tuple[str, ...] = ()
+    """Networks only, to the same end, separated by commas."""
+    require_https: bool = False
+    """Refuse callbacks and subscriptions whose URL begins with http://."""
 
-    @field_validator("allow", mode="before")
+    @field_validator("allow", "allow_networks", mode="before")
     @classmethod
     def hosts_may_be_separated_by_commas(cls, value: object) -> object:
         return _separated(value)
+
+    @field_validator("allow_networks")
+    @classmethod
+    def each_is_a_network(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if any(_network(entry) is None for entry in value):
+            raise ValueError("must name networks such as 10.0.0.0/8")
+        return value
 
     @field_validator("allow")
     @classmethod
@@ -196,7 +224,8 @@ class OutboundSettings(Part):
 
     def allowed_networks(self) -> list[IPv4Network | IPv6Network]:
         """The addresses and networks among what is allowed."""
-        return [network for entry in self.allow if (network := _network(entry)) is not None]
+        named = (*self.allow, *self.allow_networks)
+        return [network for entry in named if (network := _network(entry)) is not None]
 
 
 def _separated(value: object) -> object:
@@ -210,6 +239,132 @@ def _network(text: str) -> IPv4Network | IPv6Network | None:
         return ip_network(text)
     except ValueError:
         return None
+
+
+class RelaySettings(Part):
+    """How what happened is told to receivers."""
+
+    concurrency: PositiveInt = 64
+    """How many requests one relay sends at a time; one without an answer for half a second does not count."""
+    per_destination: PositiveInt = 8
+    """How many of them go to one scheme, host and port."""
+    timeout_seconds: PositiveFloat = 15
+    """How long one request may take, from the first look at its name to the end of its answer."""
+    give_up_hours: PositiveFloat = 72
+    """What was not delivered by then is a dead letter."""
+    pace: PositiveFloat = 1.0
+    """All pauses between tries are multiplied by this; for tests."""
+    delivered_days: Annotated[float, Field(ge=0)] = 3
+    """Deliveries that arrived longer ago are forgotten."""
+    dead_days: Annotated[float, Field(ge=0)] = 30
+    """Dead letters that are older are forgotten."""
+
+
+class ServerSettings(Part):
+    """The door: who may come in."""
+
+    key_file: Path | None = None
+    """A file with one more key: whoever has it is an admin of the default tenant."""
+    database_url: str | None = Field(None, repr=False)
+    """How the server connects, if not like everybody else: as a user who is in the role cograil_server."""
+    trusted_proxies: tuple[str, ...] = ()
+    """Networks (10.0.0.0/8) of proxies whose X-Forwarded-For says who calls, separated by commas."""
+
+    @field_validator("trusted_proxies", mode="before")
+    @classmethod
+    def networks_may_be_separated_by_commas(cls, value: object) -> object:
+        return _separated(value)
+
+    @field_validator("trusted_proxies")
+    @classmethod
+    def each_is_a_network(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if any(_network(entry) is None for entry in value):
+            raise ValueError("must name networks such as 10.0.0.0/8")
+        return value
+
+    def trusted_networks(self) -> list[IPv4Network | IPv6Network]:
+        """The networks of those proxies."""
+        return [network for entry in self.trusted_proxies if (network := _network(entry)) is not None]
+
+    @field_validator("key_file")
+    @classmethod
+    def a_key_file_can_be_read_and_holds_a_key(cls, value: Path | None) -> Path | None:
+        if value is None:
+            return None
+        try:
+            is_empty = not value.read_bytes().strip()
+        except OSError as error:
+            raise ValueError(f"must name a file that can be read ({error.strerror})") from error
+        if is_empty:
+            raise ValueError("must name a file with a key in it: nothing would let everybody in")
+        return value
+
+
+class GatewaySettings(Part):
+    """The gateway: where it reads, and where it sends what changes something."""
+
+    database_url: str | None = Field(None, repr=False)
+    """How the gateway connects: as a user who is in the role cograil_gateway; else like everybody else."""
+    api_url: str | None = None
+    """The API to which it sends submits; without it that of the instance on the data directory."""
+    worker_url: str | None = None
+    """The probes of a worker (its --health-port), for `/proxy/worker`."""
+    port: Annotated[int, Field(ge=0, le=65535)] = 8081
+    """The port of `cograil gateway`."""
+    timeout_seconds: PositiveFloat = 30
+    """How long it waits for an answer of the API or of a worker."""
+
+    @field_validator("database_url")
+    @classmethod
+    def a_url_says_how_to_connect(cls, value: str | None) -> str | None:
+        if value is not None and parsed(value) is None:
+            raise ValueError("COGRAIL_GATEWAY__DATABASE_URL is nothing that PostgreSQL understands")
+        return value
+
+    @field_validator("api_url", "worker_url")
+    @classmethod
+    def a_url_leads_to_a_host(cls, value: str | None) -> str | None:
+        if value is not None and not re.fullmatch(r"https?://[^/?#@\s]+(?:/[^?#\s]*)?", value):
+            raise ValueError("must be a URL such as http://127.0.0.1:8080, without a user")
+        return value
+
+
+class ContainerSettings(Part):
+    """Containers: what they may do to the machine, and how long their jobs are remembered."""
+
+    runtime: Literal["auto", "docker", "sandbox", "none"] = "auto"
+    """An engine (docker, which podman is too), a sandbox of ours, or nothing; auto takes what is there."""
+    enabled: bool = True
+    """Let workers run containers, where an engine answers; and serve /v1/jobs."""
+    required: bool = False
+    """Without an engine that answers, /readyz says 503 and not only `degraded`."""
+    concurrency: PositiveInt = 64
+    """How many containers one worker runs at a time."""
+    pull: Literal["missing", "always", "never"] = "missing"
+    """When an image is pulled."""
+    network: str = "bridge"
+    """The network of containers, `none` for none; never that of the host or of another container."""
+    user: str = ""
+    """Who runs in containers, such as 65534:65534; the image says so unless this does."""
+    read_only_root: bool = False
+    """Let containers write to their workspace and /tmp only."""
+    capabilities: Annotated[tuple[str, ...], BeforeValidator(_separated)] = ()
+    """What root in a container keeps of what root may, separated by commas; nothing unless said."""
+    pids: PositiveInt = 512
+    """How many processes a container may have."""
+    retention_seconds: Annotated[float, Field(ge=0)] = 900
+    """How long a container job that ended is shown and its id is taken."""
+    sweep_seconds: PositiveFloat = 60
+    """How often a worker looks for containers and workspaces that nobody needs."""
+    metrics_port: Annotated[int, Field(ge=0, le=65535)] = 0
+    """Where `up` and `server` also serve /metrics, such as 9090, as the service before did; 0 for nowhere."""
+
+    @field_validator("network")
+    @classmethod
+    def a_network_is_not_that_of_another(cls, value: str) -> str:
+        if value == "host" or value.startswith("container:") or not value:
+            raise ValueError("must name a network of the engine: none, bridge or one of your own")
+        return value
 
 
 class LogSettings(Part):

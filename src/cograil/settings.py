@@ -26,10 +26,15 @@ from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
 
 from cograil.errors import InvalidSettings
+from cograil.setting_captures import CaptureSettings
+from cograil.setting_companies import CompanySettings
+from cograil.setting_documents import DocumentSettings
 from cograil.setting_parts import (
     PREFIX,
     SHORT_NAMES,
+    ContainerSettings,
     DatabaseSettings,
+    GatewaySettings,
     LeaseSettings,
     LimitSettings,
     LogSettings,
@@ -37,7 +42,9 @@ from cograil.setting_parts import (
     OutboundSettings,
     Part,
     QueueSettings,
+    RelaySettings,
     RetentionSettings,
+    ServerSettings,
     WorkerSettings,
     parsed,
     regular_variable,
@@ -45,15 +52,22 @@ from cograil.setting_parts import (
 )
 
 __all__ = [
+    "CaptureSettings",
+    "CompanySettings",
+    "ContainerSettings",
     "DatabaseSettings",
     "Described",
+    "DocumentSettings",
+    "GatewaySettings",
     "LeaseSettings",
     "LimitSettings",
     "LogSettings",
     "OrchestratorSettings",
     "OutboundSettings",
     "QueueSettings",
+    "RelaySettings",
     "RetentionSettings",
+    "ServerSettings",
     "Settings",
     "WorkerSettings",
     "describe",
@@ -65,7 +79,10 @@ __all__ = [
 ]
 
 # May hold passwords.
-URLS = frozenset({"database.url", "database.direct_url"})
+URLS = frozenset({"database.url", "database.direct_url", "server.database_url", "gateway.database_url"})
+
+# Hold keys and passwords, and are shown as stars.
+SECRETS = frozenset({"captures.keks", "companies.inpi_password", "companies.rcs_token"})
 
 # Read where they are used, not here.
 OTHER_VARIABLES = frozenset({"COGRAIL_FAULT", "COGRAIL_FAULT_LOG", "COGRAIL_TESTING"})
@@ -89,6 +106,13 @@ class Settings(BaseSettings):
     queues: QueueSettings = QueueSettings()
     limits: LimitSettings = LimitSettings()
     outbound: OutboundSettings = OutboundSettings()
+    relay: RelaySettings = RelaySettings()
+    server: ServerSettings = ServerSettings()
+    gateway: GatewaySettings = GatewaySettings()
+    containers: ContainerSettings = ContainerSettings()
+    captures: CaptureSettings = CaptureSettings()
+    companies: CompanySettings = CompanySettings()
+    documents: DocumentSettings = DocumentSettings()
     log: LogSettings = LogSettings()
     data_dir: Path = Field(default_factory=lambda: Path(user_data_dir("cograil", appauthor=False)))
     """Where the embedded PostgreSQL and instance.json live."""
@@ -230,6 +254,8 @@ def _lookup(tree: Mapping[str, Any], name: str) -> Any:
 
 
 def _shown(name: str, value: Any) -> Any:
+    if name in SECRETS and value:
+        return "***"
     return mask_password(value) if name in URLS and value else value
 
 

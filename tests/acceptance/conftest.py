@@ -13,6 +13,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from gateway_site import Caller, Site, open_site
 from instances import QUICK, Running, Start, lives
 
 from cograil.store.embedded import EmbeddedPostgres
@@ -65,3 +66,22 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     until = time.monotonic() + 10
     while [one for one in left if lives(one)] and time.monotonic() < until:
         time.sleep(0.02)
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """An instance with a gateway before it, for all tests that do it no harm."""
+    with open_site(tmp_path_factory.mktemp("gateway")) as site:
+        yield site
+
+
+@pytest.fixture
+def partner(site: Site) -> Caller:
+    """Somebody outside, with a key of the role gateway."""
+    return site.caller("gateway")
+
+
+@pytest.fixture
+def operator(site: Site) -> Caller:
+    """Somebody who looks after the instance, through the gateway."""
+    return site.caller("operator")

@@ -87,6 +87,12 @@ class Running:
             with error:
                 return error.code, json.load(error)
 
+    def page(self, path: str) -> str:
+        """A page as a browser gets it."""
+        with urllib.request.urlopen(self.url + path, timeout=5) as answer:
+            assert answer.headers["content-type"] == "text/html; charset=utf-8"
+            return str(answer.read().decode())
+
     def metrics(self, url: str | None = None) -> dict[str, float]:
         """What /metrics says, by name and labels."""
         with urllib.request.urlopen((url or self.url) + "/metrics", timeout=5) as answer:

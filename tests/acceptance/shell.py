@@ -86,7 +86,7 @@ class Shell:
         assert "Traceback" not in err, err
         return Answer(code, out, err)
 
-    def start(self, *words: str) -> subprocess.Popen[str]:
+    def start(self, *words: str, stdout: int = subprocess.PIPE) -> subprocess.Popen[str]:
         """Start a command as a process of its own."""
         return subprocess.Popen(
             [sys.executable, "-m", "cograil.intake.cli", *words],
@@ -94,7 +94,7 @@ class Shell:
             cwd=self.directory,
             text=True,
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
+            stdout=stdout,
             stderr=subprocess.PIPE,
         )
 

@@ -6,10 +6,13 @@ import json
 import re
 import signal
 import time
+import urllib.request
 from collections.abc import Iterator
 
 import pytest
 from shell import CONTROL, FILES, Shell, shell_in
+
+from cograil.store.directory import read_instance
 
 JOB_FIELDS = {
     *("job_id", "workflow_id", "workflow_version", "status", "input_params", "result", "error"),
@@ -147,6 +150,42 @@ def test_an_interrupt_ends_the_waiting_with_130_and_not_the_job(shell: Shell) ->
 @pytest.fixture(scope="module")
 def greeted(shell: Shell) -> str:
     return shell.submit("greet", "--wait")
+
+
+def test_a_key_makes_one_job_by_whatever_way(shell: Shell) -> None:
+    words = ["submit", "greet", "--input", "name=Eve", "--label", "team=ops"]
+    by = ["--submitted-by", "ann", "--correlation-id", "c", "--not-before", "2026-01-31T09:00:00Z"]
+    first = shell.run(*words, *by, "--idempotency-key", "order-1", "--json")
+    assert (first.code, first.json["submitted_by"]) == (0, "ann")
+    again = shell.run(*words, *by, "--idempotency-key", "order-1")
+    assert (again.code, again.out.strip()) == (0, first.json["job_id"])
+    other = shell.run("submit", "greet", "--idempotency-key", "order-1")
+    assert (other.code, "used with another request" in other.err) == (4, True)
+    assert shell.run(*words, "--idempotency-key", "two words").code == 2
+    instance = read_instance(shell.directory / "data")
+    assert instance is not None
+    body = {
+        "workflow_id": "greet",
+        "input_params": {"name": "Eve"},
+        "labels": {"team": "ops"},
+        "not_before": "2026-01-31T09:00:00Z",
+        "submitted_by": "ann",
+        "correlation_id": "c",
+    }
+    request = urllib.request.Request(
+        f"http://{instance.host}:{instance.port}/api/v1/jobs",
+        json.dumps(body).encode(),
+        {"Content-Type": "application/json", "Idempotency-Key": "order-1"},
+    )
+    with urllib.request.urlopen(request) as answer:
+        assert (answer.status, json.load(answer)["job_id"]) == (200, first.json["job_id"])
+
+
+def test_a_callback_is_a_url_or_json_and_checked(shell: Shell) -> None:
+    assert shell.run("submit", "greet", "--callback", "https://example.org/done").code == 0
+    assert shell.run("submit", "greet", "--callback", '{"url": "https://example.org/done"}').code == 0
+    for odd in ("nowhere", '{"url": 3}', "{", "http://127.0.0.1/"):
+        assert shell.run("submit", "greet", "--callback", odd).code == 2, odd
 
 
 @pytest.fixture(scope="module")
@@ -292,7 +331,7 @@ def test_the_doctor_finds_the_instance_healthy(shell: Shell, greeted: str, faile
     assert "green" in shell.run("doctor").out
 
 
-def test_no_color_means_no_color_on_a_terminal_too(shell: Shell) -> None:
+def test_no_color_means_no_color_on_a_terminal_too(shell: Shell, greeted: str) -> None:
     colourful = shell.run_on_terminal("jobs")[1]
     quiet = shell.with_environment(NO_COLOR="1")
     assert re.search(r"\x1b\[[0-9;]*3[0-9]", colourful)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import click
 import pytest
 from shell import CONTROL, Shell, shell_in
 
@@ -22,7 +23,9 @@ def test_every_command_has_help_with_examples_and_speaks_json(name: str) -> None
     command = cli.get_command(None, name)  # type: ignore[arg-type]
     assert command is not None
     assert "Examples:" in (command.help or "")
-    assert any("--json" in parameter.opts for parameter in command.params)
+    for one in command.commands.values() if isinstance(command, click.Group) else [command]:
+        assert "Examples:" in (one.help or ""), one.name
+        assert any("--json" in parameter.opts for parameter in one.params), one.name
 
 
 @pytest.mark.parametrize(
@@ -141,6 +144,28 @@ def test_run_uses_the_handlers_of_an_app(empty_shell: Shell) -> None:
     assert answer.json == {"lost": {"found": True}}
 
 
+def test_what_cannot_be_written_is_one_line_and_no_bug(empty_shell: Shell) -> None:
+    said = "error: the output cannot be written: No space left on device\n"
+    with Path("/dev/full").open("w") as full:
+        for words in (["schema"], ["config"], ["config", "--json"]):
+            process = empty_shell.start(*words, stdout=full.fileno())
+            assert (process.communicate(timeout=90)[1], process.returncode) == (said, 74)
+
+
+def test_trouble_that_is_no_failed_job_does_not_look_like_one(tmp_path: Path, dsn: str) -> None:
+    nowhere = shell_in(tmp_path, COGRAIL_DATABASE_URL="postgresql://nobody@127.0.0.1:1/none")
+    assert [nowhere.run(*words).code for words in (["jobs"], ["submit", "greet"], ["db", "status"])] == [
+        3,
+        3,
+        3,
+    ]
+    here = shell_in(tmp_path)
+    assert here.run("up", "--data-dir", "/proc/nope").code == 2
+    unsafe = shell_in(tmp_path, COGRAIL_DATABASE_URL=dsn)
+    answer = unsafe.run("up", "--port", "0")
+    assert (answer.code, "fsync" in answer.err) == (2, True)
+
+
 # -- operating -------------------------------------------------------------------------------------
 
 
@@ -161,7 +186,7 @@ def test_the_doctor_says_when_it_could_not_look(tmp_path: Path) -> None:
 
 def test_the_schema_is_planned_migrated_and_compared(tmp_path: Path, empty_dsn: str) -> None:
     fresh = shell_in(tmp_path, COGRAIL_DATABASE_URL=empty_dsn, COGRAIL_DATABASE__ALLOW_UNSAFE="true")
-    assert fresh.run("jobs").code == 1
+    assert fresh.run("jobs").code == 2
     assert fresh.run("db", "status").code == 1
     planned = fresh.run("db", "migrate", "--plan", "--json").json["pending"]
     assert planned[0] == {"version": 1, "name": "core"}

@@ -27,6 +27,18 @@ nodes:
   second: {handler: echo, params: {y: "{{ inputs.y }}"}, next: third}
   third: {handler: echo, params: {y: "{{ nodes.second.output.echoed_params.y }}"}}
 """
+CHOICE = """
+workflow_id: choice
+nodes:
+  choose:
+    type: conditional
+    branches:
+      - {name: never, condition: "1 > 2", next: right}
+      - {name: other, default: true, next: left}
+  right: {handler: echo, next: last}
+  left: {handler: echo, next: last}
+  last: {handler: echo}
+"""
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +46,7 @@ def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
     """A shell beside a running instance, with the workflows published."""
     shell = shell_in(tmp_path_factory.mktemp("cli"), **QUICK)
     (shell.directory / "chain.yaml").write_text(CHAIN)
+    (shell.directory / "choice.yaml").write_text(CHOICE)
     yield from _beside_up(shell)
 
 
@@ -105,6 +118,17 @@ def test_what_cannot_be_retried_is_said(
     answer = shell.run("retry", done, *words)
     assert (answer.code, answer.out) == (code, "")
     assert message in answer.err
+
+
+def test_what_is_behind_a_branch_that_was_not_taken_is_shown_as_skipped_and_not_retried(shell: Shell) -> None:
+    job = shell.submit("choice", "--wait")
+    shown = shell.run("retry", job, "--from", "last", "--preview")
+    assert re.search(r"right +skipped +behind a branch that was not taken", shown.out)
+    assert re.search(r"last +runs again", shown.out)
+    for more in ([], ["--preview"]):
+        refused = shell.run("retry", job, "--from", "right", *more)
+        assert (refused.code, refused.out) == (4, "")
+        assert "retry from 'choose' or before it" in refused.err
 
 
 # -- bulk -------------------------------------------------------------------------------------------------
@@ -210,5 +234,5 @@ def test_the_doctor_shows_sizes_and_snapshots(shell: Shell, done: str) -> None:
     assert {"rows", "dead_rows", "vacuumed_at"} <= sizes["jobs"].keys()
     assert isinstance(seen["snapshots"], list)
     codes = {finding["code"]: finding["level"] for finding in seen["findings"]}
-    assert (codes["H1"], codes["H2"]) == ("green", "green")
+    assert (codes["H1"], codes["H2"], codes["H3"]) == ("green", "green", "green")
     assert re.search(r"jobs +[\d,]+ +[\d,]+ +[\d.]+ MB", shell.run("doctor").out)

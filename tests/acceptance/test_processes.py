@@ -45,19 +45,30 @@ async def started(start: Start, eventually: Any, *arguments: str, **variables: s
 
 
 async def test_up_answers_the_probes_and_runs_a_job(start: Start, eventually: Any) -> None:
-    one = await started(start, eventually)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    one = await started(start, eventually, COGRAIL_CONTAINERS__METRICS_PORT=str(port))
     assert one.get("/livez") == (200, {"alive": True, "status": "ok"})
     status, body = one.get("/readyz")
-    assert (status, body["ready"], body["status"]) == (200, True, "ok")
-    assert set(body["checks"]) == {"database", "schema", "orchestrator", "worker", "draining"}
+    assert (status, body["ready"]) == (200, True)
+    without = {name: state for name, state in body["checks"].items() if name != "containers"}
+    parts = ("database", "schema", "orchestrator", "worker", "relay", "draining")
+    assert without == dict.fromkeys(parts, "ok")
+    assert body["status"] == body["checks"]["containers"].partition(":")[0], "some machines have no engine"
     async with one.lab() as lab:
         job = await lab.ended(await lab.submit(HELLO))
     assert job["status"] == "completed"
     assert "Hello, Ada!" in str(job["result"])
+    assert "Hello, Ada!" in one.page(f"/ui/jobs/{job['job_id']}")
     counted = one.metrics()
     assert counted["cograil_jobs_advanced_total"] >= 1
+    await eventually(lambda: one.metrics()['cograil_tasks_reported_total{outcome="completed"}'] == 1)
+    assert one.metrics()["cograil_tasks_claimed_total"] == 1
     assert counted['cograil_processes{kind="worker"}'] == 1
     assert counted["process_resident_memory_bytes"] > 0
+    assert counted["cograil_tasks_claimed_total"] == 1, "the worker is asked too, which is a child"
+    assert counted["jobs_active"] == 0
+    assert one.metrics(f"http://127.0.0.1:{port}")["cograil_tasks_claimed_total"] == 1
 
 
 @pytest.mark.usefixtures("used_data_dir")
@@ -133,7 +144,10 @@ async def test_sigterm_hands_back_what_runs_and_does_not_count_it(start: Start, 
     again = await started(start, eventually)
     async with again.lab() as lab:
         await eventually(lambda: running(lab, job_id, "rest"))
-        assert (await lab.nodes(job_id))["rest"]["attempt"] == 1
+        assert (await lab.nodes(job_id))["rest"]["attempt"] == 2
+        told = [event["data"] for event in await lab.events(job_id)]
+        assert [data["attempt"] for data in told if data.get("code") == "released"] == [1]
+        assert [data["retry_count"] for data in told if "retry_count" in data] == [0]
 
 
 @pytest.mark.usefixtures("used_data_dir")
@@ -265,7 +279,7 @@ def test_a_part_without_an_instance_or_with_an_old_schema_says_what_to_do(
     assert "cograil up" in lonely.said
     at = {"COGRAIL_DATABASE_URL": empty_dsn, "COGRAIL_DATABASE__ALLOW_UNSAFE": "true"}
     early = start("orchestrator", **at)
-    assert early.ended() == 1
+    assert early.ended() == 2
     assert "cograil db migrate" in early.said
 
 

@@ -20,6 +20,12 @@ def test_the_reference_is_what_the_code_says(name: str) -> None:
     assert written == reference.HEAD + reference.PAGES[name](), "stale: run `make docs`"
 
 
+@pytest.mark.parametrize("name", sorted(reference.DOCUMENTS))
+def test_the_openapi_document_is_what_the_code_says(name: str) -> None:
+    written = (reference.FOLDER / name).read_text("utf-8")
+    assert written == reference.DOCUMENTS[name](), "stale: run `make docs`"
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_link_leads_somewhere(page: Path) -> None:
     links = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text("utf-8"))

@@ -116,3 +116,9 @@ def child_starts_another(file: str) -> None:
 @handler("child_transaction", process=True)
 async def child_transaction(ctx: Context) -> None:
     ctx.transaction()
+
+
+@handler("child_tells", process=True)
+def child_tells(ctx: Context) -> dict[str, Any]:
+    ctx.tell("shop.counted", {"number": 1}, checkpoint={"at": 1})
+    return {}

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
+from doors import Api, open_door
 from lab import Lab, open_lab
 
 from cograil.settings import Settings
@@ -14,6 +15,7 @@ from cograil.settings import Settings
 OPEN_TRANSACTIONS = """
 select application_name, state, query from pg_stat_activity
 where datname = current_database() and pid <> pg_backend_pid() and xact_start is not null
+  and backend_type = 'client backend'
 """
 
 
@@ -42,3 +44,10 @@ async def shop(lab: Lab) -> AsyncIterator[Lab]:
     await lab.rows("create table bookings (job_id text, attempt int, amount int)")
     await lab.rows("create table once (job_id text unique deferrable initially deferred)")
     yield lab
+
+
+@pytest_asyncio.fixture
+async def api(lab: Lab, dsn: str) -> AsyncIterator[Api]:
+    """The API of the lab on a real port."""
+    async with open_door(lab, dsn) as api:
+        yield api

@@ -57,6 +57,13 @@ class Hand:
             names = handlers or [row[0] for row in await (await tx.connection.execute(query)).fetchall()]
         return await work.claim(self.db, self.worker_id, Lanes(list(names), [], slots, 0, queues))
 
+    async def claim_alone(self, *, queues: list[str] | None = None) -> list[WorkItem]:
+        """Take a task that must run alone, of any handler."""
+        async with self.db.single("test") as tx:
+            query = b"select distinct handler from cograil.tasks"
+            names = [row[0] for row in await (await tx.connection.execute(query)).fetchall()]
+        return await work.claim_alone(self.db, self.worker_id, Lanes(names, [], 1, 0, queues))
+
     async def claim_one(self) -> WorkItem:
         (item,) = await self.claim()
         return item
@@ -83,6 +90,14 @@ class Hand:
     async def release(self, *items: WorkItem) -> set[int]:
         return await work.release(self.db, self.worker_id, {item.task_id: item.fence for item in items})
 
+    async def put_back(self, *items: WorkItem) -> None:
+        """As workers of before did: the same task is ready again, under the same number."""
+        query = b"""update cograil.tasks
+                    set state = 'ready', worker_id = null, started_at = null, deadline = null
+                    where id = any(%(ids)s)"""
+        async with self.db.single("test") as tx:
+            await tx.connection.execute(query, {"ids": [item.task_id for item in items]})
+
 
 @dataclass
 class Lab:
@@ -100,15 +115,17 @@ class Lab:
         """Submit a job of this workflow text."""
         return (await self.submit_many(text, [input or {}], **more))[0]
 
-    async def submit_many(self, text: str, inputs: Sequence[dict[str, Any]], **more: Any) -> list[str]:
+    async def submit_many(
+        self, text: str, inputs: Sequence[dict[str, Any]], tenant: str = "default", **more: Any
+    ) -> list[str]:
         """Submit a job of this workflow text for each input, in one transaction."""
         workflow = read_workflow(text)
         async with self.db.transaction("test") as tx:
-            draft = await keep_draft(tx, workflow, text)
+            draft = await keep_draft(tx, workflow, text, tenant)
         more = {"definition_id": draft.definition_id, **more}
         async with self.db.transaction("submit") as tx:
             submissions = [Submission(workflow.workflow_id, one, **more) for one in inputs]
-            return await submit(tx, self.decider, submissions)
+            return await submit(tx, self.decider, submissions, tenant)
 
     async def publish(self, text: str) -> int:
         """Publish this workflow text; its definition."""

@@ -272,14 +272,14 @@ async def test_progress_and_log_lines_are_kept_and_bounded(lab: Lab) -> None:
 async def test_progress_is_seen_while_the_handler_runs(lab: Lab) -> None:
     go_on = asyncio.Event()
 
-    async def telling(ctx: Context) -> dict[str, Any]:
+    async def progressing(ctx: Context) -> dict[str, Any]:
         ctx.progress(1, 2)
         await go_on.wait()
         return {}
 
-    lab.registry.register(telling)
+    lab.registry.register(progressing)
     async with lab.running():
-        job = await lab.submit(one("telling"))
+        job = await lab.submit(one("progressing"))
         await _until(lambda: lab.rows("select 1 from cograil.progress where current = 1"))
         assert (await lab.nodes(job))["a"]["status"] == "running"
         go_on.set()

@@ -124,6 +124,67 @@ async def test_buckets_taken_in_the_order_of_their_names_do_not_deadlock(lab: La
     assert sum(wait == 0.0 for taken in waits for wait in taken) == 5 * 6
 
 
+async def seconds_until_full(lab: Lab) -> float:
+    query = "select extract(epoch from full_at - clock_timestamp())::float8 from cograil.buckets"
+    return float((await lab.rows(query))[0][0])
+
+
+async def prune(lab: Lab) -> int:
+    async with lab.db.single("bucket") as tx:
+        return await buckets.prune(tx)
+
+
+async def test_a_bucket_knows_when_it_is_full_again_by_the_largest_capacity_it_was_asked_with(
+    lab: Lab,
+) -> None:
+    await take(lab, 3, SLOW)
+    assert await seconds_until_full(lab) == pytest.approx(1000, abs=10)
+    await take(lab, 3, SLOW)
+    assert await seconds_until_full(lab) == pytest.approx(2000, abs=10)
+    assert await take(lab, 3, SLOW, 2) > 0, "who is refused delays nothing"
+    assert await seconds_until_full(lab) == pytest.approx(2000, abs=10)
+    await take(lab, 10, SLOW)
+    assert await seconds_until_full(lab) == pytest.approx(10_000, abs=10)
+    await take(lab, 1, SLOW)
+    assert await seconds_until_full(lab) == pytest.approx(10_000, abs=10), "it was empty: nothing was taken"
+
+
+async def test_who_takes_with_a_small_capacity_delays_what_a_large_one_waits_for(lab: Lab) -> None:
+    await take(lab, 10, SLOW, 5)
+    await take(lab, 1, SLOW)
+    assert await seconds_until_full(lab) == pytest.approx(6000, abs=10)
+
+
+async def test_only_a_bucket_that_is_full_again_is_removed(lab: Lab) -> None:
+    await take(lab, 3, SLOW)
+    assert await prune(lab) == 0
+    await lab.rows("update cograil.buckets set full_at = now()")
+    async with lab.db.transaction("bucket") as tx:
+        await buckets.take(tx, "n", 3, SLOW)
+        assert await prune(lab) == 0, "somebody takes at this moment"
+    await lab.rows("update cograil.buckets set full_at = now()")
+    assert await prune(lab) == 1
+    assert [await take(lab, 3, SLOW) for _ in range(3)] == [0.0, 0.0, 0.0]
+    assert await take(lab, 3, SLOW) > 0
+
+
+async def test_who_waits_while_a_bucket_is_removed_takes_from_a_new_one(lab: Lab, eventually: Any) -> None:
+    await take(lab, 1, SLOW)
+    async with lab.db.transaction("bucket") as tx:
+        await tx.connection.execute("update cograil.buckets set full_at = now()")
+        assert await buckets.prune(tx) == 1
+        waiting = asyncio.create_task(take(lab, 1, SLOW))
+        await eventually(lambda: lab.rows("select 1 from pg_locks where not granted"))
+    assert await waiting == 0.0
+    assert await take(lab, 1, SLOW) > 0
+
+
+async def test_a_rate_that_fills_nothing_in_a_lifetime_is_no_error(lab: Lab) -> None:
+    assert await take(lab, 1e6, 1e-12, 5) == 0.0
+    assert await take(lab, 1e6, 1e-12, 5) == 0.0
+    assert await prune(lab) == 0
+
+
 async def test_names_and_tenants_have_buckets_of_their_own(lab: Lab) -> None:
     assert [await take(lab, 1, SLOW), await take(lab, 1, SLOW, name="o")] == [0.0, 0.0]
     assert await take(lab, 1, SLOW, tenant="o") == 0.0

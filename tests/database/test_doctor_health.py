@@ -87,7 +87,7 @@ async def test_an_old_snapshot_is_a_warning_with_who_it_is(
     async with await psycopg.AsyncConnection.connect(dsn, application_name="long report") as reader:
         await reader.execute("set transaction isolation level repeatable read")
         await reader.execute("select 1")
-        dead_rows, old = (await seen_by(lab)).findings()
+        dead_rows, old, _ = (await seen_by(lab)).findings()
     assert (dead_rows.level, old.level, old.code, old.count) == ("green", "yellow", "H2", 1)
     assert "long report" in old.ids[0]
     assert "idle in transaction" in old.ids[0]
@@ -151,3 +151,29 @@ def test_a_table_that_is_mostly_dead_is_a_warning(rows: int, dead: int, level: s
     finding = Health((table(rows, dead),)).findings()[0]
     assert (finding.code, finding.level) == ("H1", level)
     assert finding.ids == (("jobs",) if level == "yellow" else ())
+
+
+async def test_the_partitions_are_told_with_their_size_and_until_when_they_were_made(lab: Lab) -> None:
+    await lab.submit_many(one(), [{}] * 300)
+    finding = (await seen_by(lab)).findings()[2]
+    ((until,),) = await lab.rows(
+        "select to_char(to_timestamp((floor(extract(epoch from now()) / 604800) + 2) * 604800), 'YYYY-MM-DD')"
+    )
+    assert (finding.code, finding.level) == ("H3", "green")
+    assert finding.message.startswith("4 with ")
+    assert f"made until {until}; 0." in finding.message
+    made = (await seen_by(lab)).partitions
+    assert made is not None
+    assert made.total_bytes > 100_000
+    assert made.until is not None
+    assert "none made since" in str(replace(made, now=made.until))
+
+
+async def test_a_database_without_partitions_is_well_too(lab: Lab) -> None:
+    for (name,) in await lab.rows("select name from cograil.partitions"):
+        await lab.rows(f"drop table cograil.{name}")
+    await lab.submit_many(one(), [{}] * 3)
+    found = (await seen_by(lab)).partitions
+    assert found is not None
+    assert (found.count, found.until, "go by rows" in str(found)) == (0, None, True)
+    assert found.default_bytes > 0

@@ -18,7 +18,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from cograil.errors import DatabaseUnavailable, DirectoryInUse
+from cograil.errors import DatabaseUnavailable, DirectoryInUse, UsageError
 from cograil.store import embedded as embedded_module
 from cograil.store.directory import Instance, is_held, read_instance, write_instance
 from cograil.store.embedded import EmbeddedPostgres, create_database
@@ -340,7 +340,7 @@ def test_a_cluster_of_a_version_that_is_not_here_says_so(tmp_path: Path) -> None
 
 def test_a_directory_that_cannot_be_made_says_so(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(DatabaseUnavailable, match="cannot be made"):
+    with pytest.raises(UsageError, match="cannot be made"):
         EmbeddedPostgres(tmp_path / "file" / "data").start()
 
 

@@ -10,9 +10,14 @@ import pytest
 from lab import Lab
 from test_workers import one
 
+from cograil.definitions import read_workflow
 from cograil.errors import JobNotFound
+from cograil.intake.cli.describing import show_job, show_node
 from cograil.model.outcome import Failed
+from cograil.store.remote import join_remote_worker
+from cograil.verbs import pause
 from cograil.verbs.explain import ORDER, Blocker
+from cograil.verbs.publish import publish
 from cograil.verbs.work import register_process
 
 CHAIN = "workflow_id: chain\nnodes:\n  a: {handler: %s, queue: %s, next: b}\n  b: {handler: echo}\n"
@@ -245,3 +250,112 @@ async def test_a_worker_of_another_process_counts_by_what_it_registered(lab: Lab
     async with lab.db.single("test") as tx:
         await register_process(tx, "worker", "able", 60, handlers=["rare"])
     assert [blocker.kind for blocker in await blockers(lab, job)] == ["queued"]
+
+
+# -- what a claim would take before it --------------------------------------------------------------------
+
+
+async def place_of(lab: Lab, job: str) -> tuple[int, int]:
+    """How many tasks are before it, in all, and which number it is for its handler."""
+    found = {blocker.kind: blocker for blocker in await blockers(lab, job)}
+    return found["queued"].data["ahead"], found["priority"].data["position"] if "priority" in found else 1
+
+
+async def test_tasks_of_queues_that_its_workers_do_not_serve_are_not_before_it(lab: Lab) -> None:
+    await lab.tick()
+    await lab.hand("light", queues=["light"])
+    await lab.hand("heavy", queues=["heavy"])
+    await lab.submit_many(CHAIN % ("echo", "heavy"), [{}] * 3)
+    await lab.submit(CHAIN % ("echo", "light"))
+    job = await lab.submit(CHAIN % ("echo", "light"))
+    assert await place_of(lab, job) == (1, 2)
+    await lab.hand("both", queues=["light", "heavy"])
+    assert await place_of(lab, job) == (4, 5), "one that serves both would take them first"
+
+
+async def test_tasks_of_handlers_that_its_workers_do_not_have_are_not_before_it(lab: Lab) -> None:
+    await lab.tick()
+    await lab.hand()
+    await lab.submit_many(one("unheard_of"), [{}] * 3)
+    job = await lab.submit(one())
+    assert await place_of(lab, job) == (0, 1)
+
+
+async def test_tasks_of_a_paused_queue_are_not_before_those_of_others(lab: Lab) -> None:
+    await lab.tick()
+    await lab.hand()
+    await lab.submit_many(CHAIN % ("echo", "heavy"), [{}] * 3)
+    job = await lab.submit(CHAIN % ("echo", "light"))
+    last = await lab.submit(CHAIN % ("echo", "heavy"))
+    async with lab.db.transaction("pause") as tx:
+        await pause.pause_queue(tx, "heavy", tenant="elsewhere")
+    assert await place_of(lab, job) == (3, 4), "the queue of this name of another tenant"
+    async with lab.db.transaction("pause") as tx:
+        await pause.pause_queue(tx, "heavy")
+    assert await place_of(lab, job) == (0, 1)
+    assert await place_of(lab, last) == (4, 5), "in its own queue it has its place for when it goes on"
+
+
+async def test_a_worker_elsewhere_takes_only_what_is_of_its_tenant(lab: Lab) -> None:
+    await lab.tick()
+    await lab.submit_many(one(), [{}] * 3)
+    await lab.rows("update cograil.tasks set tenant_id = 'acme'")
+    job = await lab.submit(one())
+    async with lab.db.transaction("test") as tx:
+        await join_remote_worker(tx, "acme", "theirs", 60, None, None)
+    assert "no_worker" in [blocker.kind for blocker in await blockers(lab, job)]
+    async with lab.db.transaction("test") as tx:
+        await join_remote_worker(tx, "default", "ours", 60, None, ["echo"])
+    assert await place_of(lab, job) == (0, 1)
+    await lab.hand()
+    assert await place_of(lab, job) == (3, 4), "a worker of the engine serves all tenants"
+    await lab.rows("update cograil.tasks set tenant_id = 'default'")
+
+
+# -- people and children ----------------------------------------------------------------------------------
+
+
+async def test_an_approval_with_a_deadline_is_told_once_with_its_moment(lab: Lab) -> None:
+    await lab.tick()
+    text = (
+        "workflow_id: ask\nnodes:\n  a: {type: approval, approval: {message: May I?, timeout_seconds: 60}}\n"
+    )
+    job = await lab.submit(text)
+    (found,) = await blockers(lab, job)
+    assert (found.kind, found.node_id) == ("approval", "a")
+    assert found.until == (await lab.nodes(job))["a"]["not_before"] is not None
+
+
+async def test_a_child_is_named_with_its_status(lab: Lab) -> None:
+    await lab.tick()
+    async with lab.db.transaction("test") as tx:
+        await publish(tx, read_workflow(one()), one())
+    workflow_id = read_workflow(one()).workflow_id
+    text = (
+        f"workflow_id: top\nnodes:\n  a: {{type: subworkflow, subworkflow: {{workflow_id: {workflow_id}}}}}\n"
+    )
+    job = await lab.submit(text)
+    ((child,),) = await lab.rows("select id::text from cograil.jobs where parent_job is not null")
+    (found,) = await blockers(lab, job)
+    assert (found.kind, found.data) == ("child", {"child_job": {"job_id": child, "status": "running"}})
+    assert f"its child job {child}, which is running" in found.message
+    node = (await lab.nodes(job))["a"]
+    assert node["child_job"] == {"job_id": child, "status": "running"}
+
+
+async def test_show_names_the_job_of_a_subworkflow(
+    lab: Lab, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    async with lab.db.transaction("test") as tx:
+        await publish(tx, read_workflow(one()), one())
+    workflow_id = read_workflow(one()).workflow_id
+    text = (
+        f"workflow_id: top\nnodes:\n  a: {{type: subworkflow, subworkflow: {{workflow_id: {workflow_id}}}}}\n"
+    )
+    job = await lab.submit(text)
+    ((child,),) = await lab.rows("select id::text from cograil.jobs where parent_job is not null")
+    node = (await lab.nodes(job))["a"]
+    show_job(await lab.job(job), read_workflow(text), [node], [])
+    show_node(node, None)
+    assert capsys.readouterr().out.count(f"{child}, running") == 2

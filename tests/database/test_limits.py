@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from datetime import UTC, datetime
 from typing import Any
 
+import pytest
 from lab import Lab
 
 from cograil.model.outcome import Failed
+from cograil.store.jobs import lock_jobs
+from cograil.verbs import pause
+from cograil.verbs.advance import advance_due
 from cograil.verbs.limits import Admission, admit
 
 LIMITED = """
@@ -137,6 +142,27 @@ async def test_a_retry_passes_the_same_admission(lab: Lab) -> None:
     assert (await let_go(lab)).let_go == 1
 
 
+async def test_a_retry_as_a_new_job_waits_for_the_limit_of_its_workflow(lab: Lab) -> None:
+    crowd(lab)
+    jobs = await lab.submit_many(JOBS, [{"who": "a"}] * 3)
+    await let_go(lab)
+    await lab.advance()
+    hand = await lab.hand()
+    (item, _) = await hand.claim(2)
+    await hand.report(item, Failed("oops", "oops", retryable=False))
+    await lab.advance()
+    assert (await let_go(lab)).let_go == 1, "the third"
+    again = await lab.retry(item.job_id)
+    assert (await let_go(lab)).let_go == 0, "two of them run"
+    await lab.advance()
+    assert (await lab.statuses(again)).get("a", "pending") == "pending"
+    assert "limit" in {blocker.kind for blocker in (await lab.explain(again)).blockers}
+    await lab.cancel(next(job for job in jobs if job != item.job_id))
+    assert (await let_go(lab)).let_go == 1
+    await lab.advance()
+    assert (await lab.statuses(again))["a"] == "dispatched"
+
+
 async def test_a_rate_lets_go_so_many_and_says_when_the_next(lab: Lab) -> None:
     await lab.submit_many(RATED, [{}] * 5)
     admission = await let_go(lab)
@@ -175,6 +201,49 @@ async def test_a_job_that_is_held_can_be_cancelled_and_makes_room(lab: Lab) -> N
     assert (await lab.job(jobs[3]))["status"] == "running"
 
 
+async def test_nobody_waits_for_a_job_that_somebody_is_writing(lab: Lab) -> None:
+    first, second = await lab.submit_many(JOBS, [{"who": "x"}] * 2)
+    async with lab.db.transaction("cancel") as writer:
+        await lock_jobs(writer, [first])
+        async with lab.db.transaction("admit") as tx:
+            await tx.connection.execute("set local lock_timeout = '2s'")
+            assert (await admit(tx)).let_go == 1
+        assert await lab.rows("select id::text from cograil.jobs where not is_held") == [(second,)]
+    async with lab.db.transaction("admit") as tx:
+        assert (await admit(tx)).let_go == 1
+
+
+@pytest.mark.parametrize("limits", ["concurrency: 1", "rate: 1/h"])
+async def test_a_paused_job_takes_no_place_and_waits_for_one_when_it_is_resumed(
+    lab: Lab, limits: str
+) -> None:
+    """It would keep its place, and begin nothing with it, for as long as somebody looks at it."""
+    text = f"workflow_id: one\nlimits: {{{limits}}}\nnodes:\n  a: {{handler: echo}}\n"
+    first, second = await lab.submit_many(text, [{}] * 2)
+    async with lab.db.transaction("pause") as tx:
+        await pause.pause_job(tx, first)
+    assert (await let_go(lab)).let_go == 1
+    assert await lab.rows("select id::text from cograil.jobs where not is_held") == [(second,)]
+    assert (await let_go(lab)).let_go == 0
+    await lab.cancel(second)
+    async with lab.db.transaction("resume") as tx:
+        await pause.resume_job(tx, first)
+    async with lab.db.transaction("advance") as tx:
+        assert (await advance_due(tx, lab.decider, 10)).has_limits, "it is looked again"
+    await lab.rows("update cograil.buckets set refilled_at = refilled_at - interval '1 h'")
+    assert (await let_go(lab)).let_go == 1
+    async with lab.running():
+        assert (await lab.ended(first))["status"] == "completed"
+
+
+async def test_no_token_is_taken_for_a_paused_job(lab: Lab) -> None:
+    job = await lab.submit("workflow_id: one\nlimits: {rate: 1/h}\nnodes:\n  a: {handler: echo}\n")
+    async with lab.db.transaction("pause") as tx:
+        await pause.pause_job(tx, job)
+    assert await let_go(lab) == Admission()
+    assert await lab.rows("select 1 from cograil.buckets") == []
+
+
 async def test_explain_names_the_limit_and_who_has_the_places(lab: Lab) -> None:
     crowd(lab)
     jobs = await lab.submit_many(LIMITED, [{"who": "a"}] * 3)
@@ -187,3 +256,19 @@ async def test_explain_names_the_limit_and_who_has_the_places(lab: Lab) -> None:
     await let_go(lab)
     await lab.advance()
     assert "limit" in {b.kind for b in (await lab.explain(few[2])).blockers}
+
+
+async def test_explain_says_when_a_rate_allows_the_next(lab: Lab) -> None:
+    jobs = await lab.submit_many(RATED, [{}] * 4)
+    await let_go(lab)
+    found = [blocker for job in jobs for blocker in (await lab.explain(job)).blockers]
+    (rate,) = [blocker for blocker in found if blocker.kind == "rate"]
+    assert rate.until is not None
+    left = (rate.until - datetime.now(UTC)).total_seconds()
+    assert left == pytest.approx(1200, abs=60), "three an hour, and three have just begun"
+    assert rate.until.isoformat() in rate.message
+    await lab.rows("update cograil.buckets set refilled_at = refilled_at - interval '10 min'")
+    found = [blocker for job in jobs for blocker in (await lab.explain(job)).blockers]
+    (rate,) = [blocker for blocker in found if blocker.kind == "rate"]
+    assert rate.until is not None
+    assert (rate.until - datetime.now(UTC)).total_seconds() == pytest.approx(600, abs=60)

@@ -19,6 +19,8 @@ from cograil.errors import DatabaseUnavailable, SchemaMismatch, UnsafeDatabase
 from cograil.store import migrate as module
 from cograil.store.migrate import check_server, known_migrations, migrate, plan, status
 
+UNMARKED = 7  # the migrations from before there were marks
+
 STATEMENTS = [
     "create table cograil.a (x int);",
     "insert into cograil.a values (1);",
@@ -119,6 +121,51 @@ async def test_a_database_of_a_newer_program_is_refused(conn: Any, tmp_path: Pat
     await migrate(conn, directory=write(tmp_path / "m", "create table a ();", "create table b ();"))
     with pytest.raises(SchemaMismatch, match="schema 2, this program knows 1"):
         await migrate(conn, directory=write(tmp_path / "m", "create table a ();"))
+
+
+async def test_a_program_works_with_newer_steps_when_all_of_them_are_compatible(
+    conn: Any, tmp_path: Path
+) -> None:
+    first, added = "create table a ();", "-- More.\n-- compatible: yes\ncreate table {} ();"
+    await migrate(conn, directory=write(tmp_path / "m", first, added.format("b"), added.format("c")))
+    older = write(tmp_path / "m", first)
+    assert await migrate(conn, directory=older) == []
+    found = await status(conn, older)
+    assert (found.current, found.known, found.pending, found.problems) == (3, 1, (), ())
+
+    changed = write(tmp_path / "m", "create table a (x int);")
+    with pytest.raises(SchemaMismatch, match="checksum differs"):
+        await plan(conn, changed)
+
+
+@pytest.mark.parametrize("mark", ["-- compatible: no\n", "", "select 1;\n-- compatible: yes\n"])
+async def test_one_newer_step_that_is_not_compatible_stops_an_older_program(
+    conn: Any, tmp_path: Path, mark: str
+) -> None:
+    first, last = "create table a ();", "-- compatible: yes\ncreate table c ();"
+    await migrate(conn, directory=write(tmp_path / "m", first, f"{mark}create table b ();", last))
+    with pytest.raises(SchemaMismatch, match="cannot work with step 2: it was migrated by a newer cograil"):
+        await plan(conn, write(tmp_path / "m", first))
+
+
+async def test_a_hole_among_the_newer_steps_is_refused(conn: Any, tmp_path: Path) -> None:
+    added = "-- compatible: yes\ncreate table {} ();"
+    await migrate(conn, directory=write(tmp_path / "m", *map(added.format, "abc")))
+    await conn.execute("delete from cograil.schema_migrations where version = 2")
+    with pytest.raises(SchemaMismatch, match="cannot work with step 2"):
+        await plan(conn, write(tmp_path / "m", added.format("a")))
+
+
+async def test_a_database_from_before_there_were_marks_is_read_and_migrated(
+    conn: Any, tmp_path: Path
+) -> None:
+    first = "create table a ();"
+    await migrate(conn, directory=write(tmp_path / "m", first))
+    await conn.execute("alter table cograil.schema_migrations drop column is_compatible")
+    assert await plan(conn, tmp_path / "m") == []
+    both = write(tmp_path / "m", first, "-- compatible: yes\ncreate table b ();")
+    assert [m.version for m in await migrate(conn, directory=both)] == [2]
+    assert (await status(conn, write(tmp_path / "m", first))).problems == ()
 
 
 async def test_a_hole_in_the_history_is_refused(conn: Any, tmp_path: Path) -> None:
@@ -300,6 +347,7 @@ async def test_a_role_that_may_not_make_schemas_migrates_in_a_given_one(
         (["0001_a.sql"], "create table a ();\nCOMMIT;\n", "leave its transaction alone"),
         (["0001_a.sql"], "begin;\ncreate table a ();", "leave its transaction alone"),
         (["0001_a.sql"], "Rollback Work ;", "leave its transaction alone"),
+        (["0001_a.sql"], "-- Why.\n-- compatible: perhaps\n", "should say"),
     ],
 )
 def test_files_that_break_the_rules_are_refused(
@@ -318,7 +366,10 @@ def test_a_function_body_may_begin_and_end(tmp_path: Path) -> None:
 
 
 def test_the_migrations_of_this_program_keep_the_rules() -> None:
-    assert [m.version for m in known_migrations()] == list(range(1, len(known_migrations()) + 1))
+    known = known_migrations()
+    assert [m.version for m in known] == list(range(1, len(known) + 1))
+    silent = [str(m) for m in known if m.version > UNMARKED and m.says_compatible is None]
+    assert silent == [], "a new migration says `-- compatible: yes` or `-- compatible: no` (decision 12)"
 
 
 async def test_a_server_that_may_forget_is_refused(conn: Any) -> None:

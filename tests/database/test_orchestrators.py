@@ -35,6 +35,13 @@ WAIT = "workflow_id: wait\nnodes:\n  a: {type: wait, wait: {seconds: %s}, next: 
 CALM = {"seconds": 60, "pulse_seconds": 30, "scan_seconds": 30}
 
 
+async def test_an_orchestrator_can_do_without_its_memory(lab: Lab) -> None:
+    """As `bench.memory` has it; then nodes are read in every pass."""
+    forgetful = Orchestrator(lab.db, lab.settings, Decider(), "forgetful", remembers=False)
+    assert forgetful.decider.memory is None
+    assert Orchestrator(lab.db, lab.settings, Decider(), "other").decider.memory is not None
+
+
 async def all_ended(lab: Lab, jobs: list[str], timeout: float = 60) -> Counter[str]:
     async with asyncio.timeout(timeout):
         open_jobs = "select 1 from cograil.jobs where finished_at is null limit 1"
@@ -243,6 +250,6 @@ async def test_a_job_that_cannot_be_advanced_does_not_hold_up_the_others(
     )
     try:
         async with lab.running():
-            assert (await lab.ended(await lab.submit(ONE), 3))["status"] == "completed"
+            assert (await lab.ended(await lab.submit(ONE), 15))["status"] == "completed"
     finally:
         await lab.rows("delete from cograil.inbox where node_id = 'nobody'")

@@ -23,7 +23,8 @@ async def test_a_claim_whose_answer_was_lost_is_given_back_by_the_pulse(lab: Lab
         worker.registry.register(_nothing, "nobody_has_it")
         ended = await lab.ended(job, 10)
     assert (ended["status"], lost.attempt) == ("completed", 1)
-    assert (await lab.nodes(job))["a"]["attempt"] == 1
+    assert (await lab.nodes(job))["a"]["attempt"] == 2
+    assert "task_failed" not in await lab.event_types(job), "that it was given back does not count"
 
 
 async def test_a_report_sent_twice_counts_once(lab: Lab) -> None:
@@ -37,6 +38,15 @@ async def test_a_report_sent_twice_counts_once(lab: Lab) -> None:
     await lab.advance()
     assert (await lab.event_types(job, "a")).count("node_completed") == 1
     assert await warnings(lab, job) == []
+
+
+async def test_when_to_come_again_is_kept_with_the_report(lab: Lab) -> None:
+    job = await lab.submit(one())
+    hand = await lab.hand()
+    assert await hand.report(await hand.claim_one(), Failed("busy", "busy", after_seconds=1.25))
+    await lab.advance()
+    (told,) = [one for one in await lab.events(job) if one["event_type"] == "node_retry"]
+    assert told["data"]["delay_seconds"] == 1.25
 
 
 async def test_a_failure_sent_twice_counts_once(lab: Lab) -> None:

@@ -49,3 +49,11 @@ async def test_a_door_sees_the_jobs_of_its_tenant_only(lab: Lab) -> None:
     finally:
         await lab.rows(f"drop owned by {door}")
         await lab.rows(f"drop role {door}")
+
+
+async def test_the_gateway_reads_jobs_without_their_callbacks(lab: Lab) -> None:
+    """There are secrets in them."""
+    query = """
+        select has_column_privilege('cograil_gateway', 'cograil.jobs', name, 'select')
+        from unnest(array['callback', 'status']) as name"""
+    assert await lab.rows(query) == [(False,), (True,)]

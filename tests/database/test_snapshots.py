@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
-import psycopg
-from lab import Lab
+import contextlib
+import math
+from collections.abc import AsyncIterator
 
+import psycopg
+from lab import Hand, Lab
+from test_workers import one
+
+from cograil.model.outcome import WorkItem
+from cograil.orchestrator.loop import Orchestrator
+from cograil.store.places import BEGINNING, LOOK_SECONDS, ClaimPlaces, NewsPlace
 from cograil.store.statements import statement
+from cograil.verbs import work
+from cograil.verbs.advance import Decider, Pass, advance_due
+from cograil.verbs.work import Lanes
 
 CHAIN = """
 workflow_id: chain
@@ -13,13 +24,45 @@ nodes:
   first: {handler: hello_world, params: {name: x}, next: second}
   second: {handler: hello_world, params: {name: "{{ nodes.first.output.message }}"}}
 """
+JOBS = 400
+SOME = 20
+
+
+class Clock:
+    """A time that only the test moves."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@contextlib.asynccontextmanager
+async def old_snapshot(dsn: str) -> AsyncIterator[psycopg.AsyncConnection[tuple[object, ...]]]:
+    """A session that has looked at something and gone to lunch."""
+    async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as lunch:
+        await lunch.execute("begin isolation level repeatable read")
+        await lunch.execute("select count(*) from cograil.jobs")
+        yield lunch
+        await lunch.execute("rollback")
+
+
+async def claim(hand: Hand, places: ClaimPlaces, slots: int = SOME) -> list[WorkItem]:
+    return await work.claim(hand.db, hand.worker_id, Lanes(["echo"], [], slots, 0), places)
+
+
+async def entries(lab: Lab, index: str) -> int:
+    """How many entries of this index were read so far, by the one session of this lab."""
+    await lab.rows("select pg_stat_force_next_flush()")
+    ((read,),) = await lab.rows(f"select pg_stat_get_tuples_returned('cograil.{index}'::regclass)")
+    return int(read)
 
 
 async def test_jobs_complete_beside_an_old_snapshot_and_the_doctor_names_who_holds_it(
     lab: Lab, dsn: str
 ) -> None:
-    async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as lunch:
-        await lunch.execute("begin isolation level repeatable read")
+    async with old_snapshot(dsn) as lunch:
         seen = await (await lunch.execute("select count(*) from cograil.jobs")).fetchone()
         async with lab.running():
             jobs = await lab.submit_many(CHAIN, [{}] * 100)
@@ -29,4 +72,139 @@ async def test_jobs_complete_beside_an_old_snapshot_and_the_doctor_names_who_hol
         found = await lab.rows(text, grace=0)
         assert any(str(lunch.info.backend_pid) in str(row) for row in found)
         assert await (await lunch.execute("select count(*) from cograil.jobs")).fetchone() == seen
-        await lunch.execute("rollback")
+
+
+# -- what was taken is not walked over again ----------------------------------------------------------------
+
+
+async def test_claims_and_passes_do_not_walk_over_what_was_taken_before(lab: Lab, dsn: str) -> None:
+    """Each task and each of the news is met a few times; always from the beginning it would be ten times."""
+    await lab.submit_many(one(), [{}] * JOBS)
+    hand, places = await lab.hand(), ClaimPlaces(Clock())
+    lab.decider.place = NewsPlace(Clock())
+    async with old_snapshot(dsn):
+        for _ in range(JOBS // SOME):
+            items = await claim(hand, places)
+            await work.report(lab.db, hand.worker_id, hand.name, [hand.outcome(i, {}) for i in items])
+        assert await entries(lab, "tasks_ready") < 3 * JOBS
+        advanced = 0
+        while advanced < JOBS:
+            async with lab.db.transaction("advance") as tx:
+                done = await advance_due(tx, lab.decider, SOME)
+                assert (done.advanced, done.is_full) == (SOME, True)
+            advanced += done.advanced
+        window = 4  # times as many are looked at as are taken
+        assert await entries(lab, "inbox_pkey") < (window + 3) * JOBS
+
+
+async def test_passes_that_keep_up_do_not_walk_over_what_was_taken_either(lab: Lab, dsn: str) -> None:
+    await lab.submit_many(one(), [{}] * JOBS)
+    hand, places = await lab.hand(), ClaimPlaces(Clock())
+    lab.decider.place = NewsPlace(Clock())
+    async with old_snapshot(dsn):
+        for _ in range(JOBS // SOME):
+            items = await claim(hand, places)
+            await work.report(lab.db, hand.worker_id, hand.name, [hand.outcome(i, {}) for i in items])
+            async with lab.db.transaction("advance") as tx:
+                done = await advance_due(tx, lab.decider, 10 * SOME)
+                assert (done.advanced, done.is_full) == (SOME, False)
+        assert await entries(lab, "inbox_pkey") < 4 * JOBS
+
+
+# -- and nothing is missed ----------------------------------------------------------------------------------
+
+
+async def test_what_is_given_back_behind_the_place_is_found_when_nothing_else_is_left(lab: Lab) -> None:
+    await lab.submit_many(one(), [{}] * 4)
+    hand, places = await lab.hand(), ClaimPlaces(Clock())
+    first = await claim(hand, places, 2)
+    second = await claim(hand, places, 2)
+    assert places.after("async") == (0, second[-1].task_id)
+    await hand.put_back(*first)
+    assert {item.task_id for item in await claim(hand, places, 2)} == {item.task_id for item in first}
+
+
+async def test_a_claim_that_finds_less_than_it_could_take_leaves_its_place(lab: Lab) -> None:
+    await lab.submit_many(one(), [{}] * 5)
+    hand, places = await lab.hand(), ClaimPlaces(Clock())
+    first = await claim(hand, places, 2)
+    await hand.put_back(*first)
+    assert len(await claim(hand, places, 4)) == 3
+    assert places.after("async") == BEGINNING
+    assert {item.task_id for item in await claim(hand, places, 4)} == {item.task_id for item in first}
+
+
+async def test_while_there_is_much_to_do_what_is_urgent_is_seen_after_half_a_second(lab: Lab) -> None:
+    await lab.submit_many(one(), [{}] * 8)
+    clock = Clock()
+    hand, places = await lab.hand(), ClaimPlaces(clock)
+    await claim(hand, places, 2)
+    urgent = await lab.submit(one(), priority=5)
+    assert urgent not in {item.job_id for item in await claim(hand, places, 2)}
+    clock.now = LOOK_SECONDS
+    assert urgent in {item.job_id for item in await claim(hand, places, 2)}
+
+
+async def test_a_lane_without_free_slots_keeps_its_place(lab: Lab) -> None:
+    places = ClaimPlaces(Clock())
+    places.begin()
+    places.note("async", 2, [(0, 1), (0, 2)])
+    places.note("async", 0, [])
+    assert places.after("async") == (0, 2)
+    assert places.after("thread") == BEGINNING
+
+
+async def test_news_that_were_written_early_and_committed_late_are_not_missed(lab: Lab) -> None:
+    late, *jobs = await lab.submit_many(one(), [{}] * 9)
+    hand = await lab.hand()
+    lab.decider.place = NewsPlace(Clock())
+    first, *items = sorted(await hand.claim(9), key=lambda item: item.job_id != late)
+    async with lab.db.transaction("test") as tx:
+        await tx.connection.execute(
+            f"insert into cograil.inbox (job_id, kind) values ('{late}', 'late')".encode()
+        )
+        for item in items:
+            await hand.report(item, {})
+        for _ in range(2):
+            async with lab.db.transaction("advance") as other:
+                assert (await advance_due(other, lab.decider, 4)).advanced == 4
+        assert lab.decider.place.begin() > 0
+    async with lab.db.transaction("advance") as other:
+        assert (await advance_due(other, lab.decider, 4)).advanced == 1, (
+            "before its place, and nothing behind"
+        )
+    await hand.report(first, {})
+    await lab.advance()
+    assert await lab.rows("select * from cograil.inbox") == []
+    assert {(await lab.job(job))["status"] for job in [late, *jobs]} == {"completed"}
+
+
+async def test_an_orchestrator_does_not_sleep_past_its_next_look_at_all_news(lab: Lab) -> None:
+    clock = Clock()
+    place = NewsPlace(clock)
+    assert (place.begin(), place.look_in()) == (0, math.inf)
+    place.note(7)
+    clock.now = LOOK_SECONDS / 2
+    assert (place.begin(), place.look_in()) == (7, LOOK_SECONDS / 2)
+    clock.now = LOOK_SECONDS
+    assert (place.look_in(), place.begin()) == (0.0, 0)
+    place.note(None)
+    assert place.look_in() == math.inf
+    orchestrator = Orchestrator(lab.db, lab.settings, Decider(), "late")
+    orchestrator._tick_at = math.inf
+    orchestrator.decider.place.note(7)
+    assert orchestrator._pause(Pass(1)) <= LOOK_SECONDS
+
+
+async def test_a_pass_that_rolls_back_leaves_its_news_to_the_next(lab: Lab) -> None:
+    await lab.submit_many(one(), [{}] * 6)
+    hand = await lab.hand()
+    lab.decider.place = NewsPlace(Clock())
+    for item in await hand.claim(6):
+        await hand.report(item, {})
+    with contextlib.suppress(ZeroDivisionError):
+        async with lab.db.transaction("advance") as tx:
+            assert (await advance_due(tx, lab.decider, 3)).is_full
+            raise ZeroDivisionError
+    async with lab.db.transaction("advance") as tx:
+        assert (await advance_due(tx, lab.decider, 6)).advanced == 6

@@ -186,14 +186,16 @@ async def test_a_batch_keeps_the_steps_of_the_living_and_refuses_those_of_zombie
 
 
 async def test_a_task_that_was_given_back_brings_its_steps_along(lab: Lab) -> None:
-    """The attempt keeps its number; only the fence tells that somebody was there before."""
     await lab.submit(one())
     hand = await lab.hand()
     item = await hand.claim_one()
     await save(hand, item, "first", b"[1]")
     await hand.release(item)
+    await lab.advance()
     again = await hand.claim_one()
-    assert (again.attempt, again.fence, again.steps) == (1, 2, {"first": [1]})
+    assert (again.attempt, again.fence, again.steps) == (2, 1, {"first": [1]})
+    await hand.put_back(again)
+    assert (await hand.claim_one()).steps == {"first": [1]}
 
 
 async def test_a_handler_that_lost_its_attempt_learns_it_at_its_step(lab: Lab, eventually: Any) -> None:

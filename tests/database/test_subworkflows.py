@@ -55,6 +55,36 @@ async def end(lab: Lab, hand: Hand, outcome: dict[str, Any] | Failed) -> None:
     await lab.advance()
 
 
+async def test_a_child_that_takes_too_long_is_cancelled_and_followed_by_another(lab: Lab) -> None:
+    job, child = await begin(
+        lab, PARENT.replace("type: subworkflow", "type: subworkflow\n    timeout_seconds: 60")
+    )
+    hand = await lab.hand()
+    await hand.claim_one()
+    await lab.rows("update cograil.nodes set not_before = now() where node_id = 'sub'")
+    await lab.rows("update cograil.jobs set wake_at = now() where id = %(id)s", id=job)
+    await lab.advance()
+    assert ((await lab.job(child))["status"], (await lab.job(child))["error"]["message"]) == (
+        "cancelled",
+        "it took too long",
+    )
+    assert len(await children_of(lab, job)) == 2
+    assert await lab.findings() == []
+    await end(lab, hand, {"n": 8})
+    assert ((await lab.statuses(job))["sub"], (await lab.nodes(job))["sub"]["attempt"]) == ("completed", 2)
+    types = await lab.event_types(job, "sub")
+    assert types == [
+        "node_ready",
+        "child_started",
+        "node_timeout",
+        "task_failed",
+        "node_retry",
+        "child_started",
+        "node_completed",
+    ]
+    assert await lab.findings() == []
+
+
 async def test_a_child_is_born_with_its_parents_decision(lab: Lab) -> None:
     job, child = await begin(lab)
     made = await lab.job(child)

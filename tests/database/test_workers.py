@@ -10,6 +10,7 @@ from lab import Hand, Lab, quick_settings
 from cograil.model.outcome import Failed
 from cograil.runners.context import AttemptLost, Context
 from cograil.runners.registry import Registry
+from cograil.verbs import pause
 
 ONE = """
 workflow_id: one
@@ -71,10 +72,9 @@ async def test_a_report_with_an_old_fence_is_refused_even_from_the_same_worker(l
     job = await lab.submit(one())
     hand = await lab.hand()
     old = await hand.claim_one()
-    await hand.release(old)
+    await hand.put_back(old)
     new = await hand.claim_one()
-    assert (old.task_id, old.attempt) == (new.task_id, new.attempt)
-    assert old.fence < new.fence
+    assert (new.task_id, new.attempt, new.fence) == (old.task_id, old.attempt, old.fence + 1)
     assert not await hand.report(old, {"stale": True})
     assert not await hand.checkpoint(old, {"stale": True})
     assert await hand.report(new, {"stale": False})
@@ -211,10 +211,11 @@ async def test_three_workers_lost_to_one_task_are_enough(lab: Lab) -> None:
     job = await lab.submit(one(attempts=10))
     for attempt in (1, 2, 3):
         victim = await lab.hand(f"victim{attempt}")
-        assert (await victim.claim_one()).attempt == attempt
+        (item,) = await victim.claim() or await victim.claim_alone()
+        assert item.attempt == attempt
         await lab.bury(victim)
         await lab.advance()
-    assert await (await lab.hand()).claim() == []
+    assert await lab.rows("select * from cograil.tasks") == []
     ended = await lab.job(job)
     assert (ended["status"], ended["error"]["code"]) == ("failed", "poison")
 
@@ -246,9 +247,11 @@ async def test_a_loss_and_a_failure_share_one_budget(lab: Lab) -> None:
 
 async def test_a_worker_that_stops_hands_back_what_it_cannot_finish(lab: Lab, eventually: Any) -> None:
     runs: list[int] = []
+    keys: set[str] = set()
 
     async def patient(ctx: Context) -> dict[str, Any]:
         runs.append(ctx.attempt)
+        keys.add(ctx.idempotency_key)
         await ctx.checkpoint({"runs": len(runs)})
         if len(runs) == 1:
             await asyncio.Event().wait()
@@ -260,11 +263,58 @@ async def test_a_worker_that_stops_hands_back_what_it_cannot_finish(lab: Lab, ev
         async with lab.worker("first", settings=settings):
             job = await lab.submit(one("patient", attempts=1))
             await eventually(lambda: lab.rows("select 1 from cograil.checkpoints"))
-        assert await lab.rows("select state, attempt from cograil.tasks") == [("ready", 1)]
+        await eventually(
+            lambda: lab.rows("select 1 from cograil.tasks where state = 'ready' and attempt = 2")
+        )
         async with lab.worker("second"):
             ended = await lab.ended(job)
     assert (ended["status"], ended["result"]["a"]) == ("completed", {"checkpoint": {"runs": 1}})
-    assert runs == [1, 1]
+    assert (runs, len(keys)) == ([1, 2], 1)
+    facts = [
+        (e["event_type"], e["data"].get("attempt"), e["data"].get("worker")) for e in await lab.events(job)
+    ]
+    assert facts[4:6] == [("node_started", 1, "first"), ("warning", 1, "first")]
+    assert facts[7:10] == [
+        ("node_dispatched", 2, None),
+        ("node_started", 2, "second"),
+        ("node_completed", None, "second"),
+    ]
+    assert await warnings(lab, job) == ["released"]
+    assert await lab.findings() == []
+
+
+async def test_what_was_handed_back_goes_on_though_nobody_was_there_to_hear_it(lab: Lab) -> None:
+    job = await lab.submit(one(attempts=1))
+    hand = await lab.hand()
+    item = await hand.claim_one()
+    assert await hand.release(item) == {item.task_id}
+    assert await lab.findings() == []
+    assert not await hand.report(item, {"stale": True})
+    await lab.advance()
+    assert await lab.findings() == []
+    again = await hand.claim_one()
+    assert (again.attempt, again.task_id > item.task_id) == (2, True)
+    await hand.report(again, {"done": True})
+    await lab.advance()
+    assert (await lab.job(job))["result"]["a"] == {"done": True}
+    assert await warnings(lab, job) == ["released", "late_result"]
+
+
+async def test_what_is_handed_back_while_its_job_is_paused_waits_for_the_end_of_the_pause(lab: Lab) -> None:
+    job = await lab.submit(one(attempts=1))
+    hand = await lab.hand()
+    item = await hand.claim_one()
+    async with lab.db.transaction("pause") as tx:
+        await pause.pause_job(tx, job)
+    await hand.release(item)
+    await lab.advance()
+    assert await lab.statuses(job) == {"a": "ready"}
+    assert await lab.findings() == []
+    async with lab.db.transaction("resume") as tx:
+        await pause.resume_job(tx, job)
+    await lab.advance()
+    assert (await hand.claim_one()).attempt == 2
+    assert await lab.findings() == []
 
 
 async def test_a_worker_that_stops_finishes_what_it_can_within_its_grace(lab: Lab, eventually: Any) -> None:

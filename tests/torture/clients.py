@@ -1,19 +1,25 @@
-"""One run of one point of a client: submit, publish, cancel or retry, struck while it does so."""
+"""One run of one point of a client: submit, publish, cancel or retry, struck while it does so.
+
+`answers.py` has those that pause, answer and do things to many jobs or to families.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import time
-from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from pathlib import Path
+from hashlib import sha256
 from typing import Any
 
 from tests.torture import oracles
+from tests.torture.answers import MORE_STRIKES, Act
+from tests.torture.calendar import AT_THE_CALENDAR, CALENDAR
+from tests.torture.callers import CALLERS
 from tests.torture.crash import Fault, Run
+from tests.torture.far import FAR_WORKERS
+from tests.torture.grants import use_primitives
 from tests.torture.lane import NUMBERS, Lane, Stuck
-from tests.torture.nursery import Child
+from tests.torture.relays import RELAYS
 from tests.torture.scenarios import (
     AGAIN,
     IN_PLACE,
@@ -24,10 +30,10 @@ from tests.torture.scenarios import (
     fail_for_retry,
     mend,
 )
+from tests.torture.striking import GONE_SECONDS, all_end, made, nothing, struck
+from tests.torture.sweepers import SWEEPERS
 
-GONE_SECONDS = 10.0
-STOPPED_SECONDS = 0.5
-Meanwhile = Callable[[Lane, str], Awaitable["asyncio.Future[Any] | None"]]
+from cograil.verbs.keys import create_key
 
 DRAFT = f"""
 workflow_id: draft
@@ -70,72 +76,12 @@ async def crash_client(lane: Lane, act: str, fault: Fault | None) -> Run:
     return run
 
 
-async def _report_meanwhile(lane: Lane, job: str) -> None:
-    """Let the slow node end now, and wait for its report to count, unless somebody is in its way."""
-    if not await lane.lab.rows("select 1 from torture.gates where job::text = %(job)s", job=job):
-        return
-    await lane.set_gate(job, is_closed=False)
-    query = "select 1 from cograil.inbox where job_id = %(job)s and kind = 'report'"
-    if await lane.until(query, 0.5, job=job):
-        await lane.lab.rows("insert into torture.mended values (%(job)s)", job=f"reported {job}")
-
-
-async def _struck(
-    lane: Lane, run: Run, act: str, subject: str, *, meanwhile: Meanwhile = _report_meanwhile, **more: str
-) -> str | None:
-    """Run the client and strike it; what it answered, None when nobody heard an answer."""
-    answer = f"{lane.nursery.directory}/answer-{next(NUMBERS)}"
-    order: dict[str, Any] = {"act": act, "subject": subject, "answer": answer} | more
-    order |= {"fault": run.fault and run.fault.order, "idle_seconds": _idle_seconds(run.fault)}
-    client = await lane.fork("client", **order)
-    async with asyncio.timeout(GONE_SECONDS):
-        await client.struck()
-    run.violations += await oracles.at_once(lane)
-    run.points = client.points()
-    run.struck = any(point.startswith("!") for point in run.points)
-    if client.stopped.is_set():
-        await _wake(lane, run, subject, client, meanwhile)
-    path = Path(answer)
-    if run.fault is None and not path.exists():
-        run.violations.append("nothing happened to the client, but it got no answer")
-    return json.loads(path.read_text()) if path.exists() else None
-
-
-def _idle_seconds(fault: Fault | None) -> float:
-    """Only of a client that is stopped must the server take the locks away, and soon."""
-    return STOPPED_SECONDS if fault is not None and fault.mode == "stop" else 5.0
-
-
-async def _wake(lane: Lane, run: Run, subject: str, client: Child, meanwhile: Meanwhile) -> None:
-    """`pause`: wake it while it still has its locks. `stop`: when the server has taken them away."""
-    assert run.fault is not None
-    waiting = None
-    if run.fault.mode == "pause":
-        waiting = await meanwhile(lane, subject)
-    else:
-        await asyncio.sleep(STOPPED_SECONDS + 0.1)  # by then the server has ended the transaction
-    client.resume()
-    async with asyncio.timeout(GONE_SECONDS):
-        await client.ended.wait()
-        if waiting is not None:
-            await waiting
-
-
 async def _submit(lane: Lane, run: Run) -> None:
     """An acknowledged job ends; one that was not is there in full or not at all."""
     scenario, mark = SCENARIOS["fan"], f"mark-{next(NUMBERS)}"
     await lane.publish(scenario.text)
-    answer = await _struck(lane, run, "submit", "fan", mark=mark)
-    await _all_end(lane, run, scenario, await _made(lane, run, answer, "correlation_id", mark))
-
-
-async def _made(lane: Lane, run: Run, answer: str | None, column: str, value: str) -> list[str]:
-    """The jobs the client made: none or one, and the one it was told."""
-    query = f"select id::text from cograil.jobs where {column}::text = %(value)s"
-    jobs = [row[0] for row in await lane.lab.rows(query, value=value)]
-    if len(jobs) > 1 or (answer is not None and jobs != [answer]):
-        run.violations.append(f"the client was told {answer}, but there is {jobs}")
-    return jobs
+    answer = await struck(lane, run, "submit", "fan", mark=mark)
+    await all_end(lane, run, scenario, await made(lane, run, answer, "correlation_id", mark))
 
 
 async def _draft(lane: Lane, run: Run) -> None:
@@ -153,30 +99,26 @@ async def _draft_too_late(lane: Lane, run: Run) -> None:
 async def _strike_draft(lane: Lane, run: Run, scenario: Scenario) -> None:
     mark = f"mark-{next(NUMBERS)}"
     text = scenario.text % mark
-    answer = await _struck(lane, run, "draft", text, meanwhile=_nothing, mark=mark)
-    jobs = await _made(lane, run, answer, "correlation_id", mark)
+    answer = await struck(lane, run, "draft", text, meanwhile=nothing, mark=mark)
+    jobs = await made(lane, run, answer, "correlation_id", mark)
     drafts = await lane.lab.rows("select 1 from cograil.workflows where source = %(text)s", text=text)
     if len(drafts) != len(jobs):
         run.violations.append(f"there are {len(drafts)} drafts for {len(jobs)} jobs")
-    await _all_end(lane, run, scenario, jobs)
-
-
-async def _nothing(lane: Lane, subject: str) -> None:
-    """Nobody else has to do with this."""
+    await all_end(lane, run, scenario, jobs)
 
 
 async def _publish(lane: Lane, run: Run) -> None:
     """An acknowledged version is there; whoever was not told may publish it again, and there is one."""
     version = next(NUMBERS)
     text = PUBLISHED % version
-    answer = await _struck(lane, run, "publish", text, meanwhile=_publish_meanwhile)
+    answer = await struck(lane, run, "publish", text, meanwhile=_publish_meanwhile)
     if answer is not None and await _sources(lane, version) != [text]:
         run.violations.append(f"the client was told that version {version} is published, but it is not")
     job = await lane.submit(text)
     if await _sources(lane, version) != [text]:
         run.violations.append(f"version {version}: {await _sources(lane, version)}")
     scenario = Scenario("published", text, "completed", {"last": "completed"}, {"last": 1})
-    await _all_end(lane, run, scenario, [job])
+    await all_end(lane, run, scenario, [job])
 
 
 async def _sources(lane: Lane, version: int) -> list[str]:
@@ -199,7 +141,7 @@ async def _publish_taken(lane: Lane, run: Run) -> None:
     version = next(NUMBERS)
     text = PUBLISHED % version
     await lane.publish(text)
-    answer = await _struck(lane, run, "publish", f"{text}description: another", meanwhile=_nothing)
+    answer = await struck(lane, run, "publish", f"{text}description: another", meanwhile=nothing)
     if answer not in (None, "version taken"):
         run.violations.append(f"the client was told {answer}, but the version was taken")
     if await _sources(lane, version) != [text]:
@@ -210,18 +152,18 @@ async def _retry(lane: Lane, run: Run) -> None:
     """The same for the new job of a retry."""
     scenario = SCENARIOS["retry"]
     failed = await fail_for_retry(lane, scenario)
-    answer = await _struck(lane, run, "retry", failed)
-    await _all_end(lane, run, scenario, await _made(lane, run, answer, "retry_of", failed))
+    answer = await struck(lane, run, "retry", failed)
+    await all_end(lane, run, scenario, await made(lane, run, answer, "retry_of", failed))
 
 
 async def _retry_from(lane: Lane, run: Run) -> None:
     """The same for a job that completed, from a node on whose inputs are all kept."""
     old = await lane.submit(GATHERED)
     await lane.ended(old)
-    answer = await _struck(lane, run, "retry", old, node="gather")
+    answer = await struck(lane, run, "retry", old, node="gather")
     done = dict.fromkeys(["first", "split", "split__0", "gather", "last"], "completed")
     scenario = Scenario("gathered", GATHERED, "completed", done, {"last": 1})
-    await _all_end(lane, run, scenario, await _made(lane, run, answer, "retry_of", old))
+    await all_end(lane, run, scenario, await made(lane, run, answer, "retry_of", old))
 
 
 async def _retry_in_place(lane: Lane, run: Run) -> None:
@@ -230,17 +172,17 @@ async def _retry_in_place(lane: Lane, run: Run) -> None:
     job = await scenario.begin(lane, scenario)
     await child_failed(lane, job)
     await mend(lane, job)
-    answer = await _struck(lane, run, "retry", job, node="split__1")
+    answer = await struck(lane, run, "retry", job, node="split__1")
     if answer not in (None, job):  # the job had ended before it came to that: then it is a new one
         again = replace(scenario, executions={"split__1": 1, "last": 1})
-        await _all_end(lane, run, again, await _made(lane, run, answer, "retry_of", job))
+        await all_end(lane, run, again, await made(lane, run, answer, "retry_of", job))
         return
     if not await _is_retried(lane, job):
         if answer is not None:
             run.violations.append("the client was told that the node is retried, but it is not")
         await lane.lab.retry(job, "split__1")
     await lane.set_gate(job, is_closed=False)
-    await _all_end(lane, run, scenario, [job])
+    await all_end(lane, run, scenario, [job])
     run.violations += await _forgotten_report(lane, job)
 
 
@@ -259,18 +201,12 @@ async def _retry_too_late(lane: Lane, run: Run) -> None:
     await child_failed(lane, job)
     await lane.help_with("worker")
     await be_late(lane, job)
-    await _struck(lane, run, "retry", job, meanwhile=_nothing, node="split__1")
+    await struck(lane, run, "retry", job, meanwhile=nothing, node="split__1")
     await lane.help_with("orchestrator", "worker")
     executions = {"split__0": 1, "split__1": 1, "split__2": 1, "slow": 1}
     nodes = {"split__1": "failed", "slow": "cancelled"}
     scenario = Scenario("too_late", text, "failed", nodes, executions, error="job_timeout")
-    await _all_end(lane, run, scenario, [job])
-
-
-async def _all_end(lane: Lane, run: Run, scenario: Scenario, jobs: list[str]) -> None:
-    for job in jobs:
-        await lane.ended(job)
-        run.violations += await oracles.in_the_end(lane, scenario, job, 0)
+    await all_end(lane, run, scenario, [job])
 
 
 async def _cancel(lane: Lane, run: Run) -> None:
@@ -279,7 +215,7 @@ async def _cancel(lane: Lane, run: Run) -> None:
     job = await scenario.begin(lane, scenario)
     query = "select 1 from torture.effects where job = %(job)s and node = 'slow'"
     await lane.until(query, GONE_SECONDS, job=job)
-    answer = await _struck(lane, run, "cancel", job)
+    answer = await struck(lane, run, "cancel", job)
     await lane.set_gate(job, is_closed=False)
     await lane.ended(job)
     status = (await lane.lab.job(job))["status"]
@@ -300,7 +236,7 @@ async def _cancel_reported(lane: Lane, run: Run) -> None:
     await lane.set_gate(job, is_closed=False)
     query = "select 1 from cograil.inbox where job_id = %(job)s and kind = 'report' having count(*) = 2"
     await lane.until(query, GONE_SECONDS, job=job)
-    answer = await _struck(lane, run, "cancel", job)
+    answer = await struck(lane, run, "cancel", job)
     await lane.help_with("orchestrator", "worker")
     await lane.ended(job)
     status = (await lane.lab.job(job))["status"]
@@ -312,6 +248,28 @@ async def _cancel_reported(lane: Lane, run: Run) -> None:
     run.violations += await oracles.in_the_end(lane, scenario, job, 0)
 
 
+async def _make_key(lane: Lane, run: Run) -> None:
+    """A key that was told is one; of one that was not there is at most a row that nobody can use."""
+    name = f"key-{next(NUMBERS)}"
+    key = await struck(lane, run, "make_key", name, meanwhile=nothing)
+    hashes = [row[0] for row in await lane.lab.rows(KEY_HASHES, name=name)]
+    if len(hashes) > 1 or (key is not None and [sha256(key.split("_", 2)[2].encode()).digest()] != hashes):
+        run.violations.append(f"the client was told {key}, but there are {len(hashes)} keys")
+
+
+async def _revoke_key(lane: Lane, run: Run) -> None:
+    """An acknowledged end of a key is one; without an answer it has ended or works."""
+    name = f"key-{next(NUMBERS)}"
+    async with lane.lab.db.transaction("test") as tx:
+        await create_key(tx, role="viewer", name=name)
+    answer = await struck(lane, run, "revoke_key", name, meanwhile=nothing)
+    if answer is not None and await lane.lab.rows(KEY_HASHES, name=name):
+        run.violations.append("the client was told that the key is revoked, but it works")
+
+
+KEY_HASHES = "select hash from cograil.keys where name = %(name)s and revoked_at is null"
+
+
 async def _forgotten_report(lane: Lane, job: str) -> list[str]:
     """A report that counted before the cancel is part of the history."""
     mark = f"reported {job}"
@@ -321,7 +279,7 @@ async def _forgotten_report(lane: Lane, job: str) -> list[str]:
     return [] if status == "completed" else [f"the report of slow counted, but it is {status}"]
 
 
-STRIKES = {
+STRIKES: dict[str, Act] = {
     "submit": _submit,
     "draft": _draft,
     "draft_too_late": _draft_too_late,
@@ -333,5 +291,13 @@ STRIKES = {
     "retry_from": _retry_from,
     "retry_in_place": _retry_in_place,
     "retry_too_late": _retry_too_late,
+    "make_key": _make_key,
+    "revoke_key": _revoke_key,
+    "app": use_primitives,
+    **MORE_STRIKES,
+    **CALENDAR,
+    **SWEEPERS,
 }
 ACTS = tuple(STRIKES)
+AT_DOORS = CALLERS | FAR_WORKERS | AT_THE_CALENDAR
+STRIKES |= AT_DOORS | RELAYS

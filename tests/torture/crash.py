@@ -18,12 +18,17 @@ SLACK_SECONDS = 0.4  # how long a point may still come once the job has ended
 ZOMBIE_SECONDS = 25.0
 TAKEOVER_SECONDS = 2.0
 HARM_SECONDS = 0.3
+PAUSED_SECONDS = 8.0  # so long may a victim that is woken again hold its locks
+BEGIN_SECONDS = 5.0
+BESIDE_SECONDS = 0.3
 ENDS_OF_THE_ASKED = (0, -signal.SIGTERM)  # the latter while it has not even begun to listen to signals
 
 
 @dataclass(frozen=True, order=True)
 class Fault:
-    """The `count`-th visit of a point. `stop` wakes the victim when all is over, `wake` in the middle."""
+    """The `count`-th visit of a point. `stop` wakes the victim when all is over, `wake` in the middle,
+    `pause` while it still has its locks.
+    """
 
     name: str
     count: int
@@ -65,13 +70,15 @@ async def crash(lane: Lane, scenario: Scenario, role: str, fault: Fault | None) 
 
 async def _strike(lane: Lane, scenario: Scenario, role: str, run: Run, job: str) -> None:
     fault = run.fault
-    order = {"fault": fault and fault.order, "idle_seconds": 0.3, "stumbles": scenario.stumbles}
-    victim = await lane.fork(role, **order)
+    idle = PAUSED_SECONDS if fault is not None and fault.mode == "pause" else 0.3
+    order = {"fault": fault and fault.order, "idle_seconds": idle, "stumbles": scenario.stumbles}
+    victim = await lane.fork(role, **order, **scenario.order)
     meddling = asyncio.ensure_future(scenario.meddle(lane, job, victim))
     try:
         await _until_struck(lane, job, victim, SLACK_SECONDS if fault else 0.0)
         run.points = victim.points()
         run.violations += await oracles.at_once(lane)
+        run.violations += await scenario.look_at_once(lane, job)
         if victim.stopped.is_set() or victim.ended.is_set():
             await _take_over(lane, scenario, role, run, job, victim)
         if run.violations:
@@ -84,8 +91,10 @@ async def _strike(lane: Lane, scenario: Scenario, role: str, run: Run, job: str)
             run.violations += await zombie_lives_on(lane, scenario, victim)
     finally:
         meddling.cancel()
-    crashes = 1 if role == "worker" and fault is not None and fault.mode in OUT else 0
+    is_lost = fault is not None and (fault.mode in OUT or scenario.is_torn)
+    crashes = 1 if role == "worker" and is_lost else 0
     run.violations += await oracles.in_the_end(lane, scenario, job, crashes)
+    run.violations += await scenario.look(lane, job)
     run.violations += _unasked_end(run, scenario, victim)
 
 
@@ -110,10 +119,29 @@ async def _take_over(lane: Lane, scenario: Scenario, role: str, run: Run, job: s
     wakes = run.fault is not None and run.fault.mode == "wake"
     if wakes and role == "worker":
         await lane.set_gate(job, is_closed=True)
-    rescuer = await lane.fork(role, waits_at_gates=wakes)
+    rescuer = await lane.fork(role, waits_at_gates=wakes, **scenario.order)
+    if run.fault is not None and run.fault.mode == "pause":
+        await _wake_beside(lane, job, victim, rescuer)
+        return
     await lane.end_lease(victim)
     if wakes:
         await _wake_in_the_middle(lane, role, job, victim, rescuer)
+
+
+async def _wake_beside(lane: Lane, job: str, victim: Child, rescuer: Child) -> None:
+    """Wake the victim, its locks still in its hands, when the other has come as far as they let it."""
+    await _passes(lane, job, rescuer, "admit.held_keys", BEGIN_SECONDS)
+    await _passes(lane, job, rescuer, "admit.commit.after", BESIDE_SECONDS)
+    victim.resume()
+
+
+async def _passes(lane: Lane, job: str, child: Child, point: str, seconds: float) -> None:
+    """Wait until it has passed this point, but not for ever, nor when there is nothing left to do."""
+    until = time.monotonic() + seconds
+    while point not in child.points() and not await lane.is_over(job):
+        if time.monotonic() >= until:
+            return
+        await asyncio.sleep(0.005)
 
 
 async def _wake_in_the_middle(lane: Lane, role: str, job: str, victim: Child, rescuer: Child) -> None:

@@ -25,8 +25,18 @@ create table torture.acks (id bigserial primary key, job uuid, node text, attemp
                            effects int not null);
 create index on torture.acks (job);
 create table torture.gates (job uuid primary key);
-create table torture.mended (correlation_id text primary key)
+create table torture.mended (correlation_id text primary key);
+create table torture.shut (mark text primary key);
+create table torture.pauses (job uuid, before int, after int);
+create table torture.spans (id bigserial primary key, job uuid, node text, attempt int, pid int,
+                            began timestamptz not null default clock_timestamp(), ended timestamptz);
+create table torture.runs (id bigserial primary key, job uuid, node text, attempt int, step text);
+create table torture.bookings (job uuid, node text, attempt int);
+create table torture.old (job uuid, old uuid, is_kept boolean);
+create table torture.ledger (mark text, holder text, fence bigint)
 """
+STEPS = ("one", "two", "three")
+SPAN_SECONDS = 0.1
 
 
 @dataclass
@@ -115,6 +125,19 @@ async def counting(ctx: Context) -> dict[str, int]:
     return done | {"counted": 3}
 
 
+@handler("telling")
+async def telling(ctx: Context) -> dict[str, int]:
+    """Tell each number up to three, each with a checkpoint; the first attempt fails on the way."""
+    seen: int = ctx.checkpoint_data or 0
+    done = _note(ctx)
+    for number in range(seen + 1, 4):
+        await _gate(ctx)
+        await ctx.tell("torture.number", {"number": number}, checkpoint=number)
+        if ctx.attempt == 1 and number == 2:
+            raise Retry("the first attempt fails after two")
+    return done
+
+
 @handler("late_once")
 async def late_once(ctx: Context) -> dict[str, int]:
     """The first attempt goes on until its time is over."""
@@ -143,4 +166,74 @@ async def fragile(ctx: Context, item: int) -> dict[str, int]:
     mended = _ask("select 1 from torture.mended where correlation_id = %s", ctx.correlation_id)
     if item == 1 and not mended:
         raise Fail("broken")
+    return done
+
+
+@handler("until_let")
+async def until_let(ctx: Context) -> dict[str, int]:
+    """Go on until the gate of this job's family opens or it is cancelled."""
+    done = _note(ctx)
+    while _ask("select 1 from torture.shut where mark = %s", ctx.correlation_id):
+        ctx.raise_if_cancelled()
+        await asyncio.sleep(0.01)
+    return done
+
+
+@handler("within")
+async def within(ctx: Context) -> dict[str, int]:
+    """Take a while, and say from when to when."""
+    done = _note(ctx)
+    query = "insert into torture.spans (job, node, attempt, pid) values (%s, %s, %s, %s) returning id"
+    span = _ask(query, ctx.job_id, ctx.node_id, ctx.attempt, os.getpid())
+    await asyncio.sleep(SPAN_SECONDS)
+    _ask("update torture.spans set ended = clock_timestamp() where id = %s", span)
+    return done
+
+
+@handler("lonely")
+async def lonely(ctx: Context) -> dict[str, int]:
+    """The same under a name of its own."""
+    return await within(ctx)
+
+
+@handler("stepping")
+async def stepping(ctx: Context) -> dict[str, int]:
+    """Three steps, each of which leaves a row whenever it is done; the first attempt fails after two."""
+    done = _note(ctx)
+    query = "insert into torture.runs (job, node, attempt, step) values (%s, %s, %s, %s) returning id"
+    kept = {}
+    for name in STEPS:
+        await _gate(ctx)
+        kept[name] = await ctx.step(name, _ask, query, ctx.job_id, ctx.node_id, ctx.attempt, name)
+        if ctx.attempt == 1 and name == STEPS[1]:
+            raise Retry("the first attempt fails after two")
+    return done | kept
+
+
+BOOK = b"insert into torture.bookings values (%s, %s, %s)"
+
+
+@handler("booking")
+async def booking(ctx: Context) -> dict[str, int]:
+    """Leave a row that is there if and only if the result of this attempt is."""
+    done = _note(ctx)
+    await _gate(ctx)
+    async with ctx.transaction() as tx:
+        await tx.execute(BOOK, (ctx.job_id, ctx.node_id, ctx.attempt))
+        return done
+
+
+@handler("booking_elsewhere")
+async def booking_elsewhere(ctx: Context) -> dict[str, int]:
+    """The same on a connection that the handler brings; who loses all its connections loses this as well."""
+    done = _note(ctx)
+    await _gate(ctx)
+    name = f"victim {os.getpid()}"
+    connect = psycopg.AsyncConnection.connect
+    async with (
+        await connect(outside.dsn, autocommit=True, application_name=name) as connection,
+        ctx.transaction(connection) as tx,
+    ):
+        await tx.execute(BOOK, (ctx.job_id, ctx.node_id, ctx.attempt))
+        await tx.complete(done)
     return done

@@ -9,9 +9,15 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from tests.torture.clients import ACTS, crash_client
-from tests.torture.crash import Fault, Run, crash
+from tests.torture.clients import ACTS, AT_DOORS, crash_client
+from tests.torture.crash import OTHER, Fault, Run, crash
+from tests.torture.families import FAMILIES
+from tests.torture.holding import HOLDING
+from tests.torture.keeping import KEEPING
 from tests.torture.lane import Lane
+from tests.torture.many import MANY
+from tests.torture.opening import OPENING
+from tests.torture.relays import RELAYS
 from tests.torture.scenarios import SCENARIOS
 
 Strike = Callable[[Lane, Fault | None], Awaitable[Run]]
@@ -19,9 +25,9 @@ Task = tuple[str, Callable[[Lane], Awaitable[Run]]]
 RECORDINGS = 2
 TRIES = 3  # a point that depends on timing may not come the first time
 Victim = tuple[str, str]  # scenario, role
-PROCESSES: list[Victim] = [
-    (scenario.name, role) for scenario in SCENARIOS.values() for role in scenario.roles
-]
+ALL = SCENARIOS | FAMILIES | HOLDING | KEEPING | OPENING | MANY
+PROCESSES: list[Victim] = [(scenario.name, role) for scenario in ALL.values() for role in scenario.roles]
+PROCESSES += [(act, "server") for act in AT_DOORS] + [(act, "relay") for act in RELAYS]
 CLIENTS: list[Victim] = [(act, "client") for act in ACTS]
 
 
@@ -51,15 +57,15 @@ class Tally:
 
 def strike_of(scenario: str, role: str) -> Strike:
     """How to strike this role of this scenario."""
-    if role == "client":
+    if role not in OTHER:
         return lambda lane, fault: crash_client(lane, scenario, fault)
-    return lambda lane, fault: crash(lane, SCENARIOS[scenario], role, fault)
+    return lambda lane, fault: crash(lane, ALL[scenario], role, fault)
 
 
-async def record(lanes: Sequence[Lane], strike: Strike) -> Counter[str]:
+async def record(lanes: Sequence[Lane], strike: Strike, recordings: int = RECORDINGS) -> Counter[str]:
     """How often each point is passed; the most of a few runs. These runs must be without fault, too."""
     points: Counter[str] = Counter()
-    for _ in range(RECORDINGS):
+    for _ in range(recordings):
         run = await strike(lanes[0], None)
         if run.violations:
             raise AssertionError(f"without any fault: {run.violations}")
@@ -68,14 +74,14 @@ async def record(lanes: Sequence[Lane], strike: Strike) -> Counter[str]:
 
 
 async def record_all(lanes: Sequence[Lane], victims: Iterable[Victim]) -> dict[Victim, Counter[str]]:
-    """The same for each of these, several at a time."""
+    """The same for each of these in one run, several at a time."""
     waiting = list(victims)[::-1]
     found: dict[Victim, Counter[str]] = {}
 
     async def work_off(lane: Lane) -> None:
         while waiting:
             victim = waiting.pop()
-            found[victim] = await record([lane], strike_of(*victim))
+            found[victim] = await record([lane], strike_of(*victim), recordings=1)
 
     async with asyncio.TaskGroup() as group:
         for lane in lanes:

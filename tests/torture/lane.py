@@ -17,7 +17,7 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 from tests.torture import deeds
 from tests.torture.nursery import Child, Nursery, open_nursery
-from tests.torture.victims import decider_with_small_chunks
+from tests.torture.victims import HERE, decider_with_small_chunks
 
 from cograil.definitions import read_workflow
 from cograil.errors import AlreadyTerminal
@@ -27,6 +27,7 @@ from cograil.verbs.submit import Submission, submit
 
 WATCHDOG_SECONDS = 20.0
 OVER = "select 1 from cograil.jobs where id = %(job)s and finished_at is not null"
+CLOSE_FAMILY = b"insert into torture.shut values (%s) on conflict do nothing"
 NUMBERS = itertools.count(1)
 
 
@@ -42,23 +43,29 @@ class Lane:
     nursery: Nursery
     dsn: str
     mutant: str | None = None
+    key: str = ""  # that of its callers over HTTP
     watchdog_seconds: float = WATCHDOG_SECONDS
     blamed: set[str] = field(default_factory=set)
     known: set[str] = field(default_factory=set)
     helpers: dict[str, Child] = field(default_factory=dict)
     passing: list[Child] = field(default_factory=list)
+    beside: list[str] = field(default_factory=list)  # jobs of the point at hand that belong to its own
 
     # -- jobs ----------------------------------------------------------------------------------------
 
-    async def submit(self, text: str, *, is_gated: bool = False) -> str:
-        """Submit a job; its gate is closed in the same transaction."""
+    async def submit(
+        self, text: str, *, is_gated: bool = False, mark: str | None = None, callback: Any = None
+    ) -> str:
+        """Submit a job; its gate, and that of its family, is closed in the same transaction."""
         await self.publish(text)
         workflow_id = read_workflow(text).workflow_id
-        mark = f"mark-{next(NUMBERS)}"
+        mark = mark or f"mark-{next(NUMBERS)}"
         async with self.lab.db.transaction("test") as tx:
-            (job,) = await submit(tx, self.lab.decider, [Submission(workflow_id, correlation_id=mark)])
+            submission = Submission(workflow_id, correlation_id=mark, callback=callback)
+            (job,) = await submit(tx, self.lab.decider, [submission])
             if is_gated:
                 await tx.connection.execute("insert into torture.gates values (%s)", [job])
+                await tx.connection.execute(CLOSE_FAMILY, [mark])
         return job
 
     async def publish(self, text: str) -> None:
@@ -99,6 +106,14 @@ class Lane:
         close = "insert into torture.gates values (%(job)s) on conflict do nothing"
         await self.lab.rows(close if is_closed else "delete from torture.gates where job = %(job)s", job=job)
 
+    async def open_family(self, job: str) -> None:
+        """Let the handlers of this job, its children and its like go on."""
+        query = (
+            "delete from torture.shut"
+            " where mark = (select correlation_id from cograil.jobs where id = %(job)s)"
+        )
+        await self.lab.rows(query, job=job)
+
     # -- processes -----------------------------------------------------------------------------------
 
     async def fork(self, role: str, **more: Any) -> Child:
@@ -108,11 +123,14 @@ class Lane:
         return child
 
     async def clear(self) -> None:
-        """End the processes of the point at hand."""
+        """End the processes of the point at hand, and the jobs that were only there for it."""
         for child in self.passing:
             await child.kill()
             await self.end_lease(child)
         self.passing.clear()
+        for job in self.beside:
+            await self.give_up(job)
+        self.beside.clear()
 
     async def end_lease(self, child: Child) -> None:
         """What 15 s of silence do, at once."""
@@ -154,7 +172,9 @@ async def open_lanes(
         lanes = []
         for _ in range(count):
             dsn = stack.enter_context(_database(postgres, template))
-            settings = Settings(database={"allow_unsafe": True, "idle_in_transaction_seconds": 10})
+            settings = Settings(
+                database={"allow_unsafe": True, "idle_in_transaction_seconds": 10}, outbound=HERE
+            )
             lab = await stack.enter_async_context(open_lab(dsn, settings))
             lab.decider = decider_with_small_chunks(settings)
             lanes.append(Lane(lab, nursery, dsn, mutant))

@@ -1,4 +1,7 @@
-"""Mistakes in the protocol, switched on in forked processes only: the harness must see each of them."""
+"""Mistakes in the protocol, switched on in forked processes only: the harness must see each of them.
+
+`slips.py` has those of doors, relays and all that came later.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tests.torture.halfway import commit_halfway
+from tests.torture.slips import SLIPS
+
 from cograil.engine.advance import is_past_deadline
 from cograil.model.job import Changes, Happening
-from cograil.store import jobs, tasks
+from cograil.store import jobs, tasks, workflows
 from cograil.store.database import Transaction
 from cograil.store.jobs import LockedJobs, News
 from cograil.store.parts import EVENTED
@@ -33,16 +39,6 @@ class Mutant:
     mode: str
     where: tuple[str, ...]
     switch_on: Callable[[], None]
-
-
-async def _commit_halfway(tx: Transaction) -> None:
-    """End the transaction and begin another: whatever follows is no longer one with what was before."""
-    await tx.connection.execute("commit")
-    await tx.fetch(_HALFWAY)
-    await tx.connection.execute("begin")
-
-
-_HALFWAY = Statement("mutant_halfway", "select 1", "")
 
 
 # -- a report is matched by job and node, not by task and fence --------------------------------------
@@ -110,7 +106,7 @@ def _events_apart() -> None:
         events = Batch(evented=batch.evented)
         batch.evented = EVENTED()
         await write_batch(tx, batch, owner)
-        await _commit_halfway(tx)
+        await commit_halfway(tx)
         await write_batch(tx, events, owner)
 
     limiting.write_batch = write_twice  # type: ignore[attr-defined]
@@ -124,7 +120,7 @@ def _take_apart() -> None:
 
     async def take_and_commit(tx: Transaction, locked: LockedJobs, limit: int = jobs.NO_LIMIT) -> News:
         news = await take_inbox(tx, locked, limit)
-        await _commit_halfway(tx)
+        await commit_halfway(tx)
         return news
 
     jobs.take_inbox = take_and_commit  # type: ignore[assignment]
@@ -146,7 +142,7 @@ def _cancel_takes_first() -> None:
         batch = Batch()
         news = await jobs.take_inbox(tx, locked, jobs.NO_LIMIT)
         cut = {one for one, state in locked.states.items() if is_past_deadline(state, tx.now)} | set(revoke)
-        batch.revoked_workers = await jobs.revoke_tasks(tx, list(cut))
+        batch.revoked_workers = (await jobs.revoke_tasks(tx, locked, list(cut))).workers
         await advancing._load_nodes(tx, decider, locked, {})
         for job_id, signalled in (signals or {}).items():
             news.setdefault(job_id, []).extend(signalled)
@@ -192,6 +188,76 @@ def _rescue_apart() -> None:
     work.tick = rescue_then_say  # type: ignore[assignment]
 
 
+# -- a limit is decided without the lock of its name -------------------------------------------------
+
+
+def _admit_unlocked() -> None:
+    async def pass_by(tx: Transaction, kind: str, *parts: str) -> None:
+        pass
+
+    limiting.lock_name = pass_by  # type: ignore[attr-defined]
+
+
+# -- a step is kept whoever sends it -----------------------------------------------------------------
+
+STEP_OF_ANYBODY = """
+with given as (
+  select * from unnest(%(given_id)s::bigint[], %(given_fence)s::int[], %(given_job_id)s::uuid[],
+    %(given_node_id)s::text[], %(given_attempt)s::int[], %(given_step)s::text[], %(given_output)s::json[])
+    with ordinality as g(id, fence, job_id, node_id, attempt, name, output, number)
+), saved as (
+  insert into cograil.steps (job_id, node_id, name, attempt, output)
+  select job_id, node_id, name, attempt, output from given where %(worker)s > 0 and %(name)s <> ''
+  on conflict (job_id, node_id, name) do nothing
+)
+select number::int - 1 from given
+"""
+
+
+def _step_of_anybody() -> None:
+    tasks.SAVE_STEPS = Statement("save_steps", STEP_OF_ANYBODY, "")
+
+
+# -- an event is told again when its answer was lost -------------------------------------------------
+
+
+def _told_again() -> None:
+    text = tasks.TELL_OF_ATTEMPT.text
+    if MARKED not in text:
+        raise ValueError("tell_of_attempt has changed: this mutant must follow")
+    tasks.TELL_OF_ATTEMPT = replace(tasks.TELL_OF_ATTEMPT, text=text.replace(MARKED, ""))
+
+
+MARKED = " where c.told is distinct from excluded.told"
+
+
+# -- the rows of a handler are committed before its report -------------------------------------------
+
+
+def _rows_apart() -> None:
+    report_here = work.report_here
+
+    async def commit_and_report(tx: Transaction, *order: Any) -> bool:
+        await tx.connection.execute("commit")
+        await tx.connection.execute("begin")
+        return await report_here(tx, *order)
+
+    work.report_here = commit_and_report  # type: ignore[assignment]
+
+
+# -- who makes a job of a paused workflow does not hold on to the pause ------------------------------
+
+
+def _pause_let_go() -> None:
+    text = workflows.FIND_WORKFLOW.text
+    if KEPT_PAUSE not in text:
+        raise ValueError("find_workflow has changed: this mutant must follow")
+    workflows.FIND_WORKFLOW = replace(workflows.FIND_WORKFLOW, text=text.replace(KEPT_PAUSE, ""))
+
+
+KEPT_PAUSE = " for key share"
+
+
 _ALL: Sequence[tuple[Any, ...]] = (
     ("report_by_node", "a report is matched by job and node, not by task and fence", "dag", "worker", "wake",
      ("report.",), _report_by_node),
@@ -207,5 +273,15 @@ _ALL: Sequence[tuple[Any, ...]] = (
      ("cancel.",), _cancel_takes_first),
     ("rescue_apart", "a rescue deletes tasks and says `lost` in two transactions", "dag", "recovery", "kill9",
      ("tick.",), _rescue_apart),
+    ("admit_unlocked", "a limit is decided without the lock of its name", "limits", "orchestrator", "pause",
+     ("admit.let_go_tasks", "admit.admit_jobs", "admit.commit.before"), _admit_unlocked),
+    ("step_of_anybody", "a step is kept whoever sends it", "steps", "worker", "wake", ("steps.",),
+     _step_of_anybody),
+    ("told_again", "an event is told again when its answer was lost", "telling", "worker", "commit_unknown",
+     ("tell.",), _told_again),
+    ("rows_apart", "the rows of a handler are committed before its report", "booked", "worker", "kill9",
+     ("handler.",), _rows_apart),
+    ("pause_let_go", "who makes a job of a paused workflow does not hold on to the pause", "submit_paused",
+     "client", "pause", ("submit.",), _pause_let_go),
 )  # fmt: skip
-MUTANTS = {row[0]: Mutant(*row) for row in _ALL}
+MUTANTS = {row[0]: Mutant(*row) for row in (*_ALL, *SLIPS)}

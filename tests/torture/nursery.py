@@ -24,6 +24,7 @@ class Child:
         self.pid = pid
         self.role: str = order["role"]
         self.log: str = order["log"]
+        self.answer: str = order["answer"]
         self.stopped = asyncio.Event()
         self.ended = asyncio.Event()
         self.code: int | None = None
@@ -98,7 +99,10 @@ class Nursery:
         if "number" in facts:
             born, order = self._born.pop(facts["number"])
             child = self._children[facts["pid"]] = Child(self, facts["pid"], order)
-            born.set_result(child)
+            if born.cancelled():
+                child.send(signal.SIGKILL)  # nobody waits for it any more
+            else:
+                born.set_result(child)
         elif "stopped" in facts:
             self._children[facts["pid"]].stopped.set()
         elif "ended" in facts:

@@ -36,11 +36,11 @@ def _lines(results: list[Figures]) -> Iterator[str]:
     yield ""
     yield "### One fault"
     yield ""
-    yield from _table("scenario, victim, mode", singles)
+    yield from _victims(singles)
     yield ""
     yield "### Two faults: who recovers is killed as well"
     yield ""
-    yield from _table("scenario, first, second", pairs)
+    yield from _pairs(pairs)
     yield ""
     yield "### Mistakes that must be seen"
     yield ""
@@ -48,22 +48,38 @@ def _lines(results: list[Figures]) -> Iterator[str]:
 
 
 def _points(singles: list[Figures]) -> Iterator[str]:
-    columns = sorted({(one["scenario"], one["role"]) for one in singles})
-    visits = {(one["scenario"], one["role"]): one["visits"] for one in singles}
-    yield f"| point | {' | '.join(f'{scenario} {role}' for scenario, role in columns)} |"
-    yield "|---" * (len(columns) + 1) + "|"
+    """For each point how many victims pass it, how often all of them together, and who most often."""
+    visits = {f"{one['scenario']} {one['role']}": one["visits"] for one in singles}
+    yield "| point | victims | visits | most often in |"
+    yield "|---|---|---|---|"
     for name in sorted({name for counts in visits.values() for name in counts}):
-        yield f"| `{name}` | {' | '.join(str(visits[column].get(name, '')) for column in columns)} |"
-    totals = (str(sum(visits[column].values())) for column in columns)
-    yield f"| **all** | {' | '.join(totals)} |"
+        passing = {victim: counts[name] for victim, counts in visits.items() if name in counts}
+        most = max(sorted(passing), key=lambda victim: passing[victim])
+        yield f"| `{name}` | {len(passing)} | {sum(passing.values())} | {most}: {passing[most]} |"
+    yield f"| **all** | {len(visits)} | {sum(sum(counts.values()) for counts in visits.values())} | |"
 
 
-def _table(subject: str, results: list[Figures]) -> Iterator[str]:
+def _victims(singles: list[Figures]) -> Iterator[str]:
+    """The modes of a victim together."""
+    victims: dict[str, list[Figures]] = {}
+    for one in singles:
+        victims.setdefault(f"{one['scenario']}, {one['role']}", []).append(one)
+    yield from _head("scenario, victim: modes")
+    for victim, results in victims.items():
+        yield _row(f"{victim}: {', '.join(one['mode'] for one in results)}", results)
+    yield _row("**all**", singles)
+
+
+def _pairs(pairs: list[Figures]) -> Iterator[str]:
+    yield from _head("scenario, first, second")
+    for one in pairs:
+        yield _row(f"{one['scenario']}, {one['role']}", [one])
+    yield _row("**all**", pairs)
+
+
+def _head(subject: str) -> Iterator[str]:
     yield f"| {subject} | points | runs | struck | never came | violations | seconds |"
     yield "|---|---|---|---|---|---|---|"
-    for one in results:
-        yield _row(f"{one['scenario']}, {one['role']}, {one['mode']}".removesuffix(", pairs"), [one])
-    yield _row("**all**", results)
 
 
 def _row(title: str, results: list[Figures]) -> str:

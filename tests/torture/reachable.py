@@ -17,7 +17,12 @@ from pathlib import Path
 import cograil
 
 ROOT = Path(cograil.__file__).parent
+APP = Path(__file__).with_name("app.py")  # the primitives run in the transactions of apps
 OPENERS = {"transaction": ("commit.before", "commit.after"), "single": ("commit.after",)}
+# The transaction of a handler is begun in one function and committed in another, after this one.
+ASKED_IN = {"handler": ("cograil.store.tasks", "report_here")}
+# What a key ring looks up it is given as a function.
+HANDED_IN = {"keys": (("cograil.store.keys", "find_key"), ("cograil.store.keys", "has_keys"))}
 Key = tuple[str, str]  # module, function or Class.method
 
 
@@ -62,6 +67,7 @@ class Source:
             parts = ["cograil", *path.relative_to(ROOT).with_suffix("").parts]
             name = ".".join(parts).removesuffix(".__init__")
             self.modules[name] = self._read(name, ast.parse(path.read_text("utf-8")))
+        self.modules["app"] = self._read("app", ast.parse(APP.read_text("utf-8")))
 
     def _read(self, name: str, tree: ast.Module) -> Module:
         module = Module(name)
@@ -91,7 +97,7 @@ class Source:
     # -- transactions --------------------------------------------------------------------------------
 
     def blocks(self) -> Iterator[Block]:
-        """Every block that opens a transaction, and the pulse, which has a connection of its own."""
+        """Every block that opens a transaction, and those on connections of their own."""
         for module in self.modules.values():
             for function in module.functions.values():
                 owner = module.methods_of.get(function, "")
@@ -101,11 +107,19 @@ class Source:
                             yield Block(name, module, owner, tuple(node.body), OPENERS[opener])
                     elif own := _literal(node, "Transaction", 2):
                         yield Block(own, module, owner, (function,), OPENERS["single"])
+                    elif (own := _literal(node, "Session", 2)) in ASKED_IN:
+                        yield self._of_handlers(str(own))
+
+    def _of_handlers(self, name: str) -> Block:
+        module, function = ASKED_IN[name]
+        body = self.modules[module].functions[function]
+        return Block(name, self.modules[module], "", (body,), OPENERS["transaction"])
 
     def points_of(self, block: Block) -> set[str]:
         """The statements and commits of this block."""
         points, seen = set(block.commits), set[Key]()
         open_ends = list(self._named(block.module, block.owner, block.body, points))
+        open_ends += HANDED_IN.get(block.name, ())
         while open_ends:
             key = open_ends.pop()
             if key not in seen:

@@ -7,6 +7,7 @@ import contextlib
 import signal
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from tests.torture.lane import Lane
 from tests.torture.nursery import Child
@@ -124,20 +125,6 @@ nodes:
   slow: {handler: until_told, next: END}
 """
 
-CHILDREN = f"""
-workflow_id: children
-nodes:
-  first: {{handler: step, {AGAIN}, next: inside}}
-  inside: {{type: subworkflow, {AGAIN}, subworkflow: {{workflow_id: inner}}, next: last}}
-  last: {{handler: step, {AGAIN}, next: END}}
-"""
-
-INNER = f"""
-workflow_id: inner
-nodes:
-  deep: {{handler: flaky_step, {AGAIN}}}
-"""
-
 LIVE = """
 workflow_id: live
 nodes:
@@ -149,12 +136,8 @@ async def _submit(lane: Lane, scenario: Scenario) -> str:
     return await lane.submit(scenario.text)
 
 
-async def _submit_with_a_child(lane: Lane, scenario: Scenario) -> str:
-    await lane.publish(INNER)
-    return await lane.submit(scenario.text)
-
-
-async def _submit_behind_a_gate(lane: Lane, scenario: Scenario) -> str:
+async def submit_behind_a_gate(lane: Lane, scenario: Scenario) -> str:
+    """Whose handlers, those that heed it, wait until the gate opens."""
     return await lane.submit(scenario.text, is_gated=True)
 
 
@@ -199,16 +182,21 @@ async def _leave_alone(lane: Lane, job: str, victim: Child) -> None:
     """Nothing is done to this job."""
 
 
+async def _see_nothing(lane: Lane, job: str) -> list[str]:
+    """What all scenarios have in common says all there is to say."""
+    return []
+
+
 async def _cancel(lane: Lane, job: str, victim: Child) -> None:
     """Cancel as soon as the slow node runs, or its process is struck before that."""
-    await _slow_runs(lane, job, victim)
+    await slow_runs(lane, job, victim)
     with contextlib.suppress(AlreadyTerminal):
         await lane.lab.cancel(job)
 
 
 async def _stop(lane: Lane, job: str, victim: Child) -> None:
     """Ask the victim to stop as soon as the slow node runs."""
-    await _slow_runs(lane, job, victim)
+    await slow_runs(lane, job, victim)
     victim.send(signal.SIGTERM)
 
 
@@ -224,7 +212,8 @@ async def be_late(lane: Lane, job: str) -> None:
     await lane.lab.rows(f"{query} and finished_at is null", job=job)
 
 
-async def _slow_runs(lane: Lane, job: str, victim: Child) -> None:
+async def slow_runs(lane: Lane, job: str, victim: Child) -> None:
+    """Wait until the slow node runs, or the victim is struck before that."""
     await _runs(lane, job, victim, "slow", 1)
 
 
@@ -268,7 +257,8 @@ class Scenario:
     """One job. `executions` says how often each node runs when nothing crashes.
 
     `stumbles` are points at which the victim's connection seems to break, whatever else happens to it: so
-    the points of its recovery from that are passed, and struck like all others.
+    the points of its recovery from that are passed, and struck like all others. `look_at_once` and `look`
+    say what is wrong with it that no other scenario could have wrong: right after the fault, and in the end.
     """
 
     name: str
@@ -280,8 +270,12 @@ class Scenario:
     begin: Callable[[Lane, Scenario], Awaitable[str]] = field(default=_submit)
     meddle: Callable[[Lane, str, Child], Awaitable[None]] = field(default=_leave_alone)
     is_drained: bool = False  # the victim is asked to stop, so the zombie ends instead of living on
+    is_torn: bool = False  # its attempts end with their connections, as they do with their process
     stumbles: tuple[str, ...] = ()
     error: str | None = None  # the code of the job's error
+    look_at_once: Callable[[Lane, str], Awaitable[list[str]]] = field(default=_see_nothing)
+    look: Callable[[Lane, str], Awaitable[list[str]]] = field(default=_see_nothing)  # in the end
+    order: Mapping[str, Any] = field(default_factory=dict)  # what its processes are told beside
 
 
 _DONE = {"last": "completed"}
@@ -308,7 +302,7 @@ SCENARIOS = {
             "cancelled",
             {},
             {"first": 1, "slow": 1},
-            begin=_submit_behind_a_gate,
+            begin=submit_behind_a_gate,
             meddle=_cancel,
         ),
         Scenario(
@@ -320,20 +314,12 @@ SCENARIOS = {
             begin=_retry,
         ),
         Scenario(
-            "children",
-            CHILDREN,
-            "completed",
-            {"first": "completed", "inside": "completed"} | _DONE,
-            {"first": 1, "last": 1},
-            begin=_submit_with_a_child,
-        ),
-        Scenario(
             "drain",
             DRAIN,
             "completed",
             {"first": "completed", "slow": "completed"} | _DONE,
             {"first": 1, "slow": 2, "last": 1},
-            begin=_submit_behind_a_gate,
+            begin=submit_behind_a_gate,
             meddle=_stop,
             is_drained=True,
         ),
@@ -343,7 +329,7 @@ SCENARIOS = {
             "failed",
             {"gather": "cancelled", "last": "cancelled"},
             {"first": 1, "split__0": 1, "split__1": 1, "split__2": 1},
-            begin=_submit_behind_a_gate,
+            begin=submit_behind_a_gate,
             meddle=_reach_deadline,
             error="job_timeout",
         ),
@@ -360,7 +346,7 @@ SCENARIOS = {
             "completed",
             dict.fromkeys(["split", "split__1", "gather", "slow"], "completed") | _DONE,
             {"split__0": 1, "split__1": 2, "split__2": 1, "last": 1, "slow": 1},
-            begin=_submit_behind_a_gate,
+            begin=submit_behind_a_gate,
             meddle=_retry_in_place,
         ),
         Scenario(

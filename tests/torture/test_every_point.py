@@ -21,14 +21,22 @@ pytestmark = pytest.mark.torture
 
 LANES = 4
 MODES = ("kill9", "stop", "raise", "commit_unknown", "pgkill")
-MODES_OF_CLIENTS = ("kill9", "stop", "pause", "raise", "commit_unknown")
+MORE_MODES = {
+    "dag": ("wake",),
+    "fan": ("wake",),
+    "steps": ("wake",),
+    "telling": ("wake",),
+    "booked": ("wake",),
+    "limits": ("pause",),
+}
+MODES_OF_CLIENTS = ("kill9", "stop", "pause", "raise", "commit_unknown", "pgkill")
 
 
 def modes_of(scenario: str, role: str) -> tuple[str, ...]:
     """What can happen to this role; to be woken in the middle takes a job that another goes on with."""
     if role == "client":
         return MODES_OF_CLIENTS
-    return (*MODES, "wake") if scenario in ("dag", "fan") else MODES
+    return (*MODES, *MORE_MODES.get(scenario, ()))
 
 
 @pytest.mark.parametrize(("scenario", "role"), PROCESSES + CLIENTS)

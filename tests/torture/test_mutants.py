@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
-from tests.torture.crash import Fault
-from tests.torture.enumeration import Task, every_visit, record, strike_all, strike_of, strikes
+from tests.torture.crash import Fault, Run
+from tests.torture.enumeration import Strike, Task, every_visit, record, strike_all, strike_of, strikes
 from tests.torture.lane import Lane, open_lanes
 from tests.torture.mutants import MUTANTS, Mutant
 from tests.torture.pairs import Pair, record_recovery
 from tests.torture.results import keep
+from tests.torture.slips import NO_FAULT
 
 pytestmark = pytest.mark.torture
 
@@ -24,9 +26,9 @@ async def test_a_mistake_in_the_protocol_is_seen(
 ) -> None:
     mutant = MUTANTS[name]
     async with open_lanes(postgres, template, tmp_path, LANES, mutant=name) as lanes:
-        for lane in lanes:
-            lane.watchdog_seconds = WATCHDOG_SECONDS
         tasks = await (_recoveries(lanes, mutant) if mutant.victim == "recovery" else _singles(lanes, mutant))
+        for lane in lanes:  # from here on a job that does not end is what we look for
+            lane.watchdog_seconds = WATCHDOG_SECONDS
         tally = await strike_all(lanes, tasks)
     keep(f"mutant-{name}", tally, mode="mutant", mistake=mutant.mistake)
     assert tally.violations
@@ -34,8 +36,14 @@ async def test_a_mistake_in_the_protocol_is_seen(
 
 async def _singles(lanes: list[Lane], mutant: Mutant) -> list[Task]:
     strike = strike_of(mutant.scenario, mutant.victim)
+    if mutant.mode == NO_FAULT:
+        return [("without any fault", partial(_unstruck, strike))]
     points = await record(lanes, strike)
     return strikes(strike, [f for f in every_visit(points, mutant.mode) if f.name.startswith(mutant.where)])
+
+
+async def _unstruck(strike: Strike, lane: Lane) -> Run:
+    return await strike(lane, None)
 
 
 async def _recoveries(lanes: list[Lane], mutant: Mutant) -> list[Task]:

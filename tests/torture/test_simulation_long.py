@@ -10,7 +10,8 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
 
-from test_simulation import measured, run_all
+from simulation import run_all
+from test_simulation import measured
 
 SEEDS = int(os.environ.get("COGRAIL_SEEDS", "200000"))
 FIRST = int(os.environ.get("COGRAIL_FIRST_SEED", "1000000"))

@@ -1,6 +1,6 @@
-"""What a forked process becomes: an orchestrator, a worker, or a client with one thing to do.
+"""What a forked process becomes: an orchestrator, worker, server or relay, or a client with one thing to do.
 
-The first two run the very functions behind `cograil orchestrator` and `cograil worker`.
+All but the last run the very functions behind `cograil orchestrator` and its like.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import ctypes
 import json
 import os
 import signal
+import socket
 import sys
 import traceback
 from collections import Counter
@@ -19,27 +20,43 @@ from typing import Any
 import psycopg
 import uvloop  # noqa: F401  imported before the fork, for all
 from tests.torture import deeds, mutants
+from tests.torture.app import App
 
 from cograil import faults
+from cograil.apps.containers.sweeping import Sweeper
 from cograil.definitions import read_workflow
 from cograil.errors import VersionTaken
+from cograil.intake.http.server import bind
+from cograil.model.job import Signalled
 from cograil.model.workflow import Workflow
 from cograil.orchestrator import loop as orchestrator_loop  # noqa: F401
-from cograil.processes import parts
+from cograil.orchestrator import retention
+from cograil.outbound import PublicOnly
+from cograil.outlets import relay
+from cograil.processes import api, parts
 from cograil.processes.connecting import decider_of
 from cograil.processes.running import run_async
+from cograil.runners.container import tools_of
+from cograil.runners.sandbox import Sandbox
 from cograil.settings import Settings
 from cograil.store.database import Database, Transaction
+from cograil.store.keys import list_keys
 from cograil.store.watching import resolve_job
+from cograil.verbs import bulk, keys, pause
 from cograil.verbs.advance import Decider
 from cograil.verbs.cancel import cancel
 from cograil.verbs.publish import keep_draft, publish
 from cograil.verbs.retry import retry
+from cograil.verbs.schedules import fire_due
+from cograil.verbs.signal import signal as signal_verb
 from cograil.verbs.submit import Submission, submit
 
 Order = dict[str, Any]
 PR_SET_PDEATHSIG = 1
-CHUNK = 2  # children made in one pass, so that a fan-out of five takes three
+CHUNK = 2  # children made in one pass, and jobs taken in one step, so that it takes more than one of them
+SWEEP_SECONDS = 0.05
+PRUNE_SECONDS = 0.1
+HERE = {"allow_networks": ("127.0.0.0/8",)}  # what is told, is told to this machine
 
 
 def become(order: Order) -> None:
@@ -65,6 +82,9 @@ def _settle_in(order: Order) -> None:
     deeds.outside.dsn = order["dsn"]
     deeds.outside.waits_at_gates = order.get("waits_at_gates", False)
     parts.decider_of = decider_with_small_chunks  # type: ignore[attr-defined]
+    bulk.step_bulk.__kwdefaults__ = {"limit": CHUNK}
+    if order.get("sweeps"):
+        retention.EVERY_SECONDS = SWEEP_SECONDS
     if order.get("mutant"):
         mutants.MUTANTS[order["mutant"]].switch_on()
     faults.modes["pgkill"] = lambda _: _kill_own_backends(order)
@@ -94,7 +114,11 @@ def _stumble_at(left: Counter[str]) -> None:
 def decider_with_small_chunks(settings: Settings) -> Decider:
     """As in production, but fan-outs of a few children take several passes."""
     decider = decider_of(settings)
-    return Decider(bounds=replace(decider.bounds, chunk=CHUNK))
+    return replace(decider, bounds=replace(decider.bounds, chunk=CHUNK))
+
+
+# What runs beside a worker now and then has tests of its own.
+NO_APPS = {"companies": {"enabled": False}}
 
 
 def settings_of(order: Order) -> Settings:
@@ -106,6 +130,10 @@ def settings_of(order: Order) -> Settings:
         lease={"seconds": 20.0, "pulse_seconds": 0.1, "scan_seconds": 0.1},
         worker={"grace_seconds": 0.05, "concurrency": 10, "threads": 2},
         log={"level": "info", "format": "json"},
+        outbound=HERE,
+        containers={"runtime": "none"},  # their jobs wait: no engine is struck here
+        relay={"pace": 0.01, "timeout_seconds": 10.0},  # a receiver on a slow machine has not failed
+        **NO_APPS | order.get("settings", {}),
     )
 
 
@@ -127,23 +155,56 @@ def _work(order: Order) -> None:
     parts.worker(settings_of(order))
 
 
+def _serve(order: Order) -> None:
+    """`cograil server` on any port, which is written down."""
+
+    def bind_anywhere(host: str, port: int) -> socket.socket:
+        found = bind(host, 0)
+        path = Path(order["answer"])
+        path.with_suffix(".new").write_text(str(found.getsockname()[1]))
+        path.with_suffix(".new").rename(path)
+        return found
+
+    api.bind = bind_anywhere  # type: ignore[attr-defined]
+    api.decider_of = decider_with_small_chunks  # type: ignore[attr-defined]
+    api.server(settings_of(order))
+
+
+def _relay(order: Order) -> None:
+    relay.PRUNE_SECONDS = PRUNE_SECONDS
+    parts.relay(settings_of(order))
+
+
 def _act(order: Order) -> None:
     """A client: do one thing in one transaction, and write the answer down once it is committed."""
     answer = run_async(_ask(order))
     Path(order["answer"]).write_text(json.dumps(answer))
 
 
-async def _ask(order: Order) -> str:
+async def _ask(order: Order) -> str | list[str]:
     settings = settings_of(order)
     act: str = order["act"]
     if act in READERS:  # before the transaction begins, as everybody does
         order["workflow"] = read_workflow(order["subject"])
-    name = TRANSACTIONS.get(act, act)
+    name, decider = TRANSACTIONS.get(act, act), decider_with_small_chunks(settings)
     try:
-        async with Database(order["dsn"], settings.database) as db, db.transaction(name) as tx:
-            return await ASKS[act](tx, decider_with_small_chunks(settings), order)
+        async with Database(str(settings.database.url), settings.database) as db:
+            if act == "app":  # which has transactions of its own
+                return await App(db, decider, order["subject"], "victim").run()
+            if act == "sweep":  # the same
+                return await sweep(db, settings, Path(order["subject"]))
+            async with db.transaction(name) as tx:
+                return await ASKS[act](tx, decider, order)
     except VersionTaken:
         return "version taken"
+
+
+async def sweep(db: Database, settings: Settings, data_dir: Path) -> str:
+    """As beside a worker that runs sandboxes, of which there are none yet."""
+    guard = PublicOnly(settings.outbound)
+    tools = tools_of(Sandbox(data_dir), settings.containers, data_dir, guard)
+    await Sweeper(db, tools, settings.containers).sweep()
+    return "swept"
 
 
 async def _submit(tx: Transaction, decider: Decider, order: Order) -> str:
@@ -170,7 +231,74 @@ async def _retry(tx: Transaction, decider: Decider, order: Order) -> str:
     return await retry(tx, decider, await resolve_job(tx, order["subject"]), order.get("node"), by="client")
 
 
-TRANSACTIONS = {"draft": "submit"}
+async def _pause(tx: Transaction, decider: Decider, order: Order) -> str:
+    name: str = order["subject"]
+    if order["kind"] == "job":
+        await pause.pause_job(tx, await resolve_job(tx, name), by="client")
+    elif order["kind"] == "queue":
+        await pause.pause_queue(tx, name, by="client")
+    else:
+        await pause.pause_workflow(tx, name, by="client")
+    return "paused"
+
+
+async def _resume(tx: Transaction, decider: Decider, order: Order) -> str:
+    name: str = order["subject"]
+    if order["kind"] == "job":
+        await pause.resume_job(tx, await resolve_job(tx, name))
+    elif order["kind"] == "queue":
+        await pause.resume_queue(tx, name)
+    else:
+        await pause.resume_workflow(tx, name)
+    return "resumed"
+
+
+async def _signal(tx: Transaction, decider: Decider, order: Order) -> str:
+    answer = Signalled(order["said"], "ask", by="client")
+    return (await signal_verb(tx, decider, await resolve_job(tx, order["subject"]), answer)).decision
+
+
+async def _make_key(tx: Transaction, decider: Decider, order: Order) -> str:
+    return (await keys.create_key(tx, role="viewer", name=order["subject"])).key
+
+
+async def _revoke_key(tx: Transaction, decider: Decider, order: Order) -> str:
+    """As one does who looks for its id by its name."""
+    (key_id,) = [one["key_id"] for one in await list_keys(tx, None) if one["name"] == order["subject"]]
+    await keys.revoke_key(tx, key_id)
+    return "revoked"
+
+
+async def _fire(tx: Transaction, decider: Decider, order: Order) -> str:
+    """As the clock does."""
+    return str((await fire_due(tx, decider)).submitted)
+
+
+async def _begin_bulk(tx: Transaction, decider: Decider, order: Order) -> str:
+    wanted = bulk.JobFilter(correlation_id=order["subject"])
+    return await bulk.begin_bulk(tx, decider, order["verb"], wanted, by="client")
+
+
+TRANSACTIONS = {"draft": "submit", "make_key": "keys", "revoke_key": "keys"}
 READERS = ("draft", "publish")
-ASKS = {"submit": _submit, "draft": _submit_draft, "publish": _publish, "cancel": _cancel, "retry": _retry}
-ROLES = {"orchestrator": _orchestrate, "worker": _work, "client": _act}
+ASKS = {
+    "submit": _submit,
+    "draft": _submit_draft,
+    "publish": _publish,
+    "cancel": _cancel,
+    "retry": _retry,
+    "pause": _pause,
+    "resume": _resume,
+    "signal": _signal,
+    "bulk": _begin_bulk,
+    "fire": _fire,
+    "make_key": _make_key,
+    "revoke_key": _revoke_key,
+}
+ROLES = {
+    "orchestrator": _orchestrate,
+    "worker": _work,
+    "server": _serve,
+    "relay": _relay,
+    "client": _act,
+}

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from cograil.model.outcome import Completed, Failed, Outcome, WorkItem
+from cograil.model.telling import Event
 from cograil.runners.context import Context, Limits
 from cograil.runners.params import Extra
 from cograil.runners.python import run
@@ -24,6 +25,7 @@ class Recorder:
 
     def __init__(self) -> None:
         self.saved: list[tuple[Json, str]] = []
+        self.told: list[tuple[str, str, Json]] = []
         self.steps: dict[str, Json] = {}
         self.progress: list[tuple[Json, ...]] = []
         self.lines: list[dict[str, Json]] = []
@@ -38,6 +40,12 @@ class Recorder:
             raise ConnectionError("the database is gone")
         if self.owns:
             self.saved.append((json.loads(data), phase))
+        return self.owns
+
+    async def tell(self, item: WorkItem, event: Event) -> bool:
+        await self.before_saving.wait()
+        if self.owns:
+            self.told.append((event.type, event.subject, json.loads(event.data)))
         return self.owns
 
     async def save_step(self, item: WorkItem, name: str, output: bytes) -> bool:

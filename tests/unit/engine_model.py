@@ -4,7 +4,8 @@ This model never sees an edge, a board or an event. It reads the *document* of a
 writes) and the fates of its handlers, and answers how everything ends. It has no time and no order: if
 the engine agrees with it whatever the order of the news, then order does not matter.
 
-    Fates: node or child -> what each attempt comes to: ok, error, fatal, lost or timeout; then ok for ever.
+    Fates: node or child -> what each attempt comes to: ok, error, fatal, lost, released or timeout; then ok
+    for ever.
     Of a conditional its choice is in the inputs (`inputs.<id>` is the name of the branch), and of a
     fan-out its list (`inputs.<id>`, a list or something that is none). The fate of an approval is one of
     approve, reject, silence; of a subworkflow, what each of its jobs comes to: ok, failed, cancelled; or
@@ -14,6 +15,7 @@ the engine agrees with it whatever the order of the news, then order does not ma
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -34,6 +36,8 @@ class Prediction:
     gathered: dict[str, list[int]] = field(default_factory=dict)  # fan-in -> indexes of the children in it
     failures: set[str] = field(default_factory=set)  # what failed and was required, children included
     jobs: dict[str, int] = field(default_factory=dict)  # subworkflow -> how many jobs were made for it
+    bad: dict[str, int] = field(default_factory=dict)  # how many attempts, or jobs, did not end well
+    alone: set[tuple[str, int]] = field(default_factory=set)  # attempts that had a worker for themselves
 
 
 class Model:
@@ -46,6 +50,8 @@ class Model:
         self.attempts: dict[str, int] = {}
         self.gathered: dict[str, list[int]] = {}
         self.jobs: dict[str, int] = {}
+        self.bad: Counter[str] = Counter()
+        self.alone: set[tuple[str, int]] = set()
         self._ends: dict[str, str] = {}
 
     def predict(self) -> Prediction:
@@ -53,7 +59,9 @@ class Model:
         failures = {name for name, end in self._ends.items() if end == "failed" and self.is_required(name)}
         shown = {name: "skipped" if end in ("unwanted", "given up") else end for name, end in ends.items()}
         status = "failed" if failures else "completed"
-        return Prediction(status, shown, self.attempts, self.gathered, failures, self.jobs)
+        return Prediction(
+            status, shown, self.attempts, self.gathered, failures, self.jobs, dict(self.bad), self.alone
+        )
 
     # -- one node ------------------------------------------------------------------------------------
 
@@ -157,6 +165,7 @@ class Model:
             self.jobs[name] = number
             if fate == "ok":
                 return "completed"
+            self.bad[name] += 1
             if fate == "cancelled" or number == most:
                 return "failed"
         raise AssertionError("there is always an end")
@@ -169,15 +178,21 @@ class Model:
 
     def _work(self, name: str, retry: Json) -> str:
         """Attempts until one is done, or no other is allowed."""
-        lost = 0
+        lost = free = 0
         fates = [*self.fates.get(name, []), *["ok"] * 10]
         for number, fate in enumerate(fates, 1):
             self.attempts[name] = number
+            if lost == POISON - 1:
+                self.alone.add((name, number))
             lost += fate == "lost"
             if fate == "ok":
                 return "completed"
+            if fate == "released":
+                free += 1
+                continue
+            self.bad[name] += 1
             may_retry = fate == "lost" or self._retries(fate, retry.get("retry_on"))
-            if not may_retry or number >= retry["max_attempts"] or lost == POISON:
+            if not may_retry or number - free >= retry["max_attempts"] or lost == POISON:
                 return "failed"
         raise AssertionError("there is always an end")
 

@@ -13,8 +13,8 @@ from typing import Any
 from attempts import Attempt
 
 from cograil.model.outcome import Outcome
+from cograil.outbound import Address, OutboundGuard, PublicOnly
 from cograil.runners.http import register_http
-from cograil.runners.outbound import Address, OutboundGuard, PublicOnly
 from cograil.runners.registry import Registry
 from cograil.settings import OutboundSettings
 
@@ -29,6 +29,7 @@ class Site:
     answer: bytes = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
     is_silent: bool = False
     is_endless: bool = False
+    is_kept: bool = False  # whether a connection serves one request after another
     connections: int = 0
     closed: int = 0
     requests: list[tuple[str, dict[str, str], bytes]] = field(default_factory=list)
@@ -44,8 +45,10 @@ class Site:
         try:
             if not self.is_silent:
                 await self._reply(reader, writer)
+            while self.is_kept:
+                await self._reply(reader, writer)
             await reader.read()  # until the other end closes
-        except ConnectionError:
+        except (ConnectionError, asyncio.IncompleteReadError):
             pass
         finally:
             self.closed += 1

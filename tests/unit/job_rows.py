@@ -60,21 +60,15 @@ class Rows:
         self.result: bytes | None = None
         self.error: Json = None
         self.parent: tuple[int, str] | None = None  # the job and the node that wait for this one
+        self.is_held = workflow.limit is not None  # until it is admitted
 
     # -- reading -------------------------------------------------------------------------------------
 
     def load(self, news: Iterable[Happening], now: datetime) -> JobState:
         """The job as the store loads it. The node states are the rows themselves: advance must copy."""
-        about = {getattr(happening, "node_id", None) for happening in news}
-        nodes, wake = {}, None
-        for name, row in self.nodes.items():
-            if row.parent is None or name in about:
-                nodes[name] = row
-            elif row.status == "ready" and row.not_before is not None:
-                if row.not_before <= now:
-                    nodes[name] = row
-                elif wake is None or row.not_before < wake:
-                    wake = row.not_before
+        nodes, wake = self.nodes, None
+        if self.workflow.has_fan_outs:
+            nodes, wake = self._without_quiet_children(news, now)
         return JobState(
             job_id="job",
             tenant_id="default",
@@ -86,9 +80,26 @@ class Rows:
             not_before=self.not_before,
             deadline=self.deadline,
             started_at=self.started_at,
+            is_held=self.is_held,
             nodes=nodes,
             children_wake_at=wake,
         )
+
+    def _without_quiet_children(
+        self, news: Iterable[Happening], now: datetime
+    ) -> tuple[dict[str, NodeState], datetime | None]:
+        about = {getattr(happening, "node_id", None) for happening in news}
+        nodes: dict[str, NodeState] = {}
+        wake: datetime | None = None
+        for name, row in self.nodes.items():
+            if row.parent is None or name in about:
+                nodes[name] = row
+            elif row.status == "ready" and row.not_before is not None:
+                if row.not_before <= now:
+                    nodes[name] = row
+                elif wake is None or row.not_before < wake:
+                    wake = row.not_before
+        return nodes, wake
 
     def decide(
         self,
@@ -108,8 +119,16 @@ class Rows:
             if isinstance(happening, Reported) and isinstance(happening.outcome, Completed):
                 outputs.raw[happening.node_id] = happening.outcome.output
         while True:
-            more = {"now": now, "dice": dice, "outputs": outputs, "bounds": bounds, "is_revoked": is_revoked}
-            changes = advance(self.workflow, state, news, **more)
+            changes = advance(
+                self.workflow,
+                state,
+                news,
+                now=now,
+                dice=dice,
+                outputs=outputs,
+                bounds=bounds,
+                is_revoked=is_revoked,
+            )
             if not changes.missing and not changes.missing_children and not changes.missing_jobs:
                 return changes
             if changes.missing_jobs:

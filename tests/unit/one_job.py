@@ -59,6 +59,7 @@ class Job:
         self.tasks: dict[str, TaskWrite] = {}
         self.more: list[str] = []
         self.dispatched: list[tuple[str, int]] = []
+        self.alone: set[tuple[str, int]] = set()  # those of them that have a worker for themselves
         self.children: dict[str, ChildJob] = {}  # the jobs that subworkflow nodes wait for
         self.refuses = refuses  # workflows of which no job can be made
         self.was_revoked = False  # in the last advance
@@ -93,6 +94,7 @@ class Job:
             self.rows.params(task)
             self.tasks[task.node_id] = task
             self.dispatched.append((task.node_id, task.attempt))
+            self.alone |= {(task.node_id, task.attempt)} if task.is_alone else set()
         self.more.extend(changes.more)
         self.rows.check()
         return changes

@@ -15,7 +15,7 @@ from cograil.engine.states import JOB_TERMINAL, NODE_TERMINAL
 from cograil.model.job import Bounds, Happening, Signalled, Started
 
 Json = Any
-FATES = ["error", "fatal", "lost", "timeout", "ok"]
+FATES = ["error", "fatal", "lost", "released", "timeout", "ok"]
 SMALL = Bounds(chunk=2)  # so that fan-outs of three need two passes
 
 
@@ -231,6 +231,8 @@ class Driver:
                 ended: Happening = job.completed(name, {"v": int(name.rsplit("__", 1)[-1].strip("n"))})
             case "lost":
                 ended = job.lost(name)
+            case "released":
+                ended = job.lost(name, "released")
             case "timeout" if self.random.random() < 0.5:
                 ended = job.lost(name, "timeout")
             case _:

@@ -12,11 +12,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Sequence
+from copy import copy
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from job_rows import T0, Rows
+from simulated_alone import check_loss, claimable
 from simulated_families import Families
-from simulated_rows import Aborted, Blocked, Diary, Item, Process, Task, Transaction, ensure
+from simulated_leases import Leases
+from simulated_limits import Limits
+from simulated_rows import Aborted, Blocked, Diary, Item, Letting, Process, Task, Transaction, ensure
 
 from cograil import engine
 from cograil.engine.states import JOB_TERMINAL
@@ -30,6 +35,7 @@ from cograil.model.job import (
     Reported,
     Started,
     Submitted,
+    TaskWrite,
 )
 from cograil.model.outcome import Completed, Failed
 from cograil.model.workflow import Workflow
@@ -38,7 +44,8 @@ LEASE = timedelta(seconds=15)
 GRACE = timedelta(seconds=10)
 IDLE_IN_TRANSACTION = timedelta(seconds=10)
 ONE_SECOND = timedelta(seconds=1)
-BOUNDS = Bounds(chunk=2)
+BOUNDS = Bounds(chunk=2, poison_limit=2)
+FIRST: dict[tuple[int, bytes], Changes] = {}
 
 
 class Database:
@@ -56,6 +63,8 @@ class Database:
         self.processes: dict[int, Process] = {}
         self.diary = Diary()
         self.families = Families(self)
+        self.limits = Limits(self)
+        self.leases = Leases(self)
         self.notify: Callable[[str], None] = lambda channel: None
         self.is_thorough = False  # whether the whole history is read again after every commit
         self._last_id = 0
@@ -68,40 +77,67 @@ class Database:
 
     def submit(self, workflow: Workflow, given: object) -> int:
         """The job and its first advance."""
-        rows = Rows(workflow, given, self.now)
+        job = self.add(Rows(workflow, given, self.now))
+        self.write(job, self._decide_first(job))
+        return job
+
+    def _decide_first(self, job: int) -> Changes:
+        """Advance is a pure function: what it says of a new job is asked once for each workflow and input."""
+        rows = self.jobs[job]
+        known = FIRST.get((id(rows.workflow), rows.input_text))
+        if known is None or self.now != T0 or self.is_thorough:
+            first = self._decide(job, [Submitted()], self.now, is_revoked=True)
+            if self.now != T0 or first.children:
+                return first
+            known = FIRST[id(rows.workflow), rows.input_text] = first
+        new = copy(known)
+        new.nodes = [replace(write, state=write.state.copy()) for write in known.nodes]
+        return new
+
+    def add(self, rows: Rows) -> int:
+        """A new job; under a limit of its workflow it waits until it is admitted."""
         self.jobs.append(rows)
         self.inbox.append([])
         job = len(self.jobs) - 1
-        self.write(job, self._decide(job, [Submitted()], self.now, is_revoked=True))
+        if rows.is_held:
+            self.limits.hold_job(job)
+            self.notify("held")
         return job
-
-    def begin(self) -> Transaction:
-        return Transaction(self.now, self.now)
 
     def lock_jobs_with_news(self, tx: Transaction) -> None:
         """Those locked by others are passed over."""
-        self._use(tx)
+        self.use(tx)
+        now, inbox = tx.now, self.inbox
         for job, rows in enumerate(self.jobs):
-            is_due = rows.wake_at is not None and rows.wake_at <= tx.now
-            if (is_due or self.inbox[job]) and self._is_free(job):
-                self._lock(tx, job)
+            wake_at = rows.wake_at
+            if (inbox[job] or (wake_at is not None and wake_at <= now)) and self.is_free(job):
+                self.lock(tx, job)
 
     def lock_job(self, tx: Transaction, job: int) -> None:
         """One job, waiting for its writer."""
-        self._use(tx)
-        if not self._is_free(job):
+        self.use(tx)
+        if not self.is_free(job):
             raise Blocked
-        self._lock(tx, job)
+        self.lock(tx, job)
 
-    def revoke_tasks(self, tx: Transaction, job: int) -> None:
-        self._use(tx)
-        for task in self.tasks.values():
-            if task.job == job:
-                task.locked_by = tx
-                tx.revoked.append(task)
+    def revoke_tasks(self, tx: Transaction, job: int) -> list[Happening]:
+        """That those had begun which were running. Waits for whoever lets one of them go."""
+        self.use(tx)
+        mine = [task for task in self.tasks.values() if task.job == job]
+        for task in mine:
+            if task.locked_by is not tx:
+                self._row(task.task_id)
+        for task in mine:
+            task.locked_by = tx
+        tx.revoked += mine
+        return [
+            Started(task.node, task.attempt, task.task_id, str(task.worker), task.started_at)
+            for task in mine
+            if task.state == "running"
+        ]
 
     def take_inbox(self, tx: Transaction, job: int, limit: int | None = None) -> list[Happening]:
-        self._use(tx)
+        self.use(tx)
         tx.taken[job] = self.inbox[job][:limit]
         return tx.taken[job]
 
@@ -113,7 +149,7 @@ class Database:
         self, tx: Transaction, job: int, news: Sequence[Happening], is_revoked: bool = False
     ) -> Changes:
         """Load and decide. Written at the commit."""
-        self._use(tx)
+        self.use(tx)
         tx.changes[job] = self._decide(job, news, tx.now, is_revoked=is_revoked)
         return tx.changes[job]
 
@@ -122,7 +158,7 @@ class Database:
         return rows.decide(news, now, self.dice, BOUNDS, self.advance, is_revoked=is_revoked, prepare=prepare)
 
     def commit(self, tx: Transaction) -> None:
-        self._use(tx)
+        self.use(tx)
         for job, taken in tx.taken.items():
             ids = {id(news) for news in taken}
             self.inbox[job] = [news for news in self.inbox[job] if id(news) not in ids]
@@ -131,32 +167,50 @@ class Database:
             self.diary.holders.pop(task.task_id, None)
         for job, changes in tx.changes.items():
             self.write(job, changes)
+        for task in tx.revoked:
+            self._check_start(task)
         self.families.check()
         self.rollback(tx)
 
+    def _check_start(self, task: Task) -> None:
+        if task.state != "running":
+            return
+        events = [event for event in self.jobs[task.job].events if event.task_id == task.task_id]
+        has_started = any(event.type == "node_started" for event in events)
+        ensure(has_started or "take before revoke" in self.mutants, "what was cut short had started")
+
     def rollback(self, tx: Transaction) -> None:
         """Give back all locks; what was not committed never was."""
+        if tx.is_over:
+            return
         tx.is_over = True
         for task in tx.revoked:
             task.locked_by = None
         for job in tx.jobs:
             if self.locks.get(job) is tx:
                 del self.locks[job]
+        if isinstance(tx, Letting):
+            self.limits.unlock(tx)
 
-    def _use(self, tx: Transaction) -> None:
-        if tx.is_over or self.now - tx.touched_at > IDLE_IN_TRANSACTION:
+    def is_silent(self, tx: Transaction) -> bool:
+        return tx.touched_at is not self.now and self.now - tx.touched_at > IDLE_IN_TRANSACTION
+
+    def use(self, tx: Transaction) -> None:
+        """A statement of this transaction, if the server has not ended it."""
+        if tx.is_over or self.is_silent(tx):
             self.rollback(tx)
             raise Aborted
         tx.touched_at = self.now
 
-    def _is_free(self, job: int) -> bool:
+    def is_free(self, job: int) -> bool:
+        """Whether nobody is the writer of this job."""
         holder = self.locks.get(job)
-        if holder is not None and self.now - holder.touched_at > IDLE_IN_TRANSACTION:
+        if holder is not None and self.is_silent(holder):
             self.rollback(holder)
             holder = None
         return holder is None or "no lock" in self.mutants
 
-    def _lock(self, tx: Transaction, job: int) -> None:
+    def lock(self, tx: Transaction, job: int) -> None:
         self.locks[job] = tx
         tx.jobs.append(job)
 
@@ -170,24 +224,33 @@ class Database:
             changes.wake_at = None
         rows.write(changes, self.now)
         for new in changes.tasks:
-            rows.params(new)
-            ensure((job, new.node_id) not in self.diary.succeeded, "nothing is handed out after its success")
-            ensure(
-                not any(task.job == job and task.node == new.node_id for task in self.tasks.values()),
-                "a node has one task at most",
-            )
-            task = Task(self.new_id(), job, new.node_id, new.attempt, new.timeout_seconds)
-            self.tasks[task.task_id] = task
+            self._add_task(job, rows, new)
         self.inbox[job].extend(More(name) for name in changes.more)
         self.families.write(job, changes)
         if self.is_thorough:
             rows.check()
         if rows.status in JOB_TERMINAL:
-            ensure(not any(task.job == job for task in self.tasks.values()), "an ended job has no tasks")
+            left = [task for task in self.tasks.values() if task.job == job]
+            ensure(not left, "an ended job has no tasks")
         if changes.tasks:
-            self.notify("tasks")
+            is_held = [new.limit is not None for new in changes.tasks]
+            if not all(is_held):
+                self.notify("tasks")
+            if any(is_held):
+                self.notify("held")
         if changes.more or changes.wake_at is not None:
             self.notify("news")
+
+    def _add_task(self, job: int, rows: Rows, new: TaskWrite) -> None:
+        rows.params(new)
+        node = new.node_id
+        ensure((job, node) not in self.diary.succeeded, "nothing is handed out after its success")
+        for task in self.tasks.values():
+            ensure(task.job != job or task.node != node, "a node has one task at most")
+        task = Task(self.new_id(), job, node, new.attempt, new.timeout_seconds, new.limit, new.is_alone)
+        if new.limit is not None:
+            task.state = "held"
+        self.tasks[task.task_id] = task
 
     # -- workers -------------------------------------------------------------------------------------
 
@@ -200,16 +263,18 @@ class Database:
         if self.processes[process].state in ("alive", "draining"):
             self.processes[process].state = state
 
-    def claim(self, worker: int, slots: int) -> list[Item]:
+    def claim(self, worker: int, slots: int, is_empty: bool) -> list[Item]:
         if self.processes[worker].state != "alive":
             return []
-        ready = [t for t in self.tasks.values() if t.state == "ready" and t.locked_by is None][:slots]
+        ready = claimable(self.tasks.values(), worker, is_empty, self.mutants)[:slots]
         for task in ready:
             task.state, task.worker, task.fence = "running", worker, task.fence + 1
             task.started_at = self.now
             task.deadline = self.now + timedelta(seconds=task.timeout)
             ensure(task.fence > self.diary.fences.get(task.task_id, 0), "fences grow")
             ensure((task.job, task.node) not in self.diary.succeeded, "nothing runs again after its success")
+            is_first = task.fence == 1 or "no fence" in self.mutants
+            ensure(is_first, "an attempt number is handed to one worker")
             self.diary.fences[task.task_id] = task.fence
             self.diary.holders[task.task_id] = (worker, task.fence)
         return [Item(t.task_id, t.fence, t.job, t.node, t.attempt, t.timeout) for t in ready]
@@ -252,9 +317,12 @@ class Database:
         for task_id in task_ids:
             task = self._row(task_id)
             if task is not None and task.worker == worker and task.state == "running":
-                task.state, task.worker, task.started_at, task.deadline = "ready", None, None, None
-                self.diary.holders.pop(task_id, None)
-                self.notify("tasks")
+                if self.mutants & {"kept number", "no fence"}:
+                    task.state, task.worker, task.started_at, task.deadline = "ready", None, None, None
+                    self.diary.holders.pop(task_id, None)
+                    self.notify("tasks")
+                else:
+                    self._lose(task, "released")
 
     def pulse(self, worker: int) -> tuple[bool, set[int], bool]:
         """Whether the lease is held, the tasks that are this worker's, and whether any are ready."""
@@ -276,12 +344,15 @@ class Database:
             news = Started(task.node, task.attempt, task.task_id, str(task.worker), task.started_at)
             self.tell(task.job, news)
 
-    def tick(self, orchestrator: int) -> tuple[bool, float]:
-        """Rescue what dead workers hold and what is far over its time; are there news, and the next wake."""
+    def tick(self, orchestrator: int) -> tuple[bool, float, bool]:
+        """Rescue what dead workers hold and what is far over its time.
+
+        The answer: are there news, when is the next wake, and do limits hold something back.
+        """
         self.processes[orchestrator].lease_until = self.now + LEASE
+        now = self.now
         for name, process in self.processes.items():
-            is_live = process.state in ("alive", "draining")
-            if name != orchestrator and is_live and process.lease_until < self.now:
+            if process.lease_until < now and name != orchestrator and process.state in ("alive", "draining"):
                 process.state = "dead"
         for task in list(self.tasks.values()):
             if task.state != "running" or task.locked_by is not None:
@@ -291,10 +362,17 @@ class Database:
             is_dead = self.processes[task.worker].state in ("dead", "stopped")
             if is_dead or task.deadline < self.now - GRACE:
                 self._rescue(task, "worker_lost" if is_dead else "timeout")
-        wakes = [(rows.wake_at - T0).total_seconds() for rows in self.jobs if rows.wake_at is not None]
-        return any(self.inbox), min(wakes, default=math.inf)
+        wakes = [rows.wake_at for rows in self.jobs if rows.wake_at is not None]
+        wake_at = (min(wakes) - T0).total_seconds() if wakes else math.inf
+        return any(self.inbox), wake_at, self.limits.has_held()
 
     def _rescue(self, task: Task, reason: str) -> None:
+        if reason == "worker_lost":
+            check_loss(self.diary, task)
+        self._lose(task, reason)
+
+    def _lose(self, task: Task, reason: str) -> None:
+        """The attempt is gone, and its job is told why."""
         del self.tasks[task.task_id]
         self.diary.holders.pop(task.task_id, None)
         news = Lost(task.node, task.attempt, task.task_id, reason, str(task.worker), task.started_at)
@@ -303,7 +381,7 @@ class Database:
     def _row(self, task_id: int) -> Task | None:
         task = self.tasks.get(task_id)
         if task is not None and task.locked_by is not None:
-            if self.now - task.locked_by.touched_at <= IDLE_IN_TRANSACTION:
+            if not self.is_silent(task.locked_by):
                 raise Blocked
             self.rollback(task.locked_by)
         return task
@@ -323,7 +401,7 @@ class Database:
     # -- the end -------------------------------------------------------------------------------------
 
     def is_quiet(self) -> bool:
-        return not any(self.inbox) and all(rows.status in JOB_TERMINAL for rows in self.jobs)
+        return not any(self.inbox) and all([rows.status in JOB_TERMINAL for rows in self.jobs])
 
     def check_end(self) -> None:
         """Every job ended, and its events tell exactly what was accepted."""
@@ -336,14 +414,6 @@ class Database:
             for event in rows.events:
                 if event.type in ("node_completed", "task_failed") and event.task_id is not None:
                     recorded[event.task_id] = recorded.get(event.task_id, 0) + 1
-            self._check_attempts(rows)
             self.families.check_end(job, rows)
         for task_id in self.diary.accepted:
             ensure(recorded.get(task_id) == 1, "what was accepted is recorded once")
-
-    @staticmethod
-    def _check_attempts(rows: Rows) -> None:
-        for row in rows.nodes.values():
-            if row.status != "cancelled":
-                allowed = row.budget_from + rows.workflow.nodes[row.parent or row.node_id].retry.max_attempts
-                ensure(row.attempt <= allowed, "no more attempts than allowed")

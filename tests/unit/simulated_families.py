@@ -24,6 +24,7 @@ class Families:
     def __init__(self, db: Database) -> None:
         self.db = db
         self.links: dict[tuple[int, str], int] = {}  # the last child of a node
+        self.stopped: set[int] = set()  # those that took too long
         self.unborn: dict[str, Rows] = {}
 
     def prepare(self, wanted: WantedJob) -> ChildJob | Refused:
@@ -42,6 +43,9 @@ class Families:
     def write(self, job: int, changes: Changes) -> None:
         """link_children.sql, tell_parents.sql and cancel_children.sql."""
         rows = self.db.jobs[job]
+        for node_id in changes.stops_children:
+            self.stopped.add(self.links[job, node_id])
+            self.db.tell(self.links[job, node_id], CancelAsked("parent", "it took too long"))
         for child in changes.children:
             self._bear(job, child)
         if rows.parent is not None and changes.finished_at is not None:
@@ -53,12 +57,11 @@ class Families:
     def _bear(self, job: int, child: ChildJob) -> None:
         db, place = self.db, (job, child.node_id)
         before = self.links.get(place)
-        ensure(before is None or db.jobs[before].status in JOB_TERMINAL, "a node has one open child at most")
+        is_over = before is None or db.jobs[before].status in JOB_TERMINAL or before in self.stopped
+        ensure(is_over, "a node has one open child at most")
         rows = self.unborn.pop(child.state.job_id)
         rows.parent = place
-        db.jobs.append(rows)
-        db.inbox.append([])
-        self.links[place] = len(db.jobs) - 1
+        self.links[place] = db.add(rows)
         db.write(self.links[place], child.changes)
 
     def _tell_parent(self, job: int, rows: Rows, place: tuple[int, str]) -> None:
@@ -83,19 +86,28 @@ class Families:
         for (job, node), number in self.links.items():
             parent, child = self.db.jobs[job], self.db.jobs[number]
             if parent.status in JOB_TERMINAL:
-                told = any(isinstance(news, CancelAsked) for news in self.db.inbox[number])
-                ensure(child.status in JOB_TERMINAL or told, "an open child of an ended job was told to stop")
+                is_told = self._is_told(number)
+                ensure(
+                    child.status in JOB_TERMINAL or is_told, "an open child of an ended job was told to stop"
+                )
             elif parent.nodes[node].status == "waiting":
                 news = [n for n in self.db.inbox[job] if isinstance(n, ChildEnded) and n.node_id == node]
                 is_open = child.status not in JOB_TERMINAL
                 ensure(is_open + len(news) == 1, "a waiting node has one living child, or its news")
 
+    def _is_told(self, job: int) -> bool:
+        return any(isinstance(news, CancelAsked) for news in self.db.inbox[job])
+
     def check_end(self, job: int, rows: Rows) -> None:
-        """Approvals are decided once, and a subworkflow node ends as its last job did."""
+        """Approvals are decided once, a subworkflow node ends as its last job, attempts are few enough."""
         decided = [event.node_id for event in rows.events if event.type == "approval_decided"]
         ensure(len(decided) == len(set(decided)), "an approval is decided once")
         for name, row in rows.nodes.items():
             number = self.links.get((job, name))
-            if number is not None and row.status != "cancelled":
+            timeouts = [e for e in rows.events if (e.type, e.node_id) == ("node_timeout", name)]
+            if number is not None and row.status != "cancelled" and len(timeouts) < row.attempt:
                 is_good = self.db.jobs[number].status == "completed"
                 ensure((row.status == "completed") == is_good, "a node ends as its child did")
+            if row.status != "cancelled":
+                allowed = row.budget_from + rows.workflow.nodes[row.parent or name].retry.max_attempts
+                ensure(row.attempt <= allowed, "no more attempts than allowed")

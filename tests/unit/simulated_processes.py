@@ -14,11 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 from job_rows import T0
-from simulated_rows import Aborted, Blocked, Item, Transaction
+from simulated_rows import Aborted, Blocked, HeldKey, Item, Letting, Transaction
 
-from cograil.engine.approvals import is_open
-from cograil.engine.states import JOB_TERMINAL
-from cograil.model.job import CancelAsked, Happening, RetryAsked, Signalled
+from cograil.model.job import Happening
 from cograil.model.outcome import Completed, Failed
 
 if TYPE_CHECKING:
@@ -42,12 +40,13 @@ def seconds_of(moment: datetime | None) -> float:
 class Strand:
     """Something that goes on by itself within a process; due at `at`."""
 
-    __slots__ = ("at", "owner", "steps")
+    __slots__ = ("at", "owner", "steps", "ticket")
 
-    def __init__(self, owner: Process, steps: Steps, at: float) -> None:
+    def __init__(self, owner: Process, steps: Steps) -> None:
         self.owner = owner
         self.steps = steps
-        self.at = at
+        self.at = FOR_EVER
+        self.ticket = 0  # of its place among those who sleep
 
 
 class Process:
@@ -58,42 +57,46 @@ class Process:
     def __init__(self, world: Simulation) -> None:
         self.world = world
         self.db = world.db
-        self.random = world.random
+        self.roll = world.roll
+        self.has_to_wait = world.has_to_wait
         self.stopped_until = 0.0
         self.is_woken = False
+        self.is_dead = False
         self.tx: Transaction | None = None
 
     def wake(self) -> None:
         """Call the main loop; a call that it does not wait for is not forgotten."""
         self.is_woken = True
-        self.main.at = min(self.main.at, self.world.time)
+        self.world.rouse(self.main)
 
     def spawn(self, steps: Steps, after: float = 0.0) -> Strand:
-        strand = Strand(self, steps, self.world.time + after)
-        self.world.strands.append(strand)
+        strand = Strand(self, steps)
+        self.world.sleep(strand, after)
         return strand
 
+    def ask(self, statement: Callable[..., Any], *arguments: Any) -> Any:
+        """One statement. Its answer may be lost, before or after it was done."""
+        world = self.world
+        world.loss_in -= 1
+        if world.loss_in:
+            return statement(*arguments)
+        return world.lose_answer(statement, *arguments)
+
     def call(self, statement: Callable[..., Any], *arguments: Any) -> Steps:
-        """One statement, when its time has come. Waits for locks; its answer may be lost."""
-        yield 0.0
-        loss = self.world.lose_answer() if self.world.faults_left else ""
-        if loss == "before":
-            raise AnswerLost
+        """One statement, when its time has come; it may have to wait for locks."""
+        if self.has_to_wait():
+            yield 0.0
         while True:
             try:
-                answer = statement(*arguments)
-                break
+                return self.ask(statement, *arguments)
             except Blocked:
                 yield 0.05
-        if loss == "after":
-            raise AnswerLost
-        return answer
 
     def die(self) -> None:
         """kill -9: nothing is tidied up, the server rolls back."""
         if self.tx is not None:
             self.db.rollback(self.tx)
-        self.world.strands[:] = [strand for strand in self.world.strands if strand.owner is not self]
+        self.is_dead = True
         self.world.restart(self)
 
 
@@ -101,40 +104,51 @@ class Advancing(Process):
     """Whoever runs `advance`: orchestrators, and the doors for cancel and retry."""
 
     def advance(
-        self, jobs: Callable[[Transaction], Steps], *signals: Happening, revoke: bool = False
+        self, lock: Callable[[Transaction], None], *signals: Happening, revoke: bool = False
     ) -> Steps:
         """verbs/advance.py: lock, revoke if the job is to be cut, take, decide, write, commit."""
-        self.tx = tx = self.db.begin()
+        self.tx = tx = Transaction(self.db.now)
         try:
-            yield from jobs(tx)
-            for job in tx.jobs:
-                yield from self._advance_job(tx, job, signals, revoke=revoke)
+            if revoke or signals:
+                yield from self.call(lock, tx)
+            else:
+                if self.has_to_wait():
+                    yield 0.0
+                self.ask(lock, tx)
             if tx.jobs:
-                yield from self.call(self.db.commit, tx)
+                for job in tx.jobs:
+                    yield from self._advance_job(tx, job, signals, revoke=revoke)
+                if self.has_to_wait():
+                    yield 0.0
+                self.ask(self.db.commit, tx)
         finally:
             self.db.rollback(tx)
             self.tx = None
-        return len(tx.jobs), min((seconds_of(one.wake_at) for one in tx.changes.values()), default=FOR_EVER)
+        return tx
 
     def _advance_job(
         self, tx: Transaction, job: int, signals: tuple[Happening, ...], *, revoke: bool
     ) -> Steps:
-        is_cut = revoke or self.db.is_past_deadline(tx, job)
-        limit = None if is_cut or self.random.random() < 0.7 else 1
-        if is_cut and "take before revoke" in self.db.mutants:
-            news = yield from self.call(self.db.take_inbox, tx, job, limit)
-            yield from self.call(self.db.revoke_tasks, tx, job)
-        else:
-            if is_cut:
-                yield from self.call(self.db.revoke_tasks, tx, job)
-            news = yield from self.call(self.db.take_inbox, tx, job, limit)
-        news = [*news, *self.world.echoes_of(job, news), *signals]
-        changes = yield from self.call(self.db.decide, tx, job, news, is_cut)
+        db, ask = self.db, self.ask
+        is_cut = revoke or db.is_past_deadline(tx, job)
+        limit = None if is_cut or self.roll() < 0.7 else 1
+        began: list[Happening] = []
+        if is_cut and "take before revoke" not in db.mutants:
+            began = yield from self.call(db.revoke_tasks, tx, job)
+        if self.has_to_wait():
+            yield 0.0
+        news = ask(db.take_inbox, tx, job, limit)
+        if is_cut and "take before revoke" in db.mutants:
+            yield from self.call(db.revoke_tasks, tx, job)
+        news = [*news, *self.world.echoes_of(job, news), *began, *signals]
+        if self.has_to_wait():
+            yield 0.0
+        changes = ask(db.decide, tx, job, news, is_cut)
         if changes.needs_revoke:
-            if "cut without revoking" not in self.db.mutants:
-                yield from self.call(self.db.revoke_tasks, tx, job)
-                news = [*(yield from self.call(self.db.take_inbox, tx, job)), *signals]
-            yield from self.call(self.db.decide, tx, job, news, True)
+            if "cut without revoking" not in db.mutants:
+                began = yield from self.call(db.revoke_tasks, tx, job)
+                news = [*(yield from self.call(db.take_inbox, tx, job)), *began, *signals]
+            yield from self.call(db.decide, tx, job, news, True)
 
 
 class Orchestrator(Advancing):
@@ -142,67 +156,81 @@ class Orchestrator(Advancing):
 
     def __init__(self, world: Simulation) -> None:
         super().__init__(world)
+        self.sees_limits = False
+        self.sees_limits_at = FOR_EVER
+        self.tick_at = 0.0
+        self.wake_at = FOR_EVER
         self.main = self.spawn(self.run())
 
     def run(self) -> Steps:
         process_id = self.db.register()
-        tick_at, wake_at = 0.0, FOR_EVER
         while True:
-            self.is_woken = False
             try:
-                advanced, wake = yield from self.advance(self._due)
-                wake_at = min(wake_at, wake)
-                if self.is_woken:
-                    continue
-                if self.world.time >= tick_at:
-                    has_news, wake_at = yield from self.call(self.db.tick, process_id)
-                    tick_at = self.world.time + TICK
-                    if has_news and not advanced:
-                        yield 0.05
-                        continue
-                pause = min(tick_at, wake_at) - self.world.time
-                if wake_at <= self.world.time:
-                    wake_at = FOR_EVER  # once: the job may be in the hands of another
-                yield max(0.0, pause)
+                yield from self._pass(process_id)
             except (AnswerLost, Aborted):
                 yield 0.5
 
-    def _due(self, tx: Transaction) -> Steps:
-        yield from self.call(self.db.lock_jobs_with_news, tx)
+    def _pass(self, process_id: int) -> Steps:
+        was_called, self.is_woken = self.is_woken, False
+        world = self.world
+        if self.sees_limits or world.time >= self.sees_limits_at:
+            yield from self._admit()
+        if world.time >= self.tick_at:
+            if self.has_to_wait():
+                yield 0.0
+            has_news, self.wake_at, has_held = self.ask(self.db.tick, process_id)
+            self.tick_at = world.time + TICK
+            self.sees_limits = self.sees_limits or has_held
+            if not (has_news or has_held or was_called or self.wake_at <= world.time):
+                yield self._pause(0)
+                return
+        tx = yield from self.advance(self.db.lock_jobs_with_news)
+        for job, changes in tx.changes.items():
+            self.wake_at = min(self.wake_at, seconds_of(changes.wake_at))
+            self.sees_limits = self.sees_limits or self.db.jobs[job].workflow.has_limits
+        if self.sees_limits:
+            yield from self._admit()
+        if not self.is_woken:
+            yield self._pause(len(tx.jobs))
 
+    def _pause(self, advanced: int) -> float:
+        """How long nothing can be due, if nobody calls."""
+        now = self.world.time
+        if self.wake_at <= now:  # only the earliest is noted: the tick tells which comes next
+            self.wake_at, self.tick_at = FOR_EVER, now
+            return 0.0 if advanced else 0.05
+        return max(0.0, min(self.tick_at, self.wake_at) - now)
 
-class Client(Advancing):
-    """Somebody who cancels a job, retries a failed node of it, or answers its approvals."""
-
-    def __init__(self, world: Simulation, job: int, wish: str, after: float) -> None:
-        super().__init__(world)
-        self.job = job
-        self.spawn(self.run(wish), after)
-
-    def run(self, wish: str) -> Steps:
-        rows = self.db.jobs[self.job]
-        failed = sorted(name for name, row in rows.nodes.items() if row.status == "failed")
+    def _admit(self) -> Steps:
+        """verbs/limits.py: let go what limits held back and now allow."""
+        self.sees_limits, self.sees_limits_at = False, FOR_EVER
+        limits = self.db.limits
+        self.tx = tx = Letting(self.db.now)
+        wait = FOR_EVER
         try:
-            if wish == "cancel":
-                yield from self.advance(self._the_job, CancelAsked(), revoke=True)
-            elif wish == "answer":
-                yield from self.advance(self._the_question, Signalled("approve", "q", "ann"))
-            elif failed:
-                yield from self.advance(self._the_job, RetryAsked(self.random.choice(failed)))
-        except (AnswerLost, Aborted):
-            return
+            for held in (yield from self.call(limits.held_keys)):
+                yield from self.call(limits.lock, tx, held)
+                places = yield from self.call(limits.count_places, tx, held)
+                places, seconds = yield from self.call(limits.take_tokens, tx, held, places)
+                if places:
+                    yield from self._let_go(tx, held, places)
+                wait = min(wait, seconds or FOR_EVER)
+            yield from self.call(limits.commit, tx)
+        finally:
+            self.db.rollback(tx)
+            self.tx = None
+        self.sees_limits_at = self.world.time + wait
+        self.wake_at = min(self.wake_at, self.sees_limits_at)
 
-    def _the_job(self, tx: Transaction) -> Steps:
-        yield from self.call(self.db.lock_job, tx, self.job)
-        if self.db.jobs[self.job].status in JOB_TERMINAL:
-            raise Aborted  # AlreadyTerminal
-
-    def _the_question(self, tx: Transaction) -> Steps:
-        """verbs/signal.py: refused unless the approval is open."""
-        yield from self._the_job(tx)
-        rows = self.db.jobs[self.job]
-        if not is_open(rows.workflow.nodes["q"], rows.nodes.get("q"), tx.now):
-            raise Aborted  # Conflict
+    def _let_go(self, tx: Letting, held: HeldKey, places: int) -> Steps:
+        """Two who wait for each other: the server ends one of them, and here it is always this one."""
+        for _ in range(20):
+            try:
+                self.ask(self.db.limits.let_go, tx, held, places)
+                return
+            except Blocked:
+                yield 0.05
+        raise Aborted
 
 
 class Held:
@@ -248,8 +276,10 @@ class Worker(Process):
             return []
         self.is_claiming = True
         try:
-            items = yield from self.call(self.db.claim, worker, slots)
-            if items:
+            if self.has_to_wait():
+                yield 0.0
+            items = self.ask(self.db.claim, worker, slots, not self.held)
+            if items and self.has_to_wait():
                 yield 0.0  # the tasks are ours, and we do not know it yet
         finally:
             self.is_claiming = False
@@ -264,10 +294,10 @@ class Worker(Process):
         worker = self.identity
         if worker is not None:
             self.db.leave(worker, "draining")
-        yield self.random.choice([0.0, 2.0])
+        yield self.world.pick((0.0, 2.0))
         for held in self.held.values():
             held.lost = held.lost or "shutdown"
-        yield self.random.choice([1.0, 3.0])
+        yield self.world.pick((1.0, 3.0))
         if worker is not None:
             self.db.leave(worker, "stopped")
         self.die()
@@ -280,6 +310,7 @@ class Worker(Process):
         fate, seconds, is_deaf = self.world.fate()
         yield min(seconds, item.timeout)
         if fate == "kill":
+            self.db.diary.killers.add((item.job, item.node))
             self.die()
             return
         outcome: Completed | Failed
@@ -308,7 +339,7 @@ class Worker(Process):
         is_repeat = False
         while True:
             try:
-                is_careful = is_repeat and self.world.roll() < 0.7
+                is_careful = is_repeat and self.roll() < 0.7
                 if is_careful and (yield from self.call(self.db.find_reported, item)):
                     return
                 yield from self.call(self.db.report, worker, item, outcome)
@@ -324,8 +355,11 @@ class Worker(Process):
             worker, epoch = self.identity, self.claims
             if worker is not None:
                 try:
-                    is_alive, tasks, has_ready = yield from self.call(self.db.pulse, worker)
-                    yield 0.0  # the answer goes from the pulse's thread to the main one
+                    if self.has_to_wait():
+                        yield 0.0
+                    is_alive, tasks, has_ready = self.ask(self.db.pulse, worker)
+                    if self.has_to_wait():
+                        yield 0.0  # the answer goes from the pulse's thread to the main one
                     yield from self._on_pulse(worker, epoch, is_alive, tasks, has_ready)
                 except AnswerLost:
                     pass

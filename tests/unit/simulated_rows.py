@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
 
-from cograil.model.job import Changes, Happening
+from cograil.model.job import Changes, Happening, TaskLimit
 
 
 class Blocked(Exception):
@@ -33,6 +33,8 @@ class Task:
     node: str
     attempt: int
     timeout: float
+    limit: TaskLimit | None = None
+    is_alone: bool = False
     state: str = "ready"
     fence: int = 0
     worker: int | None = None
@@ -59,7 +61,7 @@ class Process:
     state: str = "alive"
 
 
-@dataclass
+@dataclass(slots=True)
 class Diary:
     """What really happened, for the invariants only."""
 
@@ -67,16 +69,55 @@ class Diary:
     fences: dict[int, int] = field(default_factory=dict)
     accepted: dict[int, bool] = field(default_factory=dict)  # task -> was it a success
     succeeded: set[tuple[int, str]] = field(default_factory=set)
+    killers: set[tuple[int, str]] = field(default_factory=set)  # nodes that killed their worker
+    struck: set[int | None] = field(default_factory=set)  # workers that something from outside befell
 
 
-@dataclass(slots=True, eq=False)
 class Transaction:
-    """One advance: locks and unwritten changes. `now` is when it began, as in PostgreSQL."""
+    """Locks and unwritten changes. `now` is when it began, as in PostgreSQL."""
 
-    now: datetime
-    touched_at: datetime
-    jobs: list[int] = field(default_factory=list)
-    taken: dict[int, list[Happening]] = field(default_factory=dict)
-    revoked: list[Task] = field(default_factory=list)
-    changes: dict[int, Changes] = field(default_factory=dict)
-    is_over: bool = False
+    __slots__ = ("changes", "is_over", "jobs", "now", "revoked", "taken", "touched_at")
+
+    def __init__(self, now: datetime) -> None:
+        self.now = self.touched_at = now
+        self.jobs: list[int] = []
+        self.taken: dict[int, list[Happening]] = {}
+        self.revoked: list[Task] = []
+        self.changes: dict[int, Changes] = {}
+        self.is_over = False
+
+
+@dataclass(slots=True)
+class Admission:
+    """A job under a limit of its workflow."""
+
+    job: int
+    limit: TaskLimit
+    is_admitted: bool = False
+
+
+class HeldKey(NamedTuple):
+    """A limit that holds something back: what is task or job."""
+
+    what: str
+    key: str
+    limit: TaskLimit
+    waiting: int
+
+
+class Bucket(NamedTuple):
+    tokens: float
+    refilled_at: datetime
+
+
+class Letting(Transaction):
+    """One look at the limits: the locks of their names, and what is let go when it commits."""
+
+    __slots__ = ("admitted", "buckets", "keys", "tasks")
+
+    def __init__(self, now: datetime) -> None:
+        super().__init__(now)
+        self.keys: list[tuple[str, str]] = []
+        self.tasks: list[Task] = []
+        self.admitted: list[Admission] = []
+        self.buckets: dict[str, Bucket] = {}

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from one_job import Job
 
-from cograil.model.job import Reported
+from cograil.model.job import Bounds, Reported
 from cograil.model.outcome import Completed, Failed
 
 # -- attempts ---------------------------------------------------------------------------------------
@@ -49,6 +49,24 @@ def test_delays_grow_up_to_the_longest(backoff: str, expected: list[float]) -> N
 def test_jitter_spreads_a_delay_by_the_dice(dice: float, expected: float) -> None:
     job = retried("initial_delay_seconds: 10, jitter: 0.5", dice=lambda: dice)
     assert delays(job, 1) == [expected]
+
+
+@pytest.mark.parametrize(("after", "expected"), [(0.0, 0), (3.5, 3.5), (99.0, 30), (None, 2)])
+def test_whoever_was_told_when_to_come_again_waits_so_long_up_to_the_longest(
+    after: float | None, expected: float
+) -> None:
+    job = retried("max_attempts: 2, initial_delay_seconds: 2, max_delay_seconds: 30")
+    task = job.tasks.pop("a")
+    told = Failed("busy", "busy!", after_seconds=after)
+    job.advance(Reported("a", task.attempt, 7, told, "w", job.now))
+    assert (job.wakes_in() or 0.0) == expected
+
+
+def test_what_was_told_makes_no_attempt_more() -> None:
+    job = retried("max_attempts: 1")
+    task = job.tasks.pop("a")
+    job.advance(Reported("a", task.attempt, 7, Failed("busy", "busy!", after_seconds=1.0), "w", job.now))
+    assert job["a"] == "failed"
 
 
 def test_max_attempts_counts_every_execution() -> None:
@@ -110,11 +128,31 @@ def test_a_lost_attempt_counts_and_is_made_again_at_once() -> None:
 
 def test_a_node_that_kills_its_worker_three_times_is_poison() -> None:
     job = retried("max_attempts: 10")
-    for _ in range(3):
+    for attempt in (1, 2, 3):
+        assert job.tasks["a"].is_alone == (attempt == 3), "the last loss must be its own doing"
         job.lose("a")
+        failed = job.data("task_failed", "a")
+        assert (failed["attempt"], failed["will_retry"]) == (attempt, attempt < 3)
+        assert failed["error"]["code"] == "worker_lost"
     assert job.status == "failed"
     assert job.error["code"] == "poison"
     assert len(job.dispatched) == 3
+
+
+def test_a_suspect_runs_alone_in_every_attempt_that_follows() -> None:
+    job = retried("max_attempts: 4, initial_delay_seconds: 0")
+    job.lose("a")
+    job.lose("a")
+    job.fail("a")
+    job.sleep(0)
+    assert (job.tasks["a"].attempt, job.tasks["a"].is_alone) == (4, True)
+
+
+def test_with_a_limit_of_one_nothing_runs_alone_and_the_first_loss_is_the_last() -> None:
+    job = retried("max_attempts: 4", bounds=Bounds(poison_limit=1))
+    assert not job.tasks["a"].is_alone
+    job.lose("a")
+    assert job.error["code"] == "poison"
 
 
 def test_an_attempt_out_of_time_has_failed_and_is_tried_again() -> None:
@@ -126,6 +164,25 @@ def test_an_attempt_out_of_time_has_failed_and_is_tried_again() -> None:
     job.fail("a", "timeout")
     assert job.events("a").count("node_timeout") == 2
     assert job.error["code"] == "timeout"
+
+
+def test_an_attempt_that_is_handed_back_is_told_and_free_and_the_next_one_begins_at_once() -> None:
+    job = retried("max_attempts: 2, initial_delay_seconds: 0")
+    for attempt in (1, 2, 3):
+        job.lose("a", "released")
+        assert job.data("warning", "a")["code"] == "released"
+        assert (job.data("warning", "a")["attempt"], job.data("warning", "a")["worker"]) == (attempt, "w")
+        assert job.data("node_retry", "a")["retry_count"] == 0
+        assert (job["a"], job.tasks["a"].attempt) == ("dispatched", attempt + 1)
+    assert job.events("a").count("node_started") == 3
+    assert not job.tasks["a"].is_alone
+    job.fail("a")
+    assert job.data("node_retry", "a")["retry_count"] == 1
+    job.fail("a")
+    assert (job.data("node_failed", "a")["retry_count"], job.data("node_failed", "a")["max_retries"]) == (
+        1,
+        1,
+    )
 
 
 def test_news_of_an_old_attempt_are_refused_and_recorded() -> None:
@@ -146,7 +203,7 @@ def test_a_node_is_seen_to_run_before_it_ends() -> None:
     job.sleep(2)
     job.complete("a")
     assert job.events("a").count("node_started") == 1
-    assert job.data("node_completed", "a") == {"duration_seconds": 2.0}
+    assert job.data("node_completed", "a") == {"duration_seconds": 2.0, "worker": "w"}
 
 
 def test_a_traceback_is_kept_once_in_the_event_of_the_attempt() -> None:

@@ -321,3 +321,23 @@ def test_the_end_of_a_job_does_not_depend_on_which_of_two_happens_first(order: t
     job.complete("other")
     assert job.row("c").skip_reason == "branch"
     assert job["d"] == "dispatched"
+
+
+def test_a_node_says_which_of_its_alternatives_let_it_run() -> None:
+    job = Job(
+        "workflow_id: w\nnodes: {a: {handler: h}, b: {handler: h}, n: {handler: h},"
+        " c: {handler: h, depends_on: {any_of: [a, b], all_of: [n]}}}"
+    )
+    job.complete("n")
+    job.complete("b")
+    assert job.data("node_ready", "c") == {"dependencies_met": ["n", "b"]}
+
+
+def test_a_job_counts_the_children_of_its_fan_outs_among_its_nodes() -> None:
+    job = Job(
+        "workflow_id: w\nnodes: {f: {type: fan_out, source: [1, 2, 3], task: {handler: h}, next: g},"
+        " g: {type: fan_in}}"
+    )
+    for index in range(3):
+        job.complete(f"f__{index}")
+    assert job.data("job_completed")["node_count"] == 5

@@ -85,3 +85,19 @@ nodes:
     )
     job.complete("a", {"n": 1.5})
     assert job.params("b") == {"n": 1.5, "all": {"n": 1.5}, "t": "n=3"}
+
+
+def test_what_follows_an_optional_node_can_read_why_it_failed() -> None:
+    job = Job(
+        """
+workflow_id: w
+nodes:
+  a: {handler: h, required: false, retry: {max_attempts: 1}, next: b}
+  b: {handler: h, params: {is_there: "{{ nodes.a.status }}", why: "{{ nodes.a.error }}"}, next: c}
+  c: {handler: h, params: {why: "{{ nodes.b.error }}"}}
+"""
+    )
+    job.fail("a", "busy")
+    assert job.params("b") == {"is_there": "failed", "why": {"code": "busy", "message": "busy!"}}
+    job.complete("b")
+    assert job.params("c") == {"why": None}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 from one_job import Job
 
@@ -101,6 +103,49 @@ def test_a_failed_child_is_followed_by_another_and_a_cancelled_one_is_not() -> N
     assert job.children["s"].state.job_id != first
     job.end_child("s", "cancelled")
     assert (job.status, job.error["code"]) == ("failed", "child_cancelled")
+
+
+def test_a_child_that_takes_too_long_is_told_to_stop_and_followed_by_another() -> None:
+    job = Job(SUB.replace("type: subworkflow", "type: subworkflow, timeout_seconds: 10"), {"x": 1})
+    first, late = job.children["s"].state.job_id, job.child_ended("s", "cancelled")
+    assert job.wakes_in() == 10
+    job.now += timedelta(seconds=10)
+    assert job.advance().stops_children == ("s",)
+    assert (job["s"], job.wakes_in(), job.data("task_failed", "s")["error"]["code"]) == (
+        "ready",
+        5,
+        "timeout",
+    )
+    job.advance(late)
+    assert job["s"] == "ready"
+    job.sleep(5)
+    assert (job["s"], job.row("s").attempt, job.wakes_in()) == ("waiting", 2, 10)
+    assert job.children["s"].state.job_id != first
+    job.sleep(10)
+    assert (job.status, job.error["code"], job.events("s").count("node_timeout")) == ("failed", "timeout", 2)
+
+
+def test_a_child_that_ended_in_time_counts_though_nobody_looked() -> None:
+    job = Job(SUB.replace("type: subworkflow", "type: subworkflow, timeout_seconds: 10"), {"x": 1})
+    job.now += timedelta(seconds=20)
+    job.end_child("s", output={"y": 2})
+    assert job["s"] == "completed"
+
+
+@pytest.mark.parametrize(("timeout", "end"), [(4, "failed"), (5, "failed"), (6, "completed")])
+def test_a_wait_must_be_shorter_than_its_timeout(timeout: float, end: str) -> None:
+    text = "workflow_id: w\nnodes: {a: {type: wait, wait: {seconds: 5}, timeout_seconds: TIME}}"
+    job = Job(text.replace("TIME", str(timeout)))
+    assert job.wakes_in() == min(timeout, 5)
+    job.sleep(min(timeout, 5))
+    assert job["a"] == end
+    assert ("node_timeout" in job.events("a")) == (end == "failed")
+
+
+def test_an_approval_without_a_time_of_its_own_has_that_of_its_node() -> None:
+    text = "workflow_id: w\nnodes: {a: {type: approval, timeout_seconds: 7, approval: {message: well?}}}"
+    assert Job(text).wakes_in() == 7
+    assert Job(text.replace("well?", "well?, timeout_seconds: 3")).wakes_in() == 3
 
 
 def test_the_end_of_an_earlier_child_is_old_news() -> None:

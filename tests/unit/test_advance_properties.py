@@ -25,7 +25,7 @@ from cograil.model.job import Outputs, RetryAsked
 randoms = st.integers(0, 2**32).map(Random)
 EXAMPLES = os.environ.get("COGRAIL_EXAMPLES")
 often = settings(
-    max_examples=int(EXAMPLES or 200),
+    max_examples=int(EXAMPLES or 120),
     derandomize=EXAMPLES is None,
     deadline=None,
     suppress_health_check=list(HealthCheck),
@@ -43,6 +43,9 @@ def test_a_job_ends_as_the_model_says_whatever_the_order_of_the_news(case: Case,
     assert set(job.error["failed_nodes"] if job.error else ()) == expected.failures
     started = Counter(event.node_id for event in job.rows.events if event.type == "child_started")
     assert started == expected.jobs
+    bad = Counter(event.node_id for event in job.rows.events if event.type == "task_failed")
+    assert bad == expected.bad
+    assert job.alone == expected.alone
     for name, indexes in expected.gathered.items():
         assert job.output(name) == {"results": [{"v": i} for i in indexes], "count": len(indexes)}
 

@@ -81,6 +81,22 @@ def test_the_short_form_chooses_by_true_and_false() -> None:
     assert taken(found, {"inputs": {"x": 5}}) == "false"
 
 
+@pytest.mark.parametrize("way", ["condition: '{{ inputs.z }}'", "condition_field: inputs.z"])
+def test_in_the_short_form_null_takes_the_false_branch_and_nothing_else_does(way: str) -> None:
+    found = branches(f"{{type: conditional, {way}, branches: {{true: b, false: END}}}}")
+    cases = {True: "true", False: "false", None: "false"}
+    assert {value: taken(found, {"inputs": {"z": value}}) for value in cases} == cases
+    for value in (0, 1, "", "true", [], {}):
+        with pytest.raises(RenderError, match="true or false"):
+            taken(found, {"inputs": {"z": value}})
+
+
+def test_in_the_long_form_null_is_no_condition() -> None:
+    found = branches("{type: conditional, branches: [{condition: 'inputs.z', next: b}, {default: true}]}")
+    with pytest.raises(RenderError, match="true or false"):
+        taken(found, {"inputs": {"z": None}})
+
+
 def test_the_short_form_chooses_by_any_value_and_falls_back_on_the_default() -> None:
     found = branches(
         "{type: conditional, condition: '{{ inputs.x }}',"

@@ -38,7 +38,7 @@ async def test_the_context_knows_the_attempt_and_a_key_that_every_attempt_shares
         }
 
     first = output(await attempt(work, checkpoint={"at": 5}))
-    assert first["ids"] == ["7", "job-1", "node-1", 2, "default", None]
+    assert first["ids"] == ["7.job-1", "job-1", "node-1", 2, "default", None]
     assert first["from"] == {"at": 5}
     assert first["key"] == output(await attempt(work))["key"]
 

@@ -12,9 +12,8 @@ from attempts import failed, output
 from http_sites import HERE, Names, Open, Sender, Site
 
 from cograil.errors import InvalidSettings
+from cograil.outbound import Destination, ForbiddenDestination, KeptConnections, PublicOnly, sending
 from cograil.runners import builtin  # noqa: F401  importing registers
-from cograil.runners import outbound as outbound_module
-from cograil.runners.outbound import ForbiddenDestination, PublicOnly
 from cograil.settings import OutboundSettings, load_settings
 
 Json = Any
@@ -122,6 +121,41 @@ async def test_proxies_of_the_environment_are_not_asked(
     assert (site.connections, trap.connections) == (1, 0)
 
 
+async def test_ports_of_other_services_are_refused_unless_the_place_is_named() -> None:
+    names = Names(["8.8.8.8"], ["8.8.8.8"])
+    with pytest.raises(ForbiddenDestination, match="port 6379"):
+        await PublicOnly(OutboundSettings(), names).check("http://a.test:6379/")
+    assert names.asked == []
+    named = OutboundSettings(allow=("a.test",), allow_networks=("10.0.0.0/8",))
+    assert (await PublicOnly(named, names).check("http://a.test:6379/")).port == 6379
+    assert (await PublicOnly(named, names).check("http://10.0.0.7:9200/")).port == 9200
+
+
+async def test_the_other_end_is_looked_at_before_anything_is_sent(
+    sender: Sender, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if something between us and the checked address led the connection elsewhere."""
+    monkeypatch.setattr(Destination, "url_at", lambda self, _: f"http://127.0.0.1:{self.port}/")
+    guard = PublicOnly(HERE, Names(["127.0.0.9"]))
+    failed(await sender.send(f"http://led.test:{site.port}/", guard), "outbound_refused")
+    assert site.requests == []
+
+
+async def test_a_connection_is_kept_for_the_same_name_and_address_only(open_site: Open) -> None:
+    site = await open_site()
+    site.is_kept = True
+    connections = KeptConnections(4)
+    guard = PublicOnly(HERE, Names(*[["127.0.0.1"]] * 4))
+    try:
+        for name in ("one.test", "one.test", "two.test", "one.test"):
+            destination = await guard.check(f"http://{name}:{site.port}/")
+            async with connections.open_request(destination, "POST", [], b"x") as response:
+                await response.aread()
+    finally:
+        await connections.close()
+    assert (site.connections, len(site.requests)) == (2, 4)
+
+
 # --- TLS
 
 
@@ -151,7 +185,7 @@ async def test_tls_is_for_the_name_and_not_for_the_address(
     asked: list[str | None] = []
     serving.sni_callback = lambda _, name, __: asked.append(name)
     site = await open_site(serving)
-    monkeypatch.setattr(outbound_module, "tls_context", lambda: ssl.create_default_context(cafile=chain))
+    monkeypatch.setattr(sending, "tls_context", lambda: ssl.create_default_context(cafile=chain))
     for name, is_trusted in (("named.test", True), ("other.test", False)):
         guard = PublicOnly(HERE, Names(["127.0.0.1"]))
         outcome = await sender.send(f"https://{name}:{site.port}/", guard)
@@ -182,6 +216,15 @@ def test_what_is_allowed_comes_from_the_environment(monkeypatch: pytest.MonkeyPa
     found = load_settings().outbound
     assert (found.allow_private, found.allow) == (True, ("intranet.example", "10.0.0.0/8", "::1"))
     assert [str(network) for network in found.allowed_networks()] == ["10.0.0.0/8", "::1/128"]
+
+
+def test_networks_have_a_variable_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COGRAIL_OUTBOUND__ALLOW_NETWORKS", "127.0.0.0/8, fd00::/8")
+    found = load_settings().outbound
+    assert [str(network) for network in found.allowed_networks()] == ["127.0.0.0/8", "fd00::/8"]
+    monkeypatch.setenv("COGRAIL_OUTBOUND__ALLOW_NETWORKS", "localhost")
+    with pytest.raises(InvalidSettings, match="COGRAIL_OUTBOUND__ALLOW_NETWORKS: must name networks"):
+        load_settings()
 
 
 @pytest.mark.parametrize("wrong", ["10.0.0.5/8", "http://a.example", "a.example:80", "127.1", "*", "a b"])

@@ -10,10 +10,10 @@ import pytest
 from attempts import eventually, failed, output
 from http_sites import HERE, Names, Sender, Site
 
+from cograil.outbound import PublicOnly
+from cograil.outbound import guard as outbound_guard
 from cograil.runners import builtin  # noqa: F401  importing registers
-from cograil.runners import outbound as outbound_module
 from cograil.runners.http import register_http
-from cograil.runners.outbound import PublicOnly
 from cograil.runners.registry import Registry, default_registry
 from cograil.settings import OutboundSettings
 
@@ -205,7 +205,7 @@ async def test_who_cannot_be_reached_is_tried_again_later(sender: Sender, site: 
 async def test_a_connection_that_takes_too_long_is_tried_again_later(
     sender: Sender, site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(outbound_module, "CONNECT_SECONDS", 0.2)
+    monkeypatch.setattr(outbound_guard, "CONNECT_SECONDS", 0.2)
     site.is_silent = True
     outcome = await sender.send(f"https://127.0.0.1:{site.port}/")
     assert failed(outcome, "http_unreachable").retryable

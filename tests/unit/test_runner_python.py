@@ -130,6 +130,13 @@ RAISED = [
 ]
 
 
+@pytest.mark.parametrize(
+    ("given", "kept"), [(2, 2.0), (0.25, 0.25), (-1, None), (float("inf"), None), ("5", None), (True, None)]
+)
+def test_when_to_come_again_is_a_time_or_nothing(given: Any, kept: float | None) -> None:
+    assert python.failure(Retry("later", after_seconds=given)).after_seconds == kept
+
+
 @pytest.mark.parametrize(("error", "code", "retryable", "message"), RAISED)
 async def test_whatever_a_handler_raises_becomes_a_failure_and_the_worker_lives(
     attempt: Attempt, error: BaseException, code: str, retryable: bool, message: str

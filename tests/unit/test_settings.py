@@ -174,6 +174,24 @@ def test_passwords_are_not_shown(monkeypatch: pytest.MonkeyPatch, conninfo: str)
     assert "hush" not in repr(settings)
 
 
+def test_secrets_of_sources_are_shown_as_stars(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("INPI_PASSWORD", "RCS_TOKEN"):
+        monkeypatch.setenv(f"COGRAIL_COMPANIES__{name}", "hush-hush")
+    settings = load_settings()
+    assert settings.companies.rcs_token == "hush-hush"
+    shown = {one.name: one.value for one in describe(settings)}
+    assert (shown["companies.inpi_password"], shown["companies.rcs_token"]) == ("***", "***")
+    assert "hush-hush" not in repr(settings)
+
+
+def test_a_lock_outlives_the_calls_of_a_source_and_no_secret_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COGRAIL_COMPANIES__RCS_TOKEN", "hush-hush")
+    monkeypatch.setenv("COGRAIL_COMPANIES__LOCK_SECONDS", "10")
+    with pytest.raises(InvalidSettings, match="COGRAIL_COMPANIES__LOCK_SECONDS must be") as refused:
+        load_settings()
+    assert "hush-hush" not in str(refused.value)
+
+
 def test_what_is_not_secret_is_shown() -> None:
     assert mask_password("postgresql://me:hush@host:5432/db") == "postgresql://me:***@host:5432/db"
     assert mask_password("postgresql://me@host/db") == "postgresql://me@host/db"

@@ -22,8 +22,8 @@ def read_approval(node: Node, above: Section, holes: Holes) -> Node:
     keys.require("message", "say what is to be approved")
     text = keys.filled("message")
     message = holes.text(node.node_id, text or "", keys.at("message")) or compile_text("")
-    has_deadline = keys.get("timeout_seconds") is not MISSING
-    timeout_seconds = keys.number("timeout_seconds", 1.0, DEADLINE)
+    has_deadline = any(one.get("timeout_seconds") is not MISSING for one in (keys, above))
+    timeout_seconds = keys.number("timeout_seconds", node.timeout_seconds, DEADLINE)
     approvers = _read_approvers(keys)
     form = read_form(keys, "form")
     on_timeout = keys.choice("on_timeout", ON_TIMEOUT, "reject")

@@ -21,7 +21,7 @@ from cograil.definitions.holes import Holes
 from cograil.definitions.report import child
 from cograil.definitions.section import MISSING, Section
 from cograil.definitions.templates import CompiledTemplate, compile_template
-from cograil.definitions.values import as_boolean, as_text
+from cograil.definitions.values import as_choice, as_text
 from cograil.jsontext import kind_of
 from cograil.model.workflow import Branch, Json, Scope
 
@@ -85,7 +85,7 @@ def _read_value(node_id: str, keys: Section, holes: Holes, *, is_boolean: bool) 
         message = "give condition_field or condition, not both"
         keys.report.add("invalid_value", message, keys.at("condition"), at_key=True)
     if condition is not None and is_boolean:
-        field = holes.condition(node_id, condition, keys.at("condition"), None)
+        field = holes.choice(node_id, condition, keys.at("condition"))
     elif condition is not None:
         field = holes.expression(node_id, condition, keys.at("condition"))
     return None if field is None else _as_text(field, is_boolean=is_boolean)
@@ -94,7 +94,7 @@ def _read_value(node_id: str, keys: Section, holes: Holes, *, is_boolean: bool) 
 def _as_text(value: CompiledTemplate, *, is_boolean: bool) -> CompiledTemplate:
     def render(scope: Scope) -> str:
         rendered = value.render(scope)
-        return as_text(as_boolean(rendered) if is_boolean else rendered)
+        return as_text(as_choice(rendered) if is_boolean else rendered)
 
     return CompiledTemplate.of(render, value.facts)
 

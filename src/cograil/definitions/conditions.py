@@ -18,18 +18,21 @@ from cograil.definitions.expressions import (
 )
 from cograil.definitions.grammar import parse_condition
 from cograil.definitions.templates import CompiledTemplate, compile_template
-from cograil.definitions.values import as_boolean, equal
+from cograil.definitions.values import as_boolean, as_choice, equal
 from cograil.model.workflow import Json, Scope
 
 _FIELD_ROOTS = frozenset(("inputs", "nodes", "output", "upstream"))
 
 
-def compile_condition(text: str, subject: CompiledTemplate | None = None) -> CompiledTemplate:
+def compile_condition(
+    text: str, subject: CompiledTemplate | None = None, *, null_is_false: bool = False
+) -> CompiledTemplate:
     """Compile the condition of a branch; it renders to true or false.
 
     With a subject, an operator that has nothing before it looks at the subject (`"< 100"`,
     `">= 10 and < 20"`, `"is_null"`), and a lone `true` or `false` is what the subject must be equal to.
-    Raises TemplateError.
+    With `null_is_false` the whole may also be null, as an optional input is that nobody gave. Raises
+    TemplateError.
     """
     refuse_long(text)
     expression = parse_condition(text, has_subject=subject is not None)
@@ -38,7 +41,8 @@ def compile_condition(text: str, subject: CompiledTemplate | None = None) -> Com
         expression = Operation("==", (Subject(), expression), depth=2)
     facts = check_names(expression, text) | (subject.facts if subject else Facts())
     evaluate = compile_expression(expression, as_boolean, subject.render if subject else None)
-    return CompiledTemplate.of(lambda scope: as_boolean(evaluate(scope)), facts)
+    conclude = as_choice if null_is_false else as_boolean
+    return CompiledTemplate.of(lambda scope: conclude(evaluate(scope)), facts)
 
 
 def compile_condition_field(text: str) -> CompiledTemplate:

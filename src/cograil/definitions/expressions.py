@@ -20,7 +20,7 @@ MAX_NODES = 500
 MAX_DEPTH = 60  # of brackets, of the parser's recursion and of the tree that is evaluated
 
 ROOTS = ("inputs", "nodes", "item", "index", "output", "upstream")
-NODE_FIELDS = ("output", "status")
+NODE_FIELDS = ("output", "status", "error")
 
 # Names that mean something in Jinja, from where most authors (and all attackers) come.
 _JINJA_GLOBALS = re.compile(
@@ -172,7 +172,9 @@ def _check_fields(path: Path, text: str) -> None:
             )
         elif len(path.steps) < 2 or path.steps[1] not in NODE_FIELDS:
             code = "template_undefined"
-            message = f"{path}: a node has .output and .status (an id with a dot is written nodes['<id>'])"
+            message = (
+                f"{path}: a node has .output, .status and .error (an id with a dot is written nodes['<id>'])"
+            )
         else:
             return
     elif path.root == "upstream" and path.steps[:1] != ("output",):

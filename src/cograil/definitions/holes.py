@@ -61,6 +61,10 @@ class Holes:
         """An expression that is true or false; with a subject it may begin with an operator."""
         return self._kept(node_id, lambda value: compile_condition(value, subject=subject), text, pointer)
 
+    def choice(self, node_id: str, text: str, pointer: str) -> CompiledTemplate | None:
+        """An expression that is true or false, or null, which is false too."""
+        return self._kept(node_id, lambda value: compile_condition(value, null_is_false=True), text, pointer)
+
     def expression(self, node_id: str, text: str, pointer: str) -> CompiledTemplate | None:
         """An expression of any type, with or without braces around it."""
         compiler = compile_template if "{{" in text else _compile_bare

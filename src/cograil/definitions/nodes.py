@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from cograil.definitions.approvals import read_approval
 from cograil.definitions.branches import Way, read_branches, read_condition
+from cograil.definitions.containers import read_container
 from cograil.definitions.drafts import Draft, read_dependencies, read_next
 from cograil.definitions.holes import Holes
 from cograil.definitions.http import read_http
@@ -16,16 +17,24 @@ from cograil.definitions.subworkflows import read_subworkflow
 from cograil.definitions.templates import CompiledTemplate
 from cograil.definitions.waiting import read_wait
 from cograil.jsontext import kind_of
-from cograil.model.workflow import DEFAULT_QUEUE, DEFAULT_TIMEOUT_SECONDS, Node, NodeType, RetryPolicy
+from cograil.model.workflow import (
+    CONTAINER,
+    DEFAULT_QUEUE,
+    DEFAULT_TIMEOUT_SECONDS,
+    Node,
+    NodeType,
+    RetryPolicy,
+)
 
 TIMEOUT = Range(0, 86_400, above_least=True)
+LONG_TIMEOUT = Range(0, 3 * 86_400, above_least=True)  # a container runs for a day, and files are moved
 DELAY = Range(0, 86_400)
 AGGREGATIONS = ("collect", "concat", "sum", "first", "last")
 BACKOFFS = ("fixed", "linear", "exponential")
 
-HTTP = "http"  # a type in the file only: for the engine it is a task
-TYPES = (*NodeType, HTTP)
-LATER = "container"  # a part of the language that this version knows by name only
+HTTP = "http"  # types in the file only: for the engine these are tasks
+WORK = (HTTP, CONTAINER)
+TYPES = (*NodeType, *WORK)
 
 _BELONGS_TO = {
     "handler": "a task (for a fan_out it goes under `task`)",
@@ -38,9 +47,10 @@ _BELONGS_TO = {
     "aggregation": "a node of `type: fan_in`",
     "wait": "a node of `type: wait`",
     "http": "a node of `type: http`",
+    "container": "a node of `type: container`",
     "approval": "a node of `type: approval`",
     "subworkflow": "a node of `type: subworkflow`",
-    "limits": "a task, an http node or a fan_out (for its children), or to the workflow",
+    "limits": "a task, an http or container node or a fan_out (for its children), or to the workflow",
     "when": "any node but a start and an end, which are always reached",
     "next": "any node but an end, which is the last, and a conditional, whose branches have their own",
     "depends_on": "any node but a start, which is the first",
@@ -57,16 +67,15 @@ def read_nodes(section: Section, holes: Holes) -> dict[str, Draft]:
 
 
 def _read_node(node_id: str, keys: Section, holes: Holes) -> Draft:
-    _refuse_later(keys)
     kind = _read_type(keys)
     node = Node(
         node_id,
-        NodeType.TASK if kind in (None, HTTP) else NodeType(kind),
+        NodeType.TASK if kind in (None, *WORK) else NodeType(kind),
         required=keys.flag("required", True),
         description=keys.text("description"),
         queue=_read_queue(keys, DEFAULT_QUEUE),
         has_own_queue=_has_queue(keys),
-        timeout_seconds=keys.number("timeout_seconds", DEFAULT_TIMEOUT_SECONDS, TIMEOUT),
+        timeout_seconds=_read_timeout(kind, keys),
         retry=read_retry(keys, RetryPolicy()),
     )
     if kind is None:  # what such a node may hold is anybody's guess; its edges count all the same
@@ -84,16 +93,17 @@ def _with_what_some_share(kind: str, node: Node, keys: Section, holes: Holes) ->
     """The node with the keys that several types have, but not all."""
     if kind not in (NodeType.START, NodeType.END):
         node = replace(node, when=read_condition(node.node_id, keys, "when", holes))
-    if kind in (NodeType.TASK, HTTP, NodeType.FAN_OUT):
+    if kind in (NodeType.WAIT, NodeType.SUBWORKFLOW) and keys.get("timeout_seconds") is not MISSING:
+        node = replace(node, longest_wait_seconds=node.timeout_seconds)
+    if kind in (NodeType.TASK, *WORK, NodeType.FAN_OUT):
         in_children = kind == NodeType.FAN_OUT
         node = replace(node, limit=read_limits(node.node_id, keys, holes, in_children=in_children))
     return node
 
 
-def _refuse_later(keys: Section) -> None:
-    if keys.get(LATER) is not MISSING:
-        message = f"{LATER!r} is not supported yet; it comes with a later version"
-        keys.report.add("not_supported_yet", message, keys.at(LATER), at_key=True)
+def _read_timeout(kind: str | None, keys: Section) -> float:
+    within = LONG_TIMEOUT if CONTAINER in (kind, keys.values.get("handler")) else TIMEOUT
+    return keys.number("timeout_seconds", DEFAULT_TIMEOUT_SECONDS, within)
 
 
 def _read_type(keys: Section) -> str | None:
@@ -103,10 +113,6 @@ def _read_type(keys: Section) -> str | None:
         return NodeType.TASK
     if isinstance(value, str) and value in TYPES:
         return value
-    if value == LATER:
-        message = f"nodes of type {value} are not supported yet; they come with a later version"
-        keys.report.add("not_supported_yet", message, keys.at("type"))
-        return None
     shown = repr(value) if isinstance(value, str) else kind_of(value)
     message = f"type must be one of {', '.join(TYPES)}, not {shown}"
     keys.report.add("unknown_kind", message, keys.at("type"), near=(str(value), list(map(str, TYPES))))
@@ -222,6 +228,10 @@ def _read_http(reading: _Reading) -> Draft:
     return reading.draft(read_http(reading.node, reading.keys, reading.holes))
 
 
+def _read_container(reading: _Reading) -> Draft:
+    return reading.draft(read_container(reading.node, reading.keys, reading.holes))
+
+
 def _read_approval(reading: _Reading) -> Draft:
     return reading.draft(read_approval(reading.node, reading.keys, reading.holes))
 
@@ -235,6 +245,7 @@ _READERS: dict[str, Callable[[_Reading], Draft]] = {
     NodeType.END: _read_plain,
     NodeType.TASK: _read_task,
     HTTP: _read_http,
+    CONTAINER: _read_container,
     NodeType.CONDITIONAL: _read_conditional,
     NodeType.FAN_OUT: _read_fan_out,
     NodeType.FAN_IN: _read_fan_in,

@@ -119,6 +119,11 @@ def as_boolean(value: Json) -> bool:
     return value
 
 
+def as_choice(value: Json) -> bool:
+    """The value itself, null as false; raises condition_not_boolean for anything else."""
+    return False if value is None else as_boolean(value)
+
+
 # Numbers
 
 

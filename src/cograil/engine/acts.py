@@ -84,16 +84,33 @@ def _begin_wait(board: Board, write: NodeWrite, node: Node) -> None:
     if until <= board.now:
         board.complete(write, dump({"waited_until": until.isoformat()}))
         return
-    write.state.not_before = until
+    last = _last_moment(board.now, node)
+    write.state.not_before = until if last is None else min(until, last)
     board.event("node_started", node.node_id, waits_until=until)
+
+
+def _last_moment(began_at: datetime, node: Node) -> datetime | None:
+    """When the node has waited for too long, if its file says so."""
+    seconds = node.longest_wait_seconds
+    return None if seconds is None else began_at + timedelta(seconds=seconds)
 
 
 def end_wait(board: Board, write: NodeWrite, node: Node) -> None:
     """What a node waited for by the clock has come."""
     if node.approval is not None:
         approvals.time_out(board, write, node)
+    elif node.subworkflow is not None:
+        attempts.time_out_child(board, write, node)
+    elif _is_out_of_time(write, node):
+        attempts.time_out(board, write, node)
     else:
         board.complete(write, dump({"waited_until": write.state.not_before}))
+
+
+def _is_out_of_time(write: NodeWrite, node: Node) -> bool:
+    """Whether this wait was ended by its timeout, and not by what it waited for."""
+    began_at, until = write.state.started_at, write.state.not_before
+    return began_at is not None and until is not None and until == _last_moment(began_at, node)
 
 
 def _wait_until(board: Board, node: Node) -> datetime:

@@ -17,11 +17,12 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import partial
+from typing import Any
 
 from cograil.engine import acts, approvals, attempts, ending, fans
 from cograil.engine.board import Board, as_error
 from cograil.engine.limits import limit_of
-from cograil.engine.readiness import Verdict, verdict
+from cograil.engine.readiness import Verdict, dependencies_met, verdict
 from cograil.engine.reopening import retry_by_hand
 from cograil.engine.states import JOB_TERMINAL
 from cograil.model.job import (
@@ -36,6 +37,7 @@ from cograil.model.job import (
     Lost,
     More,
     NodeWrite,
+    NotFit,
     Outputs,
     Reported,
     Resumed,
@@ -115,6 +117,8 @@ def _end_from_outside(board: Board, happenings: Sequence[Happening]) -> End | No
     for news in happenings:
         if isinstance(news, CancelAsked):
             return partial(_cancel, news)
+    if board.misfit is not None:
+        return partial(_refuse, board.misfit)
     if is_past_deadline(board.state, board.now):
         return _time_out
     if board.workflow.fail_fast and ending.failures(board):
@@ -129,6 +133,11 @@ def _may_have_tasks(state: JobState) -> bool:
 def _cancel(asked: CancelAsked, board: Board, happenings: Sequence[Happening]) -> Changes:
     _apply_news(board, happenings)
     return ending.cancel(board, asked.by, asked.reason)
+
+
+def _refuse(misfit: NotFit, board: Board, happenings: Sequence[Happening]) -> Changes:
+    _apply_news(board, happenings)
+    return ending.refuse(board, misfit)
 
 
 def _time_out(board: Board, happenings: Sequence[Happening]) -> Changes:
@@ -158,28 +167,13 @@ def _apply_news(board: Board, happenings: Sequence[Happening]) -> None:
 
 
 def _apply(board: Board, news: Happening) -> None:
-    match news:
-        case Submitted():
-            _create(board)
-        case Reported():
-            attempts.report(board, news)
-        case Lost():
-            attempts.lose(board, news)
-        case Started():
-            attempts.start(board, news)
-        case Resumed():
-            board.is_resumed = True
-        case More():
-            _expand_more(board, board.workflow.nodes[news.node_id])
-        case RetryAsked():
-            retry_by_hand(board, news)
-        case Signalled():
-            approvals.answer(board, news)
-        case ChildEnded():
-            attempts.end_child(board, news)
+    """Nothing is applied for a cancel: it ends the job from outside."""
+    apply = _APPLY.get(type(news))
+    if apply is not None:
+        apply(board, news)
 
 
-def _create(board: Board) -> None:
+def _create(board: Board, news: Submitted) -> None:
     state = board.state
     board.event(
         "job_created",
@@ -195,6 +189,32 @@ def _create(board: Board) -> None:
 def _expand_more(board: Board, node: Node) -> None:
     if not board.state.is_paused and board.has_outputs_for(node):
         fans.continue_fan_out(board, node)
+
+
+def _note_misfit(board: Board, news: NotFit) -> None:
+    board.misfit = news
+
+
+def _note_resumed(board: Board, news: Resumed) -> None:
+    board.is_resumed = True
+
+
+def _hear_more(board: Board, news: More) -> None:
+    _expand_more(board, board.workflow.nodes[news.node_id])
+
+
+_APPLY: dict[type, Callable[[Board, Any], None]] = {
+    Reported: attempts.report,
+    Lost: attempts.lose,
+    Started: attempts.start,
+    Submitted: _create,
+    NotFit: _note_misfit,
+    Resumed: _note_resumed,
+    More: _hear_more,
+    RetryAsked: retry_by_hand,
+    Signalled: approvals.answer,
+    ChildEnded: attempts.end_child,
+}
 
 
 # -- 2. the clock -----------------------------------------------------------------------------------
@@ -253,16 +273,22 @@ def _dispatch_again(board: Board, write: NodeWrite, node: Node) -> None:
 
 
 def _wake_at(board: Board) -> datetime | None:
-    """When to look at this job again though nothing happens. A paused job sleeps on past its moments."""
+    """When to look at this job again though nothing happens.
+
+    A job that is paused or held back by a limit sleeps on past its moments: news tell when that is over.
+    """
     moments = []
-    if not board.state.is_paused:
-        moments = [state.not_before for state in board.sleepers() if state.not_before is not None]
-    if board.status == "pending" and board.state.not_before is not None:
-        moments.append(board.state.not_before)
+    begins_at, wakes_at = board.state.not_before, board.state.children_wake_at
+    if board.status == "pending":
+        if begins_at is not None and begins_at > board.now:
+            moments.append(begins_at)
+    else:
+        if not board.state.is_paused:
+            moments = [state.not_before for state in board.sleepers() if state.not_before is not None]
+        if wakes_at is not None:
+            moments.append(wakes_at)
     if board.state.deadline is not None:
         moments.append(board.state.deadline)
-    if board.state.children_wake_at is not None:
-        moments.append(board.state.children_wake_at)
     return min(moments, default=None)
 
 
@@ -271,20 +297,22 @@ def _wake_at(board: Board) -> datetime | None:
 
 def _settle(board: Board) -> None:
     """Let every node that can move do so, until nothing moves."""
-    if not _start_if_due(board) or board.state.is_paused:
+    if board.misfit is not None or not _start_if_due(board) or board.state.is_paused:
         return
     _apply_due(board)
     if board.is_resumed:
         _pick_up_fan_outs(board)
     queue = deque(board.workflow.nodes if _is_fresh(board) else ())
     _close_fan_outs(board)
+    nodes = board.workflow.nodes
     while True:
-        _requeue(board, queue)
+        while board.touched:
+            queue.extend(nodes[board.touched.pop()].successors)
         if not queue:
             return
         name = queue.popleft()
         if board.status_of(name) == "pending":
-            _consider(board, board.workflow.nodes[name])
+            _consider(board, nodes[name])
 
 
 def _is_fresh(board: Board) -> bool:
@@ -304,13 +332,9 @@ def _pick_up_fan_outs(board: Board) -> None:
 
 
 def _close_fan_outs(board: Board) -> None:
-    for name in [name for name, write in board.writes.items() if write.state.total is not None]:
-        fans.end_fan_out(board, name)
-
-
-def _requeue(board: Board, queue: deque[str]) -> None:
-    while board.touched:
-        queue.extend(board.workflow.nodes[board.touched.pop()].successors)
+    if board.workflow.has_fan_outs:
+        for name in [name for name, write in board.writes.items() if write.state.total is not None]:
+            fans.end_fan_out(board, name)
 
 
 def _consider(board: Board, node: Node) -> None:
@@ -328,7 +352,8 @@ def _ready(board: Board, node: Node) -> NodeWrite:
     write = board.edit(node.node_id)
     board.move(write, "ready")
     if node.type not in QUIET:
-        board.event("node_ready", node.node_id, dependencies_met=list(node.predecessors))
+        met = list(node.predecessors) if not node.any_of else dependencies_met(board, node)
+        board.event("node_ready", node.node_id, dependencies_met=met)
     return write
 
 

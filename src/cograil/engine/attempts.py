@@ -23,13 +23,17 @@ from cograil.model.job import (
 from cograil.model.outcome import Completed, Failed
 from cograil.model.workflow import Json, Node, RenderError
 
+OUTSIDE = 30  # times as many losses are borne of what runs outside its worker
 ACTIVE = frozenset({"dispatched", "running"})
 
 
 def dispatch(
     board: Board, write: NodeWrite, node: Node, params: bytes | None, limit: TaskLimit | None
 ) -> None:
-    """Hand out the next attempt. `params` None: those of the attempt before."""
+    """Hand out the next attempt. `params` None: those of the attempt before.
+
+    One whose loss would be the last that is borne runs alone: then it is no other that killed the worker.
+    """
     if board.is_closing:
         return
     state = write.state
@@ -39,7 +43,16 @@ def dispatch(
     state.started_at = None
     write.input = params
     board.tasks.append(
-        TaskWrite(state.node_id, state.attempt, node.queue, node.handler, node.timeout_seconds, params, limit)
+        TaskWrite(
+            state.node_id,
+            state.attempt,
+            node.queue,
+            node.handler,
+            node.timeout_seconds,
+            params,
+            limit,
+            is_alone=state.lost > 0 and state.lost >= _losses_borne(board, node) - 1,
+        )
     )
     board.event(
         "node_dispatched", state.node_id, queue=node.queue, handler=node.handler, attempt=state.attempt
@@ -66,29 +79,32 @@ def report(board: Board, news: Reported) -> None:
     _note_start(board, write, news)
     outcome = news.outcome
     if isinstance(outcome, Completed):
-        board.complete(write, outcome.output, news.task_id)
+        board.complete(write, outcome.output, news.task_id, news.worker)
     elif isinstance(outcome, Failed):
         error: dict[str, Json] = {"code": outcome.code, "message": outcome.message}
         if outcome.details is not None:
             error["details"] = outcome.details
         if outcome.code == "timeout":
             board.event("node_timeout", news.node_id, news.task_id, attempt=news.attempt)
-        _try_again(board, write, error, news.task_id, retryable=outcome.retryable)
+        after = outcome.after_seconds
+        _try_again(board, write, error, news.task_id, retryable=outcome.retryable, after_seconds=after)
     _tell_parent(board, write)
 
 
 def lose(board: Board, news: Lost) -> None:
-    """The attempt is gone. It counts; a node that keeps killing its workers is poison."""
+    """The attempt is gone. It counts, unless it was handed back; a node that keeps killing its workers is
+    poison."""
     write = _current(board, news)
     if write is None:
         return
     _note_start(board, write, news)
-    state = write.state
     if news.reason == "timeout":
         board.event("node_timeout", news.node_id, news.task_id, attempt=news.attempt)
         _try_again(board, write, {"code": "timeout", "message": "the attempt ran out of time"}, news.task_id)
+    elif news.reason == "released":
+        _hand_on(board, write, news)
     else:
-        state.lost += 1
+        write.state.lost += 1
         _try_again_after_loss(board, write, news)
     _tell_parent(board, write)
 
@@ -113,21 +129,61 @@ def end_child(board: Board, news: ChildEnded) -> None:
     _try_again(board, write, error, None, retryable=not is_cancelled)
 
 
+def time_out_child(board: Board, write: NodeWrite, node: Node) -> None:
+    """The job of a subworkflow node takes too long: it is told to stop, and nobody waits for it any more."""
+    board.stops_children += (node.node_id,)
+    board.event("node_timeout", node.node_id, attempt=write.state.attempt)
+    _try_again(board, write, _out_of_time(node), None)
+
+
+def time_out(board: Board, write: NodeWrite, node: Node) -> None:
+    """A wait that takes too long; to wait again would take as long."""
+    board.event("node_timeout", node.node_id)
+    board.fail(write, _out_of_time(node))
+
+
+def _out_of_time(node: Node) -> dict[str, Json]:
+    return {"code": "timeout", "message": f"{node.node_id} did not end within {node.timeout_seconds:.15g} s"}
+
+
 def _try_again_after_loss(board: Board, write: NodeWrite, news: Lost) -> None:
     state = write.state
     error: dict[str, Json] = {
         "code": "worker_lost",
         "message": f"worker {news.worker} died during the attempt",
+        "details": {"worker": news.worker},
     }
-    if state.lost >= board.bounds.poison_limit:
-        message = f"{state.lost} workers died while running this"
-        board.fail(write, {"code": "poison", "message": message}, news.task_id)
-        return
     node = board.definition_of(state)
-    if state.attempt - state.budget_from >= node.retry.max_attempts:
-        board.fail(write, error, news.task_id)
-        return
-    _back_to_ready(board, write, error, news.task_id, seconds=0.0)
+    if node.is_outside:  # its work goes on all the while, so this was no attempt that failed
+        state.budget_from += 1
+    if state.lost >= _losses_borne(board, node):
+        message = f"{state.lost} workers died while running this, the last of them running nothing else"
+        _give_up(board, write, error, news.task_id, {"code": "poison", "message": message})
+    elif state.attempt - state.budget_from >= node.retry.max_attempts:
+        _give_up(board, write, error, news.task_id)
+    else:
+        _back_to_ready(board, write, error, news.task_id, seconds=0.0)
+
+
+def _hand_on(board: Board, write: NodeWrite, news: Lost) -> None:
+    """Its worker stops and has handed it back: the next attempt begins at once, and this one was free."""
+    message = f"worker {news.worker} handed attempt {news.attempt} back"
+    board.event(
+        "warning",
+        news.node_id,
+        news.task_id,
+        code="released",
+        message=message,
+        attempt=news.attempt,
+        worker=news.worker,
+    )
+    write.state.budget_from += 1
+    _make_ready(board, write, {"code": "released", "message": message}, news.task_id, seconds=0.0)
+
+
+def _losses_borne(board: Board, node: Node) -> int:
+    """How many workers may die while they run it. What runs outside them can hardly be the reason."""
+    return board.bounds.poison_limit * (OUTSIDE if node.is_outside else 1)
 
 
 def start(board: Board, news: Started) -> None:
@@ -179,20 +235,34 @@ def _note_start(board: Board, write: NodeWrite, news: Reported | Lost | Started)
 
 
 def _try_again(
-    board: Board, write: NodeWrite, error: dict[str, Json], task_id: int | None, *, retryable: bool = True
+    board: Board,
+    write: NodeWrite,
+    error: dict[str, Json],
+    task_id: int | None,
+    *,
+    retryable: bool = True,
+    after_seconds: float | None = None,
 ) -> None:
     state = write.state
     policy = board.definition_of(state).retry
     delay = None
     if policy.retries(str(error["code"]), retryable=retryable):
         delay = policy.delay_after(state.attempt - state.budget_from, board.dice())
+    if delay is not None and after_seconds is not None:
+        delay = min(after_seconds, policy.max_delay_seconds)
     if delay is None:
-        board.event(
-            "task_failed", state.node_id, task_id, error=error, attempt=state.attempt, will_retry=False
-        )
-        board.fail(write, _without_traceback(error), task_id)
+        _give_up(board, write, error, task_id)
     else:
         _back_to_ready(board, write, error, task_id, seconds=delay)
+
+
+def _give_up(
+    board: Board, write: NodeWrite, error: dict[str, Json], task_id: int | None, why: Json = None
+) -> None:
+    """The attempt failed with this error and was the last; the node fails with it, or as `why` says."""
+    state = write.state
+    board.event("task_failed", state.node_id, task_id, error=error, attempt=state.attempt, will_retry=False)
+    board.fail(write, why or _without_traceback(error), task_id)
 
 
 def _back_to_ready(
@@ -200,9 +270,15 @@ def _back_to_ready(
 ) -> None:
     state = write.state
     board.event("task_failed", state.node_id, task_id, error=error, attempt=state.attempt, will_retry=True)
-    error = _without_traceback(error)
+    state.error = _without_traceback(error)
+    _make_ready(board, write, state.error, task_id, seconds=seconds)
+
+
+def _make_ready(
+    board: Board, write: NodeWrite, why: dict[str, Json], task_id: int | None, *, seconds: float
+) -> None:
+    state = write.state
     board.move(write, "retry")
-    state.error = error
     state.not_before = board.now + timedelta(seconds=seconds)
     board.event(
         "node_retry",
@@ -212,7 +288,7 @@ def _back_to_ready(
         max_retries=board.definition_of(state).retry.max_attempts - 1,
         not_before=state.not_before,
         delay_seconds=round(seconds, 3),
-        error=error,
+        error=why,
     )
 
 

@@ -17,6 +17,7 @@ from cograil.model.job import (
     JobState,
     NodeState,
     NodeWrite,
+    NotFit,
     Outputs,
     TaskWrite,
     WantedJob,
@@ -54,11 +55,13 @@ class Board:
         self.more: list[str] = []
         self.is_closing = False  # nothing may begin any more
         self.items: dict[str, list[Json]] = {}  # the lists of fan-outs, rendered once a pass
+        self.misfit: NotFit | None = None  # the job cannot be what its caller wanted
         self.is_resumed = False  # look at everything: what happened during a pause was only noted
         self.missing: set[str] = set()
         self.missing_children: set[str] = set()
         self.missing_jobs: tuple[WantedJob, ...] = ()
         self.children: tuple[ChildJob, ...] = ()
+        self.stops_children: tuple[str, ...] = ()
 
     # -- reading -------------------------------------------------------------------------------------
 
@@ -82,7 +85,8 @@ class Board:
 
     def status_of(self, node_id: str) -> str:
         """The node's status; pending when it has no row."""
-        found = self.find(node_id)
+        write = self.writes.get(node_id)
+        found = write.state if write is not None else self.state.nodes.get(node_id)
         return "pending" if found is None else found.status
 
     def definition_of(self, state: NodeState) -> Node:
@@ -95,6 +99,7 @@ class Board:
         for reference in template.references:
             state = self.find(reference)
             entry: dict[str, Json] = {"status": "pending" if state is None else state.status}
+            entry["error"] = state.error if state is not None and state.status == "failed" else None
             if state is not None and state.status == "completed":
                 entry["output"] = self.outputs.value(reference)
             nodes[reference] = entry
@@ -157,14 +162,19 @@ class Board:
         self.seq += 1
         self.events.append(EventWrite(self.seq, type_, node_id, task_id, data))
 
-    def complete(self, write: NodeWrite, output: bytes | None, task_id: int | None = None) -> None:
-        """The node is done, with this output."""
+    def complete(
+        self, write: NodeWrite, output: bytes | None, task_id: int | None = None, worker: str | None = None
+    ) -> None:
+        """The node is done, with this output, by this worker if it took one."""
         self.move(write, "complete")
         write.output = output
         state = write.state
         state.error = None
         self.outputs.raw[state.node_id] = output
-        self.event("node_completed", state.node_id, task_id, **_duration(state))
+        data = _duration(state)
+        if worker is not None:
+            data["worker"] = worker
+        self.event("node_completed", state.node_id, task_id, **data)
 
     def fail(self, write: NodeWrite, error: dict[str, Json], task_id: int | None = None) -> None:
         """The node has failed for good."""
@@ -178,7 +188,7 @@ class Board:
             task_id,
             error=error,
             will_retry=False,
-            retry_count=max(0, state.attempt - 1),
+            retry_count=max(0, state.attempt - state.budget_from - 1),
             max_retries=node.retry.max_attempts - 1,
         )
 
@@ -194,6 +204,7 @@ class Board:
             events=self.events,
             more=self.more,
             children=self.children,
+            stops_children=self.stops_children,
         )
 
 

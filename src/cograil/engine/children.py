@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from cograil.engine.board import Board, as_error, dump
 from cograil.jsontext import kind_of
 from cograil.model.job import NodeWrite, Refused, WantedJob
@@ -28,7 +30,8 @@ def begin(board: Board, write: NodeWrite, node: Node) -> None:
         return
     state = write.state
     state.attempt += 1
-    state.not_before = None
+    seconds = node.longest_wait_seconds
+    state.not_before = None if seconds is None else board.now + timedelta(seconds=seconds)
     state.started_at = board.now
     board.move(write, "wait")
     board.children += (child,)

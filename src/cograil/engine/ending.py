@@ -6,7 +6,7 @@ import orjson
 
 from cograil.engine.board import Board, dump
 from cograil.engine.states import NODE_TERMINAL
-from cograil.model.job import Changes, NodeState
+from cograil.model.job import Changes, NodeState, NotFit
 from cograil.model.workflow import Json
 
 
@@ -20,13 +20,14 @@ def is_over(board: Board) -> bool:
 def finish(board: Board) -> Changes:
     """The job is over: failed if a required node failed, else completed with its result."""
     states = _states(board)
-    failed = failures(board)
+    failed = [state for state in states if _is_failure(board, state)]
     if failed:
         return _fail(board, failed)
     result = _result(board, states)
     board.move_job("complete")
     seconds = (board.now - board.state.created_at).total_seconds()
-    board.event("job_completed", duration_seconds=round(seconds, 6), node_count=len(board.workflow.nodes))
+    count = len(board.workflow.nodes) + sum([state.total or 0 for state in states])  # children are nodes too
+    board.event("job_completed", duration_seconds=round(seconds, 6), node_count=count)
     changes = _terminal(board)
     changes.result = result
     return changes
@@ -46,6 +47,14 @@ def cancel(board: Board, by: str, reason: str) -> Changes:
     board.move_job("cancel")
     board.event("job_cancelled", by=by, reason=reason)
     return _closing(board, {"code": "cancelled", "message": reason or "the job was cancelled"})
+
+
+def refuse(board: Board, misfit: NotFit) -> Changes:
+    """The job does not fit its workflow; nothing of it has begun."""
+    error: dict[str, Json] = {"code": misfit.code, "message": misfit.message, "details": misfit.details}
+    board.move_job("fail")
+    board.event("job_failed", error=error, failed_nodes=[])
+    return _closing(board, error)
 
 
 def give_up(board: Board) -> Changes:
@@ -117,8 +126,9 @@ def _states(board: Board) -> list[NodeState]:
 
 
 def _is_failure(board: Board, state: NodeState) -> bool:
-    has_failed = state.status == "failed" or state.failed > 0
-    return has_failed and board.workflow.nodes[state.node_id].required
+    if state.status != "failed" and not state.failed:
+        return False
+    return board.workflow.nodes[state.node_id].required
 
 
 def _result(board: Board, states: list[NodeState]) -> bytes:

@@ -8,9 +8,19 @@ without being required), *dead* (an untaken branch, or a source that only such a
 from __future__ import annotations
 
 from enum import Enum
+from typing import Protocol
 
-from cograil.engine.board import Board
-from cograil.model.workflow import Edge, Node, NodeType
+from cograil.model.job import NodeState
+from cograil.model.workflow import Edge, Node, NodeType, Workflow
+
+
+class Standing(Protocol):
+    """Where the nodes of a job stand: a board, or what somebody foresees."""
+
+    workflow: Workflow
+
+    def find(self, node_id: str) -> NodeState | None:
+        """The node's state, or None while it is pending."""
 
 
 class Ends(Enum):
@@ -31,7 +41,7 @@ class Verdict(Enum):
     SKIP_FAILURE = "upstream_failed"
 
 
-def end_of(board: Board, edge: Edge, target: Node) -> Ends:
+def end_of(board: Standing, edge: Edge, target: Node) -> Ends:
     """How this edge stands."""
     source = board.find(edge.source)
     if source is None:
@@ -55,7 +65,7 @@ def end_of(board: Board, edge: Edge, target: Node) -> Ends:
     return Ends.OPEN
 
 
-def verdict(board: Board, node: Node) -> Verdict:
+def verdict(board: Standing, node: Node) -> Verdict:
     """Wait, run or be skipped. Skipped counts as done for all_of and not for any_of.
 
     Gates are asked first, then any_of, then all_of; an earlier answer that is still open is waited for.
@@ -71,6 +81,13 @@ def verdict(board: Board, node: Node) -> Verdict:
         return _end_verdict(all_ends, any_ends)
     gates = [end for end, edge in zip(all_ends, node.all_of, strict=True) if edge.is_gate]
     return _gate_verdict(gates) or _any_verdict(any_ends) or _all_verdict(all_ends, is_alone=not any_ends)
+
+
+def dependencies_met(board: Standing, node: Node) -> list[str]:
+    """The nodes that let this one run: all of its all_of, and those of its any_of that did their work."""
+    needed = {edge.source for edge in node.all_of}
+    needed |= {edge.source for edge in node.any_of if end_of(board, edge, node) is Ends.ALIVE}
+    return [name for name in node.predecessors if name in needed]
 
 
 def _gate_verdict(ends: list[Ends]) -> Verdict | None:

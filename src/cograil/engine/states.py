@@ -49,7 +49,7 @@ NODE_MOVES: Moves = {
 TASK_MOVES: Moves = {
     "let_go": (frozenset({"held"}), "ready"),
     "claim": (frozenset({"ready"}), "running"),
-    "release": (frozenset({"running"}), "ready"),
+    "release": (frozenset({"running"}), "gone"),
     "report": (frozenset({"running"}), "gone"),
     "rescue": (frozenset({"running"}), "gone"),
     "revoke": (frozenset({"held", "ready", "running"}), "gone"),

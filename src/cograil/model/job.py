@@ -25,7 +25,7 @@ class NodeState:
     status: str
     attempt: int = 0
     lost: int = 0  # attempts that ended with their worker
-    budget_from: int = 0  # attempts made before somebody asked for a retry by hand
+    budget_from: int = 0  # attempts that do not count: handed back, or before somebody asked for a retry
     parent: str | None = None
     index: int | None = None
     not_before: datetime | None = None
@@ -67,9 +67,12 @@ class JobState:
     parent_job: str | None = None  # the job whose subworkflow this is
     is_held: bool = False  # its workflow has a limit, and it is not admitted yet
     is_paused: bool = False  # it, or its workflow: nothing new is handed out
+    has_callback: bool = False  # somebody is told what becomes of it
     nodes: dict[str, NodeState] = field(default_factory=dict)
     children_wake_at: datetime | None = None  # the earliest backoff among children that are not loaded
     retry_of: str | None = None  # known while the job is being made
+    trace_caller: str | None = None  # so is the span of whoever asked for it
+    trace_link: str | None = None  # and that of the job of which it is a retry
 
 
 @dataclass(slots=True)
@@ -100,6 +103,15 @@ class Submitted:
     """The job was just made."""
 
 
+@dataclass(frozen=True, slots=True)
+class NotFit:
+    """The job was made by somebody who could not check it, and does not fit its workflow."""
+
+    code: str
+    message: str
+    details: Json = None
+
+
 class Reported(NamedTuple):
     """A worker ended an attempt; the fence held."""
 
@@ -122,7 +134,8 @@ class Started(NamedTuple):
 
 
 class Lost(NamedTuple):
-    """The attempt is gone: its worker died (`worker_lost`) or its time was up (`timeout`)."""
+    """The attempt is gone: its worker died (`worker_lost`) or handed it back (`released`), or its time was up
+    (`timeout`)."""
 
     node_id: str
     attempt: int
@@ -193,6 +206,7 @@ class ChildEnded:
 
 Happening = (
     Submitted
+    | NotFit
     | Reported
     | Started
     | Lost
@@ -240,6 +254,7 @@ class TaskWrite:
     timeout_seconds: float
     params: bytes | None
     limit: TaskLimit | None = None
+    is_alone: bool = False  # its worker may hold nothing else: it would take that down too
 
 
 @dataclass(slots=True)
@@ -303,6 +318,7 @@ class Changes:
     more: list[str] = field(default_factory=list)
     closes_nodes: bool = False  # every node that is not terminal becomes cancelled
     children: tuple[ChildJob, ...] = ()  # jobs to make
+    stops_children: tuple[str, ...] = ()  # the jobs of these nodes are told to stop: they take too long
     cancels_children: bool = False  # the jobs of its subworkflow nodes are told to stop
     missing: frozenset[str] = frozenset()  # outputs of these nodes
     missing_children: frozenset[str] = frozenset()  # outputs of the children of these fan-outs

@@ -17,12 +17,16 @@ class Completed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The attempt failed. `retryable` False means that trying again cannot help."""
+    """The attempt failed. `retryable` False means that trying again cannot help.
+
+    With `after_seconds` the next attempt, if there is one, waits so long instead of the usual delay.
+    """
 
     code: str
     message: str
     retryable: bool = True
     details: Json = None
+    after_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ Scope = Mapping[str, Json]
 
 DEFAULT_QUEUE = "default"
 DEFAULT_TIMEOUT_SECONDS = 3600.0
+CONTAINER = "container"  # the handler of what runs outside its worker
 
 
 class NodeType(StrEnum):
@@ -166,6 +167,7 @@ class Node:
     queue: str = DEFAULT_QUEUE
     has_own_queue: bool = False  # the file names the queue
     timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
+    longest_wait_seconds: float | None = None  # wait and subworkflow: the timeout that the file gives them
     retry: RetryPolicy = RetryPolicy()
     params: Template | None = None
     branches: tuple[Branch, ...] = ()  # conditional
@@ -180,6 +182,11 @@ class Node:
     predecessors: tuple[str, ...] = field(init=False)  # every node this one depends on, in the order written
     reads: frozenset[str] = field(init=False, compare=False)  # the nodes whose output its templates may read
     templates: tuple[Template, ...] = field(init=False, compare=False)
+
+    @property
+    def is_outside(self) -> bool:
+        """Whether its work goes on when its worker dies, and is taken up by the next one."""
+        return self.handler == CONTAINER
 
     def __post_init__(self) -> None:
         """What follows from the rest, worked out once and not at every decision."""
@@ -220,8 +227,11 @@ class Workflow:
     document: Mapping[str, Json] = field(default_factory=dict)
     digest: str = ""
     has_limits: bool = field(init=False, compare=False)
+    has_fan_outs: bool = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
         """What follows from the rest, worked out once."""
-        limits = (self.limit, *(node.limit for node in self.nodes.values()))
+        nodes = self.nodes.values()
+        limits = (self.limit, *(node.limit for node in nodes))
         object.__setattr__(self, "has_limits", any(limit is not None for limit in limits))
+        object.__setattr__(self, "has_fan_outs", any(node.type is NodeType.FAN_OUT for node in nodes))

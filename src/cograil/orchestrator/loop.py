@@ -18,7 +18,7 @@ from cograil.store.database import Database
 from cograil.store.listener import PING, Listener
 from cograil.store.writing import HELD_NEWS, NEWS_CHANNEL
 from cograil.verbs import limits, work
-from cograil.verbs.advance import Decider, Pass, advance_due, advance_one, due_jobs
+from cograil.verbs.advance import Decider, Pass, advance_due, advance_one, due_jobs, rehearse
 from cograil.verbs.memory import Memory
 
 log = structlog.get_logger("orchestrator")
@@ -30,7 +30,7 @@ BUSY_SECONDS = 0.05  # what is due is in another orchestrator's hands
 DEAF_POLL_SECONDS = 1.0
 ASIDE_SECONDS = 30.0
 EXTRA_HANDS = 2
-FIRST_BATCH = 100  # small enough that workers get something soon; while passes come back full they grow
+FIRST_BATCH = 300  # small enough that workers get something soon; while passes come back full they grow
 
 
 # The database's fault or the network's, never a job's: tried again, and nobody is suspected.
@@ -45,11 +45,13 @@ TRANSIENT = (
 class Orchestrator:
     """One orchestrator process."""
 
-    def __init__(self, db: Database, settings: Settings, decider: Decider, name: str) -> None:
+    def __init__(
+        self, db: Database, settings: Settings, decider: Decider, name: str, *, remembers: bool = True
+    ) -> None:
         self.db = db
         self.settings = settings
         self.decider = decider
-        self.decider.memory = Memory()
+        self.decider.memory = Memory() if remembers else None  # without: for bench.memory
         self.name = name
         self.process_id: int | None = None
         self.is_ready = False
@@ -76,6 +78,7 @@ class Orchestrator:
         """Advance jobs until stopped. An error of one pass is logged; the next pass tries again."""
         await self._register_when_possible()
         await self._listener.start()
+        await self._rehearse()
         self.is_ready = True
         try:
             while not self._stop.is_set():
@@ -87,6 +90,17 @@ class Orchestrator:
             await self._listener.stop()
             with contextlib.suppress(Exception):
                 await self._leave()
+
+    async def _rehearse(self) -> None:
+        """On as many connections as there may be hands. What goes wrong will be seen by the first pass."""
+        hands = [self._rehearse_alone() for _ in range(1 + EXTRA_HANDS)]
+        for error in await asyncio.gather(*hands, return_exceptions=True):
+            if error is not None:
+                log.info("rehearsal failed", error=str(error).strip(), orchestrator=self.name)
+
+    async def _rehearse_alone(self) -> None:
+        async with self.db.transaction("rehearse") as tx:
+            await rehearse(tx)
 
     async def _once(self) -> None:
         try:
@@ -100,19 +114,25 @@ class Orchestrator:
             await self._find_the_culprit()
 
     async def _find_the_culprit(self) -> None:
-        """Advance the jobs of the failed pass one by one; those that fail are set aside for a while."""
-        with contextlib.suppress(DatabaseUnavailable, psycopg.Error):
+        """Advance the jobs of the failed pass one by one; those that fail are set aside for a while.
+
+        They are found by their ids: a job that cannot even be read is set aside like any other.
+        """
+        try:
             async with self.db.transaction("isolate") as tx:
                 due = await due_jobs(tx, self.settings.orchestrator.batch, self._set_aside())
-            for job_id in due:
-                try:
-                    async with self.db.transaction("advance") as tx:
-                        await advance_one(tx, self.decider, job_id)
-                except TRANSIENT:
-                    return  # not this job's fault; the next pass tries again
-                except Exception:
-                    self._aside[job_id] = self._now() + ASIDE_SECONDS
-                    log.exception("job set aside", job_id=job_id, orchestrator=self.name)
+        except (DatabaseUnavailable, psycopg.Error) as error:
+            log.warning("cannot look for the culprit", error=str(error).strip(), orchestrator=self.name)
+            return
+        for job_id in due:
+            try:
+                async with self.db.transaction("advance") as tx:
+                    await advance_one(tx, self.decider, job_id)
+            except TRANSIENT:
+                return  # not this job's fault; the next pass tries again
+            except Exception:
+                self._aside[job_id] = self._now() + ASIDE_SECONDS
+                log.exception("job set aside", job_id=job_id, orchestrator=self.name)
 
     def _set_aside(self) -> list[str]:
         now = self._now()
@@ -185,6 +205,7 @@ class Orchestrator:
         assert self.process_id is not None
         async with self.db.single("tick") as tx:
             tick = await work.tick(tx, self.process_id, lease.seconds, DEADLINE_GRACE_SECONDS)
+        metrics.leases_expired.inc(tick.dead)
         if tick.rescued:
             metrics.tasks_rescued.inc(tick.rescued)
             log.warning("rescued tasks", tasks=tick.rescued, orchestrator=self.name)
@@ -213,7 +234,7 @@ class Orchestrator:
                 self._tick_at = now
                 return 0.0 if done.advanced else BUSY_SECONDS
             until = min(until, self._wake_at)
-        pause = max(0.0, until - now)
+        pause = min(max(0.0, until - now), self.decider.place.look_in())
         return min(pause, DEAF_POLL_SECONDS) if self._is_deaf else pause
 
     def _hear(self, channel: str, payload: str) -> None:

@@ -2,6 +2,7 @@
 
     up            everything in one place: PostgreSQL, an orchestrator, the probes, a worker child
     parts         an orchestrator or a worker by itself, any number of them on one database
+    api, gateway  the API by itself, and the gateway for callers outside
     private       all of it for the time of one job, inside a command
     connecting    for everybody else: find the instance and open its database
     hosting       the database of an instance: our own PostgreSQL, or the one of COGRAIL_DATABASE_URL

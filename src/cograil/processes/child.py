@@ -9,10 +9,12 @@ import signal
 import socket
 import sys
 from contextlib import suppress
+from typing import cast
 
 import psycopg
 import structlog
 
+from cograil import metrics
 from cograil.errors import CograilError, DatabaseUnavailable, UsageError
 from cograil.processes.working import WorkOrder
 from cograil.store.database import Database
@@ -22,6 +24,8 @@ log = structlog.get_logger("up")
 
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
 STEADY_SECONDS = 10.0  # who lived this long did not die of its start
+PATIENCE_SECONDS = 2.0
+LONGEST_ANSWER = 1024 * 1024
 MARGIN_SECONDS = 20.0  # beyond the grace, for handing back and for saying good-bye
 
 
@@ -37,6 +41,9 @@ class WorkerChild:
         self._order = order
         self._db = db
         self._process: asyncio.subprocess.Process | None = None
+        self._link: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+        self._asking = asyncio.Lock()
+        self._questions = 0
         self._worker_id: int | None = None
         self._stop = asyncio.Event()
         self._first: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -79,15 +86,16 @@ class WorkerChild:
                 stdin=asyncio.subprocess.DEVNULL,
                 start_new_session=True,  # an interrupt from the keyboard is for us to pass on
             )
-        reader, writer = await asyncio.open_connection(sock=ours)
+        reader, writer = await asyncio.open_connection(sock=ours, limit=LONGEST_ANSWER)
         try:
             if self._stop.is_set():
                 self._terminate()
             writer.write(self._order.to_json() + b"\n")
             self._hear(await _read(reader))
+            self._link = (reader, writer)
             await self._process.wait()
         finally:
-            self.is_ready = False
+            self.is_ready, self._link = False, None
             writer.close()
 
     def _hear(self, answer: dict[str, object]) -> None:
@@ -100,6 +108,24 @@ class WorkerChild:
             self._worker_id = int(str(answer["worker_id"]))
             self.is_ready = True
             self._settle(None)
+
+    async def counts(self) -> metrics.Counts:
+        """What the child has counted; nothing of one that is not there, or too busy to say."""
+        with suppress(TimeoutError, ConnectionError):
+            async with asyncio.timeout(PATIENCE_SECONDS), self._asking:
+                return await self._ask()
+        return metrics.NOTHING
+
+    async def _ask(self) -> metrics.Counts:
+        if self._link is None:
+            return metrics.NOTHING
+        reader, writer = self._link
+        self._questions += 1
+        writer.write(b"%d\n" % self._questions)
+        while answer := await _read(reader):
+            if answer.get("question") == self._questions:  # not one that we gave up
+                return cast("metrics.Counts", answer["counts"])
+        return metrics.NOTHING
 
     def _settle(self, error: CograilError | None) -> None:
         """The first answer decides whether there is any sense in going on."""

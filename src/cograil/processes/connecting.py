@@ -7,12 +7,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from cograil.errors import InvalidSettings, NoInstance, SchemaMismatch
-from cograil.model.job import Bounds
 from cograil.settings import Settings
 from cograil.store.database import Database
 from cograil.store.directory import is_held, read_instance
 from cograil.store.migrate import status
-from cograil.verbs.advance import Decider
+from cograil.verbs.advance import decider_of
+
+__all__ = ["check_schema", "decider_of", "find_conninfo", "open_client", "require_queues"]
 
 STARTING_SECONDS = 15.0  # how long to wait for an instance that is just starting
 
@@ -23,8 +24,8 @@ async def open_client(
 ) -> AsyncIterator[Database]:
     """The database of the running instance: COGRAIL_DATABASE_URL, or whatever runs on the data directory.
 
-    Raises NoInstance when nothing runs there, SchemaMismatch when its schema is not that of this
-    program (unless told not to look), DatabaseUnavailable when it does not answer.
+    Raises NoInstance when nothing runs there, SchemaMismatch when this program cannot work with its
+    schema (unless told not to look), DatabaseUnavailable when it does not answer.
     """
     conninfo = await find_conninfo(settings)
     async with Database(conninfo, settings.database, application=application) as db:
@@ -53,7 +54,7 @@ async def find_conninfo(settings: Settings) -> str:
 
 
 async def check_schema(db: Database) -> None:
-    """Raises SchemaMismatch unless the database has exactly the schema of this program."""
+    """Raises SchemaMismatch unless the database has the schema of this program, or one it can work with."""
     async with db.single("schema") as tx:
         found = await status(tx.connection)
     if found.problems:
@@ -71,18 +72,6 @@ def require_queues(settings: Settings) -> None:
         raise InvalidSettings(
             "COGRAIL_QUEUES__STRICT is on and no queue is named; use --queue or COGRAIL_QUEUES__NAMES"
         )
-
-
-def decider_of(settings: Settings) -> Decider:
-    """What decisions need, with the bounds and rules of these settings."""
-    return Decider(
-        bounds=Bounds(
-            poison_limit=settings.worker.poison_limit,
-            fan_out_items=settings.limits.fan_out_items,
-            fan_in_bytes=settings.limits.fan_in_bytes,
-        ),
-        strict_queues=settings.queues.strict,
-    )
 
 
 def _now() -> float:

@@ -15,18 +15,22 @@ from cograil.settings import Settings, mask_password
 log = structlog.get_logger("up")
 
 
-def welcome(settings: Settings, host: Host, url: str, published: list[str]) -> None:
+def welcome(settings: Settings, host: Host, url: str, published: list[str], apps: dict[str, str]) -> None:
     """Say what runs, where, and what to do next."""
     if not _is_for_people(settings):
         log.info("ready", url=url, data=_place(settings, host), pid=os.getpid(), workflows=published)
+        for name, sentence in apps.items():
+            log.info(sentence, app=name)
         return
     option = "" if _is_default(settings) else f" --data-dir {settings.data_dir}"
     first = f"submit {published[0]} --wait" if published else "run FILE.yaml"
     _say(
         f"cograil {version_of('cograil')} is up: database, orchestrator, worker.",
         "",
+        f"  pages      {url}/ui/",
         f"  probes     {url}/readyz",
         f"  data       {_place(settings, host)}",
+        *(f"  {name:10} {sentence}" for name, sentence in apps.items()),
         *([f"  workflows  {', '.join(published)}"] if published else []),
         "",
         f"  try        cograil {first}{option}        (in another terminal)",

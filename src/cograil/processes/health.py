@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 import psycopg
 
@@ -20,13 +20,22 @@ PATIENCE_SECONDS = 2.0
 class Health:
     """Readiness: of the database, of its schema, and of the parts that run here."""
 
-    def __init__(self, db: Database, parts: Mapping[str, Callable[[], bool]]) -> None:
+    def __init__(
+        self,
+        db: Database,
+        parts: Mapping[str, Callable[[], bool]],
+        apps: Mapping[str, Callable[[Database], Awaitable[str]]] | None = None,
+    ) -> None:
         self.is_draining = False
+        self._apps = apps or {}
         self._db = db
         self._parts = parts
         self._found: dict[str, str] = {}
         self._asked_at = float("-inf")
         self._asking = asyncio.Lock()
+        self._samples: list[tuple[str, str, str, float]] = []
+        self._sampled_at = float("-inf")
+        self._sampling = asyncio.Lock()
 
     async def checks(self) -> dict[str, str]:
         """What readiness depends on: "ok", or what is wrong."""
@@ -34,8 +43,16 @@ class Health:
         found |= {name: OK if is_running() else "not running" for name, is_running in self._parts.items()}
         return found | {"draining": "stopping" if self.is_draining else OK}
 
-    async def samples(self) -> list[tuple[str, str, float]]:
+    async def samples(self) -> list[tuple[str, str, str, float]]:
         """What /metrics shows of the database; nothing while it does not answer."""
+        clock = asyncio.get_running_loop().time
+        async with self._sampling:
+            if clock() - self._sampled_at > FRESH_SECONDS:
+                self._samples = await self._sample()
+                self._sampled_at = clock()
+        return self._samples
+
+    async def _sample(self) -> list[tuple[str, str, str, float]]:
         try:
             async with asyncio.timeout(PATIENCE_SECONDS), self._db.single("metrics") as tx:
                 return await sample_metrics(tx)
@@ -53,7 +70,8 @@ class Health:
     async def _ask(self) -> dict[str, str]:
         try:
             async with asyncio.timeout(PATIENCE_SECONDS), self._db.single("probe") as tx:
-                return {"database": OK, "schema": _schema(await status(tx.connection))}
+                found = {"database": OK, "schema": _schema(await status(tx.connection))}
+            return found | {name: await ask(self._db) for name, ask in self._apps.items()}
         except TimeoutError:
             return {"database": f"no answer within {PATIENCE_SECONDS:g} s", "schema": "unknown"}
         except (psycopg.Error, DatabaseUnavailable):

@@ -1,4 +1,4 @@
-"""One more orchestrator or one more worker on a database that is there already."""
+"""One more orchestrator, worker or relay on a database that is there already."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import structlog
 
-from cograil import logs
+from cograil import logs, tracing
 from cograil.processes.connecting import check_schema, decider_of, find_conninfo, require_queues
 from cograil.processes.health import Health
 from cograil.processes.running import (
@@ -21,7 +21,7 @@ from cograil.processes.running import (
 )
 from cograil.processes.working import load_handlers, work_on
 from cograil.settings import Settings
-from cograil.store.database import Database
+from cograil.store.database import BUSY, Database
 from cograil.store.migrate import check_server
 from cograil.worker.loop import Worker
 
@@ -29,7 +29,7 @@ from cograil.worker.loop import Worker
 def orchestrator(settings: Settings, health_port: int | None = None) -> None:
     """Advance jobs until a signal says stop."""
     logs.configure(settings.log.level, settings.log.format)
-    run_async(_orchestrate(settings, health_port))
+    run_async(_orchestrate(settings, health_port), "orchestrator")
 
 
 def worker(settings: Settings, apps: tuple[str, ...] = (), health_port: int | None = None) -> None:
@@ -37,22 +37,47 @@ def worker(settings: Settings, apps: tuple[str, ...] = (), health_port: int | No
     require_queues(settings)
     logs.configure(settings.log.level, settings.log.format)
     load_handlers(apps, os.getcwd())
-    run_async(_work(settings, health_port))
+    run_async(_work(settings, health_port), "worker")
 
 
-async def _orchestrate(settings: Settings, health_port: int | None) -> None:
-    from cograil.orchestrator.loop import Orchestrator  # noqa: PLC0415  a worker needs none of it
+def relay(settings: Settings, health_port: int | None = None) -> None:
+    """Deliver events until a signal says stop."""
+    logs.configure(settings.log.level, settings.log.format)
+    run_async(_relay(settings, health_port), "relay")
 
-    log = structlog.get_logger("orchestrator")
-    async with _checked_database(settings, "cograil orchestrator") as db:
-        one = Orchestrator(db, settings, decider_of(settings), process_name())
+
+async def _relay(settings: Settings, health_port: int | None) -> None:
+    from cograil.outlets.relay import Relay  # noqa: PLC0415  a worker needs none of it
+
+    log = structlog.get_logger("relay")
+    async with _checked_database(settings, "cograil relay") as db:
+        one = Relay(db, settings, process_name())
         stop = stop_on_signals()
         async with (
-            _probes(settings, health_port, db, "orchestrator", lambda: one.is_ready),
+            _probes(settings, health_port, db, "relay", lambda: one.is_ready),
             kept_running(one.run(), one.stop) as running,
         ):
             log.info("ready", name=one.name, pid=os.getpid())
             await first_of(stop, running)
+    log.info("stopped", name=one.name)
+
+
+async def _orchestrate(settings: Settings, health_port: int | None) -> None:
+    from cograil.intake.triggers.clock import Clock  # noqa: PLC0415  a worker needs none of it
+    from cograil.orchestrator.loop import Orchestrator  # noqa: PLC0415
+
+    log = structlog.get_logger("orchestrator")
+    async with _checked_database(settings, "cograil orchestrator") as db:
+        one = Orchestrator(db, settings, decider_of(settings), process_name())
+        clock = Clock(db, decider_of(settings))
+        stop = stop_on_signals()
+        async with (
+            _probes(settings, health_port, db, "orchestrator", lambda: one.is_ready),
+            kept_running(one.run(), one.stop) as running,
+            kept_running(clock.run(), clock.stop) as ticking,
+        ):
+            log.info("ready", name=one.name, pid=os.getpid())
+            await first_of(stop, running, ticking)
     log.info("stopped", name=one.name)
 
 
@@ -71,6 +96,7 @@ async def _work(settings: Settings, health_port: int | None) -> None:
     ):
         await work_on(db, settings, tell)
     log.info("stopped")
+    tracing.shutdown()  # what hangs here ends with the process
     await leave_nobody_behind(0)
 
 
@@ -78,7 +104,7 @@ async def _work(settings: Settings, health_port: int | None) -> None:
 async def _checked_database(settings: Settings, application: str) -> AsyncIterator[Database]:
     """The database of the instance, fit to run on: it keeps what it commits and has our schema."""
     conninfo = await find_conninfo(settings)
-    async with Database(conninfo, settings.database, application=application) as db:
+    async with Database(conninfo, settings.database, application=application, kept=BUSY) as db:
         async with db.single("check") as tx:
             await check_server(tx.connection, settings.database.allow_unsafe)
         await check_schema(db)

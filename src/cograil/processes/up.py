@@ -8,21 +8,27 @@ worker drains, the orchestrator stops, the port closes, PostgreSQL shuts down.
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import os
 import signal
 import socket
 import sys
-from contextlib import AsyncExitStack, nullcontext
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 
 import structlog
 
 from cograil import logs
-from cograil.errors import UsageError
-from cograil.intake.http.probes import probe_app
+from cograil.intake.http.app import application
+from cograil.intake.http.door import Instance
+from cograil.intake.http.probes import metrics_app, probe_routes
 from cograil.intake.http.server import bind, serving
+from cograil.intake.triggers.clock import Clock
 from cograil.orchestrator.loop import Orchestrator
+from cograil.outlets.relay import Relay
+from cograil.processes.api import open_api, serving_metrics
+from cograil.processes.app_parts import all_doors, app_checks, app_front, app_sentences
 from cograil.processes.child import WorkerChild
 from cograil.processes.connecting import decider_of, require_queues
 from cograil.processes.greeting import goodbye, welcome
@@ -32,7 +38,7 @@ from cograil.processes.publishing import publish_files, workflow_files
 from cograil.processes.running import first_of, kept_running, process_name, run_async, stop_on_signals
 from cograil.processes.working import WorkOrder
 from cograil.settings import Settings
-from cograil.store.database import Database
+from cograil.store.database import BUSY, Database
 from cograil.store.directory import hold_directory
 
 log = structlog.get_logger("up")
@@ -40,8 +46,16 @@ log = structlog.get_logger("up")
 LOOK_SECONDS = 0.5  # how soon a PostgreSQL that ended is noticed
 
 
-def up(settings: Settings, apps: tuple[str, ...] = (), workflows: Path | None = None) -> None:
+def up(
+    settings: Settings,
+    apps: tuple[str, ...] = (),
+    workflows: Path | None = None,
+    gateway_port: int | None = None,
+    front: tuple[str, int] | None = None,
+) -> None:
     """Run everything until a signal says stop; returns when all has stopped.
+
+    `front` names an app that has a port of its own, and the port.
 
     Raises DirectoryInUse, Conflict (the port), UsageError, or what the database has to say.
     """
@@ -49,8 +63,14 @@ def up(settings: Settings, apps: tuple[str, ...] = (), workflows: Path | None = 
     files = workflow_files(workflows) if workflows else []
     logs.configure(settings.log.level, settings.log.format)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # while there is no loop to hear it
-    with _take_port(settings) as listening, Host(settings, log.info) as host:
-        run_async(Supervisor(settings, apps, files, host, listening).run())
+    with (
+        _take_port(settings) as listening,
+        nullcontext() if gateway_port is None else bind(settings.host, gateway_port) as gateway,
+        nullcontext() if front is None else bind(settings.host, front[1]) as fronted,
+        Host(settings, log.info) as host,
+    ):
+        own = None if front is None or fronted is None else (front[0], fronted)
+        run_async(Supervisor(settings, apps, files, host, listening, gateway, own).run(), "up")
 
 
 class Supervisor:
@@ -63,12 +83,16 @@ class Supervisor:
         files: list[Path],
         host: Host,
         listening: socket.socket,
+        gateway: socket.socket | None = None,
+        front: tuple[str, socket.socket] | None = None,
     ) -> None:
         self.settings = settings
         self.apps = apps
         self.files = files
         self.host = host
         self.listening = listening
+        self.gateway = gateway
+        self.front = front
 
     async def run(self) -> None:
         """Start all parts, wait for a signal or for a part that fails, stop all parts."""
@@ -77,21 +101,23 @@ class Supervisor:
         await prepare_database(conninfo, settings)
         async with AsyncExitStack() as stack:  # what is entered last is stopped first
             enter = stack.enter_async_context
-            db = await enter(Database(conninfo, settings.database, application="cograil up"))
+            db = await enter(Database(conninfo, settings.database, application="cograil up", kept=BUSY))
             orchestrator = Orchestrator(db, settings, decider_of(settings), process_name())
             worker = WorkerChild(WorkOrder(conninfo, settings, self.apps, os.getcwd()), db)
-            health = Health(
-                db, {"orchestrator": lambda: orchestrator.is_ready, "worker": lambda: worker.is_ready}
-            )
-            await enter(serving(probe_app(health.checks, health.samples), self.listening))
-            orchestrating = await enter(kept_running(orchestrator.run(), orchestrator.stop))
-            working = await enter(kept_running(worker.run(), worker.stop))
+            relay = Relay(db, settings, orchestrator.name)
+            parts = {"orchestrator": orchestrator, "worker": worker, "relay": relay}
+            health = Health(db, _states(parts), app_checks(settings, has_worker=True))
+            await enter(self._open_doors(conninfo, health, worker))
+            started = (relay, orchestrator, Clock(db, decider_of(settings)), worker)
+            running = [await enter(kept_running(part.run(), part.stop)) for part in started]
+            if self.gateway is not None:
+                running.append(await enter(self._open_gateway(conninfo, self.gateway)))
             opening = asyncio.create_task(self._open(db, worker))
-            keeping = asyncio.create_task(self._keep_database())
+            running.append(asyncio.create_task(self._keep_database()))
             stack.callback(opening.cancel)
-            stack.callback(keeping.cancel)
-            await first_of(stop, opening, keeping, orchestrating, working)
-            await first_of(stop, keeping, orchestrating, working)
+            stack.callback(running[-1].cancel)
+            await first_of(stop, opening, *running)
+            await first_of(stop, *running)
             health.is_draining = True
             goodbye(settings)
         log.info("stopped")
@@ -102,7 +128,47 @@ class Supervisor:
         published = await publish_files(db, self.files, worker.handlers)
         address, port = self.listening.getsockname()[:2]
         self.host.announce(address, port)
-        welcome(self.settings, self.host, f"http://{self.settings.host}:{port}", published)
+        welcome(
+            self.settings,
+            self.host,
+            f"http://{self.settings.host}:{port}",
+            published,
+            await app_sentences(self.settings),
+        )
+
+    @asynccontextmanager
+    async def _open_doors(self, conninfo: str, health: Health, worker: WorkerChild) -> AsyncIterator[None]:
+        """The API with the pages and the doors of apps, and the ports that some have of their own."""
+        async with open_api(conninfo, self.settings) as instance:
+            probes = probe_routes(health.checks, health.samples, worker.counts)
+            served = application(instance, probes, apps=all_doors(instance))
+            counted = metrics_app(health.samples, worker.counts)
+            async with (
+                serving(served, self.listening, instance.end),
+                self._open_front(instance),
+                serving_metrics(self.settings, counted),
+            ):
+                yield
+
+    def _open_front(self, instance: Instance) -> AbstractAsyncContextManager[None]:
+        """The port of the app that has one of its own, if one has."""
+        if self.front is None:
+            return nullcontext()
+        name, listening = self.front
+        log.info("the app has a port of its own", app=name, port=listening.getsockname()[1])
+        return serving(app_front(instance, name), listening)
+
+    def _open_gateway(
+        self, conninfo: str, listening: socket.socket
+    ) -> AbstractAsyncContextManager[asyncio.Task[None]]:
+        """Beside the API, to which it sends what it does not do itself."""
+        from cograil.intake.gateway.startup import Place  # noqa: PLC0415
+        from cograil.processes.gateway import open_gateway  # noqa: PLC0415  most have none
+
+        port = self.listening.getsockname()[1]
+        return open_gateway(
+            self.settings, listening, Place(conninfo, f"http://{_reached(self.settings.host)}:{port}")
+        )
 
     async def _keep_database(self) -> None:
         """A PostgreSQL of ours that ends is started again; whoever was connected connects anew."""
@@ -112,19 +178,19 @@ class Supervisor:
                 log.error("PostgreSQL had ended and was started again")
 
 
+def _states(parts: Mapping[str, object]) -> dict[str, Callable[[], bool]]:
+    """How to ask each of these whether it is ready."""
+    return {name: partial(getattr, part, "is_ready") for name, part in parts.items()}
+
+
+def _reached(host: str) -> str:
+    """Where this process itself reaches what listens there."""
+    if host in ("0.0.0.0", "::"):
+        host = "127.0.0.1" if host == "0.0.0.0" else "::1"
+    return f"[{host}]" if ":" in host else host
+
+
 def _take_port(settings: Settings) -> socket.socket:
     """Whoever starts a second instance by mistake hears of the first one, not of its port."""
-    if not _is_loopback(settings.host):
-        raise UsageError(
-            f"cannot listen on {settings.host}: there are no keys yet, and whoever reaches the port may do "
-            "everything; use 127.0.0.1"
-        )
     with nullcontext() if settings.database.url else hold_directory(settings.data_dir):
         return bind(settings.host, settings.port)
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -8,6 +8,7 @@ not leave a worker behind.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ctypes
 import importlib
 import json
@@ -20,8 +21,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cograil import logs
+from cograil import logs, metrics, tracing
 from cograil.errors import CograilError
+from cograil.outbound import PublicOnly
+from cograil.processes.app_parts import beside_worker
 from cograil.processes.apps import import_apps
 from cograil.processes.bulk import register_bulk
 from cograil.processes.running import (
@@ -32,10 +35,9 @@ from cograil.processes.running import (
     stop_on_signals,
 )
 from cograil.runners.http import register_http
-from cograil.runners.outbound import PublicOnly
 from cograil.runners.registry import default_registry
 from cograil.settings import Settings
-from cograil.store.database import Database
+from cograil.store.database import BUSY, Database
 from cograil.worker.loop import Worker
 
 PR_SET_PDEATHSIG = 1
@@ -72,10 +74,16 @@ def load_handlers(apps: Sequence[str], directory: str) -> None:
     import_apps(apps, directory)
 
 
-async def work(order: WorkOrder, on_ready: Callable[[Worker], None] = lambda _: None) -> None:
+async def work(
+    order: WorkOrder,
+    on_ready: Callable[[Worker], None] = lambda _: None,
+) -> None:
     """Work until a signal says stop, then drain. The process ends here when a handler does not."""
-    async with Database(order.conninfo, order.settings.database, application="cograil worker") as db:
+    async with Database(
+        order.conninfo, order.settings.database, application="cograil worker", kept=BUSY
+    ) as db:
         await work_on(db, order.settings, on_ready)
+    tracing.shutdown()  # what hangs here ends with the process
     await leave_nobody_behind(0)
 
 
@@ -83,14 +91,15 @@ async def work_on(db: Database, settings: Settings, on_ready: Callable[[Worker],
     """One worker on this database, from its start to the end of its drain."""
     register_bulk(default_registry, db, settings)
     register_http(default_registry, PublicOnly(settings.outbound), settings.limits.output_bytes)
-    worker = Worker(db, settings, default_registry, process_name(), settings.queues.names)
-    stop_on_signals(worker.stop)
-    running = asyncio.create_task(worker.run())
-    while not worker.is_ready and not running.done():  # noqa: ASYNC110  a matter of milliseconds
-        await asyncio.sleep(0.01)
-    if worker.is_ready:
-        on_ready(worker)
-    await running
+    async with beside_worker(default_registry, db, settings):
+        worker = Worker(db, settings, default_registry, process_name(), settings.queues.names)
+        stop_on_signals(worker.stop)
+        running = asyncio.create_task(worker.run())
+        while not worker.is_ready and not running.done():  # noqa: ASYNC110  a matter of milliseconds
+            await asyncio.sleep(0.01)
+        if worker.is_ready:
+            on_ready(worker)
+        await running
 
 
 def main(descriptor: str, parent: str) -> int:
@@ -104,7 +113,7 @@ def main(descriptor: str, parent: str) -> int:
     logs.configure(order.settings.log.level, order.settings.log.format)
     try:
         load_handlers(order.apps, order.directory)
-        run_async(work(order, lambda worker: _answer(link, _facts(worker))))
+        run_async(work(order, lambda worker: _answer(link, _facts(worker))), "worker")
     except CograilError as error:
         _answer(link, {"error": str(error), "exit_code": error.exit_code})
         return error.exit_code
@@ -129,9 +138,13 @@ def _end_with(parent: int, link: socket.socket) -> None:
 
 
 def _watch(link: socket.socket) -> None:
-    """The same for systems without that signal: the other end of the socket closes with the parent."""
-    while link.recv(1024):
-        pass
+    """The same for systems without that signal: the other end of the socket closes with the parent.
+
+    Each line that comes asks what was counted here. This thread answers, whatever the handlers do.
+    """
+    with contextlib.suppress(OSError), link.makefile("rb") as lines:
+        for line in lines:
+            _answer(link, {"question": int(line), "counts": metrics.counts()})
     end_process(1)
 
 

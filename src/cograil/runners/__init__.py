@@ -9,6 +9,9 @@
     results.py      what a handler returned, checked; exceptions.py what it may raise or meet
     python.py       run a handler in the event loop, a thread or a child; exceptions become outcomes here
     children.py     the child processes of a worker; child.py is what runs in one, wire.py what they say
+    runtime.py      what runs containers, whichever it is; choosing.py which
+    containers.py   an engine, through the Docker Engine API; kernel_log.py what podman does not tell
+    sandbox/        a runtime of our own, for machines without an engine
     builtin.py      handlers for tests and demos; importing it registers them
 
 Nothing here knows the database, a queue, a lease or what runs next: no import of store or verbs.

@@ -21,6 +21,7 @@ from typing import Any
 from cograil import logs
 from cograil.errors import CograilError
 from cograil.model.outcome import Failed, Outcome, WorkItem
+from cograil.model.telling import Event
 from cograil.runners import python, wire
 from cograil.runners.context import Context, Limits
 from cograil.runners.exceptions import Fail
@@ -47,6 +48,9 @@ class PipeChannel:
 
     async def save_step(self, item: WorkItem, name: str, output: bytes) -> bool:
         return await self._ask({"step": name, "output": output.decode()})
+
+    async def tell(self, item: WorkItem, event: Event) -> bool:
+        return await self._ask(wire.event_message(event))
 
     def join(self, item: WorkItem, connection: Any) -> Joint:
         raise Fail("ctx.transaction() is for coroutine handlers of a worker", code="bad_transaction")

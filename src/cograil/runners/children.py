@@ -125,6 +125,8 @@ class Child:
         elif "ask" in message:
             if "step" in message:
                 saved = await channel.save_step(item, message["step"], message["output"].encode())
+            elif "event" in message:
+                saved = await channel.tell(item, wire.read_event(message))
             else:
                 data = message["checkpoint"].encode()
                 saved = await channel.save_checkpoint(item, data, message["phase"])

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import math
-from collections.abc import Awaitable, Callable, Coroutine, Generator
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from cograil import jsontext
+from cograil.errors import InvalidInput
+from cograil.model.ids import new_id, task_name
 from cograil.model.outcome import Completed, Recorded, WorkItem
+from cograil.model.telling import Event, checked_event
 from cograil.model.workflow import Json
 from cograil.runners.exceptions import AttemptLost, Cancelled, Fail, Retry
 from cograil.runners.log import Log, escaped
@@ -31,6 +34,7 @@ class Limits:
 
     output_bytes: int = 4 * MIB
     checkpoint_bytes: int = 1 * MIB
+    event_bytes: int = 4 * MIB
     log_lines: int = 1_000
     log_line_bytes: int = 16 * KIB
     grace_seconds: float = 5.0
@@ -43,6 +47,12 @@ class Channel(Protocol):
         """Make this JSON text the checkpoint of the task, durably, in the order of the calls.
 
         False when the attempt is no longer ours: nothing was saved.
+        """
+
+    async def tell(self, item: WorkItem, event: Event) -> bool:
+        """Tell this event and save its checkpoint, durably, both or neither.
+
+        False when the attempt is no longer ours: nothing was told.
         """
 
     async def save_step(self, item: WorkItem, name: str, output: bytes) -> bool:
@@ -75,6 +85,7 @@ class Context:
         "_reason",
         "_steps",
         "_stopping",
+        "_telling",
         "abandoned",
         "joint",
         "recorded",
@@ -92,6 +103,7 @@ class Context:
         self._is_asked_to_stop = False
         self._is_over = False
         self._stopping: asyncio.Future[None] | None = None
+        self._telling: asyncio.Lock | None = None
         self.abandoned = False  # the handler did not obey in time and still runs somewhere
         self.joint: JointTransaction | None = None
         self.recorded: Recorded | None = None  # the result is committed; nothing changes that any more
@@ -101,7 +113,7 @@ class Context:
     @property
     def task_id(self) -> str:
         """Of this attempt, as events show it; an opaque string."""
-        return str(self._item.task_id)
+        return task_name(self._item.task_id, self._item.job_id)
 
     @property
     def job_id(self) -> str:
@@ -123,6 +135,11 @@ class Context:
     @property
     def correlation_id(self) -> str | None:
         return self._item.correlation_id
+
+    @property
+    def trace_parent(self) -> str | None:
+        """The W3C traceparent of this attempt, to send with requests to others; None without a trace."""
+        return self._item.trace_parent
 
     @property
     def idempotency_key(self) -> str:
@@ -163,15 +180,32 @@ class Context:
         In a coroutine await it; in a thread it returns when the data is safe. Raises `AttemptLost`
         when the task is no longer ours, `Fail` (code bad_checkpoint) when `data` is not JSON or too large.
         """
+        text = self._checkpoint_text(data)
+        return self._awaited(self._save(self._channel.save_checkpoint, text, escaped(str(phase))[:MAX_PHASE]))
+
+    def tell(
+        self,
+        type: str,
+        data: Mapping[str, Json],
+        *,
+        subject: str | None = None,
+        checkpoint: Json = None,
+        phase: str = "",
+    ) -> Awaitable[None]:
+        """Tell the callback of the job, and subscribers, that this happened; with a new checkpoint, if given.
+
+        Both are safe when it returns, or neither; in a coroutine await it. Events of a node are heard in
+        the order in which they were told; without a subject they are about the node. Raises `AttemptLost`
+        when the task is no longer ours, `Fail` (bad_event, bad_checkpoint) for what cannot be told or saved.
+        """
+        subject = self.idempotency_key if subject is None else subject
         try:
-            text = jsontext.write(data, max_bytes=self._limits.checkpoint_bytes)
-        except jsontext.InvalidJson as error:
-            raise Fail(f"checkpoint: {error}", code="bad_checkpoint") from error
-        saving = self._save(self._channel.save_checkpoint, text, escaped(str(phase))[:MAX_PHASE])
-        if _running_loop() is self._loop:
-            return saving
-        self._wait_in_thread(saving)
-        return _NOTHING_TO_AWAIT
+            text = checked_event(type, subject, data, self._limits.event_bytes)
+        except InvalidInput as error:
+            raise Fail(f"event: {error}", code="bad_event") from error
+        saved = None if checkpoint is None else self._checkpoint_text(checkpoint)
+        event = Event(new_id(), type, subject, text, saved, escaped(str(phase))[:MAX_PHASE])
+        return self._awaited(self._tell(event))
 
     def step(self, name: str, step: Callable[..., Any], *args: Any) -> Any:
         """The result of `step(*args)`, done once: later attempts of the node get what was kept.
@@ -270,6 +304,26 @@ class Context:
                 return
             self._reason = "lost"
         raise AttemptLost("this attempt was lost to another; nothing was saved")
+
+    def _checkpoint_text(self, data: Json) -> bytes:
+        try:
+            return jsontext.write(data, max_bytes=self._limits.checkpoint_bytes)
+        except jsontext.InvalidJson as error:
+            raise Fail(f"checkpoint: {error}", code="bad_checkpoint") from error
+
+    def _awaited(self, saving: Coroutine[Any, Any, None]) -> Awaitable[None]:
+        """In a coroutine what is to be awaited; in a thread all is done when it returns."""
+        if _running_loop() is self._loop:
+            return saving
+        self._wait_in_thread(saving)
+        return _NOTHING_TO_AWAIT
+
+    async def _tell(self, event: Event) -> None:
+        """One at a time: the mark of the last one says whether that was told."""
+        if self._telling is None:
+            self._telling = asyncio.Lock()
+        async with self._telling:
+            await self._save(self._channel.tell, event)
 
     async def _keep(self, name: str, text: bytes) -> None:
         """From any loop: the channel is used in ours."""

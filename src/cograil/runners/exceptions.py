@@ -6,12 +6,24 @@ from cograil.model.workflow import Json
 
 
 class Retry(Exception):
-    """Raised by a handler: this attempt failed, another may succeed."""
+    """Raised by a handler: this attempt failed, another may succeed.
 
-    def __init__(self, message: str = "", *, code: str = "handler_error", details: Json = None) -> None:
+    `after_seconds` is how long to wait before that one, for those who were told (`Retry-After`); the
+    `max_delay_seconds` of the node still bounds it.
+    """
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        code: str = "handler_error",
+        details: Json = None,
+        after_seconds: float | None = None,
+    ) -> None:
         super().__init__(message)
         self.code = code
         self.details = details
+        self.after_seconds = after_seconds
 
 
 class Fail(Exception):

@@ -7,15 +7,24 @@ the strictest one, for those who only want to know which handlers there are.
 from __future__ import annotations
 
 import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import orjson
 from pydantic import Field
 
-from cograil import jsontext
+from cograil import jsontext, tracing
 from cograil.model.workflow import Json
+from cograil.outbound import (
+    Destination,
+    ForbiddenDestination,
+    OutboundGuard,
+    PublicOnly,
+    UnknownHost,
+    open_request,
+)
 from cograil.runners.context import Context, Fail, Retry
-from cograil.runners.outbound import OutboundGuard, PublicOnly, open_request
 from cograil.runners.registry import Registry, default_registry
 from cograil.settings import LimitSettings, OutboundSettings
 
@@ -76,11 +85,11 @@ async def _exchange(
 ) -> dict[str, Json]:
     import httpx2  # noqa: PLC0415  most workers never send a request
 
-    destination = await guard.check(url)
+    destination = await _checked(guard, url)
     # Messages name the host only: the rest of a url may hold secrets.
     subject = f"{method} to {destination.host}"
     try:
-        async with open_request(destination, method, headers, content) as response:
+        async with _traced(ctx, destination, method, headers, content) as response:
             if not _is_expected(response.status_code, expected):
                 raise await _unexpected(subject, response)
             raw = await _read(response, max_bytes + 1)
@@ -92,11 +101,37 @@ async def _exchange(
                 "headers": {name.lower(): _storable(value) for name, value in response.headers.items()},
                 "body": _body_of(ctx, response, raw),
             }
+    except ForbiddenDestination as error:  # the other end was not the one that was checked
+        raise Fail(str(error), code="outbound_refused") from error
     except (httpx2.LocalProtocolError, httpx2.InvalidURL) as error:
         raise Fail(f"{subject} cannot be sent: {error}", code="bad_request") from error
     except httpx2.RequestError as error:
         why = str(error) or type(error).__name__
         raise Retry(f"{subject} got no answer: {why}", code="http_unreachable") from error
+
+
+@asynccontextmanager
+async def _traced(
+    ctx: Context, destination: Destination, method: str, headers: list[tuple[bytes, bytes]], content: bytes
+) -> AsyncIterator[httpx2.Response]:
+    """The answer. The other end is told of our trace, unless the node tells it of another."""
+    with tracing.request(method, destination.host, ctx.trace_parent) as asked:
+        if asked.trace_parent is not None and not any(name == b"traceparent" for name, _ in headers):
+            headers = [*headers, (b"traceparent", asked.trace_parent.encode())]
+        async with open_request(destination, method, headers, content) as response:
+            status = response.status_code
+            asked.answered(status, str(status) if status >= 400 else None)
+            yield response
+
+
+async def _checked(guard: OutboundGuard, url: str) -> Destination:
+    """Where this URL leads. Raises Fail when requests must not go there, Retry when nobody knows the name."""
+    try:
+        return await guard.check(url)
+    except ForbiddenDestination as error:
+        raise Fail(str(error), code="outbound_refused") from error
+    except UnknownHost as error:
+        raise Retry(str(error), code="http_unreachable") from error
 
 
 # --- the request

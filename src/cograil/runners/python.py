@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import math
 import traceback
 from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import Executor
@@ -19,7 +20,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
-from cograil import jsontext
+from cograil import jsontext, logs
 from cograil.model.outcome import Completed, Failed, Outcome, Released, WorkItem
 from cograil.model.workflow import Json
 from cograil.runners.children import Child, Children
@@ -151,6 +152,7 @@ def _in_child(item: WorkItem, ctx: Context, limits: Limits, children: Children) 
 
 def call_here(spec: HandlerSpec, item: WorkItem, ctx: Context, limits: Limits) -> Outcome:
     """Run a handler in this thread, which is the child's own. Lets MemoryError pass."""
+    logs.about.set(item)
     try:
         arguments = spec.arguments(item, ctx)
         if is_coroutine(spec.call):
@@ -254,9 +256,11 @@ def _completed(value: Any, limits: Limits) -> Completed:
 def failure(error: BaseException) -> Failed:
     """The outcome of an attempt that raised this."""
     match error:
-        case Fail() | Retry():
-            is_retryable = isinstance(error, Retry)
-            return Failed(_code(error), _message(error), is_retryable, _kept_details(error.details))
+        case Retry():
+            details, after = _kept_details(error.details), _seconds(error.after_seconds)
+            return Failed(_code(error), _message(error), True, details, after)
+        case Fail():
+            return Failed(_code(error), _message(error), False, _kept_details(error.details))
         case InvalidParams():
             return Failed("invalid_params", _message(error), False, {"problems": error.problems})
         case BadResult():
@@ -271,6 +275,13 @@ def failure(error: BaseException) -> Failed:
 
 def _code(error: Fail | Retry) -> str:
     return escaped(str(error.code))[:MAX_CODE]
+
+
+def _seconds(given: object) -> float | None:
+    """A wait that can be waited for; anything else is as if nothing had been said."""
+    if isinstance(given, bool) or not isinstance(given, int | float) or not 0 <= given < math.inf:
+        return None
+    return float(given)
 
 
 def _message(error: BaseException) -> str:

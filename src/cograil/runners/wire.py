@@ -5,7 +5,7 @@ worker -> child   {"order": ...}           once: what to import, how much memory
                   {"stop": reason}         that attempt should end
                   {"answer": n, "saved"}   to an "ask" of the child
 child -> worker   {"ready": bytes}         it has imported everything; the memory it takes
-                  {"ask": n, ...}          save a checkpoint or a step
+                  {"ask": n, ...}          save a checkpoint or a step, tell an event
                   {"progress": ...}, {"log": ...}
                   {"outcome": ..., "memory": bytes}
 """
@@ -21,6 +21,7 @@ from typing import Any
 import orjson
 
 from cograil.model.outcome import Completed, Failed, Outcome, Released, WorkItem
+from cograil.model.telling import Event
 
 LENGTH = Struct(">I")
 MAX_MESSAGE = 256 * 1024 * 1024
@@ -77,6 +78,18 @@ def run_message(item: WorkItem) -> bytes:
 
 def read_item(message: Message) -> WorkItem:
     return WorkItem(**message["run"])
+
+
+def event_message(event: Event) -> Message:
+    """An event as the child asks for it to be told."""
+    checkpoint = None if event.checkpoint is None else event.checkpoint.decode()
+    return {"event": [event.mark, event.type, event.subject, event.data.decode(), checkpoint, event.phase]}
+
+
+def read_event(message: Message) -> Event:
+    mark, kind, subject, data, checkpoint, phase = message["event"]
+    saved = None if checkpoint is None else checkpoint.encode()
+    return Event(mark, kind, subject, data.encode(), saved, phase)
 
 
 def outcome_message(outcome: Outcome, memory: int) -> bytes:

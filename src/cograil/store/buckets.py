@@ -6,6 +6,9 @@ from cograil.store.database import Transaction
 from cograil.store.statements import statement
 
 TAKE_TOKENS = statement("take_tokens")
+PRUNE_BUCKETS = statement("prune_buckets")
+
+LONGEST_SECONDS = 1e9  # for what is full in a thousand years a moment cannot be kept
 
 
 async def take_tokens(
@@ -13,4 +16,10 @@ async def take_tokens(
 ) -> float:
     """0 when they were taken, else how many seconds it takes until so many are there."""
     params = {"capacity": float(capacity), "per_second": float(per_second), "amount": float(amount)}
-    return float((await tx.fetch(TAKE_TOKENS, tenant=tenant, name=name, **params))[0][0])
+    rows = await tx.fetch(TAKE_TOKENS, tenant=tenant, name=name, longest=LONGEST_SECONDS, **params)
+    return float(rows[0][0])
+
+
+async def prune_buckets(tx: Transaction, limit: int) -> int:
+    """Remove up to so many that are full again; how many that were."""
+    return await tx.execute(PRUNE_BUCKETS, limit=limit)

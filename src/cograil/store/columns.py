@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from struct import Struct
 from typing import Any
 
@@ -94,6 +95,7 @@ def _pack_time(value: datetime) -> bytes:
     return _INT8(8, (value - _EPOCH) // _MICROSECOND)
 
 
+@lru_cache(8192)  # a job's id stands in every column of what was decided for it
 def _pack_uuid(value: str) -> bytes:
     return b"\0\0\0\x10" + bytes.fromhex(value.replace("-", ""))
 
@@ -107,6 +109,7 @@ smallints = _column(21, _numbers(2, "h"))
 ints = _column(23, _numbers(4, "i"))
 bigints = _column(20, _numbers(8, "q"))
 floats = _column(701, _numbers(8, "d"))
+bools = _column(16, _numbers(1, "?"))
 
 
 class Columns:

@@ -12,30 +12,42 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import select
-from collections.abc import AsyncIterator
-from datetime import UTC, datetime
+from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import psycopg
-from psycopg import AsyncConnection, AsyncRawCursor
+import structlog
+from psycopg import AsyncConnection, AsyncRawCursor, generators
 from psycopg.abc import Buffer
 from psycopg.adapt import AdaptersMap, Loader
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.pq import ExecStatus
+from psycopg.pq.abc import PGresult
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from cograil import faults
-from cograil.errors import DatabaseUnavailable
+from cograil.errors import DatabaseUnavailable, Overloaded
 from cograil.settings import DatabaseSettings
 from cograil.store.columns import Packed, PackedDumper
 from cograil.store.statements import Statement, native
 
+log = structlog.get_logger("store")
+
 Row = tuple[Any, ...]
 Pool = AsyncConnectionPool[AsyncConnection[Row]]
 
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 REFUSED = "unsupported startup parameter"  # what PgBouncer says to settings of a session
 POOL_SECONDS = 15.0
+IS_TENANT = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}").fullmatch
+BUSY = 3  # the connections that an orchestrator or a worker has use for at once
 RECONNECT_SECONDS = 1.0
+# The connection is gone, by whoever's doing; a loop that is too busy loses it while it is in a transaction.
+LOST = (psycopg.OperationalError, psycopg.InterfaceError, psycopg.errors.IdleInTransactionSessionTimeout)
+READERS = frozenset({"cograil_gateway"})  # roles that never write
 
 
 class RawJson(Loader):
@@ -57,13 +69,16 @@ class _Adapters:
 _ADAPTERS = _Adapters()
 
 
-def session_settings(settings: DatabaseSettings) -> dict[str, str]:
-    """What the engine needs of a session.
+def session_settings(settings: DatabaseSettings, role: str = "") -> dict[str, str]:
+    """What the engine needs of a session; a door acts in a role of its own.
 
     A process that is stopped inside a transaction must lose its locks soon; a dead network must be
     noticed; plans are made once and must not fall for empty tables.
     """
-    return {
+    acting = {"role": role} if role else {}
+    if role in READERS:
+        acting["default_transaction_read_only"] = "on"
+    return acting | {
         "timezone": "UTC",
         "jit": "off",
         "plan_cache_mode": "force_generic_plan",
@@ -74,7 +89,7 @@ def session_settings(settings: DatabaseSettings) -> dict[str, str]:
 
 
 def engine_conninfo(
-    url: str, settings: DatabaseSettings, application: str, *, is_pooled: bool = False
+    url: str, settings: DatabaseSettings, application: str, *, is_pooled: bool = False, role: str = ""
 ) -> str:
     """The connection string with what the engine needs of a session; a pooler would refuse that part.
 
@@ -93,7 +108,7 @@ def engine_conninfo(
     if has_hosts:
         defaults["target_session_attrs"] = "read-write"
     if not is_pooled:
-        wanted = [f"-c {name}={value}" for name, value in session_settings(settings).items()]
+        wanted = [f"-c {name}={value}" for name, value in session_settings(settings, role).items()]
         given["options"] = " ".join([str(given.get("options") or ""), *wanted]).strip()
     return make_conninfo(**{**defaults, **given})
 
@@ -128,12 +143,25 @@ async def is_pooler(conninfo: str) -> bool:
 class Transaction:
     """One transaction, or one statement that is its own. `now` is the database's time of it."""
 
-    __slots__ = ("connection", "name", "now")
+    __slots__ = ("_afterwards", "connection", "name", "now")
 
     def __init__(self, connection: AsyncConnection[Row], name: str, now: datetime) -> None:
         self.connection = connection
         self.name = name
         self.now = now
+        self._afterwards: list[Callable[[], None]] = []
+
+    def afterwards(self, note: Callable[[], None]) -> None:
+        """Call this once all of it is committed, and never if it is not. For counting, not for deeds."""
+        self._afterwards.append(note)
+
+    def has_committed(self) -> None:
+        """Note what is true now."""
+        for note in self._afterwards:
+            try:
+                note()
+            except Exception:  # it is done, whatever we make of it
+                log.exception("what was committed could not be counted", transaction=self.name)
 
     async def fetch(self, statement: Statement, /, **params: Any) -> list[Row]:
         """The rows this statement returns."""
@@ -159,19 +187,31 @@ class Database:
     """A pool of connections to one database.
 
     `conninfo` is how they connect. `direct` is how to get a session of one's own, for LISTEN; None when
-    there is only a pooler, so that nothing can be heard and everything is polled.
+    there is only a pooler, so that nothing can be heard and everything is polled. `kept` connections are
+    open from the start: what must be quick when work comes should not have to connect first. With a
+    `role`, its sessions act in that role.
     """
 
-    def __init__(self, conninfo: str, settings: DatabaseSettings, *, application: str = "cograil") -> None:
+    def __init__(
+        self,
+        conninfo: str,
+        settings: DatabaseSettings,
+        *,
+        application: str = "cograil",
+        kept: int = 1,
+        role: str = "",
+    ) -> None:
         self.settings = settings
+        self._role = role
         self._url = conninfo
         self._application = application
+        self._in_use = 0
         self._take_for(is_pooled=bool(settings.pooled))
         self._pool = Pool(
             self.conninfo,
             kwargs={"autocommit": True, "context": _ADAPTERS},
             configure=self._configure,
-            min_size=1,
+            min_size=min(kept, settings.pool_size),
             max_size=settings.pool_size,
             timeout=POOL_SECONDS,
             max_idle=300,
@@ -182,13 +222,14 @@ class Database:
 
     def _take_for(self, *, is_pooled: bool) -> None:
         """Connect in the way of a pooler, or of a server."""
-        settings, application = self.settings, self._application
+        settings, application, role = self.settings, self._application, self._role
         self.is_pooled = is_pooled
-        self.conninfo = engine_conninfo(self._url, settings, application, is_pooled=is_pooled)
+        self.conninfo = engine_conninfo(self._url, settings, application, is_pooled=is_pooled, role=role)
         self.direct: str | None = None if is_pooled else self.conninfo
         if settings.direct_url:
-            self.direct = engine_conninfo(settings.direct_url, settings, application)
-        self._begin = _beginning(session_settings(settings) if is_pooled else {})
+            self.direct = engine_conninfo(settings.direct_url, settings, application, role=role)
+        begin = "begin read only" if role in READERS else "begin"  # a pooler forgets defaults of a session
+        self._begin = _beginning(session_settings(settings, role) if is_pooled else {}, begin)
 
     async def _configure(self, connection: AsyncConnection[Row]) -> None:
         connection.prepare_threshold = 0 if self.settings.prepare and not self.is_pooled else None
@@ -226,30 +267,36 @@ class Database:
                 faults.point(f"{name}.commit.after")
 
     @contextlib.asynccontextmanager
-    async def transaction(self, name: str) -> AsyncIterator[Transaction]:
+    async def transaction(self, name: str, tenant: str | None = None) -> AsyncIterator[Transaction]:
         """Commits when the block ends, rolls back when it raises.
 
+        With a tenant, a role that row-level security binds sees the rows of that tenant and no others.
         A COMMIT that raised may have committed: whoever must know reads again.
         """
+        beginning = self._begin if tenant is None else self._begin + _as_tenant(tenant)
         async with self._connection() as connection:
-            now = await _begin(connection, self._begin)
+            now = await _begin(connection, beginning)
+            tx = Transaction(connection, name, now)
             try:
-                yield Transaction(connection, name, now)
+                yield tx
                 if faults.is_on:
                     faults.point(f"{name}.commit.before")
-                await connection.execute("commit")
+                await _say(connection, b"commit")
             except BaseException:
                 await _roll_back(connection)
                 raise
+            tx.has_committed()
             if faults.is_on:
                 faults.point(f"{name}.commit.after")
 
     @contextlib.asynccontextmanager
     async def _connection(self) -> AsyncIterator[AsyncConnection[Row]]:
         connection = await self._living_connection()
+        self._in_use += 1
         try:
             yield connection
         finally:
+            self._in_use -= 1
             await self._pool.putconn(connection)
 
     async def _living_connection(self) -> AsyncConnection[Row]:
@@ -258,6 +305,8 @@ class Database:
             try:
                 connection = await self._pool.getconn()
             except PoolTimeout as error:
+                if self._in_use >= self.settings.pool_size:
+                    raise Overloaded(f"no connection was free within {POOL_SECONDS:g} s") from error
                 raise DatabaseUnavailable(f"no connection to PostgreSQL within {POOL_SECONDS:g} s") from error
             if _is_quiet(connection):
                 return connection
@@ -282,20 +331,37 @@ async def _try_on(pool: Pool) -> None:
     await pool.check()
 
 
-def _beginning(settings: dict[str, str]) -> bytes:
+def _beginning(settings: dict[str, str], begin: str) -> bytes:
     """Begin, with these settings until the end of the transaction, and tell the time: one round trip."""
     wanted = "".join(f", set_config('{name}', '{value}', true)" for name, value in settings.items())
-    return f"begin; select now(){wanted}".encode()
+    return f"{begin}; select (extract(epoch from now()) * 1000000)::bigint{wanted}".encode()
+
+
+def _as_tenant(tenant: str) -> bytes:
+    """Until the end of the transaction. A tenant is a plain word: it stands in the text of a statement."""
+    if not IS_TENANT(tenant):
+        raise ValueError(f"{tenant!r} is no tenant")
+    return f", set_config('cograil.tenant', '{tenant}', true)".encode()
 
 
 async def _begin(connection: AsyncConnection[Row], beginning: bytes) -> datetime:
     """Begin; the database's time of this transaction."""
-    cursor = await connection.execute(beginning, prepare=False)
-    cursor.nextset()
-    row = await cursor.fetchone()
-    assert row is not None
-    now: datetime = row[0]
-    return now
+    *_, told = await _say(connection, beginning)
+    return EPOCH + timedelta(microseconds=int(told.get_value(0, 0) or b""))
+
+
+async def _say(connection: AsyncConnection[Row], words: bytes) -> list[PGresult]:
+    """What begins and ends a transaction: no parameters and hardly an answer, so no cursor is made for it.
+
+    That halves its price, and every transaction pays it twice.
+    """
+    async with connection.lock:
+        connection.pgconn.send_query(words)
+        results: list[PGresult] = await connection.wait(generators.execute(connection.pgconn))
+    for one in results:
+        if one.status == ExecStatus.FATAL_ERROR:
+            raise psycopg.errors.error_from_result(one, encoding=connection.info.encoding)
+    return results
 
 
 async def _roll_back(connection: AsyncConnection[Row]) -> None:

@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from cograil.errors import DatabaseUnavailable, DirectoryInUse
+from cograil.errors import DatabaseUnavailable, DirectoryInUse, UsageError
 
 LOCK_NAME = "lock"
 INSTANCE_NAME = "instance.json"
@@ -35,9 +35,7 @@ def make_directory(data_dir: Path) -> Path:
         data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         return data_dir.resolve()
     except OSError as error:
-        raise DatabaseUnavailable(
-            f"the data directory {data_dir} cannot be made: {error.strerror}"
-        ) from error
+        raise UsageError(f"the data directory {data_dir} cannot be made: {error.strerror}") from error
 
 
 class DirectoryLock:

@@ -2,7 +2,7 @@
 
 Twelve invariants (I01 to I12) hold at every moment, also right after a crash; each is a statement
 `sql/doctor_*.sql` that returns what violates it. All of them look at one moment, in one read-only
-transaction. The liveness checks (L1 to L4) are about time and only warn. Nothing is ever repaired here.
+transaction. The liveness checks (L1 to L8) are about time and only warn. Nothing is ever repaired here.
 """
 
 from __future__ import annotations
@@ -78,6 +78,23 @@ LIVENESS = (
     Check("L2", "doctor_news_waiting", "news are looked at: does an orchestrator run?", 30.0),
     Check("L3", "doctor_jobs_stuck", "open jobs wait for something"),
     Check("L4", "doctor_idle_transactions", "no session sleeps in a transaction", 30.0),
+    Check(
+        "L5",
+        "doctor_deliveries_waiting",
+        "what is to be told is sent when it is due: does a relay run?",
+        60.0,
+    ),
+    Check("L6", "doctor_receivers_failing", "receivers take what they are told"),
+    Check(
+        "L7",
+        "doctor_dead_letters",
+        "nothing was given up this week: see `cograil deliveries list --state dead`",
+    ),
+    Check(
+        "L8",
+        "doctor_subscriptions_disabled",
+        "every subscription is told: see `cograil subscriptions enable`",
+    ),
 )
 
 
@@ -133,7 +150,9 @@ async def _schema(conn: Connection) -> Finding:
     if status.pending:
         message = f"version {status.current} of {status.known}; run `cograil db migrate`"
         return Finding("red", "S3", "schema", message)
-    return Finding("green", "S3", "schema", f"version {status.current}")
+    newer = f"; newer than this program, which knows {status.known} and can work with it"
+    message = f"version {status.current}{newer if status.current > status.known else ''}"
+    return Finding("green", "S3", "schema", message)
 
 
 async def _ask_all(source: Transaction | Connection, checks: Iterable[Check], level: Level) -> list[Finding]:
@@ -166,7 +185,9 @@ def _params(check: Check) -> dict[str, float] | None:
 async def _one_moment(conn: Connection) -> AsyncIterator[None]:
     """A read-only view of one moment; inside a transaction, that one's view.
 
-    Sessions of the engine forbid sequential scans, for its statements touch few rows. These read all.
+    Sessions of the engine forbid sequential scans, for its statements touch few rows. These read all. A
+    partition that is dropped is gone for every view, also for one in which its jobs are still there: so none
+    is dropped while we look. The lock comes before the first look, which is the moment.
     """
     if conn.info.transaction_status is not TransactionStatus.IDLE:
         yield
@@ -174,6 +195,7 @@ async def _one_moment(conn: Connection) -> AsyncIterator[None]:
     async with conn.transaction(force_rollback=True):
         await conn.execute("set transaction isolation level repeatable read read only")
         await conn.execute("set local enable_seqscan = on")
+        await conn.execute("lock table cograil.nodes, cograil.events in access share mode")
         yield
 
 

@@ -36,9 +36,10 @@ class TaskGroup:
     workers_on_queue: int
     workers_able: int
     priority: int
-    ahead: int | None  # ready tasks of any handler that are taken before the first of these
+    ahead: int | None  # ready tasks that a worker who could take the first of these would take before it
     ahead_here: int | None  # those of the same handler
     ahead_by_priority: int | None  # and of these, those of a higher priority
+    is_alone: bool  # must run alone
 
 
 @dataclass(frozen=True, slots=True)

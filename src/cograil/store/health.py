@@ -17,6 +17,7 @@ from cograil.store.statements import Statement, statement
 
 TABLE_SIZES = statement("doctor_table_sizes")
 OLD_SNAPSHOTS = statement("doctor_old_snapshots")
+PARTITIONS = statement("doctor_partitions")
 
 # Vacuum comes when a fifth of a table is dead; when it is half and much, something is wrong.
 MANY_DEAD_ROWS = 100_000
@@ -65,15 +66,35 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True)
+class Partitions:
+    """The partitions of nodes and events that are for a period."""
+
+    count: int
+    total_bytes: int
+    until: datetime | None
+    default_bytes: int
+    now: datetime
+
+    def __str__(self) -> str:
+        rest = f"{megabytes(self.default_bytes)} in the default ones"
+        if self.until is None:
+            return f"none; {rest}, which go by rows"
+        made = "made until" if self.until > self.now else "none made since"
+        return f"{self.count} with {megabytes(self.total_bytes)}, {made} {self.until:%Y-%m-%d}; {rest}"
+
+
+@dataclass(frozen=True, slots=True)
 class Health:
-    """The tables, the largest first, and who holds a snapshot, the oldest first."""
+    """The tables, the largest first, who holds a snapshot, the oldest first, and the partitions."""
 
     sizes: tuple[TableSize, ...] = ()
     snapshots: tuple[Snapshot, ...] = ()
+    partitions: Partitions | None = None
 
     def findings(self) -> list[Finding]:
-        """What the doctor says of it: H1 dead rows, H2 old snapshots. They only warn."""
-        return [self._dead_rows(), self._old_snapshots()]
+        """What the doctor says of it: H1 dead rows, H2 old snapshots, which only warn, H3 partitions."""
+        told = [self._dead_rows(), self._old_snapshots()]
+        return told + [Finding("green", "H3", "partitions", str(self.partitions))] * bool(self.partitions)
 
     def _dead_rows(self) -> Finding:
         dead = [one.table for one in self.sizes if one.is_mostly_dead]
@@ -102,6 +123,7 @@ async def look(conn: Connection) -> Health:
     return Health(
         tuple(TableSize(*row) for row in await _rows(conn, TABLE_SIZES)),
         tuple(Snapshot(*row) for row in await _rows(conn, OLD_SNAPSHOTS)),
+        Partitions(*(await _rows(conn, PARTITIONS))[0]),
     )
 
 

@@ -120,6 +120,7 @@ async def commit(tx: Transaction) -> None:
     """A commit that raised may have happened: whoever must know asks."""
     faults.point(f"{tx.name}.commit.before")
     await tx.connection.execute("commit", prepare=False)
+    tx.has_committed()
     faults.point(f"{tx.name}.commit.after")
 
 

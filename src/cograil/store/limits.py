@@ -10,6 +10,7 @@ from cograil.store.statements import statement
 
 HELD_KEYS = statement("held_keys")
 LIMIT_HOLDERS = statement("limit_holders")
+LOCK_WAITING = statement("lock_waiting")
 LET_GO_TASKS = statement("let_go_tasks")
 ADMIT_JOBS = statement("admit_jobs")
 HOLD_JOB = statement("hold_job")
@@ -34,6 +35,11 @@ async def held_keys(tx: Transaction) -> list[HeldKey]:
 async def holders(tx: Transaction, what: str, key: str) -> list[Row]:
     """(job, node) of everyone who has a place under this limit."""
     return await tx.fetch(LIMIT_HOLDERS, what=what, key=key)
+
+
+async def lock_waiting(tx: Transaction, what: str, key: str, places: int) -> int:
+    """How many could go now, of so many at most; nobody takes these away before the transaction ends."""
+    return int((await tx.fetch(LOCK_WAITING, what=what, key=key, places=places))[0][0])
 
 
 async def let_go(tx: Transaction, what: str, key: str, places: int) -> int:

@@ -9,6 +9,10 @@ the work that has them, and tries again.
 
 A file runs with the schema `cograil` as its search path, must not end its transaction, and must never
 be changed after a release: its checksum is on record.
+
+`-- compatible: yes` in the comment a file begins with says that every program that could work before this
+step can work after it. That is on record too, so a program knows of steps it has never seen whether it may
+go on: docs/decisions/0012-compatible-steps.md.
 """
 
 from __future__ import annotations
@@ -38,6 +42,8 @@ FILE_NAME = re.compile(r"(\d{4})_([a-z0-9_]+)\.sql")
 ENDS_TRANSACTION = re.compile(
     r"^\s*(begin|start|commit|rollback|abort)(\s+(work|transaction))?\s*;", re.I | re.M
 )
+MARK = "is_compatible"  # the column that keeps what the file said
+COMPATIBLE = re.compile(r"\A(?:--.*\n)*?--[ \t]*compatible:[ \t]*(.*)", re.I)
 
 Connection = AsyncConnection[Any]
 
@@ -55,13 +61,35 @@ class Migration:
         """Of the text; the line ends of a checkout do not count."""
         return hashlib.sha256(self.sql.replace("\r\n", "\n").encode()).hexdigest()
 
+    @property
+    def says_compatible(self) -> str | None:
+        """What its first comment says about programs that do not know it: yes, no, or nothing."""
+        match = COMPATIBLE.match(self.sql.replace("\r\n", "\n"))
+        return match[1].strip() if match else None
+
+    @property
+    def is_compatible(self) -> bool:
+        """Whether all programs that could work before this step can work after it."""
+        return self.says_compatible == "yes"
+
     def __str__(self) -> str:
         return f"{self.version:04d}_{self.name}"
 
 
 @dataclass(frozen=True, slots=True)
+class Applied:
+    """What the database tells of a step it has."""
+
+    checksum: str
+    is_compatible: bool
+
+
+@dataclass(frozen=True, slots=True)
 class SchemaStatus:
-    """What the database has and what this program knows; 0 is an empty database."""
+    """What the database has and what this program knows; 0 is an empty database.
+
+    A database that has more than the program knows is no problem when all of that is compatible.
+    """
 
     current: int
     known: int
@@ -110,8 +138,8 @@ async def migrate(
     """Bring the database up to this program; the steps that we applied, others may have helped.
 
     Takes a connection in autocommit mode. Killed at any time it leaves whole steps. Raises
-    SchemaMismatch when the database is newer or was made by other files, DatabaseUnavailable when
-    somebody keeps a lock that a step needs.
+    SchemaMismatch when the database is newer by a step that this program cannot work with or was made by
+    other files, DatabaseUnavailable when somebody keeps a lock that a step needs.
     """
     if not conn.autocommit:
         raise ValueError("migrate needs a connection in autocommit mode: each step commits by itself")
@@ -155,32 +183,40 @@ def _read(directory: Traversable, name: str) -> Migration:
     text = directory.joinpath(name).read_text(encoding="utf-8")
     if ENDS_TRANSACTION.search(text):
         raise ValueError(f"migration {name} must leave its transaction alone")
-    return Migration(int(match[1]), match[2], text)
+    migration = Migration(int(match[1]), match[2], text)
+    if migration.says_compatible not in (None, "yes", "no"):
+        raise ValueError(f"migration {name} should say `-- compatible: yes` or `-- compatible: no`")
+    return migration
 
 
-async def _applied(conn: Connection) -> dict[int, str]:
-    """Version -> checksum of what the database has."""
-    if not await _has_table(conn):
+async def _applied(conn: Connection) -> dict[int, Applied]:
+    """What the database has, by version."""
+    columns = await _columns(conn)
+    if not columns:
         return {}
-    return dict(await _rows(conn, "select version, checksum from cograil.schema_migrations"))
+    mark = MARK if MARK in columns else "false"
+    rows = await _rows(conn, f"select version, checksum, {mark} from cograil.schema_migrations")
+    return {version: Applied(checksum, is_compatible) for version, checksum, is_compatible in rows}
 
 
-def _problems(known: list[Migration], applied: dict[int, str]) -> list[str]:
+def _problems(known: list[Migration], applied: dict[int, Applied]) -> list[str]:
     newest = max(applied, default=0)
-    if newest > len(known):
-        return [
-            f"the database has schema {newest}, this program knows {len(known)} at most: "
-            "it was migrated by a newer cograil, update this one"
-        ]
+    for version in range(len(known) + 1, newest + 1):
+        if version not in applied or not applied[version].is_compatible:
+            return [
+                f"the database has schema {newest}, this program knows {len(known)} at most "
+                f"and cannot work with step {version}: "
+                "it was migrated by a newer cograil, update this one"
+            ]
     return [problem for migration in known if (problem := _problem(migration, applied, newest))]
 
 
-def _problem(migration: Migration, applied: dict[int, str], newest: int) -> str | None:
+def _problem(migration: Migration, applied: dict[int, Applied], newest: int) -> str | None:
     if migration.version not in applied:
         return (
             f"migration {migration} is missing below schema {newest}" if migration.version < newest else None
         )
-    if applied[migration.version] != migration.checksum:
+    if applied[migration.version].checksum != migration.checksum:
         return f"migration {migration} in the database is not the one of this program (its checksum differs)"
     return None
 
@@ -207,41 +243,59 @@ async def _apply(conn: Connection, migration: Migration) -> bool:
         await conn.execute("select pg_advisory_xact_lock(%s)", [LOCK_KEY])
         if migration.version in await _applied(conn):
             return False
-        if not await _has_table(conn):
-            await _make_table(conn)
+        await _make_table(conn)
         await conn.execute("set local search_path = cograil")
         await conn.execute(migration.sql.encode(), prepare=False)  # as bytes: the text is a file of ours
         await conn.execute(
-            "insert into cograil.schema_migrations (version, name, checksum, program)"
-            " values (%s, %s, %s, %s)",
-            [migration.version, migration.name, migration.checksum, f"cograil {version_of('cograil')}"],
+            f"insert into cograil.schema_migrations (version, name, checksum, program, {MARK})"
+            " values (%s, %s, %s, %s, %s)",
+            [
+                migration.version,
+                migration.name,
+                migration.checksum,
+                f"cograil {version_of('cograil')}",
+                migration.is_compatible,
+            ],
         )
     return True
 
 
-async def _has_table(conn: Connection) -> bool:
-    """Read from the catalog: to_regclass() may answer from a cache older than the lock we waited for."""
-    return bool(
-        await _rows(
-            conn,
-            "select from pg_class c join pg_namespace n on n.oid = c.relnamespace"
-            " where n.nspname = 'cograil' and c.relname = 'schema_migrations'",
-        )
+async def _columns(conn: Connection) -> set[str]:
+    """The columns of our records, none when there is no table.
+
+    Read from the catalog: to_regclass() may answer from a cache older than the lock we waited for.
+    """
+    rows = await _rows(
+        conn,
+        "select a.attname from pg_class c join pg_namespace n on n.oid = c.relnamespace"
+        " join pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped"
+        " where n.nspname = 'cograil' and c.relname = 'schema_migrations'",
     )
+    return {name for (name,) in rows}
 
 
 async def _make_table(conn: Connection) -> None:
+    """The table of our records, with all its columns: before the mark there were databases without it."""
+    columns = await _columns(conn)
+    if MARK in columns:
+        return
+    if columns:
+        await conn.execute(
+            f"alter table cograil.schema_migrations add column {MARK} boolean not null default false"
+        )
+        return
     # An administrator may have made the schema for a role that is not allowed to.
     if not await _rows(conn, "select from pg_namespace where nspname = 'cograil'"):
         await conn.execute("create schema cograil")
     await conn.execute(
-        """
+        f"""
         create table cograil.schema_migrations (
           version int primary key,
           name text not null,
           checksum text not null,
           applied_at timestamptz not null default now(),
-          program text not null
+          program text not null,
+          {MARK} boolean not null default false
         )
         """
     )

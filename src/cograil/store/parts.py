@@ -8,6 +8,7 @@ from cograil.store.columns import (
     Column,
     Columns,
     bigints,
+    bools,
     floats,
     ints,
     jsonbs,
@@ -103,10 +104,11 @@ TASK: dict[str, Column] = {
     "trace_parent": texts,
 }
 TASKED = partial(Columns, "tasked", **TASK)
-HELD = partial(
+MARKED = partial(
     Columns,
-    "held",
+    "marked",
     **TASK,
+    is_alone=bools,
     limit_key=texts,
     limit_concurrency=ints,
     limit_rate=floats,
@@ -123,5 +125,19 @@ EVENTED = partial(
     task_id=bigints,
     data=jsons,
 )
+OUTED = partial(Columns, "outed", tenant_id=texts, job_id=uuids, seq=ints, type=texts, has_callback=bools)
 ASKED = partial(Columns, "asked", tenant_id=texts, job_id=uuids, node_id=texts)
+AUDITED = partial(
+    Columns,
+    "audited",
+    tenant=texts,
+    key=texts,
+    user=uuids,
+    role=texts,
+    action=texts,
+    target=texts,
+    request=texts,
+    address=texts,
+    data=jsons,
+)
 TOLD = partial(Columns, "told", channel=texts, payload=texts)

@@ -12,6 +12,7 @@ PAUSE_JOB = statement("pause_job")
 RESUME_JOB = statement("resume_job")
 PAUSE_NAME = statement("pause_name")
 RESUME_NAME = statement("resume_name")
+TELL_RESUMED = statement("tell_resumed")
 LIST_PAUSES = statement("list_pauses")
 
 
@@ -41,8 +42,11 @@ async def pause_name(tx: Transaction, tenant: str, kind: str, name: str, by: str
 
 
 async def resume_name(tx: Transaction, tenant: str, kind: str, name: str) -> bool:
-    """Whether it was paused."""
-    return bool(await tx.fetch(RESUME_NAME, tenant=tenant, kind=kind, name=name))
+    """Whether it was paused. Whoever waited for it is told."""
+    if not await tx.fetch(RESUME_NAME, tenant=tenant, kind=kind, name=name):
+        return False
+    await tx.fetch(TELL_RESUMED, tenant=tenant, kind=kind, name=name)
+    return True
 
 
 async def list_pauses(tx: Transaction, tenant: str = "default") -> list[Paused]:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import orjson
 
-from cograil.model.ids import is_id
+from cograil.model.ids import is_id, task_name
 from cograil.model.workflow import Json, Workflow
+from cograil.store.columns import uuids
 from cograil.store.database import Row, Transaction
 from cograil.store.statements import statement
+from cograil.store.writing import MadeRow
 
 SAMPLE_METRICS = statement("sample_metrics")
+WORKFLOWS_OF_JOBS = statement("workflows_of_jobs")
 FIND_JOB = statement("find_job")
+FIND_JOBS = statement("find_jobs")
 LIST_JOBS = statement("list_jobs")
 LIST_NODES = statement("list_nodes")
 LIST_EVENTS = statement("list_events")
@@ -23,6 +27,8 @@ STATUS_OF_JOBS = statement("status_of_jobs")
 FIND_TRACEBACK = statement("find_traceback")
 
 View = dict[str, Json]
+STATUSES = ("pending", "running", "completed", "failed", "cancelled")
+LAST_ID = "ffffffff-ffff-ffff-ffff-ffffffffffff"  # sorts after any other
 
 EVENT_STATUS = {
     "job_failed": "failure",
@@ -41,7 +47,8 @@ def _parse(text: bytes | None) -> Json:
     return None if text is None else orjson.loads(text)
 
 
-def _job_view(row: Row) -> View:
+def job_view(row: Row) -> View:
+    """A job as people see it, from the columns of `find_job`."""
     result, error = _parse(row[5]), _parse(row[6])
     return {
         "job_id": row[0],
@@ -67,12 +74,26 @@ def _job_view(row: Row) -> View:
     }
 
 
+def made_view(row: MadeRow) -> View:
+    """A job that was just made, as `find_job` would show it. Nobody owns it yet."""
+    shown = (row.job_id, row.workflow_id, row.workflow_version, row.status, row.input, row.result, row.error)
+    times = (row.created_at, row.started_at, row.finished_at)
+    words = (row.submitted_by, row.correlation_id, row.priority, row.labels, None, row.retry_of)
+    return job_view((*shown, *times, *words, row.definition_id, row.not_before, row.deadline, row.wake_at))
+
+
 async def find_job(tx: Transaction, job_id: str, tenant: str = "default") -> tuple[View, int] | None:
     """The job and the id of its definition, or None."""
     if not is_id(job_id):
         return None
     rows = await tx.fetch(FIND_JOB, tenant=tenant, job=job_id)
-    return (_job_view(rows[0]), rows[0][16]) if rows else None
+    return (job_view(rows[0]), rows[0][16]) if rows else None
+
+
+async def find_jobs(tx: Transaction, ids: Sequence[str], tenant: str = "default") -> dict[str, View]:
+    """Those of these jobs that there are, by their ids."""
+    rows = await tx.fetch(FIND_JOBS, tenant=tenant, ids=uuids(ids))
+    return {row[0]: job_view(row) for row in rows}
 
 
 async def list_jobs(
@@ -81,23 +102,39 @@ async def list_jobs(
     tenant: str = "default",
     statuses: Sequence[str] | None = None,
     workflow: str | None = None,
+    correlation: str | None = None,
     before: str | None = None,
     limit: int = 50,
 ) -> list[View]:
     """Jobs, newest first."""
-    wanted = list(statuses) if statuses else None
     rows = await tx.fetch(
-        LIST_JOBS, tenant=tenant, statuses=wanted, workflow=workflow, before=before, limit=limit
+        LIST_JOBS,
+        way=way_of(statuses, workflow, correlation),
+        tenant=tenant,
+        statuses=list(statuses or STATUSES),
+        workflow=workflow,
+        correlation=correlation,
+        before=before or LAST_ID,
+        limit=limit,
     )
-    return [_job_view(row) for row in rows]
+    return [job_view(row) for row in rows]
 
 
-def _node_view(row: Row) -> View:
+def way_of(statuses: Sequence[str] | None, workflow: str | None, correlation: str | None) -> str:
+    """By what few jobs are found: most jobs of a workflow are completed, few of any are in another state."""
+    if correlation is not None:
+        return "correlation"
+    is_common = not statuses or "completed" in statuses
+    return "workflow" if workflow is not None and is_common else "status"
+
+
+def node_view(job_id: str, row: Row) -> View:
+    """A node as people see it, from the columns of `list_nodes`."""
     return {
         "node_id": row[0],
         "status": row[1],
         "attempt": row[2],
-        "task_id": None if row[3] is None else str(row[3]),
+        "task_id": None if row[3] is None else task_name(row[3], job_id),
         "parent_node_id": row[4],
         "fan_out_index": row[5],
         "input": _parse(row[6]),
@@ -113,6 +150,7 @@ def _node_view(row: Row) -> View:
         "handler": row[21],
         "task_state": row[22],
         "worker": row[23],
+        "child_job": None if row[24] is None else {"job_id": row[24], "status": row[25]},
     }
 
 
@@ -132,9 +170,8 @@ async def list_nodes(
     tx: Transaction, job_id: str, workflow: Workflow, *, tenant: str = "default", children: bool = True
 ) -> list[View]:
     """The nodes in the workflow's order, each fan-out followed by its children; pending ones included."""
-    rows = [
-        _node_view(row) for row in await tx.fetch(LIST_NODES, tenant=tenant, job=job_id, children=children)
-    ]
+    found = await tx.fetch(LIST_NODES, tenant=tenant, job=job_id, children=children)
+    rows = [node_view(job_id, row) for row in found]
     known = {view["node_id"]: view for view in rows if view["parent_node_id"] is None}
     offspring: dict[str, list[View]] = {}
     for view in rows:
@@ -142,7 +179,7 @@ async def list_nodes(
             offspring.setdefault(view["parent_node_id"], []).append(view)
     views: list[View] = []
     for name, node in workflow.nodes.items():
-        view = known.get(name) or _pending_view(name)
+        view = known.get(name) or pending_view(name)
         views.append(view | {"type": node.type.value, "handler": view["handler"] or node.handler or None})
         views.extend(child | {"type": "task"} for child in offspring.get(name, ()))
     return views
@@ -156,8 +193,9 @@ async def list_failures(
     return [{"node_id": row[0], "attempt": row[1], "error": _parse(row[2])} for row in rows]
 
 
-def _pending_view(name: str) -> View:
-    return _node_view((name, "pending", 0, *[None] * 21))
+def pending_view(name: str) -> View:
+    """A node that has no row yet."""
+    return node_view("", (name, "pending", 0, *[None] * 23))
 
 
 def event_view(job_id: str, row: Row) -> View:
@@ -171,17 +209,23 @@ def event_view(job_id: str, row: Row) -> View:
         "event_type": kind,
         "event_status": EVENT_STATUS.get(kind, "info"),
         "node_id": node_id,
-        "task_id": None if task_id is None else str(task_id),
+        "task_id": None if task_id is None else task_name(task_id, job_id),
         "data": values,
         "created_at": at,
     }
 
 
 async def list_events(
-    tx: Transaction, job_id: str, *, tenant: str = "default", after: int = 0, limit: int = 10_000
+    tx: Transaction,
+    job_id: str,
+    *,
+    tenant: str = "default",
+    after: int = 0,
+    limit: int = 10_000,
+    node: str | None = None,
 ) -> list[View]:
-    """The job's events after this number, in order."""
-    rows = await tx.fetch(LIST_EVENTS, tenant=tenant, job=job_id, after=after, limit=limit)
+    """The job's events after this number, in order; only those of a node, if one is named."""
+    rows = await tx.fetch(LIST_EVENTS, tenant=tenant, job=job_id, after=after, limit=limit, node=node)
     return [event_view(job_id, row) for row in rows]
 
 
@@ -217,6 +261,12 @@ async def find_traceback(tx: Transaction, job_id: str, node_id: str) -> str | No
     return rows[0][0] if rows else None
 
 
-async def sample_metrics(tx: Transaction) -> list[tuple[str, str, float]]:
-    """What the database knows for /metrics: (name, label, value)."""
-    return [(name, label, value) for name, label, value in await tx.fetch(SAMPLE_METRICS)]
+async def sample_metrics(tx: Transaction) -> list[tuple[str, str, str, float]]:
+    """What the database knows for /metrics: (name, label, label, value)."""
+    return [(name, first, second, value) for name, first, second, value in await tx.fetch(SAMPLE_METRICS)]
+
+
+async def workflows_of(tx: Transaction, ids: Iterable[str]) -> dict[str, tuple[str, int]]:
+    """The names and versions of the workflows of these jobs."""
+    rows = await tx.fetch(WORKFLOWS_OF_JOBS, ids=list(ids))
+    return {job_id: (name, version) for job_id, name, version in rows}

@@ -18,9 +18,12 @@ class Statement:
 
 
 @cache
-def statement(name: str, parts: frozenset[str] | None = None) -> Statement:
-    """The statement of this name; of one that comes in parts, only these and the last."""
-    source = resources.files("cograil.store").joinpath(f"sql/{name}.sql").read_text("utf-8")
+def statement(name: str, parts: frozenset[str] | None = None, package: str = "cograil.store") -> Statement:
+    """The statement of this name; of one that comes in parts, only these and the last.
+
+    Those of an app are in the `sql` of its own package.
+    """
+    source = resources.files(package).joinpath(f"sql/{name}.sql").read_text("utf-8")
     first, *rest = re.split(r"-- part: (\w+)\n", source)
     found = {part: _plain(text) for part, text in zip(rest[::2], rest[1::2], strict=True)}
     if not found:

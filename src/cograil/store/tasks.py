@@ -10,17 +10,22 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from cograil.errors import CheckpointOutOfOrder
 from cograil.model.outcome import Completed, Failed, WorkItem
+from cograil.model.telling import Event
 from cograil.store.columns import Columns, bigints, ints, jsons, texts, uuids
 from cograil.store.database import Transaction
+from cograil.store.places import ClaimPlaces
 from cograil.store.statements import statement
 
 CLAIM_TASKS = statement("claim_tasks")
+CLAIM_ALONE = statement("claim_alone")
 REPORT_TASKS = statement("report_tasks")
 FIND_REPORTED = statement("find_reported")
 RELEASE_TASKS = statement("release_tasks")
 PULSE_WORKER = statement("pulse_worker")
 SAVE_CHECKPOINT = statement("save_checkpoint")
+TELL_OF_ATTEMPT = statement("tell_of_attempt")
 SAVE_PROGRESS = statement("save_progress")
 SAVE_STEPS = statement("save_steps")
 REPORT_HERE = statement("report_here")
@@ -66,6 +71,19 @@ class Lanes:
     process_slots: int = 0
 
     @property
+    def handlers(self) -> list[str]:
+        """Those of all lanes."""
+        return [*self.async_handlers, *self.thread_handlers, *self.process_handlers]
+
+    def each(self) -> tuple[tuple[str, list[str], int], ...]:
+        """Every lane with its handlers and free slots."""
+        return (
+            ("async", self.async_handlers, self.async_slots),
+            ("thread", self.thread_handlers, self.thread_slots),
+            ("process", self.process_handlers, self.process_slots),
+        )
+
+    @property
     def slots(self) -> int:
         """All that are free."""
         return self.async_slots + self.thread_slots + self.process_slots
@@ -93,6 +111,8 @@ class Pulse:
     is_alive: bool
     fences: Mapping[int, int]  # of the tasks it runs, by their id
     has_ready_tasks: bool
+    has_alone_tasks: bool = False  # that this worker can run, once it holds nothing
+    makes_room: bool = False  # for one of them: whoever is busy claims nothing until it is empty
 
     @property
     def task_ids(self) -> frozenset[int]:
@@ -109,6 +129,7 @@ class Tick:
     wake_at: datetime | None
     now: datetime
     has_held: bool = False  # a limit holds something back
+    dead: int = 0  # processes whose lease ended without a word
 
     @property
     def has_work(self) -> bool:
@@ -142,11 +163,15 @@ async def tick_orchestrator(
 ) -> Tick:
     """Pulse, rescue what dead workers held, and say whether there is something to do."""
     rows = await tx.fetch(TICK_ORCHESTRATOR, process=process, lease=lease_seconds, grace=grace_seconds)
-    return Tick(*rows[0][:5])
+    return Tick(*rows[0][:6])
 
 
-async def claim_tasks(tx: Transaction, worker: int, lanes: Lanes) -> list[WorkItem]:
-    """Take due tasks for this worker; none when its lease was lost."""
+async def claim_tasks(
+    tx: Transaction, worker: int, lanes: Lanes, places: ClaimPlaces | None = None
+) -> list[WorkItem]:
+    """Take due tasks for this worker, behind these places; none when its lease was lost."""
+    places = places or ClaimPlaces()
+    after = {lane: places.after(lane) for lane in ("async", "thread", "process")}
     rows = await tx.fetch(
         CLAIM_TASKS,
         worker=worker,
@@ -157,7 +182,17 @@ async def claim_tasks(tx: Transaction, worker: int, lanes: Lanes) -> list[WorkIt
         thread_slots=lanes.thread_slots,
         process_handlers=lanes.process_handlers,
         process_slots=lanes.process_slots,
+        **{f"{lane}_rank": rank for lane, (rank, _) in after.items()},
+        **{f"{lane}_id": task for lane, (_, task) in after.items()},
     )
+    for lane, handlers, slots in lanes.each():
+        places.note(lane, slots, [(row[-1], row[0]) for row in rows if row[5] in handlers])
+    return [_work_item(row[:-1]) for row in rows]
+
+
+async def claim_alone(tx: Transaction, worker: int, lanes: Lanes) -> list[WorkItem]:
+    """Take one task that must run alone; none when this worker runs something, or its lease was lost."""
+    rows = await tx.fetch(CLAIM_ALONE, worker=worker, queues=lanes.queues, handlers=lanes.handlers)
     return [_work_item(row) for row in rows]
 
 
@@ -182,14 +217,10 @@ def _given_row(report: Report) -> tuple[Any, ...]:
     if isinstance(outcome, Completed):
         output = outcome.output
     else:
-        error = orjson.dumps(
-            {
-                "code": outcome.code,
-                "message": outcome.message,
-                "retryable": outcome.retryable,
-                "details": outcome.details,
-            }
-        )
+        said = {"code": outcome.code, "message": outcome.message, "retryable": outcome.retryable}
+        if outcome.after_seconds is not None:
+            said["after"] = outcome.after_seconds
+        error = orjson.dumps(said | {"details": outcome.details})
     return (item.task_id, item.fence, item.job_id, item.node_id, item.attempt, output, error)
 
 
@@ -211,35 +242,78 @@ async def find_reported(tx: Transaction, reports: Sequence[Report]) -> set[int]:
 
 
 async def release_tasks(tx: Transaction, worker: int, fences: Mapping[int, int]) -> set[int]:
-    """Give these tasks back unfinished, if they still have these fences; those that were still ours."""
+    """Hand these tasks back unfinished, if they still have these fences; those that were still ours."""
     ids, numbers = list(fences), list(fences.values())
     return {row[0] for row in await tx.fetch(RELEASE_TASKS, worker=worker, ids=ids, fences=numbers)}
 
 
 async def pulse_worker(
-    tx: Transaction, worker: int, name: str, lease_seconds: float, info: dict[str, Any]
+    tx: Transaction,
+    worker: int,
+    name: str,
+    lease_seconds: float,
+    info: dict[str, Any],
+    handlers: Sequence[str] | None = None,
 ) -> Pulse:
-    """Extend the lease. `is_alive` False: it was lost, everything this worker runs is someone else's."""
+    """Extend the lease. `is_alive` False: it was lost, everything this worker runs is someone else's.
+
+    `handlers`: those it has now, where some came after its start.
+    """
     params = {"worker": worker, "name": name, "lease": lease_seconds, "info": orjson.dumps(info).decode()}
+    params["handlers"] = None if handlers is None else list(handlers)
     row = (await tx.fetch(PULSE_WORKER, **params))[0]
-    return Pulse(row[0], dict(zip(row[1], row[2], strict=True)), row[3])
+    return Pulse(row[0], dict(zip(row[1], row[2], strict=True)), *row[3:6])
+
+
+def _whose(worker: int, name: str, item: WorkItem) -> dict[str, Any]:
+    """The attempt, and the worker that says it is its own: what a fence is checked against."""
+    return {
+        "worker": worker,
+        "name": name,
+        "task": item.task_id,
+        "fence": item.fence,
+        "job": item.job_id,
+        "node": item.node_id,
+        "attempt": item.attempt,
+    }
 
 
 async def save_checkpoint(
-    tx: Transaction, worker: int, name: str, item: WorkItem, phase: str, data: bytes
+    tx: Transaction,
+    worker: int,
+    name: str,
+    item: WorkItem,
+    phase: str,
+    data: bytes,
+    phase_index: int | None = None,
 ) -> bool:
-    """Keep this checkpoint for the next attempt; False when this attempt is no longer ours."""
+    """Keep this checkpoint for the next attempt; False when this attempt is no longer ours.
+
+    Raises CheckpointOutOfOrder when there is one of a later phase.
+    """
     rows = await tx.fetch(
         SAVE_CHECKPOINT,
-        worker=worker,
-        name=name,
-        task=item.task_id,
-        fence=item.fence,
-        job=item.job_id,
-        node=item.node_id,
-        attempt=item.attempt,
+        **_whose(worker, name, item),
         phase=phase,
+        phase_index=phase_index,
         data=data.decode(),
+    )
+    if rows and rows[0][0] is None:
+        raise CheckpointOutOfOrder(phase_index)
+    return bool(rows)
+
+
+async def tell_of_attempt(tx: Transaction, worker: int, name: str, item: WorkItem, event: Event) -> bool:
+    """Put this event into the outbox with its checkpoint; False when this attempt is no longer ours."""
+    rows = await tx.fetch(
+        TELL_OF_ATTEMPT,
+        **_whose(worker, name, item),
+        mark=event.mark,
+        type=event.type,
+        subject=event.subject,
+        data=event.data.decode(),
+        checkpoint=None if event.checkpoint is None else event.checkpoint.decode(),
+        phase=event.phase,
     )
     return bool(rows)
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from cograil.model.workflow import Workflow
-from cograil.store.database import Transaction
+from cograil.store.database import Row, Transaction
 from cograil.store.statements import statement
 
 PUBLISH_WORKFLOW = statement("publish_workflow")
@@ -16,6 +16,8 @@ FIND_WORKFLOW = statement("find_workflow")
 IS_PAUSED = statement("is_paused")
 LOAD_DEFINITIONS = statement("load_definitions")
 LIST_WORKFLOWS = statement("list_workflows")
+LIST_VERSIONS = statement("list_versions")
+SHOW_WORKFLOW = statement("show_workflow")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +74,27 @@ async def load_definitions(tx: Transaction, ids: list[int]) -> dict[int, dict[st
     return {row[0]: orjson.loads(row[1]) for row in await tx.fetch(LOAD_DEFINITIONS, ids=ids)}
 
 
+def _view(row: Row) -> dict[str, Any]:
+    names = ("workflow_id", "version", "name", "digest", "published_at")
+    return dict(zip(names, row[:5], strict=True))
+
+
 async def list_workflows(tx: Transaction, tenant: str) -> list[dict[str, Any]]:
     """Every published version, newest first within a workflow."""
-    names = ("workflow_id", "version", "name", "digest", "published_at")
-    return [dict(zip(names, row, strict=True)) for row in await tx.fetch(LIST_WORKFLOWS, tenant=tenant)]
+    return [_view(row) for row in await tx.fetch(LIST_WORKFLOWS, tenant=tenant)]
+
+
+async def list_versions(tx: Transaction, tenant: str, workflow_id: str) -> list[dict[str, Any]]:
+    """The published versions of a workflow, newest first."""
+    rows = await tx.fetch(LIST_VERSIONS, tenant=tenant, workflow_id=workflow_id)
+    return [_view(row) for row in rows]
+
+
+async def show_workflow(
+    tx: Transaction, tenant: str, workflow_id: str, version: int | None
+) -> dict[str, Any] | None:
+    """A published version with its definition and its text; the newest when none is named."""
+    rows = await tx.fetch(SHOW_WORKFLOW, tenant=tenant, workflow_id=workflow_id, version=version)
+    if not rows:
+        return None
+    return _view(rows[0]) | {"definition": orjson.loads(rows[0][5]), "source": rows[0][6]}

@@ -8,11 +8,12 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from cograil import tracing
 from cograil.model.job import Changes, ChildJob, JobState, NodeState, NodeWrite, TaskWrite
 from cograil.model.workflow import Json
 from cograil.store.columns import Columns, texts, uuids
 from cograil.store.database import Transaction
-from cograil.store.parts import ASKED, BORN, EVENTED, HELD, MADE, MOVED, NODED, TASKED, TOLD
+from cograil.store.parts import ASKED, AUDITED, BORN, EVENTED, MADE, MARKED, MOVED, NODED, OUTED, TASKED, TOLD
 from cograil.store.statements import statement
 
 CLOSE_NODES = statement("close_nodes")
@@ -24,8 +25,47 @@ DONE_CHANNEL = "cograil_done"
 NEWS_CHANNEL = "cograil_news"
 TASKS_CHANNEL = "cograil_tasks"
 REVOKED_CHANNEL = "cograil_revoked"
+ALONE_CHANNEL = "cograil_alone"  # a task that must run alone waits for a worker
 HELD_NEWS = "held"  # a limit holds something back: see whether it may go
+NO_LIMIT = (None, None, None, None)
+# The events that are told to the world, and what they are called there.
+OUT_TYPES = {
+    "job_created": "cograil.job.created",
+    "job_started": "cograil.job.started",
+    "job_completed": "cograil.job.completed",
+    "job_failed": "cograil.job.failed",
+    "job_cancelled": "cograil.job.cancelled",
+    "approval_requested": "cograil.job.approval_requested",
+}
 IDS_PER_NOTICE = 200  # a payload holds at most 8,000 bytes
+
+
+class MadeRow(NamedTuple):
+    """The row of a job that is being made."""
+
+    job_id: str
+    tenant_id: str
+    definition_id: int
+    workflow_id: str
+    workflow_version: int
+    status: str
+    priority: int
+    seq: int
+    input: bytes
+    result: bytes | None
+    error: bytes | None
+    labels: bytes | None
+    callback: bytes | None
+    correlation_id: str | None
+    submitted_by: str | None
+    trace_parent: str | None
+    retry_of: str | None
+    not_before: datetime | None
+    deadline: datetime | None
+    wake_at: datetime | None
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
 
 
 class NewJob(NamedTuple):
@@ -46,28 +86,43 @@ class Batch:
     born: Columns = field(default_factory=BORN)
     noded: Columns = field(default_factory=NODED)
     tasked: Columns = field(default_factory=TASKED)
-    held: Columns = field(default_factory=HELD)
+    marked: Columns = field(default_factory=MARKED)
     evented: Columns = field(default_factory=EVENTED)
+    outed: Columns = field(default_factory=OUTED)
     asked: Columns = field(default_factory=ASKED)
+    audited: Columns = field(default_factory=AUDITED)
     queues: set[str] = field(default_factory=set)
     closed: list[str] = field(default_factory=list)
     ended: list[str] = field(default_factory=list)
     links: list[tuple[str, str, str]] = field(default_factory=list)  # parent, node, child
     ended_children: list[str] = field(default_factory=list)
-    orphaning: list[str] = field(default_factory=list)  # jobs whose children are told to stop
+    stopping: list[tuple[str, str | None]] = field(default_factory=list)  # parent, node (None: all of them)
     revoked_workers: set[int] = field(default_factory=set)
     held_jobs: list[JobState] = field(default_factory=list)  # new ones under a limit of their workflow
+    has_held: bool = False  # a limit holds tasks back
+    has_alone: bool = False
+    over: list[tuple[JobState, Changes]] = field(default_factory=list)  # jobs that end here
+    told_of: list[tuple[JobState, Changes, NewJob]] = field(default_factory=list)  # new ones, for traces
     wakes: bool = False
     wake_at: datetime | None = None  # the first moment at which one of the jobs wants to be looked at
 
-    def add(self, state: JobState, changes: Changes, new: NewJob | None = None) -> None:
-        """Add what was decided for one job; `new` has the other columns of a job that is being made."""
+    def add_new(self, state: JobState, changes: Changes, new: NewJob) -> MadeRow:
+        """Add a job that is being made; its row."""
+        row = _made_row(state, changes, new)
+        self.made.rows.append(row)
+        self.held_jobs += [state] if state.is_held else []
+        if tracing.is_on():
+            self.told_of.append((state, changes, new))
+        self._add(state, changes, has_callback=new.callback is not None)
+        return row
+
+    def add(self, state: JobState, changes: Changes) -> None:
+        """Add what was decided for one job."""
+        self.moved.rows.append(_moved_row(state, changes))
+        self._add(state, changes, has_callback=state.has_callback)
+
+    def _add(self, state: JobState, changes: Changes, *, has_callback: bool) -> None:
         job_id, tenant_id = state.job_id, state.tenant_id
-        if new is None:
-            self.moved.rows.append(_moved_row(state, changes))
-        else:
-            self.made.rows.append(_made_row(state, changes, new))
-            self.held_jobs += [state] if state.is_held else []
         for write in changes.nodes:
             if write.is_new:
                 self.born.rows.append(_born_row(state, write))
@@ -80,19 +135,31 @@ class Batch:
             self.evented.rows.append(
                 (job_id, event.seq, tenant_id, event.type, event.node_id, event.task_id, data)
             )
+            if event.type in OUT_TYPES:
+                out_type = OUT_TYPES[event.type]
+                self.outed.rows.append((tenant_id, job_id, event.seq, out_type, has_callback))
         if changes.finished_at is not None:
             self._add_end(state, changes)
+        self.stopping += [(job_id, node_id) for node_id in changes.stops_children]
         for child in changes.children:
             self._add_child(job_id, child)
         if changes.more or changes.wake_at is not None:
             self._add_wake(state, changes)
 
     def _add_task(self, state: JobState, task: TaskWrite) -> None:
-        if task.limit is None:
+        if task.limit is None and not task.is_alone:
             self.tasked.rows.append(_task_row(state, task))
             self.queues.add(task.queue)
         else:
-            self.held.rows.append((*_task_row(state, task), *task.limit))
+            self._add_marked_task(state, task)
+
+    def _add_marked_task(self, state: JobState, task: TaskWrite) -> None:
+        limit = task.limit or NO_LIMIT
+        self.marked.rows.append((*_task_row(state, task), task.is_alone, *limit))
+        if task.limit is None:
+            self.has_alone = True
+        else:
+            self.has_held = True
 
     def _add_wake(self, state: JobState, changes: Changes) -> None:
         self.wakes = True
@@ -103,16 +170,17 @@ class Batch:
 
     def _add_end(self, state: JobState, changes: Changes) -> None:
         self.ended.append(state.job_id)
+        self.over.append((state, changes))
         if state.parent_job is not None:
             self.ended_children.append(state.job_id)
         if changes.closes_nodes:
             self.closed.append(state.job_id)
             if changes.cancels_children:
-                self.orphaning.append(state.job_id)
+                self.stopping.append((state.job_id, None))
 
     def _add_child(self, job_id: str, child: ChildJob) -> None:
         self.links.append((job_id, child.node_id, child.state.job_id))
-        self.add(child.state, child.changes, NewJob(child.workflow_id, child.workflow_version))
+        self.add_new(child.state, child.changes, NewJob(child.workflow_id, child.workflow_version))
 
     def parts(self) -> list[Columns]:
         """What there is to write."""
@@ -122,9 +190,11 @@ class Batch:
             self.born,
             self.noded,
             self.tasked,
-            self.held,
+            self.marked,
             self.evented,
+            self.outed,
             self.asked,
+            self.audited,
         )
         return [part for part in all_parts if part.rows]
 
@@ -137,9 +207,11 @@ class Batch:
         if self.queues:
             queues = ",".join(sorted(self.queues))
             told.rows.append((TASKS_CHANNEL, queues if len(queues) < 7000 else ""))
-        if self.held.rows or self.held_jobs:
+        if self.has_alone:
+            told.rows.append((ALONE_CHANNEL, ""))
+        if self.has_held or self.held_jobs:
             told.rows.append((NEWS_CHANNEL, HELD_NEWS))
-        if self.wakes or self.ended_children or self.orphaning:
+        if self.wakes or self.ended_children or self.stopping:
             pause = "" if self.wake_at is None else f"{(self.wake_at - now).total_seconds():.3f}"
             told.rows.append((NEWS_CHANNEL, pause))
         for start in range(0, len(self.ended), IDS_PER_NOTICE):
@@ -166,8 +238,8 @@ def _moved_row(state: JobState, changes: Changes) -> tuple[Any, ...]:
     )
 
 
-def _made_row(state: JobState, changes: Changes, new: NewJob) -> tuple[Any, ...]:
-    return (
+def _made_row(state: JobState, changes: Changes, new: NewJob) -> MadeRow:
+    return MadeRow(
         state.job_id,
         state.tenant_id,
         state.definition_id,
@@ -235,6 +307,9 @@ REST = ("lost", "budget_from", "skip_reason", "taken_branch", "total", "expanded
 
 def _rest(state: NodeState) -> bytes | None:
     """What few nodes have."""
+    is_plain = not (state.lost or state.budget_from or state.skip_reason or state.taken_branch or state.error)
+    if is_plain and state.total is None:
+        return None
     rest = {name: value for name in REST if (value := state.__dict__[name])}
     if state.total is not None:
         rest["total"] = state.total
@@ -257,25 +332,35 @@ def _task_row(job: JobState, task: TaskWrite) -> tuple[Any, ...]:
     )
 
 
+async def rehearse(tx: Transaction) -> None:
+    """Write nothing, in the ways in which most passes write."""
+    await _write(tx, [MOVED(), BORN(), NODED(), TASKED(), EVENTED()], TOLD(), None)
+    await _write(tx, [MOVED(), NODED(), EVENTED(), OUTED()], TOLD(), None)
+
+
+async def _write(tx: Transaction, parts: list[Columns], told: Columns, owner: int | None) -> None:
+    params: dict[str, Any] = told.params()
+    for part in parts:
+        params |= part.params()
+    await tx.execute(
+        statement("write_changes", frozenset([part.name for part in parts])), owner=owner, **params
+    )
+
+
 async def write_batch(tx: Transaction, batch: Batch, owner: int | None) -> None:
     """Write all of it in one statement; what few jobs need comes after.
 
     Open children of jobs that were cut short are closed. Child jobs and their parents learn of each other,
     and tell each other of their ends.
     """
-    parts = batch.parts()
-    params: dict[str, Any] = batch.told(tx.now).params()
-    for part in parts:
-        params |= part.params()
-    await tx.execute(
-        statement("write_changes", frozenset([part.name for part in parts])), owner=owner, **params
-    )
+    await _write(tx, batch.parts(), batch.told(tx.now), owner)
     if batch.closed:
         await tx.execute(CLOSE_NODES, ids=uuids(batch.closed))
+    if batch.stopping:  # before their nodes have new ones
+        stopped, places = zip(*batch.stopping, strict=True)
+        await tx.execute(CANCEL_CHILDREN, parents=uuids(stopped), nodes=texts(places))
     if batch.links:
         parents, nodes, children = zip(*batch.links, strict=True)
         await tx.execute(LINK_CHILDREN, parents=uuids(parents), nodes=texts(nodes), children=uuids(children))
     if batch.ended_children:
         await tx.execute(TELL_PARENTS, ids=uuids(batch.ended_children))
-    if batch.orphaning:
-        await tx.execute(CANCEL_CHILDREN, ids=uuids(batch.orphaning))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 
-from cograil import engine
+from cograil import engine, tracing
 from cograil.engine.advance import is_past_deadline
 from cograil.model.job import (
     Bounds,
@@ -25,19 +25,26 @@ from cograil.model.job import (
 )
 from cograil.model.outcome import Completed
 from cograil.model.workflow import NodeType, Workflow
+from cograil.setting_parts import OutboundSettings
+from cograil.settings import Settings
 from cograil.store import jobs as store
+from cograil.store import writing
 from cograil.store.database import Transaction
-from cograil.store.jobs import LockedJobs, News
+from cograil.store.jobs import LockedJobs, News, Revoked
+from cograil.store.places import NewsPlace
 from cograil.store.writing import Batch
 from cograil.verbs.catalog import Catalog
 from cograil.verbs.children import new_child
 from cograil.verbs.limits import write_and_hold
+from cograil.verbs.measuring import note_joined, note_opened
 from cograil.verbs.memory import Memory
+from cograil.verbs.opening import open_submitted
 
 NEWS_PER_PASS = 2000
 
 Known = Mapping[str, Mapping[str, bytes | None]]  # the jobs whose nodes are known, and outputs of theirs
 NOTHING_KNOWN: Known = {}
+NOTHING_REVOKED = Revoked()
 
 
 @dataclass(slots=True)
@@ -48,8 +55,23 @@ class Decider:
     memory: Memory | None = None
     bounds: Bounds = field(default_factory=Bounds)
     dice: Dice = random.random
+    place: NewsPlace = field(default_factory=NewsPlace)
     owner: int | None = None
     strict_queues: bool = False  # nothing is submitted without a named queue
+    outbound: OutboundSettings = field(default_factory=OutboundSettings)  # where callbacks may lead
+
+
+def decider_of(settings: Settings) -> Decider:
+    """What decisions need, with the bounds and rules of these settings."""
+    return Decider(
+        bounds=Bounds(
+            poison_limit=settings.worker.poison_limit,
+            fan_out_items=settings.limits.fan_out_items,
+            fan_in_bytes=settings.limits.fan_in_bytes,
+        ),
+        strict_queues=settings.queues.strict,
+        outbound=settings.outbound,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,16 +92,32 @@ async def advance_due(tx: Transaction, decider: Decider, limit: int, aside: Iter
     An error while deciding one job fails the whole pass, and nothing is written: one has then to find
     out by `advance_one` which job it is.
     """
-    locked = await store.lock_jobs_with_news(tx, limit, aside)
+    first = decider.place.begin()
+    locked = await store.lock_jobs_with_news(tx, limit, aside, first)
+    if first and not locked.states:
+        locked = await store.lock_jobs_with_news(tx, limit, aside)
     if not locked.states:
+        decider.place.note(None)
         return Pass(0)
     changes = await advance_locked(tx, decider, locked, limit=NEWS_PER_PASS)
     wakes = [change.wake_at for change in changes.values() if change.wake_at is not None]
     is_full = max(len(changes), locked.taken) >= limit // 2 or any(change.more for change in changes.values())
+    decider.place.note(locked.first)
     known = decider.catalog.known
     has_limits = any([known[state.definition_id].has_limits for state in locked.states.values()])
     remember = partial(_remember, decider, locked, changes)
     return Pass(len(changes), min(wakes, default=None), is_full, remember, has_limits)
+
+
+async def rehearse(tx: Transaction) -> None:
+    """Go through a pass with no jobs, so that this connection has read and planned what passes need.
+
+    The first jobs would wait for that otherwise, once for each connection.
+    """
+    locked = await store.lock_jobs_with_news(tx, 0)
+    await store.take_inbox(tx, locked)
+    await store.load_nodes(tx, locked, [])
+    await writing.rehearse(tx)
 
 
 def _remember(decider: Decider, locked: LockedJobs, changes: Mapping[str, Changes]) -> None:
@@ -88,8 +126,8 @@ def _remember(decider: Decider, locked: LockedJobs, changes: Mapping[str, Change
 
 
 async def due_jobs(tx: Transaction, limit: int, aside: Iterable[str] = ()) -> list[str]:
-    """The jobs that `advance_due` would take now."""
-    return list((await store.lock_jobs_with_news(tx, limit, aside)).states)
+    """Jobs that `advance_due` would take now, or fail to take."""
+    return await store.find_due(tx, limit, aside)
 
 
 async def advance_one(tx: Transaction, decider: Decider, job_id: str) -> None:
@@ -112,19 +150,32 @@ async def advance_locked(
     what was reported before that counts, and nothing can be reported after.
     """
     batch = Batch()
-    cut = {job_id for job_id, state in locked.states.items() if is_past_deadline(state, tx.now)} | set(revoke)
-    if cut:
-        batch.revoked_workers = await store.revoke_tasks(tx, list(cut))
+    timed = [state for state in locked.states.values() if state.deadline is not None]
+    cut = {state.job_id for state in timed if is_past_deadline(state, tx.now)} | set(revoke)
     known = decider.memory.recall(locked.states.values()) if decider.memory is not None else {}
+    revoked = await store.revoke_tasks(tx, locked, list(cut)) if cut else NOTHING_REVOKED
+    batch.revoked_workers |= revoked.workers
     news = await store.take_inbox(tx, locked, store.NO_LIMIT if cut else limit)
+    _add_news(news, revoked.began)
+    if locked.new:
+        batch.held_jobs += await open_submitted(
+            tx,
+            decider.catalog,
+            locked,
+            news,
+            strict_queues=decider.strict_queues,
+            outbound=decider.outbound,
+        )
     await _load_nodes(tx, decider, locked, known)
-    for job_id, signalled in (signals or {}).items():
-        news.setdefault(job_id, []).extend(signalled)
+    _add_news(news, signals or {})
     decided = await decide(tx, decider, locked.states, news, known, revoked=cut)
     if unrevoked := [job_id for job_id, changes in decided.items() if changes.needs_revoke]:
         decided |= await _decide_revoked(tx, decider, locked, unrevoked, batch, news, known)
     for job_id, changes in decided.items():
         batch.add(locked.states[job_id], changes)
+    if tracing.is_on():
+        note_opened(batch, locked, decided, decider.catalog.known)
+        await note_joined(tx, decider.catalog.known, locked.states, decided)
     await write_and_hold(tx, decider.catalog, batch, decider.owner)
     return decided
 
@@ -142,12 +193,18 @@ async def _decide_revoked(
 
     The inbox is taken in a new statement, which sees every report that was there before the tasks went.
     """
-    batch.revoked_workers |= await store.revoke_tasks(tx, ids)
     those = LockedJobs({job_id: locked.states[job_id] for job_id in ids})
-    for job_id, more in (await store.take_inbox(tx, those)).items():
-        news.setdefault(job_id, []).extend(more)
+    revoked = await store.revoke_tasks(tx, those, ids)
+    batch.revoked_workers |= revoked.workers
+    _add_news(news, await store.take_inbox(tx, those))
+    _add_news(news, revoked.began)
     locked.taken += those.taken
     return await decide(tx, decider, those.states, news, known, revoked=ids)
+
+
+def _add_news(news: News, more: Mapping[str, Sequence[Happening]]) -> None:
+    for job_id, happenings in more.items():
+        news.setdefault(job_id, []).extend(happenings)
 
 
 async def _load_nodes(tx: Transaction, decider: Decider, locked: LockedJobs, known: Known) -> None:
@@ -256,6 +313,8 @@ async def _load_missing(
 async def _load_children_wake(
     tx: Transaction, states: Mapping[str, JobState], workflows: Mapping[int, Workflow]
 ) -> None:
+    if not any([workflow.has_fan_outs for workflow in workflows.values()]):
+        return
     fanned = [state for state in states.values() if _has_open_fan_out(state, workflows[state.definition_id])]
     if fanned:
         await store.load_children_wake(tx, fanned)

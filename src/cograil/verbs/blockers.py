@@ -20,6 +20,7 @@ ORDER = (
     "no_worker",
     "backoff",
     "waiting_until",
+    "alone",
     "queued",
     "priority",
     "running",

@@ -1,8 +1,9 @@
 """Token buckets: so many at once, so many per second in the long run.
 
 What has flowed in is computed when somebody takes, by PostgreSQL's clock; nothing refills in the
-background. A taker has the bucket's row until its transaction ends, so take last, and from several
-buckets in the order of their names.
+background. One that is full again is removed by the sweep: a new one is full, too. A taker has the
+bucket's row until its transaction ends, so take last, and from several buckets in the order of their
+names.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from cograil.store import buckets as store
 from cograil.store.database import Transaction
 from cograil.verbs.names import check_names
 
-__all__ = ["take"]
+__all__ = ["prune", "take"]
 
 
 async def take(
@@ -32,3 +33,8 @@ async def take(
     if not 0 < amount <= capacity or not per_second > 0:
         raise ValueError(f"{amount} of a bucket of {capacity} with {per_second} per second is never granted")
     return await store.take_tokens(tx, tenant, name, capacity, per_second, amount)
+
+
+async def prune(tx: Transaction, limit: int = 10_000) -> int:
+    """Remove up to `limit` buckets that are full again; how many. Call again while it is `limit`."""
+    return await store.prune_buckets(tx, limit)

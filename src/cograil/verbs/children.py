@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from cograil import tracing
 from cograil.errors import CograilError
 from cograil.model.job import JobState, Refused, WantedJob
 from cograil.model.workflow import NodeType, Workflow
@@ -56,5 +57,5 @@ def _submission(tx: Transaction, parent: JobState, wanted: WantedJob, workflow: 
         correlation_id=parent.correlation_id,
         submitted_by=parent.submitted_by,
         not_before=tx.now + A_MOMENT if has_children else None,
-        trace_parent=parent.trace_parent,
+        trace_parent=tracing.parent_of(parent.job_id, parent.trace_parent),
     )

@@ -20,6 +20,11 @@ from cograil.verbs.catalog import Catalog
 
 __all__ = ["ORDER", "Blocker", "Explanation", "explain"]
 
+WHY_ALONE = (
+    "workers died while running it, and one more loss must be its own doing; "
+    "nothing to do, it runs as soon as a worker is empty"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
@@ -55,7 +60,10 @@ async def _of_tasks(look: Look) -> Iterable[Blocker]:
 
 
 async def _of_moments(look: Look) -> Iterable[Blocker]:
-    return [_of_moment(moment) for moment in await explaining.moments(look.tx, look.job_id)]
+    """Not of approvals and children: what is told of those has its moment with it."""
+    told = holdups.waiting_for_others(look)
+    moments = await explaining.moments(look.tx, look.job_id)
+    return [_of_moment(one) for one in moments if one.status != "waiting" or one.node_id not in told]
 
 
 async def _of_start(look: Look) -> Iterable[Blocker]:
@@ -82,7 +90,7 @@ def _engine_blockers(engine: EngineState) -> Iterator[Blocker]:
         yield Blocker("no_orchestrator", "no orchestrator is running; start one with `cograil orchestrator`")
     if engine.news:
         assert engine.oldest_news_at is not None
-        age = (engine.now - engine.oldest_news_at).total_seconds()
+        age = max(0.0, (engine.now - engine.oldest_news_at).total_seconds())
         message = f"{engine.news} news for {age:.1f} s, to be taken by an orchestrator"
         yield Blocker("news", message, data={"news": engine.news, "age_seconds": age})
 
@@ -100,6 +108,8 @@ def _task_blockers(group: TaskGroup, engine: EngineState) -> Iterator[Blocker]:
         return
     if group.workers_able == 0:
         yield Blocker("no_worker", f"{who} waiting: {_lack(group)}", node_id, data=data)
+    elif group.is_alone:
+        yield Blocker("alone", f"{who} waiting to run alone: {WHY_ALONE}", node_id, data=data)
     else:
         message = (
             f"{who} queued on {group.queue!r} behind {group.ahead} tasks; "

@@ -51,18 +51,23 @@ async def _of_limit(look: Look, held: HeldBy) -> list[Blocker]:
         found.append(Blocker("limit", message, held.node_id, data=data | {"holders": jobs[:MOST_SHOWN]}))
     if held.rate is not None:
         until = look.engine.now + timedelta(seconds=held.wait_seconds or 0.0)
-        message = f"{what} held by the rate of {held.rate:g} in {held.per_seconds:g} s for {held.key!r}"
+        message = (
+            f"{what} held by the rate of {held.rate:g} in {held.per_seconds:g} s for {held.key!r}; "
+            f"the next may begin at {until.isoformat()}"
+        )
         found.append(Blocker("rate", message, held.node_id, until, data | {"rate": held.rate}))
     return found
 
 
+def waiting_for_others(look: Look) -> set[str]:
+    """The nodes that wait, when they do, for a person or for a job of their own."""
+    kinds = (NodeType.APPROVAL, NodeType.SUBWORKFLOW)
+    return {name for name, node in look.workflow.nodes.items() if node.type in kinds}
+
+
 async def of_people_and_children(look: Look) -> Iterable[Blocker]:
     """Approvals that nobody gave yet, and child jobs that have not ended."""
-    waiting = {
-        name
-        for name, node in look.workflow.nodes.items()
-        if node.type in (NodeType.APPROVAL, NodeType.SUBWORKFLOW)
-    }
+    waiting = waiting_for_others(look)
     if not waiting:
         return ()
     nodes = await reading.list_nodes(look.tx, look.job_id, look.workflow, tenant=look.tenant, children=False)
@@ -76,7 +81,10 @@ async def of_people_and_children(look: Look) -> Iterable[Blocker]:
 def _of_waiting(look: Look, view: dict[str, Any]) -> Blocker:
     name = view["node_id"]
     if look.workflow.nodes[name].type is NodeType.SUBWORKFLOW:
-        return Blocker("child", f"{name} waits for its child job to end", name)
+        child = view["child_job"] or {"job_id": None, "status": "gone"}
+        hint = f"`cograil explain {child['job_id']}`"
+        message = f"{name} waits for its child job {child['job_id']}, which is {child['status']}; {hint}"
+        return Blocker("child", message, name, view["not_before"], {"child_job": child})
     asked = view["input"] or {}
     who = " or ".join(asked.get("approvers") or []) or "anybody"
     hint = f"`cograil approve {look.job_id} {name}`"

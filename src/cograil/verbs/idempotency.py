@@ -48,6 +48,7 @@ __all__ = [
     "give",
     "give_back",
     "hold",
+    "lock",
     "prune",
     "reject",
     "replay",
@@ -235,6 +236,12 @@ async def give_back(tx: Transaction, key: Key, fence: int) -> bool:
 
 
 # -- the record -------------------------------------------------------------------------------------------
+
+
+async def lock(tx: Transaction, key: Key) -> None:
+    """Let nobody else decide on this key before the transaction ends; for who must look at rows of his own
+    first, and takes locks in the order that all do."""
+    await store.lock_key(tx, key)
 
 
 async def find(tx: Transaction, key: Key) -> Record | None:

@@ -8,6 +8,7 @@ finished. So nothing has to be given back, whoever dies.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import orjson
 
@@ -21,6 +22,7 @@ from cograil.store.limits import HeldKey
 from cograil.store.locking import lock_name
 from cograil.store.writing import Batch, write_batch
 from cograil.verbs.catalog import Catalog
+from cograil.verbs.measuring import note_written
 
 MOST_AT_ONCE = 1000
 
@@ -36,6 +38,7 @@ class Admission:
 async def write_and_hold(tx: Transaction, catalog: Catalog, batch: Batch, owner: int | None) -> None:
     """Write what was decided; new jobs under a limit of their workflow wait until they are admitted."""
     await write_batch(tx, batch, owner)
+    tx.afterwards(partial(note_written, catalog.known, batch))
     for job in batch.held_jobs:
         await hold(tx, await catalog.get(tx, job.definition_id), job)
 
@@ -58,7 +61,7 @@ async def admit(tx: Transaction) -> Admission:
     for held in await limits.held_keys(tx):
         await lock_name(tx, "limit", held.what, held.key)
         places, wait_seconds = await _places(tx, held)
-        if places:
+        if places or held.rate is not None:  # also for no place: what has ended is cleared away
             let_go += await limits.let_go(tx, held.what, held.key, places)
         if wait_seconds:
             waits.append(wait_seconds)
@@ -81,6 +84,7 @@ async def _take_tokens(tx: Transaction, held: HeldKey, wanted: int) -> tuple[int
     assert held.per_seconds is not None
     name, per_second = f"limit/{held.what}/{held.key}"[:500], held.rate / held.per_seconds
     capacity = max(1.0, held.rate)
+    wanted = await limits.lock_waiting(tx, held.what, held.key, wanted)  # not for what is over or not yet due
     for taken in range(wanted):
         wait_seconds = await buckets.take_tokens(tx, "default", name, capacity, per_second, 1)
         if wait_seconds:

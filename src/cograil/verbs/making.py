@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
-from cograil import jsontext
+from cograil import jsontext, tracing
 from cograil.definitions import apply_inputs
 from cograil.errors import InvalidInput, Problem, QueueNotNamed, WorkflowNotFound
 from cograil.model.ids import new_id
@@ -18,6 +18,8 @@ from cograil.store.database import Transaction
 MAX_WORD = 64
 MAX_LABELS = 64
 MAX_INPUT_BYTES = 64 * 1024 * 1024
+OLDEST = datetime(1970, 1, 1, tzinfo=UTC)  # between these a job may be told to begin
+FURTHEST = timedelta(days=3660)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,31 +66,39 @@ def new_job(
     is_paused: bool = False,
 ) -> JobState:
     """The state of a new job. Raises InvalidInput."""
-    if problems := list(_problems(submission)):
-        raise InvalidInput(problems)
-    given = apply_inputs(workflow, submission.input)
-    begins_at = max(tx.now, submission.not_before or tx.now)
-    limit = workflow.timeout_seconds
+    text, deadline = checked(tx, submission, workflow)
+    job_id = new_id()
     return JobState(
-        job_id=new_id(),
+        job_id=job_id,
         tenant_id=tenant,
         definition_id=definition_id,
         status="pending",
-        input_text=input_text(given),
+        input_text=text,
         seq=0,
         created_at=tx.now,
         priority=submission.priority,
         not_before=submission.not_before,
-        deadline=None if limit is None else begins_at + timedelta(seconds=limit),
+        deadline=deadline,
         correlation_id=submission.correlation_id,
         submitted_by=submission.submitted_by,
-        trace_parent=submission.trace_parent,
+        trace_parent=tracing.parent_of_new(job_id, submission.trace_parent),
+        trace_caller=submission.trace_parent,
         is_held=workflow.limit is not None,
         is_paused=is_paused,
     )
 
 
-def _problems(submission: Submission) -> Iterator[Problem]:
+def checked(tx: Transaction, submission: Submission, workflow: Workflow) -> tuple[bytes, datetime | None]:
+    """The input with its defaults, and when the job must be done. Raises InvalidInput."""
+    if problems := list(_problems(submission, tx.now)):
+        raise InvalidInput(problems)
+    given = apply_inputs(workflow, submission.input)
+    begins_at = max(tx.now, submission.not_before or tx.now)
+    limit = workflow.timeout_seconds
+    return input_text(given), None if limit is None else begins_at + timedelta(seconds=limit)
+
+
+def _problems(submission: Submission, now: datetime) -> Iterator[Problem]:
     """What is wrong with what the caller says of the job, beside its input."""
     if not 0 <= submission.priority <= 10:
         yield Problem("invalid_value", f"priority is {submission.priority}, not 0 to 10", "/priority")
@@ -96,10 +106,20 @@ def _problems(submission: Submission) -> Iterator[Problem]:
         text = getattr(submission, name)
         if text is not None and (len(text) > MAX_WORD or "\0" in text):
             yield Problem("invalid_value", f"{name} must have at most {MAX_WORD} characters", f"/{name}")
-    labels = submission.labels or {}
-    if len(labels) > MAX_LABELS or any(len(key) > 63 or len(value) > 255 for key, value in labels.items()):
-        message = f"labels: at most {MAX_LABELS}, keys of at most 63 characters, values of at most 255"
+    if submission.labels is not None and not _are_labels(submission.labels):
+        message = f"labels: at most {MAX_LABELS} texts of at most 255 characters, keys of at most 63"
         yield Problem("invalid_value", message, "/labels")
+    if submission.not_before is not None and not OLDEST <= submission.not_before <= now + FURTHEST:
+        yield Problem("out_of_range", "not_before is not within the next ten years", "/not_before")
+
+
+def _are_labels(labels: Json) -> bool:
+    """Whoever submits from SQL may have given anything."""
+    return (
+        isinstance(labels, dict)
+        and len(labels) <= MAX_LABELS
+        and all(len(key) <= 63 and isinstance(text, str) and len(text) <= 255 for key, text in labels.items())
+    )
 
 
 def input_text(given: dict[str, Json]) -> bytes:

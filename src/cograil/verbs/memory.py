@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from cograil.engine.states import JOB_TERMINAL
 from cograil.model.job import Changes, JobState, NodeState
-from cograil.model.workflow import NodeType, Workflow
+from cograil.model.workflow import Workflow
 
 NODE_BYTES = 1000  # about what the state of a node takes
 LARGEST_OUTPUT = 4096  # larger ones are read again when somebody asks for them
@@ -62,21 +62,22 @@ class Memory:
         for job_id, changes in decided.items():
             before = self._forget(job_id)
             state = states[job_id]
-            if changes.status not in JOB_TERMINAL and not _has_fan_out(workflows[state.definition_id]):
+            if changes.status not in JOB_TERMINAL and not workflows[state.definition_id].has_fan_outs:
                 known = before.outputs if before.seq == state.seq else {}
                 self._remember(job_id, state, changes, known)
         while self._held > self._size:
             self._forget(next(iter(self._jobs)))
 
-    def _remember(self, job_id: str, state: JobState, changes: Changes, known: Outputs) -> None:
-        nodes, outputs = dict(state.nodes), dict(known)
+    def _remember(self, job_id: str, state: JobState, changes: Changes, outputs: Outputs) -> None:
+        """The pass is over: its nodes and outputs are ours to keep, no copies are made."""
+        nodes = state.nodes
         for write in changes.nodes:
             node = write.state
             nodes[node.node_id] = node
             outputs.pop(node.node_id, None)
             if node.status == "completed" and (write.output is None or len(write.output) <= LARGEST_OUTPUT):
                 outputs[node.node_id] = write.output
-        size = NODE_BYTES * len(nodes) + sum([len(output or b"") for output in outputs.values()])
+        size = NODE_BYTES * len(nodes) + sum(map(len, filter(None, outputs.values())))
         self._jobs[job_id] = Remembered(changes.seq, nodes, outputs, size)
         self._held += size
 
@@ -84,7 +85,3 @@ class Memory:
         job = self._jobs.pop(job_id, NOTHING)
         self._held -= job.size
         return job
-
-
-def _has_fan_out(workflow: Workflow) -> bool:
-    return any(node.type is NodeType.FAN_OUT for node in workflow.nodes.values())

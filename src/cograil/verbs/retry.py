@@ -9,7 +9,10 @@ from datetime import datetime, timedelta
 
 import orjson
 
+from cograil import tracing
 from cograil.definitions import apply_inputs
+from cograil.engine.foresight import Foresight, foresee
+from cograil.engine.readiness import Verdict
 from cograil.engine.states import JOB_TERMINAL
 from cograil.errors import Conflict, JobNotFound, NodeNotFound, NotFinished
 from cograil.model.ids import new_id
@@ -22,6 +25,7 @@ from cograil.store.jobs import LockedJobs
 from cograil.store.workflows import is_paused
 from cograil.store.writing import Batch, NewJob
 from cograil.verbs.advance import Decider, advance_locked, decide_first
+from cograil.verbs.callbacks import check_callback
 from cograil.verbs.limits import write_and_hold
 from cograil.verbs.making import input_text
 
@@ -39,6 +43,7 @@ class RetryPreview:
     """What a retry would do. `reopened` are fan-outs of which only the children that did not complete run.
 
     `outdated` are nodes that keep what they made of inputs that are changed now, with these inputs.
+    `skipped` are nodes behind a branch that a kept choice did not take.
     """
 
     job_id: str
@@ -48,6 +53,7 @@ class RetryPreview:
     reopened: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
     outdated: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    skipped: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +65,7 @@ class _Plan:
     node_id: str | None
     nodes: dict[str, NodeState]
     takeover: Takeover
+    skipped: frozenset[str]
     input_text: bytes
     changed: tuple[str, ...]
 
@@ -82,6 +89,7 @@ async def retry(
     *,
     by: str = "",
     inputs: Mapping[str, Json] | None = None,
+    trace_parent: str | None = None,
 ) -> str:
     """Run again what did not complete; the id of the job in which that happens.
 
@@ -89,11 +97,11 @@ async def retry(
     follows it run again. `inputs` replace inputs of the same names; what a kept node made of the old
     ones stays (see `preview_retry`). In a running job only a failed node can be retried, in place.
     Raises JobNotFound, NodeNotFound, NotFinished, InvalidInput, or Conflict when there is nothing to run
-    again.
+    again, or the node would be skipped again because of a choice that is kept.
     """
     found = await _find(tx, decider, job_id, node_id)
     if found.state.status in JOB_TERMINAL:
-        return await _as_new_job(tx, decider, await _plan(tx, found, inputs), by)
+        return await _as_new_job(tx, decider, await _plan(tx, found, inputs), by, trace_parent)
     failed = _require_failed(found, inputs)
     if failed.parent is not None:
         found.state.nodes[failed.node_id] = failed
@@ -119,7 +127,9 @@ async def preview_retry(
     after = _descendants(found.workflow, failed.parent or failed.node_id)
     completed = tuple(name for name in found.workflow.nodes if _is_completed(nodes.get(name)))
     follow = [name for name in found.workflow.nodes if name in after and name not in completed]
-    return RetryPreview(job_id, True, completed, (failed.node_id, *follow))
+    skipped = tuple(name for name in follow if _is_unwanted(nodes.get(name)))
+    again = (failed.node_id, *(name for name in follow if name not in skipped))
+    return RetryPreview(job_id, True, completed, again, skipped=skipped)
 
 
 async def _find(tx: Transaction, decider: Decider, job_id: str, node_id: str | None) -> _Found:
@@ -151,18 +161,37 @@ def _is_completed(node: NodeState | None) -> bool:
     return node is not None and node.status == "completed"
 
 
+def _is_unwanted(node: NodeState | None) -> bool:
+    return node is not None and node.skip_reason == Verdict.SKIP_BRANCH.value
+
+
 async def _plan(tx: Transaction, found: _Found, inputs: Mapping[str, Json] | None) -> _Plan:
     old, workflow = found.state, found.workflow
     if found.node_id is None and old.status == "completed":
         raise Conflict(f"job {old.job_id} is completed; name the node from which to run it again")
     nodes = await retrying.load_nodes(tx, old.job_id)
     takeover = decide_takeover(workflow, nodes, found.node_id)
+    foresight = foresee(workflow, {name: nodes[name] for name in takeover.kept})
+    if found.node_id in foresight.skipped:
+        raise Conflict(_why_skipped(foresight, found.node_id))
     before = orjson.loads(old.input_text)
     changed = {name: value for name, value in (inputs or {}).items() if _differs(before, name, value)}
     text = old.input_text
-    if changed:
+    if changed or old.started_at is None:  # it may have been refused when it was opened
         text = input_text(apply_inputs(workflow, before | changed))
-    return _Plan(old, workflow, found.node_id, nodes, takeover, text, tuple(changed))
+    skipped = frozenset(foresight.skipped)
+    return _Plan(old, workflow, found.node_id, nodes, takeover, skipped, text, tuple(changed))
+
+
+def _why_skipped(foresight: Foresight, node_id: str) -> str:
+    """Which choice to make again for this node to run."""
+    edge = next(foresight.choices_against(node_id))
+    choice = foresight.known[edge.source]
+    wanted = " or ".join(repr(name) for name in sorted(edge.branches or ()))
+    return (
+        f"node {node_id!r} would be skipped: it is behind the branch {wanted} of {edge.source!r}, which took "
+        f"{choice.taken_branch!r} and is kept; retry from {edge.source!r} or before it"
+    )
 
 
 def _differs(before: Mapping[str, Json], name: str, value: Json) -> bool:
@@ -177,10 +206,11 @@ def _preview_new_job(plan: _Plan) -> RetryPreview:
         plan.old.job_id,
         False,
         kept=_in_order(plan.workflow, takeover.kept),
-        again=_in_order(plan.workflow, plan.workflow.nodes.keys() - stays),
+        again=_in_order(plan.workflow, plan.workflow.nodes.keys() - stays - plan.skipped),
         reopened=_in_order(plan.workflow, takeover.reopened),
         changed=plan.changed,
         outdated=_outdated(plan, stays),
+        skipped=_in_order(plan.workflow, plan.skipped),
     )
 
 
@@ -200,15 +230,20 @@ def _outdated(plan: _Plan, stays: frozenset[str]) -> dict[str, tuple[str, ...]]:
     return read
 
 
-async def _as_new_job(tx: Transaction, decider: Decider, plan: _Plan, by: str) -> str:
+async def _as_new_job(
+    tx: Transaction, decider: Decider, plan: _Plan, by: str, trace_parent: str | None
+) -> str:
     old, workflow, nodes, takeover = plan.old, plan.workflow, plan.nodes, plan.takeover
     job_id = new_id()
     again = plan.node_id or ""
     ended = await retrying.copy_nodes(tx, old.job_id, job_id, takeover.kept, takeover.reopened, again)
     words = await retrying.load_words(tx, old.job_id)
+    if old.started_at is None and words["callback"] is not None:
+        check_callback(words["callback"], decider.outbound)
     new = _new_state(tx, plan, job_id, by, _taken_over(nodes, takeover, ended))
     new.is_held = workflow.limit is not None
     new.is_paused = await is_paused(tx, old.tenant_id, workflow.workflow_id)
+    new.trace_parent, new.trace_caller = tracing.parent_of_new(job_id, trace_parent), trace_parent
     if takeover.reopened:
         new.children_wake_at = tx.now
     if workflow.timeout_seconds is not None:
@@ -216,7 +251,7 @@ async def _as_new_job(tx: Transaction, decider: Decider, plan: _Plan, by: str) -
     changes = await decide_first(tx, decider, new)
     changes.more.extend(name for name in takeover.reopened if nodes[name].expanded < (nodes[name].total or 0))
     batch = Batch()
-    batch.add(new, changes, NewJob(workflow.workflow_id, workflow.version, **words))
+    batch.add_new(new, changes, NewJob(workflow.workflow_id, workflow.version, **words))
     await write_and_hold(tx, decider.catalog, batch, decider.owner)
     return job_id
 
@@ -286,7 +321,7 @@ def _new_state(tx: Transaction, plan: _Plan, job_id: str, by: str, nodes: dict[s
         priority=old.priority,
         correlation_id=old.correlation_id,
         submitted_by=by or old.submitted_by,
-        trace_parent=old.trace_parent,
+        trace_link=tracing.parent_of(old.job_id, old.trace_parent),
         retry_of=old.job_id,
         nodes=nodes,
     )

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from cograil.errors import CograilError, NotFound, UsageError
 from cograil.store.database import Transaction
+from cograil.store.keys import AuditEntry
 from cograil.store.workflows import is_paused
-from cograil.store.writing import Batch, NewJob
+from cograil.store.writing import Batch, MadeRow, NewJob
 from cograil.verbs.advance import Decider, decide_first
+from cograil.verbs.callbacks import check_callback
 from cograil.verbs.limits import write_and_hold
 from cograil.verbs.making import Submission, find_definition, new_job, require_queues
 
 Name = tuple[str, int | None, int | None]
 Definition = tuple[int, bool]  # its id, and whether its workflow is paused
 
-__all__ = ["Submission", "submit"]
+__all__ = ["Submission", "submit", "submit_each"]
 
 
 async def submit(
@@ -24,21 +27,58 @@ async def submit(
 
     Raises WorkflowNotFound, QueueNotNamed or InvalidInput, and then makes none.
     """
+    made = await submit_each(tx, decider, submissions, tenant, is_all_or_none=True)
+    return [one.job_id for one in made if isinstance(one, MadeRow)]
+
+
+async def submit_each(
+    tx: Transaction,
+    decider: Decider,
+    submissions: Sequence[Submission],
+    tenant: str = "default",
+    *,
+    entries: Sequence[AuditEntry] = (),
+    is_all_or_none: bool = False,
+) -> list[MadeRow | CograilError]:
+    """Make the jobs that can be made; for each its row, or what is wrong with it.
+
+    `entries`, one for each, go to the audit log with the jobs that they are about.
+    """
     batch = Batch()
     definitions: dict[Name, Definition] = {}
-    ids = []
+    made: list[MadeRow | CograilError] = []
     for submission in submissions:
-        definition_id, paused = await _resolve(tx, tenant, submission, definitions)
-        workflow = await decider.catalog.get(tx, definition_id)
-        if decider.strict_queues:
-            require_queues(workflow)
-        state = new_job(tx, tenant, submission, definition_id, workflow, is_paused=paused)
-        changes = await decide_first(tx, decider, state)
-        new = NewJob(workflow.workflow_id, workflow.version, submission.labels, submission.callback)
-        batch.add(state, changes, new)
-        ids.append(state.job_id)
+        try:
+            made.append(await _add(tx, decider, tenant, submission, definitions, batch))
+        except (UsageError, NotFound) as error:
+            if is_all_or_none:
+                raise
+            made.append(error)
+    for entry, one in zip(entries, made, strict=False):
+        if isinstance(one, MadeRow):
+            batch.audited.rows.append(entry.of(one.job_id).row())
     await write_and_hold(tx, decider.catalog, batch, decider.owner)
-    return ids
+    return made
+
+
+async def _add(
+    tx: Transaction,
+    decider: Decider,
+    tenant: str,
+    submission: Submission,
+    definitions: dict[Name, Definition],
+    batch: Batch,
+) -> MadeRow:
+    definition_id, paused = await _resolve(tx, tenant, submission, definitions)
+    workflow = await decider.catalog.get(tx, definition_id)
+    if decider.strict_queues:
+        require_queues(workflow)
+    if submission.callback is not None:
+        check_callback(submission.callback, decider.outbound)
+    state = new_job(tx, tenant, submission, definition_id, workflow, is_paused=paused)
+    changes = await decide_first(tx, decider, state)
+    new = NewJob(workflow.workflow_id, workflow.version, submission.labels, submission.callback)
+    return batch.add_new(state, changes, new)
 
 
 async def _resolve(

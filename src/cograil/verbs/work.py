@@ -1,4 +1,4 @@
-"""What a worker does to the database: claim, report, release, pulse, checkpoint, steps, progress.
+"""What a worker does to the database: claim, report, release, pulse, checkpoint, tell, steps, progress.
 
 Each is one statement, so each is its own transaction. Fences are checked in the statement itself.
 """
@@ -10,11 +10,14 @@ from collections.abc import Mapping, Sequence
 from cograil.model.outcome import Completed, WorkItem
 from cograil.store import tasks
 from cograil.store.database import Database
+from cograil.store.places import ClaimPlaces
+from cograil.store.reading import workflows_of
 from cograil.store.tasks import Lanes, Pulse, Report, Step, Tick, register_process, report_here
 from cograil.store.tasks import leave_process as leave
 from cograil.store.tasks import pulse_worker as pulse
 from cograil.store.tasks import save_checkpoint as checkpoint
 from cograil.store.tasks import save_progress as note_progress
+from cograil.store.tasks import tell_of_attempt as tell
 from cograil.store.tasks import tick_orchestrator as tick
 
 __all__ = [
@@ -25,6 +28,7 @@ __all__ = [
     "Tick",
     "checkpoint",
     "claim",
+    "claim_alone",
     "leave",
     "note_progress",
     "pulse",
@@ -34,15 +38,34 @@ __all__ = [
     "report_again",
     "report_here",
     "save_steps",
+    "tell",
     "tick",
     "was_reported",
+    "workflows_of",
 ]
 
 
-async def claim(db: Database, worker: int, lanes: Lanes) -> list[WorkItem]:
-    """Take due tasks. A claim whose answer was lost is mended by the pulse: see `Pulse.task_ids`."""
+async def claim(db: Database, worker: int, lanes: Lanes, places: ClaimPlaces | None = None) -> list[WorkItem]:
+    """Take due tasks. A claim whose answer was lost is mended by the pulse: see `Pulse.task_ids`.
+
+    With `places` it goes on where the last one ended while there is much to do; nothing there is no answer,
+    so then it looks from the beginning.
+    """
+    places = places or ClaimPlaces()
+    is_ahead = places.begin()
     async with db.single("claim") as tx:
-        return await tasks.claim_tasks(tx, worker, lanes)
+        items = await tasks.claim_tasks(tx, worker, lanes, places)
+    if items or not is_ahead:
+        return items
+    places.leave()
+    async with db.single("claim") as tx:
+        return await tasks.claim_tasks(tx, worker, lanes, places)
+
+
+async def claim_alone(db: Database, worker: int, lanes: Lanes) -> list[WorkItem]:
+    """Take one task that must run alone, for a worker that holds nothing. Beside it `claim` takes nothing."""
+    async with db.single("claim") as tx:
+        return await tasks.claim_alone(tx, worker, lanes)
 
 
 async def report(db: Database, worker: int, name: str, reports: Sequence[Report]) -> set[int]:
@@ -60,7 +83,7 @@ async def report_again(db: Database, worker: int, name: str, reports: Sequence[R
 
 
 async def release(db: Database, worker: int, fences: Mapping[int, int]) -> set[int]:
-    """Give tasks back unfinished; the attempt is not counted."""
+    """Hand tasks back unfinished; their jobs are told, and do not count these attempts."""
     async with db.single("release") as tx:
         return await tasks.release_tasks(tx, worker, fences)
 

@@ -1,16 +1,19 @@
-"""What a handler's `ctx` talks to: checkpoints and steps at once, progress and log lines once a second."""
+"""What a handler's `ctx` talks to: checkpoints, events and steps at once, the rest once a second."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
 import psycopg
 import structlog
 
+from cograil import logs
 from cograil.errors import DatabaseUnavailable
 from cograil.model.outcome import WorkItem
+from cograil.model.telling import Event
 from cograil.model.workflow import Json
 from cograil.store.database import Database
 from cograil.store.joint import HandlerConnections
@@ -22,7 +25,8 @@ from cograil.worker.saver import StepSaver
 from cograil.worker.transactions import WorkerJoint
 
 log = structlog.get_logger("worker")
-CHECKPOINT_TRIES = 20
+said = structlog.get_logger("handler")
+SAVING_TRIES = 20
 RETRY_SECONDS = 0.5
 
 
@@ -48,15 +52,26 @@ class WorkerChannel:
 
         Saving the same checkpoint twice does no harm, so an error is simply tried again.
         """
-        for _ in range(CHECKPOINT_TRIES):
-            try:
-                async with self._lines.db.single("checkpoint") as tx:
-                    identity = self._identity
-                    return await work.checkpoint(tx, identity.worker_id, identity.name, item, phase, data)
-            except (psycopg.OperationalError, psycopg.InterfaceError, DatabaseUnavailable) as error:
-                log.warning("checkpoint failed, trying again", error=str(error).strip())
-                await asyncio.sleep(RETRY_SECONDS)
-        return False
+        worker, name = self._identity.worker_id, self._identity.name
+
+        async def once() -> bool:
+            async with self._lines.db.single("checkpoint") as tx:
+                return await work.checkpoint(tx, worker, name, item, phase, data)
+
+        return await _saved(once, "checkpoint")
+
+    async def tell(self, item: WorkItem, event: Event) -> bool:
+        """Durable when it returns True; False when the attempt is no longer ours.
+
+        An event has a mark of its own, so that telling it again after an error tells it once.
+        """
+        worker, name = self._identity.worker_id, self._identity.name
+
+        async def once() -> bool:
+            async with self._lines.db.single("tell") as tx:
+                return await work.tell(tx, worker, name, item, event)
+
+        return await _saved(once, "event")
 
     async def save_step(self, item: WorkItem, name: str, output: bytes) -> bool:
         """Durable when it returns True; False when the attempt is no longer ours."""
@@ -72,5 +87,18 @@ class WorkerChannel:
         self._lines.notes.add(self._identity, item, current=current, total=total, message=message)
 
     def note_log(self, item: WorkItem, line: dict[str, Json]) -> None:
-        """Keep this line."""
+        """Keep this line, and let it be heard where this process logs."""
         self._lines.notes.add(self._identity, item, line=line)
+        fields = {"fields": line["fields"]} if "fields" in line else {}
+        getattr(said, line["level"])(line["message"], **logs.facts_of(item), **fields)
+
+
+async def _saved(once: Callable[[], Awaitable[bool]], what: str) -> bool:
+    """Whether it counts; an error is tried again, for to save the same twice does no harm."""
+    for _ in range(SAVING_TRIES):
+        try:
+            return await once()
+        except (psycopg.OperationalError, psycopg.InterfaceError, DatabaseUnavailable) as error:
+            log.warning("not saved, trying again", what=what, error=str(error).strip())
+            await asyncio.sleep(RETRY_SECONDS)
+    return False

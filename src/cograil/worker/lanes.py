@@ -44,6 +44,18 @@ def is_a_lane_full(lanes: Lanes, taken: Sequence[Kind]) -> bool:
     )
 
 
+def limits_of(settings: Settings) -> Limits:
+    """What one attempt may produce, and how long it may take to obey."""
+    limits = settings.limits
+    return Limits(
+        output_bytes=limits.output_bytes,
+        checkpoint_bytes=limits.checkpoint_bytes,
+        log_lines=limits.log_lines,
+        log_line_bytes=limits.log_line_bytes,
+        grace_seconds=min(5.0, max(0.4, 0.1 * settings.worker.grace_seconds)),
+    )
+
+
 def children_of(registry: Registry, settings: Settings, limits: Limits) -> Children:
     """Child processes for the handlers of this registry that want one."""
     memory = settings.worker.child_memory_mb * MIB

@@ -4,52 +4,41 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any
 
 import psycopg
 import structlog
 
-from cograil import metrics
+from cograil import logs, metrics, tracing
 from cograil.errors import DatabaseUnavailable
-from cograil.model.outcome import Completed, Failed, Outcome, Recorded, Released, WorkItem
+from cograil.model.outcome import Completed, Failed, Recorded, Released, WorkItem
 from cograil.runners import python as runner
-from cograil.runners.context import Context, Limits
-from cograil.runners.registry import HandlerSpec, Registry
+from cograil.runners.registry import Registry
 from cograil.settings import LeaseSettings, Settings
 from cograil.store.database import Database
 from cograil.store.joint import HandlerConnections
 from cograil.store.listener import PING, RECONNECTED, Listener
-from cograil.store.writing import REVOKED_CHANNEL, TASKS_CHANNEL
+from cograil.store.places import ClaimPlaces
+from cograil.store.writing import ALONE_CHANNEL, REVOKED_CHANNEL, TASKS_CHANNEL
 from cograil.verbs import work
 from cograil.verbs.work import Lanes, Pulse, Report
+from cograil.worker.attempts import Attempt, Hands, start, start_traced
 from cograil.worker.channel import Lines, WorkerChannel
-from cograil.worker.lanes import children_of, free_lanes, is_a_lane_full
+from cograil.worker.lanes import children_of, free_lanes, is_a_lane_full, limits_of
 from cograil.worker.notes import Notes
 from cograil.worker.pulse import Identity, PulseThread
 from cograil.worker.reporter import Reporter
 from cograil.worker.saver import StepSaver
+from cograil.worker.watch import Watch, Watched
 
 log = structlog.get_logger("worker")
 RETRY_SECONDS = 0.5
 DEAF_POLL_SECONDS = 1.0
 LOOK_AGAIN_SECONDS = 0.1
 SILENT_PULSES = 2  # a ping may overtake the answer of its pulse, or come after it
-
-
-@dataclass(slots=True)
-class Attempt:
-    """One task this worker holds, from claim until its report is recorded."""
-
-    item: WorkItem
-    ctx: Context
-    spec: HandlerSpec
-    claim: int  # the number of the claim that brought it
-    running: runner.Running | Outcome
-    task: asyncio.Task[None] | None = None  # that follows it, when it is not through at once
-    is_ended: bool = False
 
 
 class Worker:
@@ -71,35 +60,37 @@ class Worker:
         self.identity: Identity | None = None
         self.is_ready = False
         self._held: dict[int, Attempt] = {}
-        self._wake = asyncio.Event()
-        self._stop = asyncio.Event()
-        self._claims = 0  # how many claims have been answered
+        self._wake, self._stop = asyncio.Event(), asyncio.Event()
+        self._claims, self._places = 0, ClaimPlaces()  # how many claims have been answered, how far they got
         self._is_claiming = False
+        self._workflows: dict[str, tuple[str, int]] = {}  # of what was claimed last, where traces are made
         self._silent_pulses = 0
         self._suspects: set[int] = set()  # tasks the last pulse named though we do not hold them
         self._may_have_more = True  # whether the last claim left something, as far as we know
+        self._sees_alone = True  # whether tasks may wait that must run alone
+        self._makes_room = False  # for one of them
+        self._runs_alone = False  # whether the last claim brought one of them
         self._loop = asyncio.get_running_loop()
-        limits = settings.limits
-        self._limits = Limits(
-            output_bytes=limits.output_bytes,
-            checkpoint_bytes=limits.checkpoint_bytes,
-            log_lines=limits.log_lines,
-            log_line_bytes=limits.log_line_bytes,
-            grace_seconds=min(5.0, max(0.4, 0.1 * settings.worker.grace_seconds)),
-        )
+        self._limits = limits_of(settings)
         self._executor = ThreadPoolExecutor(settings.worker.threads, thread_name_prefix="handler")
         self._children = children_of(registry, settings, self._limits)
         self._notes = Notes(db)
         connections = HandlerConnections(db, settings.database.pool_size)
         self._lines = Lines(db, self._notes, StepSaver(db), connections)
         self._reporter = Reporter(db, self._notes, self._forget)
-        self._listener = Listener(db.direct, [TASKS_CHANNEL, REVOKED_CHANNEL, PING], self._hear)
+        channels = [TASKS_CHANNEL, ALONE_CHANNEL, REVOKED_CHANNEL, PING]
+        self._listener = Listener(db.direct, channels, self._hear)
         self._pulse = PulseThread(
             db.direct or db.conninfo,
             settings.lease if self._listener.can_hear else _hurried(settings.lease),
             lambda: self._claims,
             self._info,
+            self.registry.names,
             self._on_pulse_in_thread,
+        )
+        self._watch = Watch(
+            Watched(lambda: self.identity, lambda: list(self._held.values()), self._another_database),
+            settings.worker.blocked_seconds,
         )
 
     # -- life ----------------------------------------------------------------------------------------
@@ -114,6 +105,7 @@ class Worker:
         await self._listener.start()
         await self._register()
         self._pulse.start()
+        self._watch.start()
         if self._lanes().process_handlers:
             self._children.warm_up()
         self.is_ready = True
@@ -161,6 +153,7 @@ class Worker:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._reporter.drain(), max(0.5, 0.1 * grace))
         self._notes.stop()
+        self._watch.stop()
         self._pulse.stop()
         await self._listener.stop()
         await self._children.close()
@@ -174,13 +167,16 @@ class Worker:
             async with self.db.single("leave") as tx:
                 await work.leave(tx, self.identity.worker_id, state)
 
+    def _another_database(self) -> Database:
+        return Database(self.db.direct or self.db.conninfo, self.settings.database)
+
     # -- claiming ------------------------------------------------------------------------------------
 
     async def _once(self) -> None:
         """Claim if there are slots; wait when there is nothing to do."""
         self._wake.clear()
         lanes = self._lanes()
-        slots = lanes.slots if self.identity is not None else 0
+        slots = 0 if self.identity is None or self._stands_aside else lanes.slots
         try:
             items = await self._claim(lanes) if slots else []
         except (psycopg.Error, DatabaseUnavailable) as error:
@@ -191,18 +187,41 @@ class Worker:
             metrics.tasks_claimed.inc(len(items))
             self._begin(items)
         taken = [self._held[item.task_id].spec.kind for item in items]
-        self._may_have_more = not slots or is_a_lane_full(lanes, taken)
+        self._may_have_more = not slots or self._runs_alone or is_a_lane_full(lanes, taken)
         if not (items and self._may_have_more):
             await self._wait(is_short=bool(items))
 
+    async def _workflows_of(self, items: Sequence[WorkItem]) -> dict[str, tuple[str, int]]:
+        """The workflows of these jobs, for the names of spans; without them they have others."""
+        with contextlib.suppress(psycopg.Error, DatabaseUnavailable):
+            async with self.db.single("show") as tx:
+                return await work.workflows_of(tx, {item.job_id for item in items})
+        return {}
+
     async def _claim(self, lanes: Lanes) -> list[WorkItem]:
         assert self.identity is not None
+        worker_id = self.identity.worker_id  # it may be lost between the two
         self._is_claiming = True
         try:
-            return await work.claim(self.db, self.identity.worker_id, lanes)
+            if self._sees_alone and not self._held:
+                items = await work.claim_alone(self.db, worker_id, lanes)
+                self._sees_alone = self._makes_room = self._runs_alone = bool(items)
+                if items:
+                    self._workflows = await self._workflows_of(items) if tracing.is_on() else {}
+                    return items
+            self._runs_alone = False
+            items = await work.claim(self.db, worker_id, lanes, self._places)
+            if items and tracing.is_on():
+                self._workflows = await self._workflows_of(items)
+            return items
         finally:
             self._is_claiming = False
             self._claims += 1
+
+    @property
+    def _stands_aside(self) -> bool:
+        """Whether nothing is claimed before it is empty: it runs a task alone, or makes room for one."""
+        return bool(self._held) and (self._runs_alone or self._makes_room)
 
     def _lanes(self) -> Lanes:
         running = [attempt.spec.kind for attempt in self._held.values()]
@@ -226,6 +245,8 @@ class Worker:
         if channel == PING:
             if self.identity is not None and payload == str(self.identity.worker_id):
                 self._silent_pulses = 0
+        elif channel == ALONE_CHANNEL:
+            self._pulse.hurry()  # its answer says who makes room
         elif channel == REVOKED_CHANNEL:
             if self.identity is not None and payload == str(self.identity.worker_id):
                 self._pulse.hurry()
@@ -235,19 +256,25 @@ class Worker:
     # -- running -------------------------------------------------------------------------------------
 
     def _begin(self, items: Sequence[WorkItem]) -> None:
-        """Start these; those that are not through after one step of the loop are followed."""
+        """Start these; those that are not through after one step of the loop are followed.
+
+        Whatever is said inside them is said about them.
+        """
         assert self.identity is not None
         channel = WorkerChannel(self._lines, self.identity)
-        begun = []
+        begun, now = [], time.monotonic()
+        hands = Hands(self._executor, self._limits, self._children)
         for item in items:
             spec = self.registry.get(item.handler)
             assert spec is not None
-            ctx = Context(item, channel, self._limits)
-            started = runner.start(
-                item, spec, ctx, executor=self._executor, limits=self._limits, children=self._children
-            )
-            attempt = self._held[item.task_id] = Attempt(item, ctx, spec, self._claims, started)
+            if tracing.is_on():
+                workflow = self._workflows.get(item.job_id)
+                attempt = start_traced(item, spec, channel, hands, self._claims, now, workflow)
+            else:
+                attempt = start(item, spec, channel, hands, self._claims, now)
+            self._held[item.task_id] = attempt
             begun.append(attempt)
+        logs.about.set(None)
         metrics.tasks_held.set(len(self._held))
         self._loop.call_soon(self._look_after, self.identity, begun)
 
@@ -267,13 +294,13 @@ class Worker:
         if attempt.ctx.abandoned and attempt.spec.kind == "thread":
             self._replace_executor()
         if isinstance(outcome, Released):
-            attempt.is_ended = True
+            attempt.end(outcome)
             await self._give_back(identity, attempt)
         else:
             self._end(identity, attempt, outcome)
 
     def _end(self, identity: Identity, attempt: Attempt, outcome: Completed | Failed | Recorded) -> None:
-        attempt.is_ended = True
+        attempt.end(outcome)
         if isinstance(outcome, Recorded):
             metrics.tasks_reported.labels("completed").inc()
             self._forget([attempt.item.task_id])
@@ -292,7 +319,7 @@ class Worker:
                 await self._notes.flush(identity, {item.task_id})
             await self._release(identity, {item.task_id: item.fence})
         else:
-            log.info("attempt lost", job_id=item.job_id, node_id=item.node_id, attempt=item.attempt)
+            log.info("attempt lost", **logs.facts_of(item))
         self._forget([item.task_id])
 
     def _forget(self, ids: Sequence[int]) -> None:
@@ -321,7 +348,8 @@ class Worker:
         if not pulse.is_alive:
             self._lose_everything()
             return
-        if pulse.has_ready_tasks or self._is_deaf:
+        self._sees_alone, self._makes_room = pulse.has_alone_tasks, pulse.makes_room
+        if pulse.has_ready_tasks or pulse.has_alone_tasks or self._is_deaf:
             self._wake.set()
         for task_id, attempt in self._held.items():
             if attempt.claim <= epoch and task_id not in pulse.task_ids and not attempt.is_ended:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from contextvars import Context
 from typing import Any
 
 import psycopg
@@ -42,7 +43,7 @@ class Notes:
             if line is not None:
                 note.setdefault("lines", []).append(line)
         if is_first:
-            self._loop.call_soon_threadsafe(self._schedule)
+            self._loop.call_soon_threadsafe(self._schedule, context=Context())  # not the handler's
 
     def _schedule(self) -> None:
         if self._flush_task is None or self._flush_task.done():

@@ -52,6 +52,7 @@ class PulseThread(threading.Thread):
         lease: LeaseSettings,
         epoch: Callable[[], int],
         info: Callable[[], dict[str, Any]],
+        handlers: Callable[[], list[str]],
         on_pulse: OnPulse,
     ) -> None:
         super().__init__(name="pulse", daemon=True)
@@ -60,6 +61,7 @@ class PulseThread(threading.Thread):
         self._lease = lease
         self._epoch = epoch
         self._info = info
+        self._handlers = handlers
         self._on_pulse = on_pulse
         self._loop: asyncio.AbstractEventLoop | None = None
         self._wake: asyncio.Event | None = None
@@ -102,7 +104,9 @@ class PulseThread(threading.Thread):
     async def _pulse(self, connection: AsyncConnection[Row], identity: Identity) -> None:
         epoch = self._epoch()
         tx = Transaction(connection, "pulse", datetime.now(UTC))
-        answer = await work.pulse(tx, identity.worker_id, identity.name, self._lease.seconds, self._info())
+        answer = await work.pulse(
+            tx, identity.worker_id, identity.name, self._lease.seconds, self._info(), self._handlers()
+        )
         faults.point("pulse.commit.after")
         self._on_pulse(identity, answer, epoch)
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import psycopg
 import structlog
 
-from cograil import metrics
+from cograil import logs, metrics
 from cograil.errors import DatabaseUnavailable
 from cograil.model.outcome import Completed, Failed
 from cograil.store.database import Database
@@ -43,14 +43,7 @@ class Reporter:
     def _tell_failure(self, report: Report) -> None:
         item, outcome = report.item, report.outcome
         assert isinstance(outcome, Failed)
-        log.warning(
-            "attempt failed",
-            job_id=item.job_id,
-            node_id=item.node_id,
-            attempt=item.attempt,
-            code=outcome.code,
-            error=outcome.message,
-        )
+        log.warning("attempt failed", code=outcome.code, error=outcome.message, **logs.facts_of(item))
 
     async def drain(self) -> None:
         """Return when all is sent."""
@@ -81,10 +74,7 @@ class Reporter:
                 await asyncio.sleep(RETRY_SECONDS)
         for report in reports:
             if report.item.task_id not in counted:
-                item = report.item
-                log.info(
-                    "late result refused", job_id=item.job_id, node_id=item.node_id, attempt=item.attempt
-                )
+                log.info("late result refused", **logs.facts_of(report.item))
         completed = sum(1 for report in reports if isinstance(report.outcome, Completed))
         metrics.tasks_reported.labels("completed").inc(completed)
         metrics.tasks_reported.labels("failed").inc(len(reports) - completed)
@@ -97,8 +87,6 @@ class Reporter:
                 await self._send(identity, [report])
             return
         item = reports[0].item
-        log.error(
-            "result cannot be stored", job_id=item.job_id, node_id=item.node_id, error=str(error).strip()
-        )
+        log.error("result cannot be stored", error=str(error).strip(), **logs.facts_of(item))
         failed = Failed("bad_result", "the database cannot hold what the handler returned", retryable=False)
         await self._send(identity, [Report(item, failed)])

@@ -10,6 +10,7 @@ everything else to standard error. A command returns its exit code, or None for 
 
 from __future__ import annotations
 
+import errno
 import importlib
 import json
 import os
@@ -24,7 +25,8 @@ import click
 
 from cograil.errors import CograilError, DatabaseUnavailable, Problems
 
-INTERRUPTED, BROKEN_PIPE, BUG = 130, 141, 70
+INTERRUPTED, BROKEN_PIPE, BUG, UNWRITTEN = 130, 141, 70, 74
+UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}  # what a full or broken disk says
 
 
 class Entry(NamedTuple):
@@ -36,9 +38,12 @@ class Entry(NamedTuple):
 
 COMMANDS: dict[str, dict[str, Entry]] = {
     "Run things": {
-        "up": Entry("serving:up", "Run everything: database, orchestrator, worker, probes."),
+        "up": Entry("serving:up", "Run everything: database, orchestrator, worker, API."),
+        "server": Entry("serving:server", "Run one more server of the API."),
+        "gateway": Entry("serving:gateway", "Run a gateway for callers outside."),
         "orchestrator": Entry("serving:orchestrator", "Run one more orchestrator."),
         "worker": Entry("serving:worker", "Run one more worker."),
+        "relay": Entry("serving:relay", "Run one more relay of events."),
         "run": Entry("work:run", "Run a workflow file to its end and show how it goes."),
         "demo": Entry("demo:demo", "See it work: a job with retries, a condition and a fan-out."),
     },
@@ -63,7 +68,16 @@ COMMANDS: dict[str, dict[str, Entry]] = {
         "pauses": Entry("pausing:pauses", "List what is paused, by whom and why."),
     },
     "Look after it": {
+        "top": Entry("top:top", "Watch jobs, queues and workers, live."),
         "db": Entry("operating:db", "Migrate the schema, or see what would change."),
+        "schedules": Entry("scheduling:schedules", "Run workflows by the calendar."),
+        "subscriptions": Entry("telling:subscriptions", "Who is told what happens to jobs."),
+        "deliveries": Entry("telling:deliveries", "What was told, what is on its way, and dead letters."),
+        "companies": Entry("companies:companies", "Ask public registers for French companies."),
+        "containers": Entry("containers:containers", "What runs containers, and images of the sandbox."),
+        "captures": Entry("captures:captures", "Verify proofs of captures."),
+        "documents": Entry("documents:documents", "Turn comics and scans into searchable PDFs."),
+        "keys": Entry("keys:keys", "Keys of those who may call the API."),
         "doctor": Entry("operating:doctor", "Check that everything is as it must be."),
         "config": Entry("operating:config", "Show every setting and where its value comes from."),
         "schema": Entry("operating:schema", "Print the JSON Schema of workflow files."),
@@ -119,9 +133,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = cli.main(given, prog_name="cograil", standalone_mode=False)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
-    except BrokenPipeError:
-        # Whoever read us has seen enough. Python must not try again to tell them at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # whoever read us has seen enough
+        _write_no_more()
         return BROKEN_PIPE
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
@@ -130,9 +143,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except CograilError as error:
         return _say(error, is_json)
     except Exception as error:
+        if isinstance(error, OSError) and error.errno in UNWRITABLE and error.filename is None:
+            _write_no_more()
+            click.echo(f"error: the output cannot be written: {error.strerror}", err=True)
+            return UNWRITTEN
         if _is_lost_connection(error):
             return _say(DatabaseUnavailable(f"PostgreSQL does not answer: {error}".strip()), is_json)
         return _say_bug(error, is_json)
+
+
+def _write_no_more() -> None:
+    """Python must not try again at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _say(error: CograilError, is_json: bool) -> int:

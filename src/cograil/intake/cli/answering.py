@@ -11,7 +11,7 @@ import click
 from cograil import jsontext
 from cograil.engine.approvals import DECISIONS
 from cograil.errors import UsageError
-from cograil.intake.cli.client import connected, who
+from cograil.intake.cli.client import audit, connected, who
 from cograil.intake.cli.options import instance_options, settings_for
 from cograil.intake.cli.output import say, write_json
 from cograil.model.job import Signalled
@@ -107,6 +107,8 @@ async def _answer(settings: Settings, job: str, answer: Signalled, as_json: bool
     async with connected(settings) as client, client.db.transaction("signal") as tx:
         job_id = await resolve_job(tx, job)
         given = await send_signal(tx, client.decider, job_id, answer)
+        node_id, reason = answer.node_id, answer.reason
+        await audit(tx, f"signal {answer.name}", job_id, node_id=node_id, reason=reason)
     if not as_json:
         say(f"{answer.node_id} is {given.decision}; job {job_id} is {given.job_status}")
         return

@@ -12,7 +12,7 @@ import click
 
 from cograil.engine.states import JOB_STATES
 from cograil.errors import UsageError
-from cograil.intake.cli.client import Client, connected, who
+from cograil.intake.cli.client import Client, audit, connected, who
 from cograil.intake.cli.inputs import Moment, read_labels
 from cograil.intake.cli.options import instance_options, settings_for, timeout_option, wait_option
 from cograil.intake.cli.outcome import see_to_end
@@ -150,6 +150,7 @@ async def _begin(
         async with listening(client) as bell:
             async with client.db.transaction("bulk") as tx:
                 job_id = await begin_bulk(tx, client.decider, verb, wanted, by=who(), reason=reason)
+                await audit(tx, f"bulk {verb}", job_id, reason=reason)
             if wait:
                 return await see_to_end(client, bell, job_id, timeout=timeout, as_json=as_json)
         return await _tell(client, job_id, as_json)

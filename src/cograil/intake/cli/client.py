@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import getpass
-from collections.abc import AsyncIterator
+import os
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from cograil import logs, tracing
 from cograil.errors import JobNotFound
+from cograil.model.callers import NOBODY
 from cograil.model.workflow import Workflow
-from cograil.processes import decider_of, open_client
+from cograil.processes import decider_of, open_client, run_async
 from cograil.settings import Settings
 from cograil.store import reading
 from cograil.store.database import Database, Transaction
+from cograil.store.keys import AuditEntry, add_audits
 from cograil.store.watching import resolve_job
 from cograil.verbs.advance import Decider
 
@@ -40,6 +44,24 @@ def who() -> str:
         return getpass.getuser()[:64]
     except (OSError, KeyError, ImportError):
         return ""
+
+
+def callers_trace() -> str | None:
+    """The span in which this command runs, as the environment tells it: in a container of ours, say."""
+    return tracing.read_parent(os.environ.get("TRACEPARENT"))
+
+
+def run_traced(command: Coroutine[Any, Any, int]) -> int:
+    """Run a command that makes jobs; if the environment wants traces it tells of what it made."""
+    if tracing.is_wanted(os.environ):
+        logs.configure("warning")
+    return run_async(command, "cli")
+
+
+async def audit(tx: Transaction, action: str, target: str, *, tenant: str = "default", **data: Any) -> None:
+    """Note in the audit log what a command does; it commits with it."""
+    by = {"session_user": tx.connection.info.user, "by": who()}
+    await add_audits(tx, [AuditEntry(tenant, "", NOBODY, "cli", action, target, data=by | data)])
 
 
 def private_client(db: Database, settings: Settings) -> Client:

@@ -69,6 +69,8 @@ def _remark(node: View) -> str:
         return _progress(progress)
     if node["skip_reason"]:
         return "not taken" if node["skip_reason"] == "branch" else "needs what failed"
+    if node["child_job"]:
+        return f"job {node['child_job']['job_id']}, {node['child_job']['status']}"
     if node["not_before"] and node["status"] == "waiting":
         return f"until {node['not_before']:%Y-%m-%d %H:%M:%S} UTC"
     return f"on {node['worker']}" if node["worker"] else ""
@@ -98,6 +100,8 @@ def show_node(node: View, traceback: str | None) -> None:
         for name in ("handler", "queue", "worker", "attempt", "skip_reason", "parent_node_id", "not_before")
         if node[name]
     ]
+    if node["child_job"]:
+        facts.append(("child job", f"{node['child_job']['job_id']}, {node['child_job']['status']}"))
     if node["started_at"] and node["completed_at"]:
         seconds = (node["completed_at"] - node["started_at"]).total_seconds()
         facts.append(("took", duration(seconds)))

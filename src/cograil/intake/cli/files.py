@@ -13,7 +13,7 @@ from rich.text import Text
 
 from cograil.definitions import read_workflow
 from cograil.errors import InvalidWorkflow, Problem, UsageError
-from cograil.intake.cli.client import connected
+from cograil.intake.cli.client import audit, connected
 from cograil.intake.cli.options import app_option, instance_options, json_option, settings_for
 from cograil.intake.cli.output import out, say, warn, write_json
 from cograil.intake.cli.words import printable
@@ -189,6 +189,8 @@ async def _publish(settings: Settings, files: list[tuple[Path, Workflow, str]]) 
     async with connected(settings) as client, client.db.transaction("publish") as tx:
         for path, workflow, source in files:
             done = await publish_workflow(tx, workflow, source)
+            if done.is_new:
+                await audit(tx, "publish", f"{done.workflow_id} {done.version}")
             for message in await handlers_nobody_has(tx, workflow):
                 warn(f"{path}: {message}")
             rows.append(

@@ -110,6 +110,18 @@ def read_labels(pairs: Sequence[str]) -> dict[str, str] | None:
     return labels or None
 
 
+def read_callback(given: str) -> dict[str, Json]:
+    """A URL, or the whole callback as JSON. Raises BadParameter; what it may be is checked with the job."""
+    if not given.lstrip().startswith("{"):
+        return {"url": given}
+    try:
+        value = jsontext.read(given.encode())
+    except jsontext.InvalidJson as error:
+        raise click.BadParameter(str(error), param_hint="--callback") from None
+    assert isinstance(value, dict)
+    return value
+
+
 class Moment(click.ParamType[datetime]):
     """An RFC 3339 moment with its time zone."""
 

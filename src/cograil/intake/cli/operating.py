@@ -20,6 +20,7 @@ from cograil.intake.cli.options import instance_options, json_option, settings_f
 from cograil.intake.cli.output import out, plain, say, show_value, sign, table, warn, write_json
 from cograil.intake.cli.words import printable
 from cograil.processes import open_client, run_async
+from cograil.runners.choosing import choose_runtime
 from cograil.settings import Settings, describe, load_settings, unknown_variables, variable_of
 from cograil.store import migrate
 from cograil.store.database import connect
@@ -85,7 +86,7 @@ async def _migrate(settings: Settings, is_plan: bool) -> list[migrate.Migration]
 @db.command("status")
 @instance_options
 def db_status(data_dir: Path | None, as_json: bool) -> int:
-    """Compare the schema with this program. Exits 1 when they differ.
+    """Compare the schema with this program. Exits 1 when they do not fit.
 
     \b
     Examples:
@@ -103,6 +104,8 @@ def db_status(data_dir: Path | None, as_json: bool) -> int:
             warn(problem)
         if found.pending:
             say("run `cograil db migrate`")
+        if found.current > found.known and not found.problems:
+            say("it was migrated by a newer cograil; this one can work with it")
     return 1 if found.pending or found.problems else 0
 
 
@@ -117,7 +120,8 @@ def doctor(data_dir: Path | None, as_json: bool) -> int:
     """Check that everything is as it must be; change nothing.
 
     Looks at the server's settings, the schema, twelve invariants of the data, whether things move, how
-    large the tables are and how much in them is dead, and who holds an old snapshot, which keeps it.
+    large the tables are and how much in them is dead, who holds an old snapshot, which keeps it, and what
+    runs containers on this machine.
     Exits 0 when nothing is red, 1 when something is, 2 when it could not look, 3 when nothing runs there.
 
     \b
@@ -148,7 +152,17 @@ async def _examine(settings: Settings) -> tuple[list[Finding], Health]:
         if findings[-1].name == "schema":  # which is wrong: there are no tables to look at
             return findings, Health()
         health = await look(connection)
-        return findings + health.findings(), health
+        return [*findings, await _containers(settings), *health.findings()], health
+
+
+async def _containers(settings: Settings) -> Finding:
+    """What runs containers on this machine; that nothing does may be meant."""
+    chosen = await choose_runtime(settings)
+    if chosen.runtime is None:
+        return Finding("green", "C1", "containers", chosen.why)
+    async with chosen.runtime as runtime:
+        lacks = runtime.shortcomings
+    return Finding("green", "C1", "containers", chosen.why, lacks, len(lacks))
 
 
 def _show(finding: Finding) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from cograil.intake.cli.client import connected, who
+from cograil.intake.cli.client import audit, connected, who
 from cograil.intake.cli.options import instance_options, settings_for
 from cograil.intake.cli.output import out, plain, say, table, write_json
 from cograil.intake.cli.words import ago
@@ -47,6 +47,7 @@ async def _pause(settings: Settings, kind: str, name: str, reason: str) -> str:
             await verbs.pause_queue(tx, name, by=by, reason=reason)
         else:
             await verbs.pause_workflow(tx, name, by=by, reason=reason)
+        await audit(tx, f"pause {kind}", name, reason=reason)
     return name
 
 
@@ -75,6 +76,7 @@ async def _resume(settings: Settings, kind: str, name: str) -> str:
             await verbs.resume_queue(tx, name)
         else:
             await verbs.resume_workflow(tx, name)
+        await audit(tx, f"resume {kind}", name)
     return name
 
 

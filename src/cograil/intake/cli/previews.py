@@ -13,7 +13,7 @@ from cograil.verbs.retry import RetryPreview
 
 
 def show_retry(preview: RetryPreview, as_json: bool) -> None:
-    """Which nodes are kept, which run again, and which of the kept have read an input that is changed."""
+    """Which nodes are kept, run again or are skipped, and which of the kept have read a changed input."""
     if as_json:
         write_json(asdict(preview))
         return
@@ -27,6 +27,8 @@ def show_retry(preview: RetryPreview, as_json: bool) -> None:
         rows.add_row(plain(name), what, plain(_warning(preview, name), style="yellow"))
     for name in preview.again:
         rows.add_row(plain(name), "runs again", "")
+    for name in preview.skipped:
+        rows.add_row(plain(name), "skipped", "behind a branch that was not taken")
     out().print(rows)
 
 

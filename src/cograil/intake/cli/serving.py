@@ -1,4 +1,4 @@
-"""Commands that run until they are told to stop: up, orchestrator, worker."""
+"""Commands that run until they are told to stop: up, server, orchestrator, worker, relay, gateway."""
 
 from __future__ import annotations
 
@@ -53,6 +53,7 @@ health = _options(
 @_options(
     click.option("--host", help="The address to listen on. [127.0.0.1]"),
     click.option("--port", type=click.IntRange(0, 65535), help="The port; 0 for any free one. [8080]"),
+    click.option("--gateway-port", type=click.IntRange(0, 65535), help="Run a gateway on this port too."),
 )
 @place
 @click.option(
@@ -65,9 +66,10 @@ def up(
     port: int | None,
     workflows: Path | None,
     apps: tuple[str, ...],
+    gateway_port: int | None,
     **flags: Any,
 ) -> None:
-    """Run everything: PostgreSQL, an orchestrator, a worker and the probes.
+    """Run everything: PostgreSQL, an orchestrator, a worker and the API.
 
     Stops on Ctrl-C or SIGTERM: running tasks get their time, then they are handed back. With
     COGRAIL_DATABASE_URL that PostgreSQL is used, and none is started.
@@ -80,7 +82,29 @@ def up(
     """
     from cograil.processes.up import up as run  # noqa: PLC0415  help must be quick
 
-    run(_settings(flags, host=host, port=port), apps, workflows)
+    run(_settings(flags, host=host, port=port), apps, workflows, gateway_port)
+
+
+@click.command()
+@_options(
+    click.option("--host", help="The address to listen on. [127.0.0.1]"),
+    click.option("--port", type=click.IntRange(0, 65535), help="The port; 0 for any free one. [8080]"),
+)
+@place
+@logging
+def server(host: str | None, port: int | None, **flags: Any) -> None:
+    """Run one more server of the API, on COGRAIL_DATABASE_URL or on the instance of the data directory.
+
+    Listens on other addresses than loopback only when there are keys: see `cograil keys create`.
+
+    \b
+    Examples:
+      COGRAIL_DATABASE_URL=postgresql://... cograil server --host 0.0.0.0
+      cograil server --data-dir ./data --port 8082
+    """
+    from cograil.processes.api import server as run  # noqa: PLC0415
+
+    run(_settings(flags, host=host, port=port))
 
 
 @click.command()
@@ -116,6 +140,49 @@ def worker(apps: tuple[str, ...], health_port: int | None, **flags: Any) -> None
     from cograil.processes.parts import worker as run  # noqa: PLC0415
 
     run(_settings(flags), apps, health_port)
+
+
+@click.command()
+@place
+@health
+@logging
+def relay(health_port: int | None, **flags: Any) -> None:
+    """Run one more relay, which delivers events to callbacks and subscriptions.
+
+    `cograil up` has one. Any number may run, on COGRAIL_DATABASE_URL or on the instance of the data
+    directory; what one had in hand when it died is sent by another.
+
+    \b
+    Examples:
+      COGRAIL_DATABASE_URL=postgresql://... cograil relay --health-port 8083
+      cograil relay --data-dir ./data
+    """
+    from cograil.processes.parts import relay as run  # noqa: PLC0415
+
+    run(_settings(flags), health_port)
+
+
+@click.command()
+@_options(
+    click.option("--host", help="The address to listen on. [127.0.0.1]"),
+    click.option("--port", type=click.IntRange(0, 65535), help="The port; 0 for any free one. [8081]"),
+)
+@place
+@logging
+def gateway(host: str | None, port: int | None, **flags: Any) -> None:
+    """Run a gateway for callers outside: it reads the database, and sends every change to the API.
+
+    Where they are is said by DATABASE_URL and ORCHESTRATOR_URL, else it is the instance of the data
+    directory. It starts without them, and serves nothing but its probes until they are there.
+
+    \b
+    Examples:
+      DATABASE_URL=postgresql://... ORCHESTRATOR_URL=http://api:8080 cograil gateway --host 0.0.0.0
+      cograil gateway --data-dir ./data --port 8081
+    """
+    from cograil.processes.gateway import gateway as run  # noqa: PLC0415
+
+    run(_settings(flags, host=host, **{"gateway.port": port}))
 
 
 def _settings(flags: dict[str, Any], **more: Any) -> Any:

@@ -5,15 +5,26 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
 from cograil.errors import NoInstance, UsageError, WorkflowNotFound
-from cograil.intake.cli.client import Client, connected, find_job, find_job_and_workflow, private_client, who
+from cograil.intake.cli.client import (
+    Client,
+    audit,
+    callers_trace,
+    connected,
+    find_job,
+    find_job_and_workflow,
+    private_client,
+    run_traced,
+    who,
+)
 from cograil.intake.cli.files import handlers_nobody_has, read_file, unknown_handlers
-from cograil.intake.cli.inputs import Moment, read_inputs, read_labels
+from cograil.intake.cli.inputs import Moment, read_callback, read_inputs, read_labels
 from cograil.intake.cli.options import (
     app_option,
     input_file_option,
@@ -30,6 +41,7 @@ from cograil.intake.cli.waiting import listening
 from cograil.model.workflow import Workflow
 from cograil.processes import private_instance, run_async
 from cograil.settings import Settings
+from cograil.store.database import Transaction
 from cograil.store.watching import resolve_job
 from cograil.store.workflows import find_workflow
 from cograil.verbs.cancel import cancel as cancel_job
@@ -80,7 +92,7 @@ def run(
     """
     workflow, source = read_file(file)
     given = Given(input_file, pairs, timeout, as_json)
-    return run_async(_run(settings_for(data_dir), workflow, source, given, apps))
+    return run_traced(_run(settings_for(data_dir), workflow, source, given, apps))
 
 
 async def _run(
@@ -104,9 +116,14 @@ async def run_draft(
         async with client.db.transaction("submit") as tx:
             draft = await keep_draft(tx, workflow, source)
             submission = Submission(
-                workflow.workflow_id, inputs, definition_id=draft.definition_id, submitted_by=who()
+                workflow.workflow_id,
+                inputs,
+                definition_id=draft.definition_id,
+                submitted_by=who(),
+                trace_parent=callers_trace(),
             )
             (job_id,) = await submit_jobs(tx, client.decider, [submission])
+            await audit(tx, "submit", job_id)
         return await see_to_end(client, bell, job_id, timeout=timeout, as_json=as_json)
 
 
@@ -145,6 +162,9 @@ def _inputs(settings: Settings, workflow: Workflow, given: Given) -> dict[str, A
 @click.option("--priority", type=click.IntRange(0, 10), default=0, show_default=True, help="10 goes first.")
 @click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="A label of the job; repeatable.")
 @click.option("--correlation-id", help="An id of yours that ties jobs together, at most 64 characters.")
+@click.option("--idempotency-key", "key", help="Asked again with this key, it is the same job.")
+@click.option("--submitted-by", help="Who wants it, at most 64 characters; default: you.")
+@click.option("--callback", metavar="URL", help="Who is told of its end: a URL, or the callback as JSON.")
 @click.option("--not-before", type=Moment(), help="Start at this moment, such as 2026-01-31T09:00:00Z.")
 @wait_option
 @timeout_option
@@ -162,6 +182,9 @@ def submit(
 ) -> int:
     """Start a job of a published workflow and print its id.
 
+    With --idempotency-key the same again prints the same job, also when it was made over the API, and exits 4
+    when the key was used for another one.
+
     With --wait it waits for the end: exits 0 when the job completed, 1 when it failed or was
     cancelled, 5 when it took longer than --timeout.
 
@@ -169,13 +192,19 @@ def submit(
     Examples:
       cograil submit hello --input name=Ada
       cograil submit import --input-file inputs.json --wait --timeout 60 --json
+      cograil submit order --input-file order.json --idempotency-key order-4711 --callback https://example.org/done
       echo '{"name": "Ada"}' | cograil submit hello --input-file - --priority 5 --label team=ops
     """
     given = Given(input_file, pairs, timeout, as_json)
     words["labels"] = read_labels(words["labels"])
-    if len(words["correlation_id"] or "") > 64:
-        raise click.BadParameter("it has more than 64 characters", param_hint="--correlation-id")
-    return run_async(_submit(settings_for(data_dir), name, version, given, words, wait))
+    for word in ("correlation_id", "submitted_by"):
+        if len(words[word] or "") > 64:
+            raise click.BadParameter(
+                "it has more than 64 characters", param_hint=f"--{word.replace('_', '-')}"
+            )
+    if words["callback"] is not None:
+        words["callback"] = read_callback(words["callback"])
+    return run_traced(_submit(settings_for(data_dir), name, version, given, words, wait))
 
 
 async def _submit(
@@ -198,14 +227,28 @@ async def run_published(client: Client, name: str, *, as_json: bool) -> int:
 async def _submit_one(
     client: Client, name: str, version: int | None, given: Given, words: dict[str, Any]
 ) -> str:
+    words = dict(words)
+    key = words.pop("key", None)
     async with client.db.transaction("submit") as tx:
         found = await find_workflow(tx, "default", name, version)
         if found is None:
             raise WorkflowNotFound(name, version)
         workflow = await client.decider.catalog.get(tx, found[0])
         inputs = _inputs(client.settings, workflow, given)
-        submission = Submission(name, inputs, definition_id=found[0], submitted_by=who(), **words)
-        (job_id,) = await submit_jobs(tx, client.decider, [submission])
+        by = words.get("submitted_by") or who()
+        said = words | {"submitted_by": by, "trace_parent": callers_trace()}
+        submission = Submission(name, inputs, definition_id=found[0], **said)
+        make = partial(_make_job, client, submission)
+        if key is None:
+            return await make(tx)
+        from cograil.intake.cli import once  # noqa: PLC0415  most have no key, and it loads the API
+
+        return await once.submit_once(tx, key, once.request_of(name, version, inputs, words), make)
+
+
+async def _make_job(client: Client, submission: Submission, tx: Transaction) -> str:
+    (job_id,) = await submit_jobs(tx, client.decider, [submission])
+    await audit(tx, "submit", job_id)
     return job_id
 
 
@@ -241,6 +284,7 @@ async def _cancel(settings: Settings, job: str, reason: str, as_json: bool) -> N
         async with client.db.transaction("cancel") as tx:
             job_id = await resolve_job(tx, job)
             status = await cancel_job(tx, client.decider, job_id, by=who(), reason=reason)
+            await audit(tx, "cancel", job_id, reason=reason)
         if as_json:
             await print_job(client, job_id, as_json)
         else:
@@ -282,7 +326,7 @@ def retry(
       cograil retry 019a8f2e77aa --from import --input path=/data/right.csv
     """
     given = Given(input_file, pairs, timeout, as_json)
-    return run_async(_retry(settings_for(data_dir), job, node, given, preview, wait))
+    return run_traced(_retry(settings_for(data_dir), job, node, given, preview, wait))
 
 
 async def _retry(
@@ -298,7 +342,10 @@ async def _retry(
             return 0
         async with listening(client) as bell:
             async with client.db.transaction("retry") as tx:
-                new_id = await retry_job(tx, client.decider, job_id, node, by=who(), inputs=inputs)
+                new_id = await retry_job(
+                    tx, client.decider, job_id, node, by=who(), inputs=inputs, trace_parent=callers_trace()
+                )
+                await audit(tx, "retry", job_id, node_id=node, retried_as=new_id)
             if wait:
                 return await see_to_end(client, bell, new_id, timeout=given.timeout, as_json=given.as_json)
         return await print_job(client, new_id, given.as_json)

@@ -1,6 +1,9 @@
 -- name: cancel_children
--- The jobs of subworkflow nodes are told to stop when the job that waits for them is cut short.
+-- Jobs of subworkflow nodes are told to stop: that of one node, when it takes too long and is no longer waited
+-- for, or those of all nodes (null), when the job that waits for them is cut short.
 insert into cograil.inbox (tenant_id, job_id, kind, error)
-select c.tenant_id, c.id, 'cancel', json_build_object('by', 'job ' || c.parent_job, 'reason', 'its parent job ended')
-from cograil.jobs c
-where c.parent_job = any(%(ids)s::uuid[]) and c.finished_at is null
+select c.tenant_id, c.id, 'cancel', json_build_object('by', 'job ' || c.parent_job, 'reason',
+         case when u.node_id is null then 'its parent job ended' else 'it took too long' end)
+from cograil.jobs c join unnest(%(parents)s::uuid[], %(nodes)s::text[]) as u(parent, node_id)
+  on c.parent_job = u.parent and (u.node_id is null or c.parent_node = u.node_id)
+where c.finished_at is null

@@ -4,13 +4,16 @@
 -- index per handler: a backlog of other handlers' tasks is never walked. The locking sub-selects are
 -- materialised: in a plain IN they would run again for every row. A worker that is not alive gets
 -- nothing, nor does one whose lease has ended before its pulse renewed it: it would lose it at once.
--- A paused queue hands out nothing.
+-- A paused queue hands out nothing. Tasks that must run alone have a claim of their own, and beside one
+-- of them nothing is claimed. Each lane goes on behind the task it is given, for what was claimed before
+-- stays in the index for as long as somebody holds an old snapshot.
 with paused as materialized (
   select tenant_id || '/' || name as name from cograil.pauses where kind = 'queue'
 ), coroutines as materialized (
   select t.id from unnest(%(async_handlers)s::text[]) as h(name) cross join lateral (
     select id, rank from cograil.tasks
-    where state = 'ready' and handler = h.name
+    where state = 'ready' and not is_alone and handler = h.name
+      and (rank, id) > (%(async_rank)s::smallint, %(async_id)s::bigint)
       and (%(queues)s::text[] is null or queue = any(%(queues)s::text[]))
       and tenant_id || '/' || queue <> all(array(select name from paused))
     order by rank, id limit %(async_slots)s for update skip locked) as t
@@ -18,7 +21,8 @@ with paused as materialized (
 ), threads as materialized (
   select t.id from unnest(%(thread_handlers)s::text[]) as h(name) cross join lateral (
     select id, rank from cograil.tasks
-    where state = 'ready' and handler = h.name
+    where state = 'ready' and not is_alone and handler = h.name
+      and (rank, id) > (%(thread_rank)s::smallint, %(thread_id)s::bigint)
       and (%(queues)s::text[] is null or queue = any(%(queues)s::text[]))
       and tenant_id || '/' || queue <> all(array(select name from paused))
     order by rank, id limit %(thread_slots)s for update skip locked) as t
@@ -26,7 +30,8 @@ with paused as materialized (
 ), children as materialized (
   select t.id from unnest(%(process_handlers)s::text[]) as h(name) cross join lateral (
     select id, rank from cograil.tasks
-    where state = 'ready' and handler = h.name
+    where state = 'ready' and not is_alone and handler = h.name
+      and (rank, id) > (%(process_rank)s::smallint, %(process_id)s::bigint)
       and (%(queues)s::text[] is null or queue = any(%(queues)s::text[]))
       and tenant_id || '/' || queue <> all(array(select name from paused))
     order by rank, id limit %(process_slots)s for update skip locked) as t
@@ -39,6 +44,8 @@ with paused as materialized (
                          union all select id from children))
     and exists (select 1 from cograil.processes p
                 where p.id = %(worker)s and p.state = 'alive' and p.lease_until > now())
+    and not exists (select 1 from cograil.tasks a
+                    where a.worker_id = %(worker)s and a.state = 'running' and a.is_alone)
   returning t.*
 )
 select t.id, t.fence, t.job_id::text, t.node_id, t.attempt, t.handler, t.params, t.timeout_seconds,
@@ -47,5 +54,6 @@ select t.id, t.fence, t.job_id::text, t.node_id, t.attempt, t.handler, t.params,
        t.correlation_id, t.trace_parent, t.tenant_id, t.started_at,
        case when t.attempt + t.fence > 2 then (
          select json_object_agg(name, output) from cograil.steps
-         where job_id = t.job_id and node_id = t.node_id) end
+         where job_id = t.job_id and node_id = t.node_id) end,
+       t.rank
 from taken t order by t.rank, t.id

@@ -35,7 +35,7 @@ from steps s
 where not exists (select 1 from legal l where l.before = s.before and l.type = s.type)
 union all
 select concat_ws('/', s.job_id, s.node_id)
-from steps s left join cograil.jobs j on j.id = s.job_id
+from steps s join cograil.jobs j on j.id = s.job_id
 left join cograil.nodes n on n.job_id = s.job_id and n.node_id = s.node_id
 where s.is_last and not exists (
   select 1 from ends e where e.type = s.type

@@ -1,18 +1,26 @@
 -- name: doctor_tenant_closure
--- I12: every reference leads to a row that is there and of the same tenant.
-with parts as (
-  select job_id, tenant_id, 'node ' || node_id as what from cograil.nodes
-  union all select job_id, tenant_id, 'task ' || id from cograil.tasks
-  union all select job_id, tenant_id, 'inbox ' || id from cograil.inbox
-  union all select job_id, tenant_id, 'event ' || seq from cograil.events
-  union all select job_id, tenant_id, 'checkpoint of ' || node_id from cograil.checkpoints
-  union all select job_id, tenant_id, 'step of ' || node_id from cograil.steps
-  union all select job_id, tenant_id, 'progress of ' || node_id from cograil.progress
-  union all select job_id, tenant_id, 'log ' || id from cograil.task_logs
+-- I12: every reference leads to a row that is there and of the same tenant. Nodes and events may outlive their
+-- job in a partition whose period has ended and that has no active job: it is about to be dropped.
+with leaving as (
+  select distinct p.first, p.until from cograil.partitions p
+  where p.until <= rpad(lpad(to_hex((extract(epoch from now()) * 1000)::bigint), 12, '0'), 32, '0')::uuid
+    and not exists (select 1 from cograil.jobs j
+                    where j.id >= p.first and j.id < p.until and j.finished_at is null)
+), parts as (
+  select job_id, tenant_id, 'node ' || node_id as what, true as may_leave from cograil.nodes
+  union all select job_id, tenant_id, 'task ' || id, false from cograil.tasks
+  union all select job_id, tenant_id, 'inbox ' || id, false from cograil.inbox
+  union all select job_id, tenant_id, 'event ' || seq, true from cograil.events
+  union all select job_id, tenant_id, 'checkpoint of ' || node_id, false from cograil.checkpoints
+  union all select job_id, tenant_id, 'step of ' || node_id, false from cograil.steps
+  union all select job_id, tenant_id, 'progress of ' || node_id, false from cograil.progress
+  union all select job_id, tenant_id, 'log ' || id, false from cograil.task_logs
 )
 select p.job_id::text || ' ' || p.what
 from parts p left join cograil.jobs j on j.id = p.job_id
-where j.id is null or j.tenant_id <> p.tenant_id
+where j.tenant_id <> p.tenant_id
+  or (j.id is null
+      and not (p.may_leave and exists (select 1 from leaving l where p.job_id >= l.first and p.job_id < l.until)))
 union all
 select j.id::text from cograil.jobs j join cograil.workflows w on w.id = j.definition_id
 where w.tenant_id <> j.tenant_id

@@ -1,35 +1,43 @@
 -- name: explain_tasks
--- The tasks of a job in groups, each with a worker that could take it and how many tasks are before it, in
--- all and in its own handler. Counting stops at 10,000: beyond that nobody minds the difference.
-select t.node_id, t.parent, t.queue, t.handler, t.state, t.tasks, t.oldest_at, t.started_at, t.worker,
-       (select count(*) from cograil.processes p
-        where p.kind = 'worker' and p.state = 'alive' and p.lease_until > now()) as workers,
-       (select count(*) from cograil.processes p
-        where p.kind = 'worker' and p.state = 'alive' and p.lease_until > now()
-          and (p.queues is null or t.queue = any(p.queues))) as on_queue,
-       (select count(*) from cograil.processes p
-        where p.kind = 'worker' and p.state = 'alive' and p.lease_until > now()
-          and (p.queues is null or t.queue = any(p.queues)) and t.handler = any(p.handlers)) as able,
-       -t.rank as priority,
-       case when t.state = 'ready' then
-         (select count(*) from (select 1 from cograil.tasks o
-           where o.state = 'ready' and (o.rank, o.id) < (t.rank, t.first_id) limit 10000) as a) end as ahead,
-       case when t.state = 'ready' then
-         (select count(*) from (select 1 from cograil.tasks o
-           where o.state = 'ready' and o.handler = t.handler and (o.rank, o.id) < (t.rank, t.first_id)
-           limit 10000) as a) end as ahead_here,
-       case when t.state = 'ready' then
-         (select count(*) from (select 1 from cograil.tasks o
-           where o.state = 'ready' and o.handler = t.handler and o.rank < t.rank
-           limit 10000) as a) end as ahead_by_priority
-from (
-  select min(t.node_id) as node_id, n.parent, t.queue, t.handler, t.state, count(*) as tasks,
+-- The tasks of a job in groups, each with how many workers could take it, and how many tasks those would take
+-- before it: in all, of its own handler, and of these by priority. What is in a paused queue is in nobody's way,
+-- but for those of the same queue; nor is what must run alone. While nobody can take it, those of its handler
+-- and queue count. Looking stops at 100,000 and counting at 10,000: nobody minds the difference.
+with live as materialized (
+  select tenant_id, queues, handlers, coalesce(info ->> 'over' = 'http', false) as is_far from cograil.processes
+  where kind = 'worker' and state = 'alive' and lease_until > now()
+), mine as materialized (
+  select t.tenant_id, min(t.node_id) as node_id, n.parent, t.queue, t.handler, t.state, t.is_alone, count(*) as tasks,
          min(t.created_at) as oldest_at, min(t.started_at) as started_at, min(w.name) as worker,
          min(t.rank) as rank, min(t.id) as first_id
   from cograil.tasks t
   left join cograil.nodes n on n.job_id = t.job_id and n.node_id = t.node_id
   left join cograil.processes w on w.id = t.worker_id
   where t.job_id = %(job)s::uuid
-  group by coalesce(n.parent, t.node_id), n.parent, t.queue, t.handler, t.state
-) as t
+  group by t.tenant_id, coalesce(n.parent, t.node_id), n.parent, t.queue, t.handler, t.state, t.is_alone
+)
+select t.node_id, t.parent, t.queue, t.handler, t.state, t.tasks, t.oldest_at, t.started_at, t.worker,
+       (select count(*) from live) as workers,
+       (select count(*) from live p where p.queues is null or t.queue = any(p.queues)) as on_queue,
+       able.workers, -t.rank as priority, before.in_all, before.here, before.by_priority, t.is_alone
+from mine t cross join lateral (
+  select count(*) as workers from live p
+  where (p.queues is null or t.queue = any(p.queues)) and (p.handlers is null or t.handler = any(p.handlers))
+    and (not p.is_far or p.tenant_id = t.tenant_id)
+) as able left join lateral (
+  select count(*) as in_all, count(*) filter (where o.handler = t.handler) as here,
+         count(*) filter (where o.handler = t.handler and o.rank < t.rank) as by_priority
+  from (
+    select o.handler, o.rank from (
+      select o.tenant_id, o.queue, o.handler, o.rank from cograil.tasks o
+      where o.state = 'ready' and not o.is_alone and (o.rank, o.id) < (t.rank, t.first_id) limit 100000) as o
+    where case when able.workers = 0 then (o.queue, o.handler) = (t.queue, t.handler) else exists (
+        select 1 from live p
+        where (p.queues is null or (t.queue = any(p.queues) and o.queue = any(p.queues)))
+          and (p.handlers is null or (t.handler = any(p.handlers) and o.handler = any(p.handlers)))
+          and (not p.is_far or (p.tenant_id = t.tenant_id and p.tenant_id = o.tenant_id))) end
+      and ((o.tenant_id, o.queue) = (t.tenant_id, t.queue) or not exists (
+        select 1 from cograil.pauses u where u.kind = 'queue' and u.tenant_id = o.tenant_id and u.name = o.queue))
+    limit 10000) as o
+) as before on t.state = 'ready' and not t.is_alone
 order by t.first_id

@@ -1,7 +1,7 @@
 -- name: find_record
 -- Under the lock of the key. What the clock and the job say of it is said here: whether its turn is under
 -- way, whether its time is over, whether its answer is fresh for who asks.
-select r.fingerprint, r.state, r.job_id::text, j.status, r.answer, r.fence, r.created_at, r.answered_at,
+select r.fingerprint, r.state, r.job_id::text, j.status, r.answer::text, r.fence, r.created_at, r.answered_at,
        r.expires_at,
        r.is_open and case when r.job_id is null then coalesce(r.turn_until > clock_timestamp(), false)
                      else j.id is not null and j.finished_at is null end,

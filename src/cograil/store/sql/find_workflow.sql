@@ -1,7 +1,8 @@
 -- name: find_workflow
--- A published version, the newest when none is named; and whether its workflow is paused.
-select id, version, exists (select 1 from cograil.pauses p
-                            where p.tenant_id = w.tenant_id and p.kind = 'workflow' and p.name = w.workflow_id)
+-- A published version, the newest when none is named; and whether its workflow is paused, as is_paused asks.
+select id, version,
+       exists (select 1 from cograil.pauses p
+               where p.tenant_id = w.tenant_id and p.kind = 'workflow' and p.name = w.workflow_id for key share)
 from cograil.workflows w
 where tenant_id = %(tenant)s and workflow_id = %(workflow_id)s and not is_draft
   and (%(version)s::int is null or version = %(version)s::int)

@@ -1,11 +1,31 @@
 -- name: list_jobs
--- Newest first; `before` is the last id of the page before.
+-- Newest first; `before` is the last id of the page before. `way` is the index by which they are found, so that few
+-- jobs are read however many there are: of each status, of a workflow (both asked for as ranges, or the planner walks
+-- over the jobs of all others), or of a correlation id. The newest of those are shown.
+with picked as (
+  select newest.id
+  from unnest(%(statuses)s::text[]) s(status) cross join lateral (
+    select j.id from cograil.jobs j
+    where j.tenant_id = %(tenant)s and j.status >= s.status and j.status <= s.status and j.id < %(before)s::uuid
+      and (%(workflow)s::text is null or j.workflow_id = %(workflow)s::text)
+    order by j.status desc, j.id desc limit %(limit)s) newest
+  where %(way)s = 'status'
+  union all
+  select newest.id from (
+    select j.id from cograil.jobs j
+    where j.tenant_id = %(tenant)s and j.workflow_id >= %(workflow)s::text and j.workflow_id <= %(workflow)s::text
+      and j.id < %(before)s::uuid and j.status = any(%(statuses)s::text[])
+    order by j.workflow_id desc, j.id desc limit %(limit)s) newest
+  where %(way)s = 'workflow'
+  union all
+  select j.id from cograil.jobs j
+  where %(way)s = 'correlation' and j.tenant_id = %(tenant)s and j.correlation_id = %(correlation)s::text
+    and j.status = any(%(statuses)s::text[]) and (%(workflow)s::text is null or j.workflow_id = %(workflow)s::text)
+    and j.id < %(before)s::uuid
+)
 select j.id::text, j.workflow_id, j.workflow_version, j.status, j.input, j.result, j.error, j.created_at,
        j.started_at, j.finished_at, j.submitted_by, j.correlation_id, j.priority, j.labels, p.name, j.retry_of::text,
        j.definition_id, j.not_before, j.deadline, j.wake_at
 from cograil.jobs j left join cograil.processes p on p.id = j.owner_id
-where j.tenant_id = %(tenant)s
-  and (%(statuses)s::text[] is null or j.status = any(%(statuses)s::text[]))
-  and (%(workflow)s::text is null or j.workflow_id = %(workflow)s::text)
-  and (%(before)s::uuid is null or j.id < %(before)s::uuid)
-order by j.id desc limit %(limit)s
+where j.id = any(array(select k.id from picked k order by k.id desc limit %(limit)s))
+order by j.id desc

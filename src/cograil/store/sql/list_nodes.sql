@@ -2,10 +2,12 @@
 -- A dispatched node with a live task is shown as running.
 select n.node_id, case when t.state = 'running' then 'running' else n.status end, n.attempt, coalesce(t.id, n.task_id), n.parent, n.idx,
        n.input, n.output, n.error, coalesce(t.started_at, n.started_at), n.finished_at, n.not_before, n.skip_reason,
-       n.total, n.expanded, n.ended, n.failed, p.current, p.total, p.message, t.queue, t.handler, t.state, w.name
+       n.total, n.expanded, n.ended, n.failed, p.current, p.total, p.message, t.queue, t.handler, t.state, w.name,
+       c.id::text, c.status
 from cograil.nodes n
 left join cograil.tasks t on t.job_id = n.job_id and t.node_id = n.node_id
 left join cograil.processes w on w.id = t.worker_id
+left join cograil.jobs c on c.id = n.child_job
 left join cograil.progress p on p.job_id = n.job_id and p.node_id = n.node_id and p.attempt = n.attempt
 where n.tenant_id = %(tenant)s and n.job_id = %(job)s::uuid and (%(children)s or n.parent is null)
 order by n.parent nulls first, n.idx, n.node_id

@@ -1,14 +1,16 @@
 -- name: save_checkpoint
--- Kept only while this attempt is its holder's: a zombie's checkpoint finds no row and changes nothing.
+-- Kept only while this attempt is its holder's: a zombie's checkpoint finds no row and changes nothing. Nor does
+-- one of a phase before that of the last: what was kept is what the next attempt gets. Then no number is returned.
 with mine as materialized (
   select tenant_id, job_id, node_id, attempt from cograil.tasks
   where id = %(task)s and fence = %(fence)s and worker_id = %(worker)s and state = 'running' for update
 ), saved as (
-  insert into cograil.checkpoints as c (job_id, node_id, tenant_id, attempt, phase, data)
-  select job_id, node_id, tenant_id, attempt, %(phase)s, %(data)s::json from mine
+  insert into cograil.checkpoints as c (job_id, node_id, tenant_id, attempt, phase, phase_index, data)
+  select job_id, node_id, tenant_id, attempt, %(phase)s, %(phase_index)s, %(data)s::json from mine
   on conflict (job_id, node_id) do update
   set attempt = excluded.attempt, phase = excluded.phase, data = excluded.data, number = c.number + 1,
-      saved_at = now()
+      phase_index = coalesce(excluded.phase_index, c.phase_index), saved_at = now()
+  where coalesce(excluded.phase_index >= c.phase_index, true)
   returning number
 ), late as (
   insert into cograil.inbox (tenant_id, job_id, kind, node_id, attempt, task_id, fence, worker, error)
@@ -16,4 +18,4 @@ with mine as materialized (
          '{"what": "checkpoint"}'::json
   from cograil.jobs j where j.id = %(job)s and not exists (select 1 from mine)
 )
-select number from saved
+select (select number from saved) from mine

@@ -33,4 +33,5 @@ select (select count(*) from told) as rescued,
        now() as now,
        exists (select 1 from cograil.tasks where state = 'held')
          or exists (select 1 from cograil.admissions where admitted_at is null) as has_held,
+       (select count(*) from dead) as dead,
        pg_notify('cograil_ping', %(process)s::text)

@@ -77,23 +77,25 @@ tasked as (
     as u(tenant_id, job_id, node_id, attempt, queue, rank, handler, params, timeout_seconds, correlation_id,
       trace_parent)
 )
--- part: held
--- Tasks under a limit: no claim sees them before they are let go.
-held as (
+-- part: marked
+-- What few tasks are: under a limit, then no claim sees them before they are let go; or to be run alone.
+marked as (
   insert into cograil.tasks (tenant_id, job_id, node_id, attempt, queue, rank, handler, params,
-    timeout_seconds, correlation_id, trace_parent, state, limit_key, limit_concurrency, limit_rate,
-    limit_per_seconds)
+    timeout_seconds, correlation_id, trace_parent, state, is_alone, limit_key, limit_concurrency,
+    limit_rate, limit_per_seconds)
   select u.tenant_id, u.job_id, u.node_id, u.attempt, u.queue, u.rank, u.handler,
     coalesce(u.params, (select o.input from cograil.nodes o where o.job_id = u.job_id and o.node_id = u.node_id)),
-    u.timeout_seconds, u.correlation_id, u.trace_parent, 'held', u.limit_key, u.limit_concurrency, u.limit_rate,
-    u.limit_per_seconds
-  from unnest(%(held_tenant_id)s::text[], %(held_job_id)s::uuid[], %(held_node_id)s::text[],
-    %(held_attempt)s::int[], %(held_queue)s::text[], %(held_rank)s::smallint[], %(held_handler)s::text[],
-    %(held_params)s::json[], %(held_timeout_seconds)s::double precision[], %(held_correlation_id)s::text[],
-    %(held_trace_parent)s::text[], %(held_limit_key)s::text[], %(held_limit_concurrency)s::int[],
-    %(held_limit_rate)s::double precision[], %(held_limit_per_seconds)s::double precision[])
+    u.timeout_seconds, u.correlation_id, u.trace_parent,
+    case when u.limit_key is null then 'ready' else 'held' end, u.is_alone, u.limit_key,
+    u.limit_concurrency, u.limit_rate, u.limit_per_seconds
+  from unnest(%(marked_tenant_id)s::text[], %(marked_job_id)s::uuid[], %(marked_node_id)s::text[],
+    %(marked_attempt)s::int[], %(marked_queue)s::text[], %(marked_rank)s::smallint[], %(marked_handler)s::text[],
+    %(marked_params)s::json[], %(marked_timeout_seconds)s::double precision[], %(marked_correlation_id)s::text[],
+    %(marked_trace_parent)s::text[], %(marked_is_alone)s::boolean[], %(marked_limit_key)s::text[],
+    %(marked_limit_concurrency)s::int[], %(marked_limit_rate)s::double precision[],
+    %(marked_limit_per_seconds)s::double precision[])
     as u(tenant_id, job_id, node_id, attempt, queue, rank, handler, params, timeout_seconds, correlation_id,
-      trace_parent, limit_key, limit_concurrency, limit_rate, limit_per_seconds)
+      trace_parent, is_alone, limit_key, limit_concurrency, limit_rate, limit_per_seconds)
 )
 -- part: evented
 evented as (
@@ -101,12 +103,31 @@ evented as (
   select * from unnest(%(evented_job_id)s::uuid[], %(evented_seq)s::int[], %(evented_tenant_id)s::text[],
     %(evented_type)s::text[], %(evented_node_id)s::text[], %(evented_task_id)s::bigint[], %(evented_data)s::json[])
 )
+-- part: outed
+-- What is told to the world, if somebody wants to hear it. The relay is called by the rows themselves.
+outed as (
+  insert into cograil.outbox (tenant_id, job_id, seq, type, to_callback)
+  select u.tenant_id, u.job_id, u.seq, u.type, u.has_callback
+  from unnest(%(outed_tenant_id)s::text[], %(outed_job_id)s::uuid[], %(outed_seq)s::int[], %(outed_type)s::text[],
+    %(outed_has_callback)s::boolean[]) as u(tenant_id, job_id, seq, type, has_callback)
+  where u.has_callback or u.tenant_id = any(array(
+    select tenant_id from cograil.subscriptions where disabled_at is null))
+  returning pg_notify('cograil_outbox', '')
+)
 -- part: asked
 asked as (
   insert into cograil.inbox (tenant_id, job_id, kind, node_id)
   select tenant_id, job_id, 'more', node_id
   from unnest(%(asked_tenant_id)s::text[], %(asked_job_id)s::uuid[], %(asked_node_id)s::text[])
     as u(tenant_id, job_id, node_id)
+)
+-- part: audited
+-- Who made these jobs, for the log: the same as add_audits.sql, in the statement that makes them.
+audited as (
+  insert into cograil.audit_log (tenant_id, key_id, user_id, role, action, target, request_id, address, data)
+  select * from unnest(%(audited_tenant)s::text[], %(audited_key)s::text[], %(audited_user)s::uuid[],
+    %(audited_role)s::text[], %(audited_action)s::text[], %(audited_target)s::text[], %(audited_request)s::text[],
+    %(audited_address)s::text[], %(audited_data)s::json[])
 )
 -- part: told
 select pg_notify(channel, payload)

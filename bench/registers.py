@@ -1,0 +1,22 @@
+"""The three registers as a process of their own, which answer at once: `python -m bench.registers PORT`."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+from tests.companies.registers import Registers
+
+
+async def serve(port: int) -> None:
+    """Answer until killed."""
+    one = Registers()
+    server = await asyncio.start_server(one.serve, "127.0.0.1", port)
+    async with server:
+        while True:
+            await asyncio.sleep(1)
+            one.asked.clear()
+
+
+if __name__ == "__main__":
+    asyncio.run(serve(int(sys.argv[1])))

@@ -1,0 +1,50 @@
+"""One side of `bench.against`: measures the program on its path, with that program's own bench, as JSON.
+
+Run by its path, so that `bench` is the one of the commit under measurement: only what every commit's
+bench has may be used here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+
+import psycopg
+
+import bench.engine
+import cograil
+from bench.engine import ALIVE, Bench, open_bench, process
+from cograil.store.migrate import migrate
+
+
+async def measure(conninfo: str, jobs: int, chains: int, latencies: int) -> dict[str, float]:
+    """Drain, chains and latency, on an empty database."""
+    async with await psycopg.AsyncConnection.connect(conninfo, autocommit=True) as connection:
+        await migrate(connection)
+    async with open_bench(conninfo) as one:
+        with process("orchestrator", conninfo):
+            await one.until(ALIVE, 1, kind="orchestrator")
+            submitting, draining = await one.drain("single", jobs)
+            _, chaining = await one.drain("chain", chains)
+            latency = await _latency(one, latencies)
+    return {
+        "drain_per_s": round(jobs / draining),
+        "bulk_submit_per_s": round(jobs / submitting),
+        "chain_nodes_per_s": round(10 * chains / chaining),
+        "latency_p50_ms": latency["p50"],
+        "latency_p95_ms": latency["p95"],
+    }
+
+
+async def _latency(one: Bench, rounds: int) -> dict[str, float]:
+    with process("worker", one.conninfo):
+        await one.until(ALIVE, 1, kind="worker")
+        async with one.listening():
+            await one.latency(20)
+            return await one.latency(rounds)
+
+
+if __name__ == "__main__":
+    figures = asyncio.run(measure(sys.argv[1], *map(int, sys.argv[2:])))
+    print(json.dumps({"figures": figures, "program": cograil.__file__, "bench": bench.engine.__file__}))

@@ -1,0 +1,30 @@
+"""The app `captures`, as the processes know it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.util import find_spec
+
+from starlette.types import ASGIApp
+
+from cograil.apps.app import App
+from cograil.apps.captures.handlers import sealing
+from cograil.intake.http.door import Instance
+from cograil.settings import Settings
+
+NEEDS = ("cryptography", "obstore")
+
+
+def _is_enabled(settings: Settings) -> bool:
+    """Where the extra `captures` is not installed, nobody could seal what came."""
+    return settings.captures.enabled and all(find_spec(name) is not None for name in NEEDS)
+
+
+def _doors(instance: Instance) -> Mapping[str, ASGIApp]:
+    from cograil.apps.captures.routes import POSTED, PREFIX, capture_door  # noqa: PLC0415  a worker needs none
+
+    door = capture_door(instance)
+    return {POSTED: door, PREFIX: door}
+
+
+app = App(name="captures", is_enabled=_is_enabled, doors=_doors, beside_worker=sealing)

@@ -1,0 +1,162 @@
+"""/documents/capture and /v1/captures: captures, to those who sent them.
+
+Every refusal is `{"error", "message"}`. What is malformed is 400, whatever is wrong with it; 422 is for what
+is well formed and cannot be taken. Each outcome of a post is in the audit log: what was taken with the
+transaction that took it, a refusal in one of its own (`refusals`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+from weakref import WeakValueDictionary
+
+from starlette.responses import Response
+from starlette.types import ASGIApp
+
+from cograil.apps.captures import audit, rows
+from cograil.apps.captures.ingest import Asked, Ingested, RateExceeded, ingest, publish_workflow
+from cograil.apps.captures.refusals import Audited, answer
+from cograil.apps.captures.request import NewCapture
+from cograil.apps.captures.rows import Capture
+from cograil.errors import NotFound
+from cograil.intake.http.door import Call, Door, Instance, reply
+from cograil.intake.http.problems import Refusal
+from cograil.intake.http.table import Table
+from cograil.jsoncanon import canonical
+from cograil.model.ids import is_id
+from cograil.store.database import Transaction
+
+POSTED = "/documents/capture"
+PREFIX = "/v1/captures"
+HIDDEN = frozenset({"id", "tenant_id", "user_id", "aes_gcm_nonce_b64", "aes_gcm_tag_b64", "dek_wrapped_b64"})
+
+captures = Table("captures", "")
+
+
+class CaptureNotFound(NotFound):
+    """No capture of this caller has this id."""
+
+    code = "capture_not_found"
+
+    def __init__(self) -> None:
+        super().__init__("there is no such capture of yours")
+
+
+class NotSealed(NotFound):
+    """The capture is there, its proof is not."""
+
+    code = "capture_not_sealed"
+
+    def __init__(self, state: str) -> None:
+        super().__init__(f"there is no proof: the capture is {state}")
+
+
+@dataclass(slots=True)
+class House(Instance):
+    """What is behind this door: that of the API, and by which definition a tenant's captures are sealed."""
+
+    definitions: dict[str, int] = field(default_factory=dict, kw_only=True)
+    turns: WeakValueDictionary[tuple[str, str], asyncio.Lock] = field(
+        default_factory=WeakValueDictionary, kw_only=True
+    )
+
+    def turn(self, tenant: str, capture_id: str) -> asyncio.Lock:
+        """Those who post one id here wait for each other in memory: each would keep a connection waiting."""
+        return self.turns.setdefault((tenant, capture_id), asyncio.Lock())
+
+
+@captures.post(POSTED, "submitter", body=NewCapture)
+@captures.post(PREFIX, "submitter", body=NewCapture)
+async def post_capture(call: Call[House]) -> Response:
+    """Take a capture whose object was uploaded; the same again is answered with how it stands."""
+    try:
+        made = await _ingest(call)
+    except RateExceeded as error:
+        later = {"Retry-After": str(math.ceil(error.wait_seconds))}
+        raise Refusal(error.status, error.code, str(error), headers=later) from None
+    told = {name: value for name, value in asdict(made).items() if name != "is_new"}
+    return reply(told, 202 if made.is_new else 200, {"Location": f"{PREFIX}/{made.capture_id}"})
+
+
+async def _ingest(call: Call[House]) -> Ingested:
+    """The first of a tenant publishes by itself: whoever waits for an id must keep nobody else waiting."""
+    house, tenant, capture = call.instance, call.caller.tenant, call.body
+    if tenant not in house.definitions:
+        async with call.transaction("publish") as tx:
+            definition_id = await publish_workflow(tx, tenant)
+        house.definitions[tenant] = definition_id
+    async with house.turn(tenant, capture.fields.capture_id), call.transaction("capture") as tx:
+        return await ingest(tx, house.decider, house.definitions[tenant], capture, _asked(call))
+
+
+def _asked(call: Call[House]) -> Asked:
+    settings, caller = call.instance.settings.captures, call.caller
+    entry = call.entry("submit", capture_id=call.body.fields.capture_id)
+    return Asked(
+        caller.tenant,
+        caller.user_id,
+        call.address,
+        settings.rate_per_minute,
+        bool(settings.tsa_url),
+        entry,
+    )
+
+
+@captures.get(f"{PREFIX}/{{id}}", "viewer")
+async def show_capture(call: Call[House]) -> Response:
+    """Show how a capture of the caller's own stands."""
+    async with call.transaction("show_capture") as tx:
+        return reply(view_of(await _own(call, tx)))
+
+
+@captures.get(f"{PREFIX}/{{id}}/proof", "viewer")
+async def show_proof(call: Call[House]) -> Response:
+    """Show the proof of a capture that was sealed, byte for byte as it was signed."""
+    async with call.transaction("show_capture") as tx:
+        own = await _own(call, tx)
+        proof = await rows.find_proof(tx, own)
+    if proof is None:
+        raise NotSealed(own.state)
+    return Response(proof.encode(), media_type="application/json")
+
+
+@captures.get(f"{PREFIX}/{{id}}/audit", "viewer")
+async def show_audit(call: Call[House]) -> Response:
+    """Show all that was asked about it and what became of it, and whether that is still as it was written."""
+    async with call.transaction("show_capture") as tx:
+        own = await _own(call, tx)
+        entries = [asdict(entry) for entry in await audit.list_entries(tx, own.id)]
+    broken = audit.first_broken(entries)
+    trail = {"capture_id": own.capture_id, "chain": own.id, "broken_at": broken, "entries": entries}
+    return Response(canonical(trail), media_type="application/json")
+
+
+async def _own(call: Call[House], tx: Transaction) -> Capture:
+    await rows.act_for_user(tx, call.caller.user_id)
+    id = call.path["id"].lower()
+    found = await rows.find_capture(tx, call.caller.tenant, id) if is_id(id) else None
+    if found is None or found.user_id != call.caller.user_id:
+        raise CaptureNotFound
+    return found
+
+
+def view_of(capture: Capture) -> dict[str, Any]:
+    """A capture as its owner sees it."""
+    shown = {name: value for name, value in asdict(capture).items() if name not in HIDDEN}
+    return {"capture_event_id": capture.id} | shown
+
+
+def capture_door(instance: Instance) -> ASGIApp:
+    """The application that serves captures, to the callers of this instance."""
+    house = House(**{one.name: getattr(instance, one.name) for one in fields(instance)})
+    door = Door(house, [captures], answer)
+    return Audited(
+        door,
+        instance,
+        lambda scope: (
+            scope["type"] == "http" and scope["method"] == "POST" and scope["path"] in (POSTED, PREFIX)
+        ),
+    )

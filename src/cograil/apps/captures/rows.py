@@ -1,0 +1,131 @@
+"""The rows of captures: one function for each statement."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from datetime import datetime
+
+from cograil.apps.captures.fingerprint import Fields
+from cograil.apps.captures.request import NewCapture
+from cograil.store.database import Transaction
+from cograil.store.statements import statement
+
+ACT_FOR_USER = statement("act_for_user", package="cograil.apps.captures")
+LOCK_CAPTURE = statement("lock_capture", package="cograil.apps.captures")
+FIND_CAPTURE = statement("find_capture", package="cograil.apps.captures")
+ADD_CAPTURE = statement("add_capture", package="cograil.apps.captures")
+BEGIN_SEALING = statement("begin_sealing", package="cograil.apps.captures")
+SEAL_CAPTURE = statement("seal_capture", package="cograil.apps.captures")
+FAIL_CAPTURE = statement("fail_capture", package="cograil.apps.captures")
+STAMP_CAPTURE = statement("stamp_capture", package="cograil.apps.captures")
+FIND_PROOF = statement("find_proof", package="cograil.apps.captures")
+
+
+@dataclass(frozen=True, slots=True)
+class Capture:
+    """One capture as it stands."""
+
+    id: str
+    tenant_id: str
+    capture_id: str
+    user_id: str
+    device_id: str
+    state: str
+    job_id: str
+    payload_canonical_sha256: str
+    content_hash: str
+    aes_gcm_nonce_b64: str
+    aes_gcm_tag_b64: str
+    dek_wrapped_b64: str
+    kek_id: str
+    mime_type: str
+    size_bytes: int
+    upload_object_key: str
+    timestamp_device: datetime
+    skew_ms: int
+    signature_status: str
+    reconciliation_attempts: int
+    last_reconciled_at: datetime | None
+    error_code: str | None
+    error: str | None
+    sealed_at: datetime | None
+    created_at: datetime
+    updated_at: datetime
+
+    @property
+    def fields(self) -> Fields:
+        """What it is recognised by."""
+        return Fields(**{name: getattr(self, name) for name in Fields.__slots__})
+
+
+async def act_for_user(tx: Transaction, user: str) -> None:
+    """From here on only what is this user's is there, for a role that row-level security binds."""
+    await tx.fetch(ACT_FOR_USER, user=user)
+
+
+async def lock_capture(tx: Transaction, user: str, capture_id: str) -> None:
+    """Be the only one of this user who decides on this id, until the transaction ends."""
+    await tx.fetch(LOCK_CAPTURE, user=user, capture=capture_id)
+
+
+async def find_capture(tx: Transaction, tenant: str, id: str) -> Capture | None:
+    """The capture that its caller or we call so."""
+    rows = await tx.fetch(FIND_CAPTURE, tenant=tenant, id=id)
+    return Capture(*rows[0]) if rows else None
+
+
+async def add_capture(
+    tx: Transaction,
+    capture: NewCapture,
+    *,
+    id: str,
+    tenant: str,
+    user: str,
+    job_id: str,
+    fingerprint: str,
+    skew_ms: int,
+) -> bool:
+    """Add it, uploaded; False when this tenant has one of that id."""
+    params = asdict(capture.fields) | {
+        "id": id,
+        "tenant": tenant,
+        "user": user,
+        "job": job_id,
+        "fingerprint": fingerprint,
+        "skew_ms": skew_ms,
+        "device_id": capture.device_id,
+        "ocr_text": capture.ocr_text,
+        "ocr_confidence": capture.ocr_confidence,
+        "ocr_language": capture.ocr_language,
+        "timestamp_device": capture.captured_at,
+    }
+    return await tx.execute(ADD_CAPTURE, **params) == 1
+
+
+async def begin_sealing(tx: Transaction, capture: Capture) -> bool:
+    """From now on it is being sealed; False when that has ended."""
+    return await tx.execute(BEGIN_SEALING, id=capture.id, tenant=capture.tenant_id) == 1
+
+
+async def seal_capture(tx: Transaction, capture: Capture, proof: bytes, sealed_at: str) -> bool:
+    """Keep the proof; False when it is not being sealed."""
+    params = {"id": capture.id, "tenant": capture.tenant_id, "proof": proof.decode()}
+    return await tx.execute(SEAL_CAPTURE, **params, sealed_at=sealed_at) == 1
+
+
+async def fail_capture(tx: Transaction, capture: Capture, code: str, error: str) -> bool:
+    """It will not be sealed; False when it was, or had failed."""
+    params = {"id": capture.id, "tenant": capture.tenant_id, "code": code, "error": error}
+    return await tx.execute(FAIL_CAPTURE, **params) == 1
+
+
+async def stamp_capture(tx: Transaction, capture: Capture, proof: bytes) -> bool:
+    """Keep the proof with its stamp; False when it has one."""
+    params = {"id": capture.id, "tenant": capture.tenant_id, "proof": proof.decode()}
+    return await tx.execute(STAMP_CAPTURE, **params) == 1
+
+
+async def find_proof(tx: Transaction, capture: Capture) -> str | None:
+    """The proof, None before there is one."""
+    rows = await tx.fetch(FIND_PROOF, id=capture.id, tenant=capture.tenant_id)
+    return rows[0][0] if rows else None

@@ -1,0 +1,71 @@
+"""The app `companies`, as the processes know it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Mapping
+
+from starlette.types import ASGIApp
+
+from cograil.apps.app import App
+from cograil.intake.http.door import Instance
+from cograil.model.job import Bounds
+from cograil.outbound import PublicOnly
+from cograil.runners.registry import Registry
+from cograil.settings import Settings
+from cograil.store.database import Database
+from cograil.verbs.advance import Decider
+
+
+def _doors(instance: Instance) -> Mapping[str, ASGIApp]:
+    from cograil.apps.companies.routes import PREFIX, company_door  # noqa: PLC0415  a worker needs none
+
+    return {PREFIX: company_door(instance)}
+
+
+@contextlib.asynccontextmanager
+async def running_companies(registry: Registry, db: Database, settings: Settings) -> AsyncIterator[None]:
+    """Ask the sources in this block, and sweep."""
+    from cograil.apps.companies.calling import Caller  # noqa: PLC0415  a server needs none
+    from cograil.apps.companies.enriching import House  # noqa: PLC0415
+    from cograil.apps.companies.handlers import Tools, bucket_of, register  # noqa: PLC0415
+    from cograil.apps.companies.sources import configured  # noqa: PLC0415
+    from cograil.apps.companies.sweeping import sweep_for_ever  # noqa: PLC0415
+
+    own = settings.companies
+    house = House(decider_of(settings), own)
+    caller = Caller(PublicOnly(settings.outbound), own.timeout_seconds)
+    sources = configured(own, caller, bucket_of(db, own.recherche_per_second))
+    register(registry, Tools(db, house, sources))
+    sweeping = asyncio.create_task(sweep_for_ever(db, house), name="companies")
+    try:
+        yield
+    finally:
+        sweeping.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await sweeping
+        await caller.close()
+
+
+def decider_of(settings: Settings) -> Decider:
+    """What the runs that the sweeper begins need; those of callers have that of the server."""
+    bounds = Bounds(poison_limit=settings.worker.poison_limit)
+    return Decider(bounds=bounds, strict_queues=settings.queues.strict, outbound=settings.outbound)
+
+
+async def _sentence(settings: Settings) -> str:
+    """What is half set up; for most there is nothing to say."""
+    own = settings.companies
+    if bool(own.inpi_username) == bool(own.inpi_password):
+        return ""
+    return "INPI_RNE is not asked: it needs both COGRAIL_COMPANIES__INPI_USERNAME and __INPI_PASSWORD"
+
+
+app = App(
+    name="companies",
+    is_enabled=lambda settings: settings.companies.enabled,
+    doors=_doors,
+    beside_worker=running_companies,
+    sentence=_sentence,
+)

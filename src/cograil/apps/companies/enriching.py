@@ -1,0 +1,272 @@
+"""How a company gets from asked-for to known: who begins a run, who joins one, and how each ends.
+
+Everything here is done in the transaction of a caller. Locks are taken in one order: the key of the cache,
+the lease, the row of the company, jobs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache
+from typing import cast
+
+from cograil.apps.companies import events, rows
+from cograil.apps.companies.merging import merge
+from cograil.apps.companies.rows import Of, Run, Standing
+from cograil.apps.companies.verdict import Ended, Verdict, judge
+from cograil.apps.companies.words import (
+    FAILED,
+    INTERNAL_ERROR,
+    REFRESH,
+    RUNNING,
+    SOURCES,
+    Trigger,
+    lock_name,
+)
+from cograil.apps.companies.workflow import WORKFLOW, WORKFLOW_ID
+from cograil.definitions import read_workflow
+from cograil.errors import AlreadyTerminal, Conflict, JobNotFound
+from cograil.model.workflow import Workflow
+from cograil.setting_companies import CompanySettings
+from cograil.store.database import Transaction
+from cograil.verbs import idempotency, leases
+from cograil.verbs.advance import Decider
+from cograil.verbs.cancel import cancel
+from cograil.verbs.idempotency import Key, New, Policy, Replay, Stale
+from cograil.verbs.publish import publish
+from cograil.verbs.submit import Submission, submit
+
+SCOPE = "companies"
+DAY_SECONDS = 86_400.0
+SERVED_SECONDS = 3_650 * DAY_SECONDS  # what is stale is shown for as long as it is all there is
+MOST_RESTARTS = 3  # of a run that never began
+
+
+class RefreshTooSoon(Conflict):
+    """This company was refreshed a short while ago."""
+
+    code = "refresh_too_soon"
+
+    def __init__(self, wait_seconds: float) -> None:
+        super().__init__(f"this company was refreshed a short while ago; come again in {wait_seconds:.0f} s")
+        self.wait_seconds = wait_seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """Who asks for which company, and why."""
+
+    of: Of
+    trigger: Trigger
+    correlation_id: str
+    siret: str | None = None
+    request_id: str | None = None
+    by: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class House:
+    """What moving a company needs beside the transaction."""
+
+    decider: Decider
+    settings: CompanySettings
+
+    @property
+    def fresh_seconds(self) -> float:
+        return self.settings.fresh_days * DAY_SECONDS
+
+    def policy(self, *, is_forced: bool = False) -> Policy:
+        """What is fresh is served; what is forced is as if nothing were."""
+        fresh = 0.0 if is_forced else self.fresh_seconds
+        return idempotency.cache(fresh, SERVED_SECONDS, self.settings.lock_seconds)
+
+
+def cache_key(of: Of) -> Key:
+    """Where the cache has a company of a tenant."""
+    return Key(of.tenant, SCOPE, of.siren)
+
+
+@cache
+def the_workflow() -> Workflow:
+    """The pipeline, read once."""
+    return read_workflow(WORKFLOW)
+
+
+# -- asking ------------------------------------------------------------------------------------------------
+
+
+async def ask(tx: Transaction, house: House, asking: Asking) -> str | None:
+    """Begin a run unless one is under way or what is known is fresh; the job that is under way, if any.
+
+    Told as CompanyEnrichmentRequested, whatever comes of it. Of any number that ask at once, one begins.
+    """
+    is_known = asking.trigger != REFRESH and await rows.is_known(tx, asking.of)
+    job_id = None if is_known else await _ask(tx, house, asking)
+    await events.tell_requested(
+        tx,
+        asking.of,
+        request_id=asking.request_id,
+        siret=asking.siret,
+        trigger=asking.trigger,
+        correlation_id=asking.correlation_id,
+        job_id=job_id,
+    )
+    return job_id
+
+
+async def _ask(tx: Transaction, house: House, asking: Asking) -> str | None:
+    turn, is_fresh = await _take_turn(tx, house, asking.of, is_forced=asking.trigger == REFRESH)
+    standing = await rows.lock_company(tx, asking.of)
+    if standing.is_left:
+        await _close(tx, house, asking.of, standing)
+        if turn is None:
+            turn, is_fresh = await _take_turn(tx, house, asking.of, is_forced=True)
+    elif is_fresh and standing.status == FAILED:  # the snapshot is fresh, but somebody wants a better one
+        turn, _ = await _take_turn(tx, house, asking.of, is_forced=True)
+    return standing.job_id if turn is None else await _begin(tx, house, asking, turn)
+
+
+async def _take_turn(
+    tx: Transaction, house: House, of: Of, *, is_forced: bool = False
+) -> tuple[int | None, bool]:
+    """The turn to ask the sources, if it is ours; and whether what is known is fresh."""
+    policy = house.policy(is_forced=is_forced)
+    match await idempotency.decide(tx, cache_key(of), idempotency.fingerprint(of.siren), policy):
+        case New(fence):
+            return fence, False
+        case Stale(_, fence):
+            return fence, False
+        case Replay():
+            return None, True
+    return None, False
+
+
+async def _begin(tx: Transaction, house: House, asking: Asking, turn: int) -> str:
+    """Submit the job; it has the turn, and is what everybody else joins."""
+    of = asking.of
+    published = await publish(tx, the_workflow(), WORKFLOW, of.tenant)
+    bucket = f"{of.siren}:{asking.trigger}:{datetime.now(UTC):%Y-%m-%d}"
+    submission = Submission(
+        WORKFLOW_ID,
+        {"siren": of.siren, "siret": asking.siret, "request_id": asking.request_id},
+        definition_id=published.definition_id,
+        correlation_id=asking.correlation_id,
+        submitted_by=asking.by or None,
+        labels={"company_siren": of.siren, "company_enrichment": bucket},
+    )
+    (job_id,) = await submit(tx, house.decider, [submission], of.tenant)
+    await idempotency.give(tx, cache_key(of), turn, job_id)
+    run = Run(job_id, asking.request_id, asking.trigger, 1, asking.correlation_id)
+    await rows.begin_run(tx, of, run, turn)
+    return job_id
+
+
+async def refresh(tx: Transaction, house: House, asking: Asking) -> str | None:
+    """Begin a run though what is known is fresh, or join the one under way. Raises RefreshTooSoon."""
+    await idempotency.lock(tx, cache_key(asking.of))
+    standing = await rows.lock_company(tx, asking.of)
+    since, wait = standing.seconds_since_refresh, house.settings.cooldown_seconds
+    is_under_way = standing.job_id is not None and not standing.is_left
+    if not is_under_way and since is not None and since < wait:
+        raise RefreshTooSoon(wait - since)
+    return await ask(tx, house, asking)
+
+
+# -- ending ------------------------------------------------------------------------------------------------
+
+
+async def conclude(
+    tx: Transaction, house: House, of: Of, run: Run, turn: int | None, *, is_abnormal: bool = False
+) -> Verdict | None:
+    """Write the verdict on what the sources came to, and tell it; None when the run was over before."""
+    _, ended = await rows.load_sources(tx, of, run.job_id)
+    known = await rows.load_company(tx, of)
+    verdict = judge(_in_order(ended), core_identity_present=known.has_core_identity)
+    if turn is not None:
+        await _settle_turn(tx, of, turn, verdict)
+    is_ours = await rows.end_run(
+        tx, of.tenant, run.job_id, verdict, house.fresh_seconds, is_abnormal=is_abnormal
+    )
+    if not is_ours:
+        return None
+    await events.tell_completed(tx, of, run, verdict)
+    return verdict
+
+
+async def _settle_turn(tx: Transaction, of: Of, turn: int, verdict: Verdict) -> None:
+    """A failure is no answer: whoever asks next has the next turn."""
+    if verdict.status == FAILED:
+        await idempotency.give_back(tx, cache_key(of), turn)
+    else:
+        await idempotency.answer(tx, cache_key(of), turn, {"siren": of.siren}, verdict.status)
+
+
+def _in_order(ended: list[Ended]) -> list[Ended]:
+    return sorted(ended, key=lambda one: SOURCES.index(one.source))
+
+
+async def put_together(tx: Transaction, of: Of, job_id: str) -> None:
+    """Keep what follows from what the sources said; nothing that was known is lost."""
+    said, _ = await rows.load_sources(tx, of, job_id)
+    known = await rows.load_company(tx, of)
+    if said or known.fields:
+        await rows.save_company(tx, of, merge(known, said))
+
+
+async def note_failure(tx: Transaction, of: Of, job_id: str, correlation_id: str, ended: Ended) -> bool:
+    """Note and tell that a source failed, once for each run; whether that was new."""
+    is_new = await rows.note_source(tx, of, job_id, ended)
+    if is_new:
+        await events.tell_fetched(tx, of, job_id, correlation_id, ended)
+    return is_new
+
+
+# -- what was left -----------------------------------------------------------------------------------------
+
+
+async def settle(tx: Transaction, house: House, of: Of) -> bool:
+    """End a run that was left; one that never began is begun again, a few times. False: there was none."""
+    await idempotency.lock(tx, cache_key(of))
+    standing = await rows.lock_company(tx, of)
+    if not standing.is_left:
+        return False
+    run = await _close(tx, house, of, standing)
+    if run is not None and standing.status != RUNNING and run.attempt < MOST_RESTARTS:
+        asking = Asking(of, cast("Trigger", run.trigger), run.correlation_id, None, run.request_id)
+        turn, _ = await _take_turn(tx, house, of, is_forced=True)
+        if turn is not None:
+            await _begin(tx, house, asking, turn)
+    return True
+
+
+async def _close(tx: Transaction, house: House, of: Of, standing: Standing) -> Run | None:
+    """The run is over: with a verdict on what there is of it, or as if it had never been."""
+    job_id = standing.job_id
+    assert job_id is not None
+    found = await rows.find_run(tx, of.tenant, job_id)
+    if found is None or standing.status != RUNNING:
+        if standing.turn is not None:
+            await idempotency.give_back(tx, cache_key(of), standing.turn)
+        return await rows.abandon_run(tx, of.tenant, job_id)
+    run, _ = found
+    if standing.fence is not None:
+        await leases.release(tx, lock_name(of.siren), standing.fence, tenant=of.tenant)
+    await _note_the_missing(tx, of, run)
+    await put_together(tx, of, job_id)
+    await conclude(tx, house, of, run, standing.turn, is_abnormal=True)
+    if not standing.is_job_over:
+        with contextlib.suppress(AlreadyTerminal, JobNotFound):
+            await cancel(tx, house.decider, job_id, by="companies", reason="its lock expired")
+    return run
+
+
+async def _note_the_missing(tx: Transaction, of: Of, run: Run) -> None:
+    """The source at which it stopped counts as failed: nobody knows whether it was asked."""
+    _, ended = await rows.load_sources(tx, of, run.job_id)
+    noted = {one.source for one in ended}
+    missing = next((source for source in SOURCES if source not in noted), None)
+    if missing is not None:
+        lost = Ended(missing, None, INTERNAL_ERROR, "the run was lost")
+        await note_failure(tx, of, run.job_id, run.correlation_id, lost)

@@ -1,0 +1,99 @@
+"""The four events, told through the outbox of the engine in the transaction that makes them true."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from cograil.apps.companies.rows import Of, Run
+from cograil.apps.companies.verdict import Ended, Verdict
+from cograil.apps.companies.words import (
+    COMPLETED_EVENT,
+    FAILED,
+    FETCHED_EVENT,
+    PRODUCER,
+    REQUESTED_EVENT,
+    SOURCES,
+    STARTED_EVENT,
+    SUCCESS,
+    TYPE_PREFIX,
+)
+from cograil.model.workflow import Json
+from cograil.store.database import Transaction
+from cograil.verbs.outbox import tell
+
+# Their places among the events of a run: they are heard in this order.
+REQUESTED, STARTED, FIRST_SOURCE = 0, 1, 2
+COMPLETED = FIRST_SOURCE + len(SOURCES)
+
+
+async def tell_requested(
+    tx: Transaction,
+    of: Of,
+    *,
+    request_id: str | None,
+    siret: str | None,
+    trigger: str,
+    correlation_id: str,
+    job_id: str | None,
+) -> None:
+    """Somebody asked for this company."""
+    data = {"request_id": request_id, "company_siren": of.siren, "company_siret": siret, "trigger": trigger}
+    await _tell(tx, of, REQUESTED_EVENT, data, correlation_id, job_id, REQUESTED)
+
+
+async def tell_started(tx: Transaction, of: Of, run: Run) -> None:
+    """A run has its lock."""
+    data = {"job_id": run.job_id, "company_siren": of.siren, "attempt": run.attempt}
+    await _tell(tx, of, STARTED_EVENT, data, run.correlation_id, run.job_id, STARTED)
+
+
+async def tell_fetched(tx: Transaction, of: Of, job_id: str, correlation_id: str, ended: Ended) -> None:
+    """A source was asked for the last time in this run."""
+    data = {
+        "job_id": job_id,
+        "company_siren": of.siren,
+        "source_api": ended.source,
+        "status": FAILED if ended.has_failed else SUCCESS,
+        "http_status": ended.http_status,
+        "error_code": ended.error_code,
+        "duration_ms": ended.duration_ms or 0,
+    }
+    place = FIRST_SOURCE + SOURCES.index(ended.source)
+    await _tell(tx, of, FETCHED_EVENT, data, correlation_id, job_id, place)
+
+
+async def tell_completed(tx: Transaction, of: Of, run: Run, verdict: Verdict) -> None:
+    """A run has its verdict."""
+    data = {
+        "job_id": run.job_id,
+        "company_siren": of.siren,
+        "enrichment_status": verdict.status,
+        "sources_success_count": verdict.sources_success_count,
+        "sources_failed_count": verdict.sources_failed_count,
+        "core_identity_present": verdict.core_identity_present,
+        "required_sources_failed_count": verdict.required_sources_failed_count,
+        "optional_sources_failed_count": verdict.optional_sources_failed_count,
+    }
+    await _tell(tx, of, COMPLETED_EVENT, data, run.correlation_id, run.job_id, COMPLETED)
+
+
+async def _tell(
+    tx: Transaction,
+    of: Of,
+    name: str,
+    data: dict[str, Any],
+    correlation_id: str,
+    job_id: str | None,
+    place: int,
+) -> None:
+    """With what every event of this producer has."""
+    always: dict[str, Json] = {
+        "event_type": name,
+        "producer": PRODUCER,
+        "tenant_id": of.tenant,
+        "correlation_id": correlation_id,
+        "occurred_at": datetime.now(UTC).isoformat().replace("+00:00", "Z"),
+    }
+    kind = TYPE_PREFIX + name
+    await tell(tx, of.tenant, kind, of.siren, always | data, job_id=job_id, sequence=place)

@@ -1,0 +1,248 @@
+"""The nodes of the workflow: begin, fetch (one for each source), merge, evaluate.
+
+Each ends with one transaction in which its rows, its event and its result commit together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+
+from cograil.apps.companies import events, rows
+from cograil.apps.companies.calling import SourceFailure
+from cograil.apps.companies.enriching import House, conclude, note_failure, put_together
+from cograil.apps.companies.journal import Journal
+from cograil.apps.companies.rows import Of, Run
+from cograil.apps.companies.sources import Found, Source, Wanted
+from cograil.apps.companies.verdict import Ended, failed_as
+from cograil.apps.companies.words import (
+    COMPLETED_EVENT,
+    FETCHED_EVENT,
+    RATE_LIMIT,
+    STARTED_EVENT,
+    lock_name,
+)
+from cograil.apps.companies.workflow import BEGIN, EVALUATE, FETCH, MERGE
+from cograil.jsoncanon import fingerprint
+from cograil.model.workflow import Json
+from cograil.runners.context import Context, Fail, Retry
+from cograil.runners.registry import Registry
+from cograil.store.database import Database, Transaction
+from cograil.store.joint import Session
+from cograil.verbs import buckets, leases
+
+BUCKET = "companies:recherche"  # one for all tenants: the register counts us, not them
+MOST_WAIT_SECONDS = 15.0  # for a token of it
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """What the handlers need. `sources` are those that can be asked."""
+
+    db: Database
+    house: House
+    sources: dict[str, Source]
+    clock: Callable[[], float] = time.monotonic
+
+
+def register(registry: Registry, tools: Tools) -> None:
+    """Let the workers of this registry run the nodes."""
+
+    async def begin(ctx: Context, siren: str, request_id: str | None = None) -> dict[str, Json]:
+        """Take the lock of the company."""
+        return await _begin(tools, ctx, _journal(ctx, siren, request_id))
+
+    async def fetch(
+        ctx: Context,
+        source: str,
+        siren: str,
+        fence: int,
+        ended: list[dict[str, Any]],
+        siret: str | None = None,
+        request_id: str | None = None,
+    ) -> dict[str, Json]:
+        """Ask one source."""
+        journal = _journal(ctx, siren, request_id)
+        await _note_failures(tools, ctx, journal, ended)
+        return await _fetch(tools, ctx, journal, source, Wanted(siren, siret), fence)
+
+    async def merge(
+        ctx: Context, siren: str, fence: int, ended: list[dict[str, Any]], request_id: str | None = None
+    ) -> dict[str, Json]:
+        """Put together what the sources said."""
+        return await _merge(tools, ctx, _journal(ctx, siren, request_id), fence, ended)
+
+    async def evaluate(
+        ctx: Context, siren: str, fence: int, turn: int, request_id: str | None = None
+    ) -> dict[str, Json]:
+        """Write the verdict."""
+        return await _evaluate(tools, ctx, _journal(ctx, siren, request_id), fence, turn)
+
+    for handler, name in ((begin, BEGIN), (fetch, FETCH), (merge, MERGE), (evaluate, EVALUATE)):
+        registry.register(handler, name)
+
+
+def bucket_of(db: Database, per_second: float) -> Callable[[], Any]:
+    """Waits for a token of the register's bucket, which all workers share. Raises SourceFailure."""
+
+    async def token() -> None:
+        capacity, waited = max(1.0, per_second), 0.0
+        while True:
+            async with db.single("companies.token") as tx:
+                wait = await buckets.take(tx, BUCKET, capacity, per_second)
+            if not wait:
+                return
+            if waited + wait > MOST_WAIT_SECONDS:
+                raise SourceFailure(RATE_LIMIT, "too many requests of our own are waiting")
+            waited += wait
+            await asyncio.sleep(wait)
+
+    return token
+
+
+# -- the nodes ---------------------------------------------------------------------------------------------
+
+
+async def _begin(tools: Tools, ctx: Context, journal: Journal) -> dict[str, Json]:
+    of = Of(ctx.tenant_id, journal.company_siren)
+    async with _together(ctx) as tx:
+        seconds = tools.house.settings.lock_seconds
+        lease = await leases.acquire(tx, lock_name(of.siren), ctx.job_id, seconds, tenant=of.tenant)
+        if isinstance(lease, leases.Taken):
+            raise Retry(f"company {of.siren} is locked by {lease.holder}", code="lock_taken")
+        started = await rows.start_run(tx, of.tenant, ctx.job_id, lease.fence)
+        if started is None:
+            raise Fail(f"company {of.siren} has another run", code="superseded")
+        attempt, turn = started
+        run = Run(ctx.job_id, journal.request_id, "", attempt, journal.correlation_id)
+        await events.tell_started(tx, of, run)
+    journal.write("run started", STARTED_EVENT, attempt=attempt)
+    return {"fence": lease.fence, "turn": turn, "attempt": attempt, "sources": list(tools.sources)}
+
+
+async def _fetch(
+    tools: Tools, ctx: Context, journal: Journal, source: str, wanted: Wanted, fence: int
+) -> dict[str, Json]:
+    of = Of(ctx.tenant_id, wanted.siren)
+    await _pulse(tools, of, fence)
+    began = tools.clock()
+
+    def ended(http_status: int | None, code: str | None = None, message: str | None = None) -> Ended:
+        return Ended(source, http_status, code, message, round((tools.clock() - began) * 1000))
+
+    try:
+        found = await _source(tools, source).fetch(wanted)
+    except SourceFailure as failure:
+        told = ended(failure.http_status, failure.code, str(failure))
+        journal.write("source failed", FETCHED_EVENT, told, attempt=ctx.attempt)
+        ctx.log.warning("source failed", **journal.fields(FETCHED_EVENT, told))  # for `cograil logs`
+        raise _raised(failure, told) from failure
+    came_to = ended(found.reply.status)
+    checksum = await asyncio.to_thread(fingerprint, found.reply.body)  # of a large one it takes a while
+    async with _together(ctx) as tx:
+        await _require_lock(tx, of, fence)
+        if await rows.note_source(tx, of, ctx.job_id, came_to, found.fields, found.extras):
+            await events.tell_fetched(tx, of, ctx.job_id, journal.correlation_id, came_to)
+        await _keep(tx, tools, of, source, found, checksum)
+    journal.write("source fetched", FETCHED_EVENT, came_to, attempt=ctx.attempt)
+    return {"http_status": came_to.http_status, "duration_ms": came_to.duration_ms}
+
+
+async def _merge(
+    tools: Tools, ctx: Context, journal: Journal, fence: int, ended: list[dict[str, Any]]
+) -> dict[str, Json]:
+    of = Of(ctx.tenant_id, journal.company_siren)
+    async with _together(ctx) as tx:
+        await _require_lock(tx, of, fence)
+        for one in _failures(ended):
+            await note_failure(tx, of, ctx.job_id, journal.correlation_id, one)
+        await put_together(tx, of, ctx.job_id)
+    return {}
+
+
+async def _evaluate(tools: Tools, ctx: Context, journal: Journal, fence: int, turn: int) -> dict[str, Json]:
+    of = Of(ctx.tenant_id, journal.company_siren)
+    run = Run(ctx.job_id, journal.request_id, "", 1, journal.correlation_id)
+    async with _together(ctx) as tx:
+        verdict = await conclude(tx, tools.house, of, run, turn)
+        if verdict is None or not await leases.release(tx, lock_name(of.siren), fence, tenant=of.tenant):
+            raise Fail(f"company {of.siren} has another run", code="lock_lost")
+    journal.write(
+        "run completed", COMPLETED_EVENT, enrichment_status=verdict.status, enrichment_error=verdict.error
+    )
+    return {"enrichment_status": verdict.status, "enrichment_error": verdict.error}
+
+
+# -- their parts -------------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def _together(ctx: Context) -> AsyncIterator[Transaction]:
+    """A transaction that commits with the result of this attempt."""
+    async with ctx.transaction() as joint:
+        yield Session(joint.connection, "companies", datetime.now(UTC))
+
+
+def _journal(ctx: Context, siren: str, request_id: str | None) -> Journal:
+    return Journal(ctx.tenant_id, siren, ctx.correlation_id or ctx.job_id, request_id, ctx.job_id)
+
+
+def _source(tools: Tools, name: str) -> Source:
+    """Workers may differ in what they are told of; one that cannot ask hands the task on."""
+    if name not in tools.sources:
+        raise Retry(f"this worker has no credentials for {name}", code="not_configured")
+    return tools.sources[name]
+
+
+def _raised(failure: SourceFailure, ended: Ended) -> Exception:
+    """The failure for the engine, whose retries it is; with what an internal error says."""
+    details = {
+        "error_code": failure.code,
+        "source_api": ended.source,
+        "http_status": ended.http_status,
+        "message": str(failure),
+        "retryable": failure.is_retryable,
+        "duration_ms": ended.duration_ms,
+    }
+    if failure.is_retryable:
+        return Retry(str(failure), code=failure.code, details=details, after_seconds=failure.after_seconds)
+    return Fail(str(failure), code=failure.code, details=details)
+
+
+async def _pulse(tools: Tools, of: Of, fence: int) -> None:
+    """Hold the lock for as long again. Raises Fail when it is lost: another run may have it."""
+    seconds = tools.house.settings.lock_seconds
+    async with tools.db.single("companies.pulse") as tx:
+        is_held = await leases.pulse(tx, lock_name(of.siren), fence, seconds, tenant=of.tenant)
+    if not is_held:
+        raise Fail(f"the lock of company {of.siren} is lost", code="lock_lost")
+
+
+async def _require_lock(tx: Transaction, of: Of, fence: int) -> None:
+    if not await leases.check(tx, lock_name(of.siren), fence, tenant=of.tenant):
+        raise Fail(f"the lock of company {of.siren} is lost", code="lock_lost")
+
+
+def _failures(ended: list[dict[str, Any]]) -> list[Ended]:
+    return [failed_as(one["source"], one["error"]) for one in ended if one["status"] == "failed"]
+
+
+async def _note_failures(tools: Tools, ctx: Context, journal: Journal, ended: list[dict[str, Any]]) -> None:
+    """Those that were asked before this one and failed for good: noted and told now, if nobody has."""
+    of = Of(ctx.tenant_id, journal.company_siren)
+    for one in _failures(ended)[-1:]:
+        async with tools.db.transaction("companies.note") as tx:
+            await note_failure(tx, of, ctx.job_id, journal.correlation_id, one)
+
+
+async def _keep(tx: Transaction, tools: Tools, of: Of, source: str, found: Found, checksum: str) -> None:
+    settings = tools.house.settings
+    payload = orjson.dumps(found.reply.body) if found.reply.size <= settings.payload_bytes else None
+    await rows.keep_document(tx, of, source, payload, found.reply.size, checksum, settings.documents_kept)

@@ -1,0 +1,179 @@
+"""What each source answers, as the fields we know. What is not there, or of another kind, is None."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import date
+from typing import Any
+
+from cograil.apps.companies.legal_forms import label_of
+from cograil.model.workflow import Json
+
+Fields = dict[str, Json]
+
+HIDDEN = re.compile(r"^\W*(?:NON[ -]DIFFUSIBLE|ND)\W*$", re.IGNORECASE)
+OPEN_TO_ALL = frozenset({None, "O", "o"})  # statut_diffusion of what everybody may see
+EXTRAS = ("finances", "complements")
+MOST_TEXT = 500
+COUNTRIES = {
+    "FRA": "FR", "FRANCE": "FR", "BEL": "BE", "BELGIQUE": "BE", "CHE": "CH", "SUISSE": "CH", "DEU": "DE",
+    "ALLEMAGNE": "DE", "ESP": "ES", "ESPAGNE": "ES", "ITA": "IT", "ITALIE": "IT", "LUX": "LU",
+    "LUXEMBOURG": "LU", "GBR": "GB", "ROYAUME-UNI": "GB", "NLD": "NL", "PAYS-BAS": "NL", "PRT": "PT",
+    "PORTUGAL": "PT", "MCO": "MC", "MONACO": "MC", "IRL": "IE", "IRLANDE": "IE", "USA": "US",
+}  # fmt: skip
+
+
+# -- API Recherche d'Entreprises ---------------------------------------------------------------------------
+
+
+def choose(results: Any, siren: str, siret: str | None) -> Mapping[str, Any] | None:
+    """The company that was asked for, of those that were found; the first one may be another."""
+    found = [one for one in results if isinstance(one, dict)] if isinstance(results, list) else []
+    if siret is not None:
+        for one in found:
+            if part(one, "siege").get("siret") == siret:
+                return one
+    return found[0] if found and found[0].get("siren") == siren else None
+
+
+def recherche_fields(found: Mapping[str, Any]) -> Fields:
+    """One result of the search."""
+    head = part(found, "siege")
+    is_masked = found.get("statut_diffusion") not in OPEN_TO_ALL or any(
+        isinstance(value, str) and HIDDEN.match(value)
+        for value in (found.get("nom_complet"), found.get("nom_raison_sociale"), head.get("adresse"))
+    )
+    abroad = text(head.get("code_pays_etranger"))
+    return {
+        "legal_name": text(found.get("nom_raison_sociale")) or text(found.get("nom_complet")),
+        "trade_name": text(found.get("nom_complet")),
+        "brand_name": text(found.get("sigle")),
+        "legal_form": label_of(found.get("nature_juridique")),
+        "creation_date": day(found.get("date_creation")),
+        "active_status": text(found.get("etat_administratif")),
+        "address_line1": text(head.get("adresse")),
+        "address_line2": text(head.get("complement_adresse")),
+        "postal_code": text(head.get("code_postal")),
+        "city": text(head.get("libelle_commune")),
+        "country_code": "FR" if head.get("code_postal") and abroad is None else None,
+        "naf_code": naf(found.get("activite_principale")),
+        "naf_label": text(found.get("libelle_activite_principale")),
+        "headcount_range": text(found.get("tranche_effectif_salarie")),
+        "data_masked": is_masked,
+    }
+
+
+def extras_of(found: Mapping[str, Any]) -> dict[str, Json]:
+    """What is shown beside the fields, as it came."""
+    return {name: found[name] for name in EXTRAS if found.get(name)}
+
+
+# -- INPI RNE ----------------------------------------------------------------------------------------------
+
+
+def inpi_fields(answer: Mapping[str, Any]) -> Fields:
+    """The formality of a company: of a legal person, of a person, or of a farm."""
+    content = part(part(answer, "formality"), "content")
+    creation = part(content, "natureCreation")
+    body = next((found for kind in KINDS if (found := part(content, kind))), {})
+    entity = part(part(body, "identite"), "entreprise")
+    address = part(part(body, "adresseEntreprise"), "adresse")
+    ended = part(body, "detailCessationEntreprise") or part(content, "natureCessationEntreprise")
+    return {
+        "legal_name": text(entity.get("denomination")) or _person(body),
+        "trade_name": text(entity.get("nomCommercial")),
+        "brand_name": text(part(part(body, "identite"), "description").get("sigle")),
+        "legal_form": label_of(entity.get("formeJuridique")) or label_of(creation.get("formeJuridique")),
+        "creation_date": day(creation.get("dateCreation")) or day(entity.get("dateImmat")),
+        "active_status": "C" if ended.get("dateRadiation") else None,
+        "address_line1": _street(address),
+        "address_line2": text(address.get("complementLocalisation")),
+        "postal_code": text(address.get("codePostal")),
+        "city": text(address.get("commune")),
+        "country_code": country(address.get("codePays")) or country(address.get("pays")),
+        "naf_code": naf(entity.get("codeApe")),
+    }
+
+
+KINDS = ("personneMorale", "personnePhysique", "exploitation")
+
+
+def _person(body: Mapping[str, Any]) -> str | None:
+    person = part(part(part(body, "identite"), "entrepreneur"), "descriptionPersonne")
+    given = person.get("prenoms")
+    first = given[0] if isinstance(given, list) and given else given
+    return " ".join(word for word in (text(first), text(person.get("nom"))) if word) or None
+
+
+def _street(address: Mapping[str, Any]) -> str | None:
+    words = (address.get(name) for name in ("numVoie", "indiceRepetition", "typeVoie", "voie"))
+    return " ".join(word for one in words if (word := text(one))) or None
+
+
+# -- API Entreprise, RCS -----------------------------------------------------------------------------------
+
+
+def rcs_fields(answer: Mapping[str, Any]) -> Fields:
+    """An extract of the register of commerce."""
+    data = part(answer, "data")
+    body, person = part(data, "personne_morale"), part(data, "personne_physique")
+    address = part(data, "adresse_siege") or part(person, "adresse")
+    court = text(part(data, "greffe").get("valeur"))
+    named = " ".join(word for one in ("prenom", "nom") if (word := text(person.get(one)))) or None
+    return {
+        "legal_name": text(body.get("denomination")) or named,
+        "trade_name": text(data.get("nom_commercial")),
+        "legal_form": text(part(body, "forme_juridique").get("valeur")),
+        "creation_date": day(data.get("date_immatriculation")),
+        "active_status": "C" if data.get("date_radiation") else None,
+        "address_line1": text(address.get("nom_postal")) or text(address.get("ligne_1")),
+        "address_line2": text(address.get("ligne_2")),
+        "postal_code": text(address.get("code_postal")),
+        "city": text(address.get("localite")) or text(address.get("bureau_distributeur")),
+        "country_code": country(address.get("pays")),
+        "naf_code": naf(part(data, "etablissement_principal").get("code_ape")),
+        "rcs_city": court,
+        "registry_name": None if court is None else f"Greffe du tribunal de commerce de {court}",
+    }
+
+
+# -- words -------------------------------------------------------------------------------------------------
+
+
+def part(of: Any, name: str) -> Mapping[str, Any]:
+    """An object inside another; an empty one when it is not there."""
+    found = of.get(name) if isinstance(of, dict) else None
+    return found if isinstance(found, dict) else {}
+
+
+def text(value: Any) -> str | None:
+    """A text that says something."""
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        return None
+    found = str(value).strip()
+    return None if not found or HIDDEN.match(found) else found[:MOST_TEXT]
+
+
+def day(value: Any) -> str | None:
+    """A day as 2024-01-31, also of a time."""
+    if not isinstance(value, str):
+        return None
+    try:
+        return date.fromisoformat(value[:10]).isoformat()
+    except ValueError:
+        return None
+
+
+def naf(value: Any) -> str | None:
+    """A code of activity as 62.01Z."""
+    found = text(value)
+    if found is not None and re.fullmatch(r"[0-9]{4}[A-Z]", found):
+        return f"{found[:2]}.{found[2:]}"
+    return found
+
+
+def country(value: Any) -> str | None:
+    """Two letters, of what is mostly three or a name."""
+    found = (text(value) or "").upper()
+    return found if re.fullmatch(r"[A-Z]{2}", found) else COUNTRIES.get(found)

@@ -1,0 +1,75 @@
+"""The pipeline as a workflow: three sources one after the other, then what is known, then the verdict.
+
+For the engine every source may fail and what follows runs all the same. Which of them a company cannot do
+without is for the verdict to say.
+"""
+
+from __future__ import annotations
+
+from cograil.apps.companies.words import INPI, RCS, RECHERCHE
+
+WORKFLOW_ID = "cograil.companies"
+QUEUE = "companies"
+CONCURRENCY = 20  # runs of a tenant at a time; the others are PENDING, and hold no lock
+BEGIN, FETCH, MERGE, EVALUATE = (f"companies.{one}" for one in ("begin", "fetch", "merge", "evaluate"))
+
+_ASKED = 'siren: "{{ inputs.siren }}", request_id: "{{ inputs.request_id }}"'
+_COMMON = _ASKED + ', fence: "{{ nodes.begin.output.fence }}"'
+
+
+def _ended(node: str, source: str) -> str:
+    """What became of a source, for who comes after it."""
+    status, error = f"{{{{ nodes.{node}.status }}}}", f"{{{{ nodes.{node}.error }}}}"
+    return f'{{source: {source}, status: "{status}", error: "{error}"}}'
+
+
+def _source(node: str, source: str, after: str, ended: str) -> str:
+    return f"""\
+  {node}:
+    handler: {FETCH}
+    queue: {QUEUE}
+    required: false
+    depends_on: [{after}]
+    when: "{{{{ nodes.begin.output.sources contains '{source}' }}}}"
+    params:
+      {{source: {source}, siret: "{{{{ inputs.siret }}}}", ended: [{ended}], {_COMMON}}}
+    timeout_seconds: 30
+    retry: {{max_attempts: 3, backoff: exponential, initial_delay_seconds: 0.25, max_delay_seconds: 10}}
+"""
+
+
+_FIRST, _SECOND, _THIRD = _ended("recherche", RECHERCHE), _ended("inpi", INPI), _ended("rcs", RCS)
+
+WORKFLOW = f"""\
+workflow_id: {WORKFLOW_ID}
+name: One company, asked for at /v1/requests
+limits: {{concurrency: {CONCURRENCY}}}
+inputs:
+  siren: {{type: string}}
+  siret: {{type: string, required: false}}
+  request_id: {{type: string, required: false}}
+nodes:
+  begin:
+    handler: {BEGIN}
+    queue: {QUEUE}
+    params: {{{_ASKED}}}
+    timeout_seconds: 30
+    retry: {{max_attempts: 10, backoff: fixed, initial_delay_seconds: 1}}
+{_source("recherche", RECHERCHE, "begin", "")}\
+{_source("inpi", INPI, "begin, recherche", _FIRST)}\
+{_source("rcs", RCS, "begin, recherche, inpi", f"{_FIRST}, {_SECOND}")}\
+  merge:
+    handler: {MERGE}
+    queue: {QUEUE}
+    depends_on: [begin, recherche, inpi, rcs]
+    params: {{ended: [{_FIRST}, {_SECOND}, {_THIRD}], {_COMMON}}}
+    timeout_seconds: 30
+    retry: {{max_attempts: 10, backoff: fixed, initial_delay_seconds: 1}}
+    next: evaluate
+  evaluate:
+    handler: {EVALUATE}
+    queue: {QUEUE}
+    params: {{turn: "{{{{ nodes.begin.output.turn }}}}", {_COMMON}}}
+    timeout_seconds: 30
+    retry: {{max_attempts: 10, backoff: fixed, initial_delay_seconds: 1}}
+"""

@@ -1,0 +1,160 @@
+"""Container jobs: make one, look at it, cancel it, settle how it ended.
+
+Each is a job of the engine with one node. Its caller's id is a row beside it, made in the same transaction.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from cograil.apps.containers.request import ContainerRequest
+from cograil.apps.containers.status import Status, status_of, view_of
+from cograil.definitions import read_workflow
+from cograil.errors import AlreadyTerminal, Conflict, JobNotFound, NotFound
+from cograil.model.workflow import CONTAINER, Json
+from cograil.store import container_jobs as store
+from cograil.store.container_jobs import ContainerJob
+from cograil.store.database import Transaction
+from cograil.verbs.advance import Decider
+from cograil.verbs.callbacks import ORCHESTRATOR
+from cograil.verbs.cancel import cancel
+from cograil.verbs.outbox import tell
+from cograil.verbs.publish import publish
+from cograil.verbs.submit import Submission, submit
+
+EXIT = "orchestrator.job.exit"
+USUAL_EVENTS = [f"orchestrator.job.{kind}" for kind in ("start", "artifact", "log")] + [EXIT]
+MOST_LISTED = 1_000
+QUEUE = "containers"
+WORKFLOW_ID = "cograil.containers"
+WORKFLOW = f"""\
+workflow_id: {WORKFLOW_ID}
+name: One container, asked for at /v1/jobs
+inputs:
+  name: {{type: string, description: What its caller calls it.}}
+  body: {{type: object}}
+nodes:
+  run:
+    handler: {CONTAINER}
+    queue: {QUEUE}
+    params: {{name: "{{{{ inputs.name }}}}", body: "{{{{ inputs.body }}}}"}}
+    timeout_seconds: 259200
+    retry: {{max_attempts: 1}}
+"""
+
+
+class ContainerJobNotFound(NotFound):
+    """No container job has this id, or it ended too long ago."""
+
+    code = "container_job_not_found"
+
+    def __init__(self, id: str) -> None:
+        super().__init__("Job not found")
+        self.id = id
+
+
+class ContainerJobExists(Conflict):
+    """Another container job has this id."""
+
+    code = "container_job_exists"
+
+    def __init__(self, id: str) -> None:
+        super().__init__("Job already exists")
+        self.id = id
+
+
+class End(NamedTuple):
+    """How one ended that was settled just now, and how long it took from its acceptance."""
+
+    status: Status
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Who asks: of which tenant, by what name, in which trace, and for how long ids are remembered."""
+
+    tenant: str
+    by: str | None
+    retention_seconds: float
+    trace_parent: str | None = None
+
+
+async def make(tx: Transaction, decider: Decider, request: ContainerRequest, asked: Asked) -> str:
+    """Make the job; its id in the engine. Raises ContainerJobExists, or InvalidInput for the callback."""
+    published = await publish(tx, read_workflow(WORKFLOW), WORKFLOW, asked.tenant)
+    body = request.model_dump(mode="json", by_alias=True, exclude={"id", "callback"}, exclude_unset=True)
+    submission = Submission(
+        WORKFLOW_ID,
+        {"name": request.id, "body": body},
+        definition_id=published.definition_id,
+        submitted_by=asked.by,
+        labels={"container_job": request.id},
+        callback=_callback(request),
+        trace_parent=asked.trace_parent,
+    )
+    (job_id,) = await submit(tx, decider, [submission], asked.tenant)
+    if not await store.take_container_id(tx, asked.tenant, request.id, job_id, asked.retention_seconds):
+        raise ContainerJobExists(request.id)
+    return job_id
+
+
+def _callback(request: ContainerRequest) -> dict[str, Json] | None:
+    """As the engine takes it; nothing named means the four that there were of old."""
+    if request.callback is None:
+        return None
+    told: dict[str, Json] = {"url": request.callback.url, "style": ORCHESTRATOR}
+    told["events"] = request.callback.events or USUAL_EVENTS
+    return told | ({"secret": request.callback.key} if request.callback.key else {})
+
+
+async def show(tx: Transaction, id: str, asked: Asked) -> dict[str, Json]:
+    """One of them. Raises ContainerJobNotFound."""
+    return view_of(id, status_of(await _find(tx, id, asked)))
+
+
+async def list_all(tx: Transaction, asked: Asked) -> list[dict[str, Json]]:
+    """Those that are remembered, newest first."""
+    found = await store.find_container_jobs(tx, asked.tenant, asked.retention_seconds, limit=MOST_LISTED)
+    return [view_of(job.id, status_of(job)) for job in found]
+
+
+async def stop(tx: Transaction, decider: Decider, id: str, asked: Asked) -> tuple[str | None, End | None]:
+    """Cancel it, unless it has ended; the job that was cancelled, and its end. Raises ContainerJobNotFound.
+
+    Its exit is told with this commit. The container is stopped by the worker that learns of it.
+    """
+    job = await _find(tx, id, asked)
+    if status_of(job).is_final:
+        return None, None
+    with contextlib.suppress(AlreadyTerminal, JobNotFound):  # it ended just now
+        await cancel(tx, decider, job.job_id, by=asked.by or "", reason=f"DELETE of {id}")
+    return job.job_id, await settle(tx, asked.tenant, id, asked.retention_seconds)
+
+
+async def _find(tx: Transaction, id: str, asked: Asked) -> ContainerJob:
+    found = await store.find_container_jobs(tx, asked.tenant, asked.retention_seconds, id)
+    if not found:
+        raise ContainerJobNotFound(id)
+    return found[0]
+
+
+async def settle(tx: Transaction, tenant: str, id: str, retention_seconds: float) -> End | None:
+    """Write how a job that is over ended, once, and tell it unless its attempt has; None: not by us."""
+    if not await store.lock_container_job(tx, tenant, id):
+        return None
+    (job,) = await store.find_container_jobs(tx, tenant, retention_seconds, id)
+    status = status_of(job)
+    if not status.is_final or job.job_status in ("pending", "running"):
+        return None
+    if not status.is_told:
+        await _tell_exit(tx, tenant, job, status)
+    await store.settle_container_job(tx, tenant, id, status.word, status.exit_code, status.error)
+    return End(status, job.seconds)
+
+
+async def _tell_exit(tx: Transaction, tenant: str, job: ContainerJob, status: Status) -> None:
+    data = {"jobId": job.id, "exitCode": status.exit_code, "error": status.error, "meta": job.meta or {}}
+    await tell(tx, tenant, EXIT, job.id, data, job_id=job.job_id, sequence=job.number + 1)

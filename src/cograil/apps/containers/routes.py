@@ -1,0 +1,119 @@
+"""/v1/jobs: container jobs, in the words of the API that this app takes over.
+
+Every refusal is `{"error": ...}`; what cannot be understood is 400, whatever is wrong with it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Self, cast
+
+import orjson
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from cograil import jsontext, metrics
+from cograil.apps.containers import jobs
+from cograil.apps.containers.counting import count_end, counted
+from cograil.apps.containers.jobs import Asked
+from cograil.apps.containers.request import ContainerRequest, read_request
+from cograil.intake.http.deeds import by_whom
+from cograil.intake.http.door import Call, Door, Instance, reply
+from cograil.intake.http.jobs import trace_parent_of
+from cograil.intake.http.problems import Refusal
+from cograil.intake.http.reading import Body
+from cograil.intake.http.table import Table
+
+PREFIX = "/v1/jobs"
+UNREADABLE = frozenset({413, 422})
+SHARED = {"access-control-allow-origin": "*"}
+PREFLIGHT = SHARED | {
+    "access-control-allow-methods": "GET, POST, DELETE, OPTIONS",
+    "access-control-allow-headers": "authorization, content-type",
+    "access-control-max-age": "600",
+}
+
+containers = Table("containers", "/v1")
+
+
+class NewContainerJob(Body):
+    """What is posted."""
+
+    request: ContainerRequest
+
+    @classmethod
+    def of_bytes(cls, raw: bytes, max_bytes: int) -> Self:
+        made = cls.model_construct(request=read_request(jsontext.read(raw, max_bytes=max_bytes)))
+        return cast("Self", made)
+
+
+@containers.post("/jobs", "submitter", body=NewContainerJob)
+async def create_container_job(call: Call) -> Response:
+    """Run a container."""
+    request: ContainerRequest = call.body.request
+    async with call.transaction("submit") as tx:
+        job_id = await jobs.make(tx, call.instance.decider, request, _asked(call))
+        await call.audit(tx, "submit", job_id, container_job=request.id)
+    metrics.container_jobs.inc()
+    return reply({"id": request.id, "status": "accepted"}, 202)
+
+
+@containers.get("/jobs", "viewer")
+async def list_container_jobs(call: Call) -> Response:
+    """List those that run or ended a short while ago."""
+    async with call.transaction("show") as tx:
+        return reply({"jobs": await jobs.list_all(tx, _asked(call))})
+
+
+@containers.get("/jobs/{id}", "viewer")
+async def show_container_job(call: Call) -> Response:
+    """Show how one of them stands."""
+    async with call.transaction("show") as tx:
+        return reply(await jobs.show(tx, call.path["id"], _asked(call)))
+
+
+@containers.delete("/jobs/{id}", "submitter")
+async def stop_container_job(call: Call) -> Response:
+    """Cancel one of them; one that has ended stays as it is."""
+    async with call.transaction("cancel") as tx:
+        job_id, end = await jobs.stop(tx, call.instance.decider, call.path["id"], _asked(call))
+        if job_id is not None:
+            await call.audit(tx, "cancel", job_id, container_job=call.path["id"])
+    count_end(end)
+    return Response(status_code=204)
+
+
+def _asked(call: Call) -> Asked:
+    settings = call.instance.settings.containers
+    by, trace_parent = by_whom(call) or None, trace_parent_of(call)
+    return Asked(call.caller.tenant, by, settings.retention_seconds, trace_parent)
+
+
+def answer(refusal: Refusal, request_id: str) -> Response:
+    """A refusal as callers of this API know it."""
+    status = 400 if refusal.status in UNREADABLE else refusal.status
+    body = orjson.dumps({"error": refusal.detail})
+    return Response(body, status, media_type="application/json", headers={**refusal.headers})
+
+
+def container_door(instance: Instance) -> ASGIApp:
+    """The application that serves /v1/jobs, to the callers of this instance.
+
+    Pages of any site may ask, where a key is needed to be answered: browsers send none by themselves.
+    """
+    door = Door(replace(instance), [containers], answer)
+
+    async def serve(scope: Scope, receive: Receive, send: Send) -> None:
+        is_shared = scope["type"] == "http" and await instance.keys.has_keys()
+        if is_shared and scope["method"] == "OPTIONS":
+            await Response(status_code=204, headers=PREFLIGHT)(scope, receive, send)
+            return
+
+        async def send_shared(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] += [(name.encode(), value.encode()) for name, value in SHARED.items()]
+            await send(message)
+
+        await door(scope, receive, send_shared if is_shared else send)
+
+    return counted(serve)

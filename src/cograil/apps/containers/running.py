@@ -1,0 +1,62 @@
+"""Containers beside a worker: what runs them, the handler, and the sweeper."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+import structlog
+
+from cograil.apps.containers.sweeping import Sweeper
+from cograil.outbound import PublicOnly
+from cograil.runners.choosing import choose_runtime
+from cograil.runners.container import register_container, tools_of
+from cograil.runners.registry import Registry
+from cograil.runners.runtime import Runtime
+from cograil.settings import Settings
+from cograil.store.database import Database
+
+log = structlog.get_logger("containers")
+LOOK_SECONDS = 5.0  # for what is not there yet
+
+
+@contextlib.asynccontextmanager
+async def running_containers(registry: Registry, db: Database, settings: Settings) -> AsyncIterator[None]:
+    """Run containers in this block, from when there is something that runs them."""
+    found, why = await choose_runtime(settings)
+    log.info(why)
+    sweeper = None if found is None else _open(found, registry, db, settings)
+    task = asyncio.create_task(_serve(found, sweeper, registry, db, settings), name="containers")
+    try:
+        yield
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+def _open(runtime: Runtime, registry: Registry, db: Database, settings: Settings) -> Sweeper:
+    """Let the worker of this registry run containers there; what sweeps after them."""
+    for sentence in runtime.shortcomings:
+        log.info(sentence)
+    tools = tools_of(runtime, settings.containers, settings.data_dir, PublicOnly(settings.outbound))
+    register_container(registry, tools)
+    return Sweeper(db, tools, settings.containers)
+
+
+async def _serve(
+    runtime: Runtime | None,
+    sweeper: Sweeper | None,
+    registry: Registry,
+    db: Database,
+    settings: Settings,
+) -> None:
+    """Sweep until cancelled. Until there is something that runs containers, their tasks wait."""
+    while runtime is None:
+        await asyncio.sleep(LOOK_SECONDS)
+        runtime, why = await choose_runtime(settings)
+        if runtime is not None:
+            log.info(why)
+    async with runtime:
+        await (sweeper or _open(runtime, registry, db, settings)).run()

@@ -1,0 +1,96 @@
+"""The sweeper: what is on this machine of container jobs that nobody needs any more is removed.
+
+A container whose job was cancelled, failed or forgotten is stopped and removed, and so is its workspace. What
+is there is read before the database is asked: a job is older than its room, so none is taken for unknown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+import psycopg
+import structlog
+
+from cograil.apps.containers.counting import count_end
+from cograil.apps.containers.jobs import settle
+from cograil.errors import DatabaseUnavailable
+from cograil.model.ids import is_id
+from cograil.runners.container_attempt import Tools
+from cograil.runners.containers import STOP_SECONDS, EngineError, Held
+from cograil.setting_parts import ContainerSettings
+from cograil.store import container_jobs as store
+from cograil.store.container_jobs import RunName
+from cograil.store.database import Database
+
+log = structlog.get_logger("containers")
+ID_LENGTH = 36
+
+
+class Sweeper:
+    """One sweeper, for the rooms and the engine of one machine."""
+
+    def __init__(self, db: Database, tools: Tools, settings: ContainerSettings) -> None:
+        self._db = db
+        self._tools = tools
+        self._settings = settings
+
+    async def run(self) -> None:
+        """Sweep when there may be something to do, and every now and then; until cancelled."""
+        while True:
+            self._tools.is_to_sweep.clear()
+            try:
+                await self.sweep()
+            except (EngineError, DatabaseUnavailable, psycopg.Error, OSError) as error:
+                log.warning("sweep failed, trying again", error=str(error).strip())
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._settings.sweep_seconds):
+                    await self._tools.is_to_sweep.wait()
+
+    async def sweep(self) -> None:
+        """Once: settle what has ended, forget what is old, remove what is left."""
+        await self._settle()
+        async with self._db.single("prune_containers") as tx:
+            await store.prune_container_jobs(tx, self._settings.retention_seconds)
+        await self._remove_left()
+
+    async def _settle(self) -> None:
+        async with self._db.single("unsettled") as tx:
+            ended = await store.unsettled_container_jobs(tx)
+        for tenant, id in ended:
+            async with self._db.transaction("settle") as tx:
+                end = await settle(tx, tenant, id, self._settings.retention_seconds)
+            count_end(end)
+
+    async def _remove_left(self) -> None:
+        rooms = self._tools.rooms
+        held = await self._tools.engine.held({"cograil.place": rooms.place})
+        named = {name: run for name in rooms.names() if (run := run_of(name)) is not None}
+        there = {*named.values(), *(_run_held(one) for one in held)}
+        if not there:
+            return
+        async with self._db.single("needed") as tx:
+            needed = await store.needed_runs(tx, rooms.place, there)
+        left = [one for one in held if _run_held(one) not in needed]
+        await asyncio.gather(*(self._remove(one) for one in left))
+        for name, run in named.items():
+            if run not in needed:
+                await asyncio.to_thread(rooms.remove, name)
+
+    async def _remove(self, one: Held) -> None:
+        log.info("removing a container that nobody needs", container=one.container[:12], **one.labels)
+        with contextlib.suppress(EngineError):  # it has ended, or is gone
+            await self._tools.engine.stop(one.container, STOP_SECONDS)
+        await self._tools.engine.remove(one.container)
+
+
+def run_of(name: str) -> RunName | None:
+    """Whose room this is; None for what is no room of ours."""
+    job_id, rest = name[:ID_LENGTH], name[ID_LENGTH + 1 :]
+    node_id, _, run = rest.rpartition(".")
+    return RunName(job_id, node_id, int(run)) if is_id(job_id) and run.isdecimal() else None
+
+
+def _run_held(one: Held) -> RunName:
+    labels = one.labels
+    return RunName(labels["cograil.job"], labels["cograil.node"], int(labels["cograil.run"]))

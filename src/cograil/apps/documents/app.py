@@ -1,0 +1,89 @@
+"""The app `documents`, as the processes know it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import AsyncIterator, Mapping
+
+from starlette.types import ASGIApp
+
+from cograil.apps.app import App, Check
+from cograil.errors import UsageError
+from cograil.intake.http.door import Instance
+from cograil.intake.http.probes import DEGRADED, OK
+from cograil.runners.registry import Registry
+from cograil.settings import Settings
+from cograil.store.database import Database
+
+EXTRA = "the app `documents` needs more packages: pip install 'cograil[documents]'"
+
+
+@contextlib.asynccontextmanager
+async def watching(registry: Registry, db: Database, settings: Settings) -> AsyncIterator[None]:
+    """Work on documents in this block, and watch the folder."""
+    try:
+        from cograil.apps.documents import handlers, remote  # noqa: PLC0415  only where there is a folder
+        from cograil.apps.documents.watcher import Watcher  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise UsageError(f"{EXTRA} ({error})") from error
+    from cograil.verbs.advance import decider_of  # noqa: PLC0415
+
+    root = str(settings.documents.data_dir)
+    before = os.environ.get(handlers.ROOT_VARIABLE)
+    os.environ[handlers.ROOT_VARIABLE] = root
+    handlers.register(registry)
+    remote.register(registry, settings.documents)
+    task = asyncio.create_task(Watcher(db, settings, decider_of(settings)).run(), name="documents")
+    try:
+        yield
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+        if before is None:
+            os.environ.pop(handlers.ROOT_VARIABLE, None)
+        else:
+            os.environ[handlers.ROOT_VARIABLE] = before
+
+
+def _doors(instance: Instance) -> Mapping[str, ASGIApp]:
+    from cograil.apps.documents.routes import PREFIX, document_door  # noqa: PLC0415  a worker needs none
+
+    return {PREFIX: document_door(instance)}
+
+
+def _front(instance: Instance) -> ASGIApp:
+    from cograil.apps.documents.routes import document_door  # noqa: PLC0415
+
+    return document_door(instance, "")
+
+
+def _checks(settings: Settings, has_worker: bool) -> Mapping[str, Check]:
+    """Without its tools the folder only fills up."""
+
+    async def tools_are_there(db: Database) -> str:
+        from cograil.apps.documents import tools  # noqa: PLC0415
+
+        infos = await asyncio.to_thread(lambda: (tools.prep_info(), tools.ocr_info()))
+        missing = tools.missing(*infos)
+        return f"{DEGRADED}: these tools are missing: {', '.join(missing)}" if missing else OK
+
+    is_here = has_worker and not (settings.documents.prep_url or settings.documents.ocr_url)
+    return {"documents": tools_are_there} if is_here else {}
+
+
+async def _sentence(settings: Settings) -> str:
+    return f"drop comics and scans in {settings.documents.data_dir}/in, find PDFs in out"
+
+
+app = App(
+    name="documents",
+    is_enabled=lambda settings: settings.documents.data_dir is not None,
+    doors=_doors,
+    front=_front,
+    checks=_checks,
+    beside_worker=watching,
+    sentence=_sentence,
+)

@@ -1,0 +1,236 @@
+"""What has arrived in a folder, and taking it: by a rename, so that of many watchers exactly one has it.
+
+A file is taken when nobody has it open for writing. Where the system does not say so (files of other people,
+network file systems), it is one that has not changed for a while. What was taken is in staging until it is
+known what it is; whoever works on it there holds a lock, which ends with him.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import stat
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+from cograil.apps.documents import files
+from cograil.apps.documents.admission import ENDINGS
+from cograil.apps.documents.layout import Folder
+
+QUIET_SECONDS = 10.0
+NOT_OURS = frozenset({errno.EACCES, errno.EPERM, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP})
+STAMP = "%Y%m%d-%H%M%S"
+CLAIM = f"{files.HIDDEN}claim-"
+_LOOK = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+@dataclass(slots=True)
+class Quiet:
+    """Which files have not changed, and since when; by the clock of this process, not of the file system."""
+
+    seconds: float = QUIET_SECONDS
+    _seen: dict[Path, tuple[object, float]] = field(default_factory=dict)
+
+    def is_quiet(self, path: Path, state: object) -> bool:
+        """Whether this file was in this state for long enough."""
+        before, since = self._seen.get(path, (None, 0.0))
+        if before != state:
+            since = time.monotonic()
+            self._seen[path] = (state, since)
+        return time.monotonic() - since >= self.seconds
+
+    def forget_others(self, paths: set[Path]) -> None:
+        """Only these are there any more."""
+        for path in self._seen.keys() - paths:
+            del self._seen[path]
+
+
+def arrived(folder: Folder, quiet: Quiet) -> Iterator[Path]:
+    """What can be taken now, by age: documents, folders of pictures, and what only looks like one."""
+    found = []
+    with contextlib.suppress(FileNotFoundError), os.scandir(folder.arrivals) as entries:
+        for entry in entries:
+            with contextlib.suppress(FileNotFoundError):
+                if _may_be_one(entry):
+                    found.append((entry.stat(follow_symlinks=False).st_mtime_ns, Path(entry.path)))
+    quiet.forget_others({path for _, path in found})
+    for _, path in sorted(found):
+        with contextlib.suppress(FileNotFoundError):
+            if is_complete(path, quiet):
+                yield path
+
+
+def _may_be_one(entry: os.DirEntry[str]) -> bool:
+    name = entry.name.lower()
+    if name.startswith(".") or name.endswith(".part"):
+        return False
+    return entry.is_dir(follow_symlinks=False) or os.path.splitext(name)[1] in ENDINGS
+
+
+def is_complete(path: Path, quiet: Quiet) -> bool:
+    """Whether nobody writes to it any more. Raises FileNotFoundError."""
+    found = path.lstat()
+    if stat.S_ISDIR(found.st_mode):
+        return _is_folder_complete(path, quiet)
+    if not stat.S_ISREG(found.st_mode):
+        return True  # it will be refused for what it is
+    if not os.access(path, os.R_OK):
+        return False
+    has_writer = has_writer_open(path)
+    if has_writer is False and found.st_size:
+        return True
+    # Where nobody knows, or where nothing may be about to become something, time tells.
+    return not has_writer and quiet.is_quiet(path, (found.st_size, found.st_mtime_ns, found.st_ino))
+
+
+def _is_folder_complete(path: Path, quiet: Quiet) -> bool:
+    """Between two files of a copy none is open: so it must have been still for a while, too."""
+    names = files.files_below(path)
+    if any(one.name.endswith(".part") for one in names):
+        return False
+    state = [(str(one), one.stat().st_size, one.stat().st_mtime_ns) for one in names]
+    return quiet.is_quiet(path, state) and not any(has_writer_open(one) for one in names)
+
+
+def has_writer_open(path: Path) -> bool | None:
+    """Whether somebody has this file open for writing; None when the system does not say."""
+    try:
+        descriptor = os.open(path, _LOOK)
+    except FileNotFoundError:
+        raise
+    except OSError:
+        return None
+    try:
+        fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+        fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+    except OSError as error:
+        if error.errno == errno.EAGAIN:
+            return True
+        if error.errno in NOT_OURS:
+            return None
+        raise
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def take(path: Path, folder: Folder) -> Path | None:
+    """Take it into staging; where it is then. None when another watcher was quicker.
+
+    From another file system it has to be copied, which is no claim: so it is claimed by a rename before, and
+    the copy is made under a lock.
+    """
+    try:
+        is_near = path.lstat().st_dev == folder.staging.stat().st_dev
+    except FileNotFoundError:
+        return None
+    for place in _places(folder, path.name):
+        try:
+            if is_near:
+                files.move(path, place, "stage")
+            elif not _take_far(path, place, folder):
+                return None
+        except FileExistsError:
+            continue
+        except FileNotFoundError:
+            return None
+        return place
+    return None
+
+
+def _places(folder: Folder, name: str) -> Iterator[Path]:
+    stamp = datetime.now(UTC).strftime(STAMP)
+    name = files.fitted_name(files.cleaned(name), files.LONGEST_INPUT)
+    for number in range(1000):
+        yield folder.staging / f"{stamp}{f'-{number}' if number else ''}_{name}"
+
+
+def _take_far(path: Path, place: Path, folder: Folder) -> bool:
+    if place.exists():
+        raise FileExistsError
+    claim = claim_of(place, folder)
+    files.move(path, claim, "claim")
+    return bring_claim(claim, place)
+
+
+def claim_of(place: Path, folder: Folder) -> Path:
+    """What a file is called in `in` while it is copied to this place in staging."""
+    return folder.arrivals / f"{CLAIM}{place.name}"
+
+
+def bring_claim(claim: Path, place: Path) -> bool:
+    """Copy what was claimed to staging, unless somebody is at it; whether it is there now."""
+    with held(claim) as is_mine:
+        if is_mine:
+            files.move(claim, place, "stage")
+    return is_mine
+
+
+def bring_left_claims(folder: Folder) -> None:
+    """Go on with what somebody claimed who died."""
+    with contextlib.suppress(FileNotFoundError):
+        for claim in sorted(folder.arrivals.glob(f"{CLAIM}*")):
+            with contextlib.suppress(FileNotFoundError):
+                bring_claim(claim, folder.staging / claim.name.removeprefix(CLAIM))
+
+
+def is_whole(staged: Path, folder: Folder) -> bool:
+    """Whether nothing of it is left in `in`: whoever copied it may have died before he removed that."""
+    claim = claim_of(staged, folder)
+    if claim.exists():
+        with held(claim) as is_mine:
+            if is_mine:
+                files.remove(claim)
+    return not claim.exists()
+
+
+def name_of(staged: Path) -> str:
+    """What the file was called in `in`."""
+    return staged.name.partition("_")[2]
+
+
+def waiting(folder: Folder) -> list[Path]:
+    """What is in staging, the oldest first."""
+    with contextlib.suppress(FileNotFoundError):
+        return sorted(path for path in folder.staging.iterdir() if not path.name.startswith(files.HIDDEN))
+    return []
+
+
+@contextlib.contextmanager
+def held(staged: Path) -> Iterator[bool]:
+    """Work on a file in staging; False when somebody else does, or did. What is no file needs no lock."""
+    try:
+        kind = staged.lstat().st_mode
+        if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):
+            yield True
+            return
+        descriptor = os.open(staged, _LOOK)
+    except FileNotFoundError:
+        yield False
+        return
+    try:
+        yield _lock(descriptor) and _is_still_there(descriptor, staged)
+    finally:
+        os.close(descriptor)
+
+
+def _lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno not in (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES):
+            raise
+        return False
+    return True
+
+
+def _is_still_there(descriptor: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.lstat())
+    except FileNotFoundError:
+        return False

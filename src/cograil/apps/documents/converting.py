@@ -1,0 +1,129 @@
+"""Converting some files once: a folder of our own is watched for as long as it takes."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cograil.apps.documents import files
+from cograil.apps.documents.jobs import Document, list_documents
+from cograil.apps.documents.layout import Folder
+from cograil.apps.documents.places import place_of
+from cograil.apps.documents.projecting import state_of
+from cograil.store.database import Database
+
+LOOK_SECONDS = 0.2
+DIGITS = 6
+LONGEST_ALIAS = 200
+
+
+@dataclass(slots=True)
+class Item:
+    """One file that is to be converted, and how far it is."""
+
+    source: Path
+    number: int
+    stage: str = "waiting"
+    done: int = 0
+    total: int = 0
+    pdf: Path | None = None
+    error: str = ""
+
+    @property
+    def is_over(self) -> bool:
+        return self.pdf is not None or bool(self.error)
+
+    @property
+    def alias(self) -> str:
+        """What it is called in the folder: two may have one name."""
+        return files.fitted_name(f"{self.number:0{DIGITS}}-{files.cleaned(self.source.name)}", LONGEST_ALIAS)
+
+
+@dataclass(slots=True)
+class Conversion:
+    """Some files on their way to a directory."""
+
+    folder: Folder
+    target: Path
+    items: list[Item]
+    _firsts: dict[str, Item] = field(default_factory=dict)  # by content: the same bytes are converted once
+    _twins: dict[int, Item] = field(default_factory=dict)  # the first of each that comes again
+
+    def bring_in(self) -> None:
+        """Put a copy of each into the folder; the originals stay."""
+        self.folder.make()
+        for item in self.items:
+            first = self._firsts.setdefault(files.hash_of(item.source), item)
+            if first is not item:
+                self._twins[item.number] = first
+                continue
+            place = self.folder.arrivals / item.alias
+            if item.source.is_dir():
+                shutil.copytree(item.source, place)
+            else:
+                files.copy_whole(item.source, place)
+
+    async def follow(self, db: Database, show: Callable[[list[Item]], None]) -> None:
+        """Until all are over."""
+        place = place_of(self.folder)
+        while not all(item.is_over for item in self.items):
+            async with db.transaction("documents_convert") as tx:
+                found = await list_documents(tx, place)
+            await asyncio.to_thread(self._note, {document.name: document for document in found})
+            show(self.items)
+            await asyncio.sleep(LOOK_SECONDS)
+
+    def _note(self, found: dict[str, Document]) -> None:
+        for item in self.items:
+            if item.is_over:
+                continue
+            document = found.get(item.alias)
+            if first := self._twins.get(item.number):
+                self._note_twin(item, first)
+            elif document is not None:
+                self._note_document(item, document)
+            else:
+                self._note_refusal(item)
+
+    def _note_document(self, item: Item, document: Document) -> None:
+        told = state_of(document)
+        node = document.nodes.get("ocr") or {}
+        item.stage = told["state"].lower()
+        item.done, item.total = int(node.get("current") or 0), int(node.get("total") or 0)
+        if document.state == "DONE" and document.out_pdf:
+            item.done = item.total = document.pages or 0
+            made = self.folder.out / document.out_pdf
+            item.pdf = self._deliver(made, item)
+            with suppress(FileNotFoundError):
+                self._deliver_text(made.with_suffix(".txt"), item.pdf)
+        elif document.state is not None:
+            item.error = document.message
+
+    def _deliver(self, made: Path, item: Item) -> Path:
+        return files.move_to_free(
+            made, self.target / f"{item.source.stem or item.source.name}.pdf", "deliver"
+        )
+
+    def _deliver_text(self, text: Path, pdf: Path) -> None:
+        if text.exists():
+            files.move_to_free(text, pdf.with_suffix(".txt"), "deliver")
+
+    def _note_refusal(self, item: Item) -> None:
+        for path in self.folder.rejections.glob("*.json"):
+            told = files.read_json(path) or {}
+            if told.get("fileName") == item.alias:
+                item.error = f"{told['message']} [{told['reason']}]"
+
+    def _note_twin(self, item: Item, first: Item) -> None:
+        """The same bytes as another: it gets a copy of what that one became."""
+        item.stage, item.error = first.stage, first.error
+        if first.pdf is not None:
+            for place in files.names_like(self.target / f"{item.source.stem}.pdf"):
+                with suppress(FileExistsError):
+                    files.copy_whole(first.pdf, place, "deliver")
+                    item.pdf = place
+                    return

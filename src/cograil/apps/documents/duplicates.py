@@ -1,0 +1,232 @@
+"""What came twice: held, reported, and treated as somebody decides. Nothing is lost meanwhile.
+
+`hold/duplicates/<key>` has the files and `status.json`; whoever decides puts `decision.json` beside them:
+`{"action": ..., "nonce"?: ..., "file"?: ...}`, for one file or for all of this key. Every step can be
+repeated.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Protocol
+
+from cograil.apps.documents import files
+from cograil.apps.documents.arrival import STAMP, held
+from cograil.apps.documents.core import now_text
+from cograil.errors import NotFound, UsageError
+
+USE_EXISTING, DISCARD, FORCE = "USE_EXISTING_RESULT", "DISCARD", "FORCE_REPROCESS"
+ACTIONS = (USE_EXISTING, DISCARD, FORCE)
+PENDING, WAITING = "DUPLICATE_PENDING", "DUPLICATE_WAITING"
+STATUS, DECISION = "status.json", "decision.json"
+OURS = frozenset({STATUS, DECISION})
+
+
+class Places(Protocol):
+    """The directories that a decision moves files between."""
+
+    @property
+    def held(self) -> Path: ...
+    @property
+    def reports(self) -> Path: ...
+    @property
+    def out(self) -> Path: ...
+    @property
+    def archive(self) -> Path: ...
+    @property
+    def arrivals(self) -> Path: ...
+    def pdf(self, name: str, key: str) -> Path: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Existing:
+    """What is there of a key already."""
+
+    facts: Mapping[str, Any]  # as reports show it
+    is_running: bool = False
+    pdf: Path | None = None
+
+
+def hold(
+    places: Places,
+    key: str,
+    incoming: Path,
+    name: str,
+    existing: Mapping[str, Any],
+    profile: Mapping[str, Any],
+) -> Path:
+    """Hold this file, and report it; where it is now."""
+    (places.held / key).mkdir(parents=True, exist_ok=True)
+    for place in _free_places(places.held / key, name):
+        try:
+            files.move(incoming, place, "hold")
+        except FileExistsError:
+            continue
+        report(places, key, place, existing, profile)
+        return place
+    raise AssertionError("there is always another place")
+
+
+def _free_places(held: Path, name: str) -> Iterator[Path]:
+    """Several of one name may come within a second."""
+    stamp = datetime.now(UTC).strftime(STAMP)
+    for number in range(1_000_000):
+        mark = f"-{number}" if number else ""
+        yield held / files.fitted_name(f"{stamp}{mark}__{name}", files.LONGEST_NAME)
+
+
+def report(
+    places: Places, key: str, incoming: Path, existing: Mapping[str, Any], profile: Mapping[str, Any]
+) -> None:
+    """Write the report of this key, and that a decision is wanted."""
+    told = {
+        "jobKey": key,
+        "detectedAt": now_text(),
+        "incoming": facts_of(incoming),
+        "held": [facts_of(path) for path in held_files(places, key)],
+        "existing": dict(existing),
+        "profile": dict(profile),
+        "actions": list(ACTIONS),
+    }
+    files.write_json(places.reports / f"{key}.json", told)
+    files.write_json(places.held / key / STATUS, {"state": PENDING})
+
+
+def facts_of(path: Path) -> dict[str, Any]:
+    """A held file, as reports show it."""
+    name = name_of(path)
+    return {"fileName": name, "path": str(path), "sizeBytes": files.size_of(path)}
+
+
+def name_of(held: Path) -> str:
+    """What a held file was called."""
+    return held.name.partition("__")[2] or held.name
+
+
+def held_keys(places: Places) -> list[str]:
+    """The keys of which something is held."""
+    with contextlib.suppress(FileNotFoundError):
+        return sorted(one.name for one in places.held.iterdir() if one.is_dir())
+    return []
+
+
+def held_files(places: Places, key: str) -> list[Path]:
+    """What is held of this key, the oldest first."""
+    with contextlib.suppress(FileNotFoundError):
+        found = (places.held / key).iterdir()
+        return sorted(one for one in found if one.name not in OURS and not one.name.startswith(files.HIDDEN))
+    return []
+
+
+def is_unreported(places: Places, key: str) -> bool:
+    """Whether somebody died before he said that something is held."""
+    is_told = (places.held / key / STATUS).exists() and (places.reports / f"{key}.json").exists()
+    return bool(held_files(places, key)) and not is_told
+
+
+def is_decided(places: Places, key: str) -> bool:
+    return (places.held / key / DECISION).exists()
+
+
+def decide(places: Places, key: str, action: str, nonce: str = "", file: str = "") -> None:
+    """Decide what becomes of what is held of this key. Raises UsageError or NotFound."""
+    if action not in ACTIONS:
+        raise UsageError(f"{action[:80]!r} is no decision; there are {', '.join(ACTIONS)}")
+    names = [one.name for one in held_files(places, key)]
+    if not names or (file and file not in names):
+        raise NotFound(f"nothing {'of this name ' if file else ''}is held of {key[:200]}")
+    wish = {"action": action} | ({"nonce": nonce} if nonce else {}) | ({"file": file} if file else {})
+    files.write_json(places.held / key / DECISION, wish)
+
+
+def apply_decision(places: Places, key: str, existing: Existing | None) -> bool:
+    """Do what was decided for this key; whether that is done. What cannot be done is told in its status."""
+    place = places.held / key
+    with held(place) as is_mine:
+        if not is_mine or not (place / DECISION).exists():
+            return False
+        wish = files.read_json(place / DECISION)
+        if trouble := _trouble(wish, existing):
+            _tell(place, *trouble)
+            return False
+        chosen = [one for one in held_files(places, key) if wish.get("file") in (None, "", one.name)]
+        for number, one in enumerate(chosen):
+            with contextlib.suppress(FileNotFoundError):
+                _apply(places, key, one, wish, existing, number)
+        _clean_up(places, key)
+    return True
+
+
+def _trouble(wish: Any, existing: Existing | None) -> tuple[str, str] | None:
+    """Why it cannot be done now: what the status is then, and why."""
+    if not isinstance(wish, dict):
+        return PENDING, "decision.json is no JSON object"
+    action = wish.get("action")
+    if action not in ACTIONS:
+        return PENDING, f"{str(action)[:80]!r} is no decision; there are {', '.join(ACTIONS)}"
+    if not isinstance(wish.get("nonce", ""), str) or not isinstance(wish.get("file", ""), str):
+        return PENDING, "nonce and file of a decision are texts"
+    if action != USE_EXISTING:
+        return None
+    if existing is not None and existing.is_running:
+        return WAITING, "the existing job is not done yet"
+    if existing is None or existing.pdf is None or not existing.pdf.exists():
+        return PENDING, "there is no PDF of the existing job; decide otherwise"
+    return None
+
+
+def _tell(place: Path, state: str, reason: str) -> None:
+    told = {"state": state, "reason": reason}
+    if files.read_json(place / STATUS) != told:
+        files.write_json(place / STATUS, told)
+
+
+def _apply(
+    places: Places, key: str, one: Path, wish: dict[str, Any], existing: Existing | None, number: int
+) -> None:
+    name = name_of(one)
+    if wish["action"] == DISCARD:
+        files.remove(one)
+    elif wish["action"] == USE_EXISTING:
+        assert existing is not None
+        assert existing.pdf is not None
+        with contextlib.suppress(FileExistsError):
+            if not places.pdf(name, key).exists():
+                files.copy_whole(existing.pdf, places.pdf(name, key), "out_copy")
+        places.archive.mkdir(parents=True, exist_ok=True)
+        files.move_to_free(one, places.archive / name, "archive_held")
+    else:
+        places.arrivals.mkdir(parents=True, exist_ok=True)
+        files.move(one, places.arrivals / forced_name(name, _nonce(wish, key, one, number)), "force")
+
+
+def _nonce(wish: dict[str, Any], key: str, one: Path, number: int) -> str:
+    """Eight letters: those that were given, for the first; the same ones again for whoever repeats this."""
+    given = str(wish.get("nonce") or "").replace("-", "").lower()
+    is_plain = len(given) >= 8 and all(letter in "0123456789abcdef" for letter in given[:8])
+    if is_plain and number == 0:
+        return given[:8]
+    return hashlib.sha256(f"{given}/{key}/{one.name}".encode()).hexdigest()[:8]
+
+
+def forced_name(name: str, nonce: str) -> str:
+    """The name under which a file is worked on again."""
+    stem, ending = os.path.splitext(name)
+    mark = f"__force-{nonce}{ending}"
+    return files.fitted(stem, files.LONGEST_INPUT - len(mark.encode())) + mark
+
+
+def _clean_up(places: Places, key: str) -> None:
+    """When nothing is held any more, nothing is said of it either; the decision goes last."""
+    place = places.held / key
+    if not held_files(places, key):
+        files.remove(places.reports / f"{key}.json")
+        files.remove(place / STATUS)
+    files.remove(place / DECISION)
+    files.remove_if_empty(place)

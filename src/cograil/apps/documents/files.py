@@ -1,0 +1,263 @@
+"""Files that are whole or not there, and moves that never overwrite, also from one file system to another.
+
+Whoever dies in between leaves the old name, the new one, or for a copy both, and whoever comes next goes on
+from there. Every step passes a point at which tests kill.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import hashlib
+import json
+import os
+import secrets
+import shutil
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from cograil import faults
+
+CHUNK = 1024 * 1024
+HIDDEN = ".cograil-"
+LONGEST_NAME = 255
+LONGEST_INPUT = 200  # of a document: it gets longer in staging and in hold
+_NOREPLACE = 1
+_AT_FDCWD = -100
+_UNKNOWN = (errno.EINVAL, errno.ENOSYS, errno.EPERM, errno.EOPNOTSUPP)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write this file, whole; its directory is made."""
+    write_bytes(path, json.dumps(value, ensure_ascii=False, indent=2).encode(errors="replace") + b"\n")
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write this file, whole: readers see what was there before, or all of it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    hidden = path.with_name(hidden_name())
+    try:
+        hidden.write_bytes(content)
+        faults.point("documents.write.before")
+        os.replace(hidden, path)
+        faults.point("documents.write.after")
+    except BaseException:
+        hidden.unlink(missing_ok=True)
+        raise
+
+
+def read_json(path: Path) -> Any:
+    """What is in this file; None when it is not there or no JSON."""
+    try:
+        return json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return None
+
+
+def hidden_name() -> str:
+    """A name that nobody else gives, and that no watcher takes."""
+    return f"{HIDDEN}{secrets.token_hex(8)}"
+
+
+def move(source: Path, target: Path, what: str = "move") -> None:
+    """Move a file or directory to a name that is free. Raises FileExistsError when it is not.
+
+    From another file system it is copied first, and appears whole.
+    """
+    faults.point(f"documents.{what}.before")
+    try:
+        _rename(source, target)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        _move_across(source, target, what)
+    faults.point(f"documents.{what}.after")
+
+
+def move_to_free(source: Path, target: Path, what: str = "move") -> Path:
+    """Move it to this name, or to one like it that is free; where it is now."""
+    for place in names_like(target):
+        try:
+            move(source, place, what)
+        except FileExistsError:
+            continue
+        return place
+    raise AssertionError("there is always another name")
+
+
+def finish_move(source: Path, target: Path, what: str = "move") -> None:
+    """Move it, or end what somebody began who died: the target is this file already, or becomes it.
+
+    Raises FileExistsError when the target is another file.
+    """
+    try:
+        move(source, target, what)
+    except FileNotFoundError:
+        if not target.exists():
+            raise
+    except FileExistsError:
+        if hash_of(source) != hash_of(target):
+            raise
+        remove(source)
+
+
+def names_like(target: Path) -> Iterator[Path]:
+    """This name, then the same with (2), (3) and so on before its ending."""
+    yield target
+    for number in range(2, 1_000_000):
+        mark = f" ({number})"
+        stem = fitted(target.stem, LONGEST_NAME - len(target.suffix.encode()) - len(mark))
+        yield target.with_name(f"{stem}{mark}{target.suffix}")
+
+
+def _rename(source: Path, target: Path) -> None:
+    """Rename, unless there is something of this name."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if hasattr(libc, "renameat2"):
+        names = os.fsencode(source), os.fsencode(target)
+        if libc.renameat2(_AT_FDCWD, names[0], _AT_FDCWD, names[1], _NOREPLACE) == 0:
+            return
+        number = ctypes.get_errno()
+        if number not in _UNKNOWN:
+            raise OSError(number, os.strerror(number), str(source), None, str(target))
+    _rename_without_kernel(source, target)
+
+
+def _rename_without_kernel(source: Path, target: Path) -> None:
+    """Where the file system knows no rename that spares: a link is refused for a name that is taken.
+
+    A directory is renamed over an empty one only, which this makes.
+    """
+    if source.is_dir() and not source.is_symlink():
+        target.mkdir()
+        os.rename(source, target)
+        return
+    try:
+        os.link(source, target, follow_symlinks=False)
+    except OSError as error:
+        if error.errno not in _UNKNOWN:
+            raise
+        os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))  # ours from here on
+        os.rename(source, target)
+        return
+    os.unlink(source)
+
+
+def _move_across(source: Path, target: Path, what: str) -> None:
+    """Copy, then remove. The same bytes under the target's name are those of one who died in between."""
+    if target.exists() or target.is_symlink():
+        if target.is_symlink() or source.is_symlink() or hash_of(source) != hash_of(target):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))
+        remove(source)
+        return
+    hidden = target.with_name(hidden_name())
+    try:
+        copy(source, hidden)
+        faults.point(f"documents.{what}.copied")
+        _rename(hidden, target)
+    finally:
+        remove(hidden)
+    faults.point(f"documents.{what}.moved")
+    remove(source)
+
+
+def copy(source: Path, target: Path) -> None:
+    """Copy a file or a directory, links as links; what is written is on the disk."""
+    if stat.S_ISDIR(source.lstat().st_mode):
+        shutil.copytree(source, target, symlinks=True)
+    else:
+        shutil.copy2(source, target, follow_symlinks=False)
+        if not target.is_symlink():
+            sync(target)
+
+
+def copy_whole(source: Path, target: Path, what: str = "copy") -> None:
+    """Copy a file to a free name, whole. Raises FileExistsError when there is one already."""
+    hidden = target.with_name(hidden_name())
+    try:
+        copy(source, hidden)
+        move(hidden, target, what)
+    finally:
+        remove(hidden)
+
+
+def sync(path: Path) -> None:
+    """Have it on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def remove(path: Path) -> None:
+    """Remove it, whatever it is, if it is there."""
+    try:
+        path.unlink(missing_ok=True)
+    except (IsADirectoryError, PermissionError):
+        if not path.is_dir() or path.is_symlink():
+            raise
+        shutil.rmtree(path)
+
+
+def remove_if_empty(path: Path) -> None:
+    """Remove a directory in which nothing is left."""
+    with contextlib.suppress(OSError):
+        path.rmdir()
+
+
+def hash_of(path: Path) -> str:
+    """SHA-256 of a file; of a directory, of the lines `path sha256` of its files, sorted."""
+    if path.is_dir():
+        lines = sorted(f"{one.relative_to(path).as_posix()} {hash_of(one)}" for one in files_below(path))
+        return hashlib.sha256("\n".join(lines).encode(errors="surrogateescape")).hexdigest()
+    with open(path, "rb") as file:
+        digest = hashlib.sha256()
+        while part := file.read(CHUNK):
+            digest.update(part)
+    return digest.hexdigest()
+
+
+def size_of(path: Path) -> int:
+    """How many bytes a file has, or all files of a directory."""
+    if path.is_dir():
+        return sum(one.lstat().st_size for one in files_below(path))
+    return path.lstat().st_size
+
+
+def files_below(directory: Path) -> list[Path]:
+    """The regular files in a directory and those in it; links are not followed."""
+    found = []
+    for place, names, files in os.walk(directory):
+        names.sort()
+        found += [Path(place, name) for name in sorted(files)]
+    return [path for path in found if stat.S_ISREG(path.lstat().st_mode)]
+
+
+def cleaned(name: str) -> str:
+    """A name that can be stored and shown: what cannot be printed is an underscore."""
+    shown = "".join(letter if letter.isprintable() else "_" for letter in name)
+    shown = shown.encode(errors="replace").decode().replace("/", "_")
+    return shown.lstrip(".") or "_"
+
+
+def fitted(text: str, most: int) -> str:
+    """As much of it as fits into so many bytes."""
+    return text.encode()[: max(most, 1)].decode(errors="ignore")
+
+
+def fitted_name(name: str, most: int) -> str:
+    """The name, its stem cut so that it fits into so many bytes."""
+    stem, ending = os.path.splitext(name)
+    ending = fitted(ending, 16) if ending else ""
+    return fitted(stem, most - len(ending.encode())) + ending
+
+
+def replace(source: Path, target: Path, what: str = "replace") -> None:
+    """Give a file that was just written its name; what had it before is gone."""
+    faults.point(f"documents.{what}.before")
+    os.replace(source, target)
+    faults.point(f"documents.{what}.after")

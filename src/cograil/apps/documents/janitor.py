@@ -1,0 +1,54 @@
+"""The janitor: work directories that nobody needs any more. One with an input in it is never removed."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from pathlib import Path
+
+from cograil.apps.documents import files
+from cograil.apps.documents.jobs import needed_rooms
+from cograil.apps.documents.layout import IS_KEY, Folder, is_artifact
+from cograil.store.database import Database
+
+DAY = 86_400.0
+
+
+async def tidy(db: Database, folder: Folder, place: str, keep_days: float) -> list[str]:
+    """Remove the work directories of documents that were done so many days ago; their keys."""
+    old = [room.name for room in rooms(folder) if is_old(room, keep_days) and is_spent(room)]
+    if not old:
+        return []
+    async with db.single("documents_tidy") as tx:
+        needed = await needed_rooms(tx, place, old, keep_days * DAY)
+    gone = [key for key in old if key not in needed]
+    for key in gone:
+        files.remove(folder.room(key))
+    return gone
+
+
+def rooms(folder: Folder) -> list[Path]:
+    """The work directories of documents; what begins with an underscore is something else."""
+    with contextlib.suppress(FileNotFoundError):
+        return [room for room in folder.work.iterdir() if IS_KEY(room.name) and room.is_dir()]
+    return []
+
+
+def is_old(room: Path, days: float) -> bool:
+    with contextlib.suppress(FileNotFoundError):
+        return time.time() - room.stat().st_mtime >= days * DAY
+    return False
+
+
+def is_spent(room: Path) -> bool:
+    """Whether nothing is in it but what was made of an input."""
+    return all(is_artifact(one.name) for one in room.iterdir())
+
+
+def sweep_hidden(folder: Folder) -> None:
+    """Remove what whoever died left half-written a day ago."""
+    for place in (folder.staging, folder.out, folder.archive, folder.error, folder.index, folder.reports):
+        with contextlib.suppress(FileNotFoundError):
+            for path in place.glob(f"{files.HIDDEN}*"):
+                if time.time() - path.lstat().st_ctime > DAY:
+                    files.remove(path)

@@ -1,0 +1,157 @@
+"""PREP and OCR by their services: asked over HTTP, and asked again until they are done.
+
+A service that is down is waited for, one that forgot a job is told it again. Each attempt is a job of its own
+for the service, so what an attempt that was given up still does there is nobody's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import httpx2
+
+from cograil.apps.documents.core import is_heartbeat_stale
+from cograil.apps.documents.handlers import Terms, folder_here, place_input, room_of
+from cograil.apps.documents.layout import RAW_PDF
+from cograil.apps.documents.workflow import OCR_SERVICE, PREP_SERVICE
+from cograil.outbound import ForbiddenDestination, PublicOnly, UnknownHost, open_request
+from cograil.runners.context import Context, Fail, Retry
+from cograil.runners.registry import Registry
+from cograil.setting_documents import DocumentSettings
+from cograil.setting_parts import OutboundSettings
+
+PATIENCE_SECONDS = 10.0
+INFO_SECONDS = 5.0
+POLL_SECONDS = 1.0
+LONGEST_PAUSE = 15.0
+MOST_BYTES = 1024 * 1024
+
+
+class ServiceDown(Exception):
+    """Nobody answers there, or not in a way that can be understood."""
+
+
+async def ask(
+    url: str, method: str, target: str, body: Any = None, *, seconds: float = PATIENCE_SECONDS
+) -> tuple[int, Any]:
+    """The status and the JSON of an answer. The operator named the place, so it may be anywhere."""
+    content = b"" if body is None else json.dumps(body).encode()
+    headers = [(b"content-type", b"application/json"), (b"accept", b"application/json")]
+    try:
+        async with asyncio.timeout(seconds):
+            guard = PublicOnly(OutboundSettings(allow_private=True))
+            destination = await guard.check(url.rstrip("/") + target)
+            async with open_request(destination, method, headers, content) as response:
+                raw = b""
+                async for piece in response.aiter_bytes():
+                    raw += piece
+                    if len(raw) > MOST_BYTES:
+                        raise ServiceDown(f"{url} answers too much")
+                return response.status_code, json.loads(raw)
+    except (TimeoutError, httpx2.HTTPError, UnknownHost, ForbiddenDestination, ValueError) as error:
+        raise ServiceDown(f"{url} does not answer: {error or type(error).__name__}") from error
+
+
+async def info_of(url: str) -> dict[str, Any]:
+    """What this service says of itself. Raises ServiceDown."""
+    status, info = await ask(url, "GET", "/info", seconds=INFO_SECONDS)
+    if status != 200 or not isinstance(info, dict) or not isinstance(info.get("versions"), dict):
+        raise ServiceDown(f"{url} does not say who it is")
+    return info
+
+
+def register(registry: Registry, settings: DocumentSettings) -> None:
+    """Let the worker of this registry have documents worked on by the services that are named."""
+
+    async def prep_by_service(
+        ctx: Context,
+        folder: str,
+        key: str,
+        name: str,
+        staged: str,
+        profile: dict[str, Any],
+        terms: dict[str, Any],
+    ) -> dict[str, Any]:
+        """Have raw.pdf made."""
+        here, on = folder_here(folder), Terms(**terms)
+        room = room_of(here, key, name)
+        source = await asyncio.to_thread(place_input, here, key, name, staged)
+        order = {"inputPath": str(source), "options": profile["ocr"].get("options", {})}
+        done = await _see_through(ctx, str(settings.prep_url), "prep", key, room, order, on)
+        return {"pages": done.get("pages"), "is_reused": bool(done.get("is_reused"))}
+
+    async def ocr_by_service(
+        ctx: Context, folder: str, key: str, name: str, profile: dict[str, Any], terms: dict[str, Any]
+    ) -> dict[str, Any]:
+        """Have final.pdf made."""
+        on = Terms(**terms)
+        room = room_of(folder_here(folder), key, name)
+        names = ("lang", "rotatePages", "deskew", "optimize", "options")
+        told = on.ocr_profile(profile)
+        order = {"rawPdfPath": str(room / RAW_PDF)} | {one: told[one] for one in names if one in told}
+        done = await _see_through(ctx, str(settings.ocr_url), "ocr", key, room, order, on)
+        return {"pages": done.get("pages"), "is_reused": bool(done.get("is_reused")), "pdf_invalid": 0}
+
+    if settings.prep_url:
+        registry.register(prep_by_service, PREP_SERVICE)
+    if settings.ocr_url:
+        registry.register(ocr_by_service, OCR_SERVICE)
+
+
+async def _see_through(
+    ctx: Context, url: str, kind: str, key: str, room: Path, order: dict[str, Any], terms: Terms
+) -> dict[str, Any]:
+    """Have this done; what the service says of it. Raises Fail or Retry."""
+    job_id = f"{key}.{ctx.job_id[-12:]}.{ctx.attempt}"
+    order = {"jobId": job_id, "workDir": str(room), "smartResume": terms.is_resumed, **order}
+    pause = POLL_SECONDS
+    is_sent = False
+    while True:
+        try:
+            if not is_sent:
+                _accepted(await ask(url, "POST", f"/jobs/{kind}", order))
+                is_sent = True
+            status, record = await ask(url, "GET", f"/jobs/{job_id}")
+        except ServiceDown as error:
+            ctx.log.warning("waiting for a service", error=str(error))
+            pause = min(pause * 2, LONGEST_PAUSE)
+            await asyncio.sleep(pause)
+            continue
+        pause = POLL_SECONDS
+        if status == 404:
+            is_sent = False  # it lost the job: it is told again
+        elif status == 200 and record["state"] in ("DONE", "ERROR"):
+            return _outcome(record)
+        else:
+            _tell(ctx, kind, room, record, terms)
+            await asyncio.sleep(POLL_SECONDS)
+
+
+def _accepted(answer: tuple[int, Any]) -> None:
+    status, told = answer
+    if status == 422:
+        raise Fail(f"the service refuses this: {told.get('detail')}", code="refused_by_service")
+    if status != 202:
+        raise ServiceDown(f"the service answered {status}")
+
+
+def _outcome(record: dict[str, Any]) -> dict[str, Any]:
+    if record["state"] == "DONE":
+        return record
+    error = record.get("error") or {}
+    kind = Fail if error.get("final") else Retry
+    raise kind(str(error.get("detail") or "it failed"), code=str(error.get("type") or "service_error"))
+
+
+def _tell(ctx: Context, kind: str, room: Path, record: dict[str, Any], terms: Terms) -> None:
+    """Progress; and an end to what has not moved for too long, though the service runs."""
+    progress = record.get("progress") or {}
+    if progress.get("total") and (kind == "prep" or progress.get("what") == "OCR"):
+        ctx.progress(progress["current"], progress["total"], str(progress.get("what", "")))
+    if record["state"] == "RUNNING" and is_heartbeat_stale(
+        room / f"{kind}.heartbeat", terms.timeout_seconds + 4 * terms.pulse_seconds
+    ):
+        raise Retry(f"{kind} had not moved for {terms.timeout_seconds:g} s", code="heartbeat_timeout")

@@ -1,0 +1,185 @@
+"""/apps/documents: what the orchestrator of old answered, and decisions on duplicates.
+
+The same routes are at the root of a port of their own for `cograil documents watch`. Every refusal is
+`{"error": ..., "status": ...}`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Self, cast
+
+import orjson
+from pydantic import Field
+from starlette.responses import Response
+from starlette.types import ASGIApp
+
+from cograil import jsontext
+from cograil.apps.documents import config, duplicates, files, jobs
+from cograil.apps.documents.core import make_empty_metrics, now_text
+from cograil.apps.documents.jobs import Document
+from cograil.apps.documents.layout import IS_KEY, Folder, folder_of
+from cograil.apps.documents.projecting import details_of, entry_of, gauges_of
+from cograil.errors import NotFound, UsageError
+from cograil.intake.http.door import Call, Door, Instance, reply
+from cograil.intake.http.problems import Refusal
+from cograil.intake.http.reading import Body, Query
+from cograil.intake.http.table import Table
+
+PREFIX = "/apps/documents"
+UNREADABLE = frozenset({413, 422})
+MOST_LISTED = 10_000
+
+
+class OfUser(Query):
+    """Whose documents; without it those of all."""
+
+    user: str = ""
+
+
+class NewConfig(Body):
+    """What is posted; whether it can be is said by `config`."""
+
+    change: Any = None
+
+    @classmethod
+    def of_bytes(cls, raw: bytes, max_bytes: int) -> Self:
+        made = cls.model_construct(change=config.read_change(jsontext.read(raw, max_bytes=max_bytes)))
+        return cast("Self", made)
+
+
+class Decision(Body):
+    """What becomes of what is held."""
+
+    action: str
+    nonce: str = Field("", max_length=64)
+    file: str = Field("", max_length=255)
+    user: str = ""
+
+
+async def list_jobs(call: Call) -> Response:
+    """List the documents that were taken, newest first."""
+    return reply([entry_of(document) for document in await _documents(call)])
+
+
+async def show_job(call: Call) -> Response:
+    """Show one document, as its state.json does."""
+    found = await _documents(call, call.path["key"])
+    if not found:
+        raise Refusal(404, "not_found", "there is no document of this key")
+    return reply(details_of(found[0]))
+
+
+async def no_job(call: Call) -> Response:
+    """Refuse an empty key."""
+    raise Refusal(400, "no_key", "the key is empty")
+
+
+async def show_metrics(call: Call) -> Response:
+    """Show what was counted, and how many are queued and running."""
+    async with call.transaction("documents_show") as tx:
+        counts = await jobs.count_documents(tx, _place(call), call.caller.tenant)
+    gauges = gauges_of([entry_of(document) for document in await _documents(call)])
+    return reply(make_empty_metrics() | counts | gauges | {"updatedAt": now_text()})
+
+
+async def show_config(call: Call) -> Response:
+    """Show what is configured."""
+    async with call.transaction("documents_show") as tx:
+        settings = await config.load_config(tx, call.instance.settings.documents, call.caller.tenant)
+    return reply(config.view_of(settings))
+
+
+async def change_config(call: Call) -> Response:
+    """Change what is configured; it counts for documents that are taken from now on."""
+    async with call.transaction("documents_config") as tx:
+        await config.save_config(tx, call.body.change, call.caller.tenant)
+        await call.audit(tx, "documents_config", **call.body.change)
+    return reply({"applied": call.body.change})
+
+
+async def list_duplicates(call: Call) -> Response:
+    """List what is held until somebody decides."""
+    folder = folder_for(call, call.query.user)
+    return reply(await asyncio.to_thread(held_of, folder))
+
+
+async def decide(call: Call) -> Response:
+    """Decide what becomes of the files that are held of a key."""
+    key, wish = call.path["key"], call.body
+    folder = folder_for(call, wish.user)
+    if not IS_KEY(key):
+        raise NotFound("nothing is held of this key")
+    await asyncio.to_thread(duplicates.decide, folder, key, wish.action, wish.nonce, wish.file)
+    async with call.transaction("documents_decide") as tx:
+        await call.audit(tx, "documents_decide", key, decision=wish.action)
+    return reply({"jobKey": key, "action": wish.action}, 202)
+
+
+def held_of(folder: Folder) -> list[dict[str, Any]]:
+    """What is held in this folder: its reports, with the status of each."""
+    held = []
+    for key in duplicates.held_keys(folder):
+        report = files.read_json(folder.reports / f"{key}.json") or {"jobKey": key}
+        status = files.read_json(folder.held / key / duplicates.STATUS) or {}
+        names = [{"file": one.name, **duplicates.facts_of(one)} for one in duplicates.held_files(folder, key)]
+        decision = files.read_json(folder.held / key / duplicates.DECISION)
+        held.append(report | {"held": names, "status": status, "decision": decision})
+    return held
+
+
+async def _documents(call: Call, key: str | None = None) -> list[Document]:
+    """Those that are asked for: of a user, or of all; of this key, or of all."""
+    async with call.transaction("documents_show") as tx:
+        tenant = call.caller.tenant
+        found = await jobs.list_documents(tx, None, tenant, key=key, limit=MOST_LISTED)
+    user = call.query.user
+    return [one for one in found if not user or one.place.endswith(f"/users/{user}")]
+
+
+def _place(call: Call) -> str | None:
+    """Of a user, the folder as the database calls it, where the data directory is known."""
+    if not call.query.user:
+        return None
+    from cograil.apps.documents.places import place_of  # noqa: PLC0415
+
+    return place_of(folder_for(call, call.query.user))
+
+
+def folder_for(call: Call, user: str) -> Folder:
+    """The folder of this user, or of the house. Raises NotFound, also for callers of another tenant."""
+    root: Path | None = call.instance.settings.documents.data_dir
+    if root is None or call.caller.tenant != "default":
+        raise NotFound("there is no folder of documents here")
+    try:
+        return folder_of(root, f"users/{user}" if user else "")
+    except UsageError:
+        raise NotFound("there is no such user") from None
+
+
+def table_of(prefix: str) -> Table:
+    """The routes below this prefix."""
+    table = Table("documents", prefix)
+    table.get("/jobs", "viewer", query=OfUser)(list_jobs)
+    table.get("/jobs/", "viewer")(no_job)
+    table.get("/jobs/{key}", "viewer", query=OfUser)(show_job)
+    table.get("/metrics", "viewer", query=OfUser)(show_metrics)
+    table.get("/config", "viewer")(show_config)
+    table.post("/config", "operator", body=NewConfig)(change_config)
+    table.get("/duplicates", "viewer", query=OfUser)(list_duplicates)
+    table.post("/duplicates/{key}", "operator", body=Decision)(decide)
+    return table
+
+
+def answer(refusal: Refusal, request_id: str) -> Response:
+    """A refusal as callers of this API know it."""
+    status = 400 if refusal.status in UNREADABLE else refusal.status
+    body = orjson.dumps({"error": refusal.detail, "status": status})
+    return Response(body, status, media_type="application/json", headers={**refusal.headers})
+
+
+def document_door(instance: Instance, prefix: str = PREFIX) -> ASGIApp:
+    """The application that serves these routes, to the callers of this instance."""
+    return Door(replace(instance), [table_of(prefix)], answer)

@@ -1,0 +1,326 @@
+"""PREP and OCR as services: a queue of files that move from directory to directory, and a small HTTP API.
+
+`<kind>/{queue,running,done,error}/<jobId>.json` below the data directory. A claim is a rename; what was
+running when the service died is queued again when it starts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import re
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any, Literal
+
+import structlog
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+
+from cograil.apps.documents import files, tools
+from cograil.apps.documents.core import now_text
+from cograil.intake.http.server import bind, serving
+from cograil.setting_documents import IS_LANGUAGE, DocumentSettings
+from cograil.settings import Settings
+
+log = structlog.get_logger("documents")
+Kind = Literal["prep", "ocr"]
+STATES = {"queue": "QUEUED", "running": "RUNNING", "done": "DONE", "error": "ERROR"}
+IDLE_SECONDS = 0.5
+MAX_BODY = 64 * 1024
+IS_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,199}").fullmatch
+
+
+class PrepOrder(BaseModel):
+    """Body of POST /jobs/prep."""
+
+    model_config = ConfigDict(frozen=True)
+
+    jobId: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,199}$")
+    inputPath: str
+    workDir: str
+    options: dict[str, Any] = {}
+    smartResume: bool = False
+
+    @property
+    def source(self) -> str:
+        return self.inputPath
+
+    @property
+    def profile(self) -> dict[str, Any]:
+        return {"options": self.options}
+
+
+class OcrOrder(BaseModel):
+    """Body of POST /jobs/ocr."""
+
+    model_config = ConfigDict(frozen=True)
+
+    jobId: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,199}$")
+    rawPdfPath: str
+    workDir: str
+    lang: str = "fra+eng"
+    rotatePages: bool = True
+    deskew: bool = True
+    optimize: int = Field(1, ge=0, le=3)
+    options: dict[str, Any] = {}
+    smartResume: bool = False
+
+    @property
+    def source(self) -> str:
+        return self.rawPdfPath
+
+    @property
+    def profile(self) -> dict[str, Any]:
+        names = ("lang", "rotatePages", "deskew", "optimize", "options")
+        return {name: getattr(self, name) for name in names}
+
+
+ORDERS: dict[Kind, type[PrepOrder] | type[OcrOrder]] = {"prep": PrepOrder, "ocr": OcrOrder}
+
+
+class Refused(Exception):
+    """An order that cannot be one."""
+
+
+class Service:
+    """One service on a data directory."""
+
+    def __init__(
+        self, kind: Kind, root: Path, settings: DocumentSettings, pulse_seconds: float = 5.0
+    ) -> None:
+        self.kind = kind
+        self._root = root.resolve()
+        self._settings = settings
+        self._pulse = pulse_seconds
+        self._has_work = asyncio.Event()
+        for name in STATES:
+            self._place(name).mkdir(parents=True, exist_ok=True)
+
+    def _place(self, name: str) -> Path:
+        return self._root / self.kind / name
+
+    def info(self) -> dict[str, Any]:
+        """Who this is."""
+        return tools.prep_info() if self.kind == "prep" else tools.ocr_info()
+
+    def find(self, job_id: str) -> dict[str, Any] | None:
+        """The record of this job, wherever it is."""
+        if not IS_ID(job_id):
+            return None
+        for name, state in STATES.items():
+            record = files.read_json(self._place(name) / f"{job_id}.json")
+            if isinstance(record, dict):
+                return record | {"state": state}
+        return None
+
+    def take(self, body: Any) -> str:
+        """Queue this order, unless it is queued or running; its id. Raises Refused."""
+        try:
+            order = ORDERS[self.kind].model_validate(body)
+        except ValidationError as error:
+            wrong = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()]
+            raise Refused("; ".join(wrong)) from error
+        self._confine(order.source, order.workDir)
+        if isinstance(order, OcrOrder) and not IS_LANGUAGE(order.lang):
+            raise Refused("lang: must name languages such as fra+eng")
+        name = f"{order.jobId}.json"
+        if not any((self._place(place) / name).exists() for place in ("queue", "running")):
+            record = self._record(order.jobId, "QUEUED", "") | {"order": order.model_dump()}
+            files.write_json(self._place("queue") / name, record)
+            for place in ("done", "error"):
+                files.remove(self._place(place) / name)
+        self._has_work.set()
+        return order.jobId
+
+    def _confine(self, *paths: str) -> None:
+        for path in paths:
+            if "\0" in path or not Path(path).is_absolute():
+                raise Refused(f"{path[:200]!a} is no absolute path")
+            if not Path(path).resolve().is_relative_to(self._root):
+                raise Refused(f"{path[:200]!a} is outside the data directory")
+
+    def _record(self, job_id: str, state: str, message: str) -> dict[str, Any]:
+        return {
+            "jobId": job_id,
+            "state": state,
+            "message": message,
+            "artifacts": {},
+            "error": None,
+            "updatedAt": now_text(),
+        }
+
+    def requeue(self) -> int:
+        """What was running when somebody died is queued again; how many that were."""
+        left = [path for path in self._place("running").glob("*.json") if not path.name.startswith(".")]
+        for path in left:
+            files.replace(path, self._place("queue") / path.name, "requeue")
+        return len(left)
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[Service]:
+        """Work in this block, on as many as the settings say."""
+        self.requeue()
+        count = self._settings.service_concurrency
+        tasks = [asyncio.create_task(self._work(), name=f"{self.kind} service") for _ in range(count)]
+        try:
+            yield self
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _work(self) -> None:
+        while True:
+            claimed = await asyncio.to_thread(self._claim)
+            if claimed is None:
+                self._has_work.clear()
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(IDLE_SECONDS):
+                        await self._has_work.wait()
+                continue
+            try:
+                await self._run(claimed)
+            except (OSError, ValueError) as error:
+                log.exception("a job of the service failed", job=claimed.stem)
+                self._end(claimed, {"error": {"type": "service_error", "detail": str(error), "final": False}})
+
+    def _claim(self) -> Path | None:
+        waiting = [path for path in self._place("queue").glob("*.json") if not path.name.startswith(".")]
+        for path in sorted(waiting, key=lambda one: one.stat().st_mtime_ns if one.exists() else 0):
+            claimed = self._place("running") / path.name
+            try:
+                files.move(path, claimed, "service_claim")
+            except (FileNotFoundError, FileExistsError):
+                continue
+            return claimed
+        return None
+
+    async def _run(self, claimed: Path) -> None:
+        record = files.read_json(claimed) or {}
+        order = ORDERS[self.kind].model_validate(record.get("order"))
+        await asyncio.to_thread(os.makedirs, order.workDir, exist_ok=True)
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-P", "-m", "cograil.apps.documents.stage"),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            start_new_session=True,  # what it starts is killed with it
+        )
+        try:
+            async with asyncio.timeout(self._settings.stage_timeout_seconds):
+                told = await self._follow(process, order, claimed)
+        except TimeoutError:
+            limit = self._settings.stage_timeout_seconds
+            told = {"error": {"type": "timeout", "detail": f"not done within {limit:g} s", "final": False}}
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            await process.wait()
+        await asyncio.to_thread(self._end, claimed, told)
+
+    async def _follow(
+        self, process: asyncio.subprocess.Process, order: PrepOrder | OcrOrder, claimed: Path
+    ) -> dict[str, Any]:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(json.dumps(self._stage_order(order)).encode() + b"\n")
+        process.stdin.close()
+        async for line in process.stdout:
+            told: dict[str, Any] = json.loads(line)
+            if "progress" not in told:
+                return told
+            done, total, what = told["progress"]
+            record = self._record(order.jobId, "RUNNING", f"{what} {done}/{total}") | {
+                "order": order.model_dump(),
+                "progress": {"current": done, "total": total, "what": what},
+            }
+            await asyncio.to_thread(files.write_json, claimed, record)
+        code = await process.wait()
+        return {"error": {"type": "stage_died", "detail": f"the stage ended with {code}", "final": False}}
+
+    def _stage_order(self, order: PrepOrder | OcrOrder) -> dict[str, Any]:
+        settings = self._settings
+        return {
+            "kind": self.kind,
+            "source": order.source,
+            "work_dir": order.workDir,
+            "profile": order.profile,
+            "run": order.jobId[-40:],
+            "jobs": settings.ocr_jobs or os.cpu_count() or 1,
+            "min_bytes": settings.min_pdf_size_bytes,
+            "is_resumed": order.smartResume,
+            "pulse_seconds": self._pulse,
+            "timeout_seconds": settings.job_timeout_seconds,
+        }
+
+    def _end(self, claimed: Path, told: dict[str, Any]) -> None:
+        is_done = "done" in told
+        record = self._record(claimed.stem, "DONE" if is_done else "ERROR", "")
+        if is_done:
+            record |= told["done"]
+        else:
+            record |= {"error": told["error"], "message": told["error"]["detail"]}
+        files.write_json(self._place("done" if is_done else "error") / claimed.name, record)
+        files.remove(claimed)
+
+
+def service_app(service: Service) -> Starlette:
+    """Its HTTP API."""
+
+    async def info(request: Request) -> JSONResponse:
+        return JSONResponse(await asyncio.to_thread(service.info))
+
+    async def submit(request: Request) -> JSONResponse:
+        raw = b""
+        async for piece in request.stream():
+            raw += piece
+            if len(raw) > MAX_BODY:
+                return JSONResponse({"detail": "the body is too large"}, 413)
+        try:
+            body = json.loads(raw)
+        except ValueError:
+            return JSONResponse({"detail": "the body is no JSON"}, 422)
+        try:
+            job_id = await asyncio.to_thread(service.take, body)
+        except Refused as error:
+            return JSONResponse({"detail": str(error)}, 422)
+        return JSONResponse({"jobId": job_id, "statusUrl": f"/jobs/{job_id}"}, 202)
+
+    async def show(request: Request) -> JSONResponse:
+        record = await asyncio.to_thread(service.find, request.path_params["id"])
+        if record is None:
+            return JSONResponse({"detail": "job not found"}, 404)
+        return JSONResponse({name: value for name, value in record.items() if name != "order"})
+
+    async def livez(request: Request) -> JSONResponse:
+        return JSONResponse({"alive": True, "status": "ok"})
+
+    return Starlette(
+        routes=[
+            Route("/info", info),
+            Route(f"/jobs/{service.kind}", submit, methods=["POST"]),
+            Route("/jobs/{id}", show),
+            Route("/livez", livez),
+        ]
+    )
+
+
+async def serve(
+    kind: Kind, settings: Settings, host: str, port: int, stop_on_signals: Callable[[], asyncio.Event]
+) -> None:
+    """Run this service until a signal says stop."""
+    assert settings.documents.data_dir is not None
+    service = Service(kind, settings.documents.data_dir, settings.documents, settings.lease.pulse_seconds)
+    stop = stop_on_signals()
+    listening = bind(host, port)
+    async with service.running(), serving(service_app(service), listening):
+        log.info("ready", service=kind, host=host, port=listening.getsockname()[1])
+        await stop.wait()
+    log.info("stopped", service=kind)

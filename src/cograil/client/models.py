@@ -1,0 +1,230 @@
+"""What the client takes and gives, for type checkers: plain dictionaries.
+
+What the API answers may have more keys than are named here. What is sent may not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NotRequired
+from urllib.parse import quote
+
+from typing_extensions import TypedDict
+
+from cograil.model.schedules import (
+    Backfill,
+    FiringPage,
+    Missed,
+    Overlap,
+    RemovedSchedule,
+    ScheduleList,
+    ShownFiring,
+    ShownSchedule,
+)
+from cograil.model.shapes import (
+    Answered,
+    Bar,
+    BatchResult,
+    Blocker,
+    Event,
+    EventPage,
+    Explanation,
+    Job,
+    JobPage,
+    JobProgress,
+    JobStatus,
+    JobWithNodes,
+    Json,
+    Node,
+    NodeStatus,
+    PausedWorkflow,
+    ProgressOfNode,
+    Published,
+    Request,
+    RetryPreview,
+    Task,
+    Timeline,
+    Workflow,
+    WorkflowVersion,
+)
+from cograil.model.surveys import (
+    AuditEntry,
+    AuditPage,
+    Delivery,
+    DeliveryPage,
+    FailureMetrics,
+    HandlerName,
+    HandlerTrial,
+    Health,
+    LiveTask,
+    NamedCheck,
+    NodeAmongAll,
+    NodeMetrics,
+    NodePage,
+    Orchestrators,
+    PausedQueue,
+    Process,
+    Queue,
+    Ready,
+    Removed,
+    Subscription,
+    SubscriptionWithSecret,
+    TaskPage,
+    Throughput,
+    WorkflowMetrics,
+)
+
+
+class JobFacts(TypedDict, total=False):
+    """What may be said of a job beside its workflow and its inputs."""
+
+    version: int
+    priority: int
+    correlation_id: str
+    submitted_by: str
+    labels: Mapping[str, str]
+    callback: Mapping[str, Json]
+    idempotency_key: str
+    not_before: str
+
+
+class NewJob(TypedDict):
+    """What `submit_many` takes for each job."""
+
+    workflow_id: str
+    version: NotRequired[int]
+    input_params: NotRequired[Mapping[str, Json]]
+    priority: NotRequired[int]
+    correlation_id: NotRequired[str]
+    submitted_by: NotRequired[str]
+    labels: NotRequired[Mapping[str, str]]
+    callback: NotRequired[Mapping[str, Json]]
+    idempotency_key: NotRequired[str]
+    not_before: NotRequired[str]
+
+
+class RequestFacts(TypedDict, total=False):
+    """What may be said of a request beside its workflow and its inputs."""
+
+    callback_url: str
+    priority: int
+    idempotency_key: str
+
+
+class SignalFacts(TypedDict, total=False):
+    """To which node a signal goes, from whom, and what it says."""
+
+    node_id: str
+    reason: str
+    by: str
+    data: Json
+
+
+class CalendarFacts(TypedDict, total=False):
+    """What a schedule may say beside its workflow and its cron expression."""
+
+    timezone: str
+    input_params: Mapping[str, Json]
+    version: int | None
+    due_input: str | None
+    priority: int
+    overlap: Overlap
+    missed: Missed
+
+
+class SubscriptionFacts(TypedDict, total=False):
+    """What may be said of a subscription beside its URL; no types mean all, no workflow means any."""
+
+    types: Sequence[str]
+    workflow_id: str
+    secret: str
+    style: str
+    headers: Mapping[str, str]
+
+
+class ClaimFacts(TypedDict, total=False):
+    """What a worker can take."""
+
+    queues: Sequence[str]
+    handlers: Sequence[str]
+    max: int
+
+
+class StreamedEvent(Event):
+    """An event that came over a stream; `place` is where to go on after it."""
+
+    place: str
+
+
+def step(text: str) -> str:
+    """A part of a path, whatever is in it."""
+    return quote(text, safe="")
+
+
+__all__ = [
+    "Answered",
+    "AuditEntry",
+    "AuditPage",
+    "Backfill",
+    "Bar",
+    "BatchResult",
+    "Blocker",
+    "CalendarFacts",
+    "ClaimFacts",
+    "Delivery",
+    "DeliveryPage",
+    "Event",
+    "EventPage",
+    "Explanation",
+    "FailureMetrics",
+    "FiringPage",
+    "HandlerName",
+    "HandlerTrial",
+    "Health",
+    "Job",
+    "JobFacts",
+    "JobPage",
+    "JobProgress",
+    "JobStatus",
+    "JobWithNodes",
+    "Json",
+    "LiveTask",
+    "Missed",
+    "NamedCheck",
+    "NewJob",
+    "Node",
+    "NodeAmongAll",
+    "NodeMetrics",
+    "NodePage",
+    "NodeStatus",
+    "Orchestrators",
+    "Overlap",
+    "PausedQueue",
+    "PausedWorkflow",
+    "Process",
+    "ProgressOfNode",
+    "Published",
+    "Queue",
+    "Ready",
+    "Removed",
+    "RemovedSchedule",
+    "Request",
+    "RequestFacts",
+    "RetryPreview",
+    "ScheduleList",
+    "ShownFiring",
+    "ShownSchedule",
+    "SignalFacts",
+    "StreamedEvent",
+    "Subscription",
+    "SubscriptionFacts",
+    "SubscriptionWithSecret",
+    "Task",
+    "TaskPage",
+    "Throughput",
+    "Timeline",
+    "Workflow",
+    "WorkflowMetrics",
+    "WorkflowVersion",
+    "step",
+]

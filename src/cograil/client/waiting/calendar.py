@@ -1,0 +1,75 @@
+"""Workflows that run by the calendar.
+
+Written by `make docs` from awaiting/calendar.py; do not edit.
+"""
+
+from __future__ import annotations
+
+from typing_extensions import Unpack
+
+from cograil.client.models import (
+    Backfill,
+    CalendarFacts,
+    FiringPage,
+    RemovedSchedule,
+    ShownSchedule,
+    step,
+)
+from cograil.client.waiting.calling import Calling
+
+
+class Calendar(Calling):
+    """Schedules and their firings."""
+
+    def create_schedule(
+        self, name: str, workflow_id: str, cron: str, **facts: Unpack[CalendarFacts]
+    ) -> ShownSchedule:
+        """Run a workflow by the calendar from now on."""
+        body = {"name": name, "workflow_id": workflow_id, "cron": cron, **facts}
+        made: ShownSchedule = self._ask("POST", "/schedules", body)
+        return made
+
+    def schedules(self) -> list[ShownSchedule]:
+        """All of them, by name."""
+        found: list[ShownSchedule] = (self._ask("GET", "/schedules"))["schedules"]
+        return found
+
+    def schedule(self, name: str) -> ShownSchedule:
+        """One of them."""
+        found: ShownSchedule = self._ask("GET", f"/schedules/{step(name)}")
+        return found
+
+    def change_schedule(
+        self, name: str, workflow_id: str, cron: str, **facts: Unpack[CalendarFacts]
+    ) -> ShownSchedule:
+        """Change what it runs, and when; all of it is given anew."""
+        body = {"workflow_id": workflow_id, "cron": cron, **facts}
+        changed: ShownSchedule = self._ask("POST", f"/schedules/{step(name)}", body)
+        return changed
+
+    def remove_schedule(self, name: str) -> RemovedSchedule:
+        """Fire nothing more of it; its jobs go on."""
+        removed: RemovedSchedule = self._ask("DELETE", f"/schedules/{step(name)}")
+        return removed
+
+    def pause_schedule(self, name: str, *, reason: str = "") -> ShownSchedule:
+        """Pass over its moments until it is resumed."""
+        shown: ShownSchedule = self._ask("POST", f"/schedules/{step(name)}/pause", {"reason": reason})
+        return shown
+
+    def resume_schedule(self, name: str) -> ShownSchedule:
+        """Fire it again, from now on."""
+        shown: ShownSchedule = self._ask("POST", f"/schedules/{step(name)}/resume")
+        return shown
+
+    def backfill(self, name: str, first: str, until: str, *, preview: bool = False) -> Backfill:
+        """Submit a job for each moment of a range of time that has led to none."""
+        body = {"first": first, "until": until, "preview": preview}
+        done: Backfill = self._ask("POST", f"/schedules/{step(name)}/backfill", body)
+        return done
+
+    def firings(self, name: str, *, limit: int = 100, cursor: str | None = None) -> FiringPage:
+        """A page of what became of its moments, the latest first."""
+        params = {"limit": limit, "cursor": cursor}
+        page: FiringPage = self._ask("GET", f"/schedules/{step(name)}/firings", params=params)
+        return page

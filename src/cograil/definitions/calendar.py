@@ -1,0 +1,73 @@
+"""When a schedule is due: a cron expression in a time zone, as moments.
+
+A moment that the clock leaps over in spring comes as soon as it can; one that comes twice in autumn comes
+once, unless it is one of many in every hour.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from cronsim import CronSim, CronSimError
+
+from cograil.errors import InvalidInput, Problem
+
+LONGEST_CRON = 256
+ALIASES = {
+    "@hourly": "0 * * * *",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@weekly": "0 0 * * 0",
+    "@monthly": "0 0 1 * *",
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+}
+
+
+def check_calendar(cron: str, timezone: str) -> None:
+    """Raises InvalidInput for what is no calendar."""
+    problems = []
+    try:
+        ZoneInfo(timezone)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        shown = ascii(timezone[:64])
+        message = f"{shown} is no time zone; write one such as Europe/Paris or UTC"
+        problems.append(Problem("invalid_value", message, "/timezone"))
+    try:
+        if len(cron) > LONGEST_CRON:
+            raise CronSimError(f"more than {LONGEST_CRON} characters")
+        CronSim(_plain(cron), datetime.now(UTC))
+    except CronSimError as error:
+        message = f"{cron[:64]!a} is no cron expression ({str(error).lower()}); '30 6 * * 1-5' is one"
+        problems.append(Problem("invalid_value", message, "/cron"))
+    if problems:
+        raise InvalidInput(problems)
+
+
+def moments(cron: str, timezone: str, after: datetime) -> Iterator[datetime]:
+    """The moments after this one, in UTC; none when there will be no more."""
+    for moment in CronSim(_plain(cron), after.astimezone(ZoneInfo(timezone))):
+        yield moment.astimezone(UTC)
+
+
+def next_moment(cron: str, timezone: str, after: datetime) -> datetime | None:
+    """The first of them."""
+    return next(moments(cron, timezone, after), None)
+
+
+def moments_until(cron: str, timezone: str, first: datetime, until: datetime, most: int) -> list[datetime]:
+    """`first`, which is one of them, and those after it up to `until`; the last `most` of them."""
+    found = [first]
+    for moment in moments(cron, timezone, first):
+        if moment > until:
+            break
+        found.append(moment)
+        if len(found) > most:
+            del found[0]
+    return found
+
+
+def _plain(cron: str) -> str:
+    return ALIASES.get(cron.strip().lower(), cron.strip())

@@ -1,0 +1,320 @@
+"""Commands about documents: watch a folder, convert some files, run the services, decide on duplicates."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+from uuid import uuid4
+
+import click
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
+
+from cograil import logs
+from cograil.errors import NotFound, UsageError
+from cograil.intake.cli.options import json_option
+from cograil.intake.cli.output import out as to_stdout
+from cograil.intake.cli.output import plain, say, table, talk, warn, write_json
+from cograil.processes import private_instance, run_async
+from cograil.processes.running import stop_on_signals
+from cograil.settings import Settings, load_settings
+
+ENGINE_DIR = ".cograil"
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+data_option = click.option(
+    "--data",
+    "data",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="The folder, with `in` and `out`. [COGRAIL_DOCUMENTS__DATA_DIR]",
+)
+
+
+@click.group()
+def documents() -> None:
+    """Turn comics and scans into searchable PDFs.
+
+    \b
+    Examples:
+      cograil documents watch --data ./comics
+      cograil documents convert tintin.cbz scan.pdf -o ./pdfs
+      cograil documents duplicates --data ./comics
+    """
+
+
+@documents.command()
+@click.argument("sources", nargs=-1, required=True, metavar="FILE...", type=click.Path(path_type=Path))
+@click.option("-o", "--out", "target", required=True, type=click.Path(file_okay=False, path_type=Path))
+@click.option("-l", "--lang", help="The languages of the text, as tesseract calls them. [fra+eng]")
+@json_option
+def convert(sources: tuple[Path, ...], target: Path, lang: str | None, as_json: bool) -> int:
+    """Convert comics, PDFs, pictures and folders of pictures to searchable PDFs in DIR, and end.
+
+    Nothing is overwritten and the originals stay. Exits 1 when one of them failed.
+
+    \b
+    Examples:
+      cograil documents convert tintin.cbz -o ./pdfs
+      cograil documents convert *.cbr scans/ -o ./pdfs --lang eng
+    """
+    for source in sources:
+        if not source.exists():
+            raise UsageError(f"there is no {source}")
+    settings = load_settings({"documents.ocr_lang": lang})
+    target.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".cograil-convert-", dir=target.absolute()) as room:
+        return run_async(_convert(settings, list(sources), target, Path(room), as_json))
+
+
+async def _convert(settings: Settings, sources: list[Path], target: Path, room: Path, as_json: bool) -> int:
+    from cograil.apps.documents.converting import Conversion, Item  # noqa: PLC0415  an extra
+    from cograil.apps.documents.layout import Folder  # noqa: PLC0415
+
+    items = [Item(source, number) for number, source in enumerate(sources, 1)]
+    conversion = Conversion(Folder(room), target, items)
+    conversion.bring_in()
+    with tempfile.TemporaryDirectory(prefix="cograil-convert-") as engine:
+        own = _for_one_run(settings, room, Path(engine), len(items))
+        async with private_instance(own, report=say) as db:
+            with _bars(items, is_quiet=as_json) as show:
+                await conversion.follow(db, show)
+    return _show_items(items, as_json)
+
+
+def _for_one_run(settings: Settings, room: Path, engine: Path, count: int) -> Settings:
+    """The same settings for a folder and an engine of our own; nothing waits for its turn to be prepared."""
+    changed = {
+        "data_dir": room.absolute(),
+        "poll_interval_ms": 100,
+        "max_jobs_in_flight": max(count, 1),
+        "keep_work_dir_days": 1.0,
+    }
+    return settings.model_copy(
+        update={
+            "data_dir": engine,
+            "documents": settings.documents.model_copy(update=changed),
+            "containers": settings.containers.model_copy(update={"enabled": False}),
+        }
+    )
+
+
+class _bars:
+    """A bar of pages for each file; on a terminal only."""
+
+    def __init__(self, items: list[Any], *, is_quiet: bool) -> None:
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[stage]}"),
+        )
+        self._progress = Progress(*columns, console=talk(), disable=is_quiet or not talk().is_terminal)
+        self._bars: dict[int, TaskID] = {
+            item.number: self._progress.add_task(plain(item.source.name).plain, total=None, stage="")
+            for item in items
+        }
+
+    def __enter__(self) -> Any:
+        self._progress.start()
+        return self._show
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def _show(self, items: list[Any]) -> None:
+        for item in items:
+            total = item.total or None
+            self._progress.update(self._bars[item.number], completed=item.done, total=total, stage=item.stage)
+
+
+def _show_items(items: list[Any], as_json: bool) -> int:
+    if as_json:
+        write_json(
+            [
+                {
+                    "source": str(item.source),
+                    "pdf": str(item.pdf) if item.pdf else None,
+                    "pages": item.total or None,
+                    "error": item.error or None,
+                }
+                for item in items
+            ]
+        )
+    for item in items:
+        if item.error:
+            warn(f"{plain(item.source).plain}: {plain(item.error).plain}")
+        elif not as_json:
+            to_stdout().print(plain(item.pdf), soft_wrap=True)
+    return 1 if any(item.error for item in items) else 0
+
+
+json_lines_option = click.option(
+    "--json", "is_json", is_flag=True, help="Log JSON lines, also on a terminal."
+)
+place_options = click.option(
+    "--data-dir", type=click.Path(path_type=Path), help="Where the engine keeps its data. [FOLDER/.cograil]"
+)
+
+
+@documents.command()
+@data_option
+@click.option("--host", help="The address to listen on. [127.0.0.1]")
+@click.option("--port", type=click.IntRange(0, 65535), default=18083, show_default=True, help="Of the API.")
+@place_options
+@click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="What to log.")
+@json_lines_option
+def watch(
+    data: Path | None,
+    host: str | None,
+    port: int,
+    data_dir: Path | None,
+    log_level: str | None,
+    is_json: bool,
+) -> None:
+    """Watch a folder: what is dropped in its `in` becomes a searchable PDF in its `out`.
+
+    Runs everything that this needs until Ctrl-C or SIGTERM, and goes on where it was when started again.
+
+    \b
+    Examples:
+      cograil documents watch --data ./comics
+      OCR_LANG=eng cograil documents watch --data ./comics --port 18083
+    """
+    from cograil.processes.up import up as run  # noqa: PLC0415  help must be quick
+
+    flags = {"data_dir": data_dir, "log.level": log_level, "log.format": "json" if is_json else None}
+    settings = _settings(data, host=host, **flags)
+    folder = settings.documents.data_dir
+    assert folder is not None
+    is_given = data_dir is not None or bool(os.environ.get("COGRAIL_DATA_DIR")) or bool(settings.database.url)
+    own = settings.model_copy(
+        update={"port": 0, "data_dir": settings.data_dir if is_given else folder / ENGINE_DIR}
+    )
+    run(own, front=("documents", port))
+
+
+def _settings(data: Path | None, **flags: Any) -> Settings:
+    """The settings with a folder. Raises UsageError without one."""
+    settings = load_settings({"documents.data_dir": data, **flags})
+    if settings.documents.data_dir is None:
+        raise UsageError("which folder? Name it with --data, or COGRAIL_DOCUMENTS__DATA_DIR")
+    if settings.documents.log_json:
+        settings = settings.model_copy(update={"log": settings.log.model_copy(update={"format": "json"})})
+    return settings
+
+
+def _service_options(port: int) -> Callable[[Command], Command]:
+    def decorate(command: Command) -> Command:
+        command = click.option("--port", type=click.IntRange(0, 65535), default=port, show_default=True)(
+            command
+        )
+        command = click.option("--host", default="127.0.0.1", show_default=True)(command)
+        return data_option(json_lines_option(command))
+
+    return decorate
+
+
+@documents.command()
+@_service_options(18081)
+def prep(data: Path | None, host: str, port: int, is_json: bool) -> None:
+    """Run the PREP service: archives, PDFs and pictures become a raw PDF.
+
+    A watcher uses it when PREP_URL names it. Both need the same data directory, under the same path. It asks
+    nobody for a key: keep it on a network of your own.
+
+    \b
+    Examples:
+      cograil documents prep --data ./comics
+    """
+    _serve_stage("prep", data, host, port, is_json)
+
+
+@documents.command()
+@_service_options(18082)
+def ocr(data: Path | None, host: str, port: int, is_json: bool) -> None:
+    """Run the OCR service: a raw PDF becomes a searchable one.
+
+    A watcher uses it when OCR_URL names it. Both need the same data directory, under the same path. It asks
+    nobody for a key: keep it on a network of your own.
+
+    \b
+    Examples:
+      cograil documents ocr --data ./comics --port 18082
+    """
+    _serve_stage("ocr", data, host, port, is_json)
+
+
+def _serve_stage(kind: Any, data: Path | None, host: str, port: int, is_json: bool) -> None:
+    from cograil.apps.documents.services import serve  # noqa: PLC0415  an extra
+
+    settings = _settings(data, **{"log.format": "json" if is_json else None})
+    logs.configure(settings.log.level, settings.log.format)
+    run_async(serve(kind, settings, host, port, stop_on_signals))
+
+
+@documents.command()
+@data_option
+@click.option("--user", default="", help="Those of this user.")
+@json_option
+def duplicates(data: Path | None, user: str, as_json: bool) -> None:
+    """List what came before and is held until somebody decides.
+
+    \b
+    Examples:
+      cograil documents duplicates --data ./comics
+    """
+    from cograil.apps.documents.routes import held_of  # noqa: PLC0415
+
+    found = held_of(_folder(data, user))
+    if as_json:
+        write_json(found)
+        return
+    rows = table("KEY", "FILE", "STATUS")
+    for one in found:
+        status = one["status"].get("reason") or one["status"].get("state", "")
+        for held in one["held"]:
+            rows.add_row(plain(one["jobKey"]), plain(held["file"]), plain(status))
+    to_stdout().print(rows)
+    if not found:
+        say("nothing is held")
+
+
+@documents.command()
+@click.argument("key")
+@click.argument("action", type=click.Choice(["use-existing", "discard", "force"]))
+@data_option
+@click.option("--user", default="", help="Of this user.")
+@click.option("--file", "name", default="", help="Only this file, as `duplicates` names it.")
+@json_option
+def decide(key: str, action: str, data: Path | None, user: str, name: str, as_json: bool) -> None:
+    """Decide what becomes of files that are held: use the PDF there is, discard them, or make a new one.
+
+    KEY is the key of the document, or the beginning of it that no other has. The watcher does it.
+
+    \b
+    Examples:
+      cograil documents decide 3f2a91c0 use-existing --data ./comics
+      cograil documents decide 3f2a91c0 force --data ./comics
+    """
+    from cograil.apps.documents import duplicates as held  # noqa: PLC0415
+
+    folder = _folder(data, user)
+    found = [one for one in held.held_keys(folder) if one.startswith(key)]
+    if len(found) != 1:
+        raise NotFound(f"{len(found) or 'no'} keys of held files begin with {key!r}")
+    words = {"use-existing": held.USE_EXISTING, "discard": held.DISCARD, "force": held.FORCE}
+    held.decide(folder, found[0], words[action], uuid4().hex if action == "force" else "", name)
+    if as_json:
+        write_json({"jobKey": found[0], "action": words[action], "file": name or None})
+    else:
+        say(f"decided: {words[action]}")
+
+
+def _folder(data: Path | None, user: str) -> Any:
+    from cograil.apps.documents.layout import folder_of  # noqa: PLC0415
+
+    root = _settings(data).documents.data_dir
+    assert root is not None
+    return folder_of(root, f"users/{user}" if user else "")

@@ -1,0 +1,52 @@
+"""`submit --idempotency-key`: asked twice, done once, also when it was asked over the API before."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from typing import Any
+
+import click
+from pydantic import ValidationError
+
+from cograil.errors import UsageError
+from cograil.intake.http.jobs import SUBMIT, NewJob, fingerprint
+from cograil.intake.http.once import IDEMPOTENCY_KEY, ODD_KEY, once_within
+from cograil.model.workflow import Json
+from cograil.store import reading
+from cograil.store.database import Transaction
+from cograil.verbs.idempotency import Key
+
+Submit = Callable[[Transaction], Awaitable[str]]
+
+
+async def submit_once(tx: Transaction, key: str, request: dict[str, Json], submit: Submit) -> str:
+    """The job of this request.
+
+    Raises BadParameter for what is no key, IdempotencyConflict when it was used with another request.
+    """
+    if not IDEMPOTENCY_KEY.fullmatch(key):
+        raise click.BadParameter(ODD_KEY, param_hint="--idempotency-key")
+
+    async def make(tx: Transaction) -> Json:
+        job_id = await submit(tx)
+        return (await reading.find_jobs(tx, [job_id], "default"))[job_id]
+
+    job, _ = await once_within(tx, Key("default", SUBMIT, key), fingerprint(request), make)
+    return str(job["job_id"])
+
+
+def request_of(
+    name: str, version: int | None, inputs: dict[str, Any], words: dict[str, Any]
+) -> dict[str, Json]:
+    """What the API would have been sent, so that both know the same request by the same fingerprint.
+
+    Raises UsageError for what it would not take.
+    """
+    moment: datetime | None = words.get("not_before")
+    said = words | {"not_before": None if moment is None else moment.isoformat()}
+    try:
+        new = NewJob.model_validate({"workflow_id": name, "version": version, "input_params": inputs, **said})
+    except ValidationError as error:
+        raise UsageError("; ".join(f"{one['loc'][0]}: {one['msg']}" for one in error.errors())) from None
+    return new.model_dump(mode="json")

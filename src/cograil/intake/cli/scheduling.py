@@ -1,0 +1,290 @@
+"""Commands about schedules."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import click
+
+from cograil.intake.cli.client import Client, audit, connected, who
+from cograil.intake.cli.inputs import Moment, read_inputs
+from cograil.intake.cli.options import instance_options, settings_for
+from cograil.intake.cli.output import out, plain, say, table, write_json
+from cograil.intake.cli.words import ago
+from cograil.model.schedules import Plan
+from cograil.processes import run_async
+from cograil.settings import Settings
+from cograil.store.database import Transaction
+from cograil.store.schedules import View
+from cograil.verbs import schedules as verbs
+from cograil.verbs.making import find_definition
+
+tenant_option = click.option("--tenant", default="default", show_default=True, help="Whose.")
+
+
+@click.group()
+def schedules() -> None:
+    """Workflows that run by the calendar.
+
+    \b
+    Examples:
+      cograil schedules create nightly import --cron '30 2 * * *' --timezone Europe/Paris
+      cograil schedules list
+      cograil schedules firings nightly
+      cograil schedules backfill nightly --from 2026-01-01T00:00:00Z --until 2026-01-31T00:00:00Z --preview
+    """
+
+
+def _calendar_options(command: Any) -> Any:
+    for option in reversed(
+        (
+            click.option("--cron", required=True, help="When: minute hour day month weekday, or @daily."),
+            click.option("--timezone", default="UTC", show_default=True, help="Whose clock."),
+            click.option(
+                "--input", "inputs", multiple=True, metavar="KEY=VALUE", help="An input of its jobs."
+            ),
+            click.option("--input-file", metavar="FILE", help="All inputs, as JSON; `-` reads stdin."),
+            click.option("--due-input", metavar="NAME", help="The input that is given the moment."),
+            click.option("--version", type=click.IntRange(1), help="Of the workflow. [the newest]"),
+            click.option("--priority", type=click.IntRange(0, 10), default=0, show_default=True),
+            click.option(
+                "--overlap",
+                type=click.Choice(["skip", "allow", "cancel"]),
+                default="skip",
+                show_default=True,
+                help="While the last job is under way: pass over, run beside it, or cancel it.",
+            ),
+            click.option(
+                "--missed",
+                type=click.Choice(["once", "all", "skip"]),
+                default="once",
+                show_default=True,
+                help="Moments that came while nothing ran: make good the last, all, or none.",
+            ),
+        )
+    ):
+        command = option(command)
+    return command
+
+
+@schedules.command("create")
+@click.argument("name")
+@click.argument("workflow")
+@_calendar_options
+@tenant_option
+@instance_options
+def create(data_dir: Path | None, as_json: bool, **words: Any) -> None:
+    """Run WORKFLOW by the calendar from now on, under NAME.
+
+    \b
+    Examples:
+      cograil schedules create nightly import --cron '30 2 * * *' --timezone Europe/Paris
+      cograil schedules create tick hello --cron '*/5 * * * *' --input name=Ada --overlap allow
+    """
+    _tell(run_async(_write(settings_for(data_dir), is_new=True, **words)), as_json, "is there")
+
+
+@schedules.command("change")
+@click.argument("name")
+@click.argument("workflow")
+@_calendar_options
+@tenant_option
+@instance_options
+def change(data_dir: Path | None, as_json: bool, **words: Any) -> None:
+    """Change what a schedule runs, and when; all of it is given anew.
+
+    \b
+    Examples:
+      cograil schedules change nightly import --cron '0 3 * * *' --timezone Europe/Paris
+    """
+    _tell(run_async(_write(settings_for(data_dir), is_new=False, **words)), as_json, "is changed")
+
+
+async def _write(settings: Settings, *, is_new: bool, name: str, tenant: str, **words: Any) -> View:
+    async with connected(settings) as client, client.db.transaction("schedule") as tx:
+        plan = await _plan(tx, client, settings, tenant, **words)
+        facts = {"tenant": tenant, "workflow_id": plan.workflow_id, "cron": plan.cron}
+        await audit(tx, "create schedule" if is_new else "change schedule", name, **facts)
+        if is_new:
+            return await verbs.create_schedule(tx, client.decider, tenant, name, plan, by=who())
+        return await verbs.change_schedule(tx, client.decider, tenant, name, plan)
+
+
+async def _plan(
+    tx: Transaction, client: Client, settings: Settings, tenant: str, workflow: str, **words: Any
+) -> Plan:
+    """What was typed, its inputs by the types that the workflow declares."""
+    found = await find_definition(tx, tenant, workflow, words["version"])
+    declared = (await client.decider.catalog.get(tx, found.definition_id)).inputs
+    pairs, file = words.pop("inputs"), words.pop("input_file")
+    given = read_inputs(file, pairs, declared, max_bytes=settings.limits.input_bytes)
+    return Plan(workflow_id=workflow, input=given, **words)
+
+
+def _tell(shown: View, as_json: bool, what: str) -> None:
+    if as_json:
+        write_json(shown)
+        return
+    due = "never again" if shown["next_at"] is None else f"next at {shown['next_at']:%Y-%m-%d %H:%M:%S} UTC"
+    say(f"schedule {shown['name']} {what}; {'paused' if shown['paused_at'] else due}")
+
+
+@schedules.command("list")
+@tenant_option
+@instance_options
+def list_schedules(tenant: str, data_dir: Path | None, as_json: bool) -> None:
+    """List schedules with what comes next and what came last.
+
+    \b
+    Examples:
+      cograil schedules list
+      cograil schedules list --json
+    """
+    found = run_async(_schedules(settings_for(data_dir), tenant))
+    if as_json:
+        write_json({"schedules": found})
+        return
+    rows = table("schedule", "workflow", "when", "next", "last", "became")
+    for one in found:
+        next_at = "paused" if one["paused_at"] else one["next_at"] and f"{one['next_at']:%Y-%m-%d %H:%M:%S}Z"
+        last = one["last_due_at"] and ago(one["last_due_at"])
+        when = f"{one['cron']} {one['timezone']}"
+        rows.add_row(*map(plain, (one["name"], one["workflow_id"], when, next_at, last, one["last_outcome"])))
+    out().print(rows if found else "no schedules")
+
+
+async def _schedules(settings: Settings, tenant: str) -> list[View]:
+    async with connected(settings) as client, client.db.transaction("show") as tx:
+        return await verbs.list_schedules(tx, tenant)
+
+
+@schedules.command("firings")
+@click.argument("name")
+@click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True)
+@tenant_option
+@instance_options
+def firings(name: str, limit: int, tenant: str, data_dir: Path | None, as_json: bool) -> None:
+    """List what became of the moments of a schedule, the latest first.
+
+    \b
+    Examples:
+      cograil schedules firings nightly
+    """
+    found = run_async(_firings(settings_for(data_dir), tenant, name, limit))
+    if as_json:
+        write_json({"name": name, "firings": found})
+        return
+    rows = table("due", "became", "job", "status", "why")
+    rows.columns[2].no_wrap = True
+    for one in found:
+        became = f"{one['outcome']} (backfill)" if one["is_backfill"] else one["outcome"]
+        why = one["error"] and one["error"]["message"]
+        due = f"{one['due_at']:%Y-%m-%d %H:%M:%S}Z"
+        rows.add_row(due, *map(plain, (became, one["job_id"], one["job_status"], why)))
+    out().print(rows if found else "nothing was due yet")
+
+
+async def _firings(settings: Settings, tenant: str, name: str, limit: int) -> list[View]:
+    async with connected(settings) as client, client.db.transaction("show") as tx:
+        return await verbs.list_firings(tx, tenant, name, limit=limit)
+
+
+@schedules.command("pause")
+@click.argument("name")
+@click.option("--reason", default="", help="Why; it is shown with the schedule.")
+@tenant_option
+@instance_options
+def pause(name: str, reason: str, tenant: str, data_dir: Path | None, as_json: bool) -> None:
+    """Pass over the moments of a schedule until it is resumed.
+
+    \b
+    Examples:
+      cograil schedules pause nightly --reason 'the warehouse moves'
+    """
+    _tell(run_async(_pause(settings_for(data_dir), tenant, name, reason)), as_json, "passes over what comes")
+
+
+async def _pause(settings: Settings, tenant: str, name: str, reason: str) -> View:
+    async with connected(settings) as client, client.db.transaction("schedule") as tx:
+        await audit(tx, "pause schedule", name, tenant=tenant, reason=reason)
+        return await verbs.pause_schedule(tx, tenant, name, by=who(), reason=reason)
+
+
+@schedules.command("resume")
+@click.argument("name")
+@tenant_option
+@instance_options
+def resume(name: str, tenant: str, data_dir: Path | None, as_json: bool) -> None:
+    """Fire a paused schedule again, from now on.
+
+    \b
+    Examples:
+      cograil schedules resume nightly
+    """
+    _tell(run_async(_resume(settings_for(data_dir), tenant, name)), as_json, "is resumed")
+
+
+async def _resume(settings: Settings, tenant: str, name: str) -> View:
+    async with connected(settings) as client, client.db.transaction("schedule") as tx:
+        await audit(tx, "resume schedule", name, tenant=tenant)
+        return await verbs.resume_schedule(tx, tenant, name)
+
+
+@schedules.command("remove")
+@click.argument("name")
+@tenant_option
+@instance_options
+def remove(name: str, tenant: str, data_dir: Path | None, as_json: bool) -> None:
+    """Remove a schedule and its history; jobs of it go on.
+
+    \b
+    Examples:
+      cograil schedules remove nightly
+    """
+    run_async(_remove(settings_for(data_dir), tenant, name))
+    if as_json:
+        write_json({"name": name, "is_removed": True})
+    else:
+        say(f"schedule {name} is removed")
+
+
+async def _remove(settings: Settings, tenant: str, name: str) -> None:
+    async with connected(settings) as client, client.db.transaction("schedule") as tx:
+        await verbs.remove_schedule(tx, tenant, name)
+        await audit(tx, "remove schedule", name, tenant=tenant)
+
+
+@schedules.command("backfill")
+@click.argument("name")
+@click.option("--from", "first", type=Moment(), required=True, help="The first moment.")
+@click.option("--until", type=Moment(), required=True, help="The last one.")
+@click.option("--preview", is_flag=True, help="Only say what would be submitted.")
+@tenant_option
+@instance_options
+def backfill(data_dir: Path | None, as_json: bool, **words: Any) -> None:
+    """Submit a job for each moment of a range of time that has led to none.
+
+    \b
+    Examples:
+      cograil schedules backfill nightly --from 2026-01-01T00:00:00Z --until 2026-01-31T00:00:00Z --preview
+      cograil schedules backfill nightly --from 2026-01-01T00:00:00Z --until 2026-01-31T00:00:00Z
+    """
+    done = run_async(_backfill(settings_for(data_dir), **words))
+    if as_json:
+        write_json(done)
+        return
+    would = "would be submitted" if done["is_preview"] else "submitted"
+    say(
+        f"{done['submitted']} jobs {would}, {done['kept']} moments had theirs, {done['refused']} were refused"
+    )
+
+
+async def _backfill(
+    settings: Settings, tenant: str, name: str, first: datetime, until: datetime, preview: bool
+) -> View:
+    async with connected(settings) as client, client.db.transaction("schedule") as tx:
+        if not preview:
+            await audit(tx, "backfill", name, tenant=tenant, first=str(first), until=str(until))
+        return await verbs.backfill(tx, client.decider, tenant, name, first, until, is_preview=preview)

@@ -1,0 +1,138 @@
+"""All that is served on one port: probes, the API, and its description."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from cograil.errors import UnsafeDatabase
+from cograil.intake.http import limits, problems
+from cograil.intake.http.cursors import Cursors
+from cograil.intake.http.deeds import deeds
+from cograil.intake.http.door import Door, Instance
+from cograil.intake.http.feed import Live
+from cograil.intake.http.flights import Flights
+from cograil.intake.http.gathering import Gatherer
+from cograil.intake.http.health import health
+from cograil.intake.http.jobs import jobs
+from cograil.intake.http.keyring import KeyRing, is_local
+from cograil.intake.http.live import live, sockets
+from cograil.intake.http.observing import dag, measuring, observing
+from cograil.intake.http.openapi import description
+from cograil.intake.http.problems import Refusal
+from cograil.intake.http.schedules import schedules
+from cograil.intake.http.submissions import submissions
+from cograil.intake.http.table import Table
+from cograil.intake.http.telling import telling
+from cograil.intake.http.trying import trying
+from cograil.intake.http.turns import IN_PROGRESS_SECONDS
+from cograil.intake.http.views import views
+from cograil.intake.http.waiting import Doorbell
+from cograil.intake.http.workers import workers
+from cograil.intake.http.workflows import workflows
+from cograil.model.ids import new_id
+from cograil.settings import Settings
+from cograil.store.database import Database
+from cograil.store.keys import find_secret, what_it_may
+from cograil.verbs.advance import Decider
+
+SERVER_ROLE = "cograil_server"
+TABLES: Sequence[Table] = (
+    jobs,
+    submissions,
+    deeds,
+    views,
+    workflows,
+    workers,
+    telling,
+    schedules,
+    live,
+    sockets,
+    observing,
+    measuring,
+    dag,
+    trying,
+    health,
+    description,
+)
+
+
+@asynccontextmanager
+async def open_instance(
+    db: Database, decider: Decider, settings: Settings, key_file: Path | None = None
+) -> AsyncIterator[Instance]:
+    """What the API needs. Raises UnsafeDatabase for a role that sees more than one tenant at a time."""
+    async with db.transaction("doors") as tx:
+        refuse_powerful(await what_it_may(tx))
+        secret = await find_secret(tx, "cursor")
+    doorbell, streams, flights = Doorbell(db), Live(db), Flights[Any](IN_PROGRESS_SECONDS)
+    keys = KeyRing(db, key_file, is_local=is_local(settings))
+    try:
+        yield Instance(
+            db,
+            settings,
+            keys,
+            decider,
+            cursors=Cursors(secret),
+            gatherer=Gatherer(db, decider),
+            doorbell=doorbell,
+            live=streams,
+            flights=flights,
+        )
+    finally:
+        await flights.end()
+        await keys.end()
+        await streams.stop()
+        await doorbell.stop()
+
+
+def refuse_powerful(powers: Sequence[str]) -> None:
+    """Raises UnsafeDatabase when row-level security would not bind this role."""
+    if powers:
+        raise UnsafeDatabase(
+            f"no door may act in a role that {' and '.join(powers)}: row-level security does not bind it; "
+            f"grant {SERVER_ROLE} to the user of the database URL, or name another one for the server"
+        )
+
+
+def _check_probe(scope: Scope) -> None:
+    """Raises Refusal: a probe needs no key, but it is a request like any other."""
+    limits.check_framing(scope)
+    if scope["method"] not in ("GET", "HEAD"):
+        allow = {"Allow": "GET, HEAD"}
+        raise Refusal(405, "method_not_allowed", "this route takes GET, HEAD", headers=allow)
+
+
+def application(
+    instance: Instance,
+    probes: Iterable[Route],
+    tables: Sequence[Table] = TABLES,
+    apps: Mapping[str, ASGIApp] | None = None,
+) -> ASGIApp:
+    """The probes need no key; all else goes through the door, or that of the app whose paths begin so."""
+    door, probing = Door(instance, tables), Starlette(routes=list(probes))
+    probed = {route.path for route in probing.routes if isinstance(route, Route)}
+
+    async def serve(scope: Scope, receive: Receive, send: Send) -> None:
+        is_probe = scope.get("path") in probed and scope["type"] == "http"
+        try:
+            if is_probe:
+                _check_probe(scope)
+        except Refusal as refusal:
+            await problems.answer(refusal, new_id())(scope, receive, send)
+            return
+        own = _app_of(scope.get("path", ""), apps or {})
+        await (probing if is_probe else own or door)(scope, receive, send)
+
+    return serve
+
+
+def _app_of(path: str, apps: Mapping[str, ASGIApp]) -> ASGIApp | None:
+    """The app that serves this path, and all below it."""
+    return next((app for begin, app in apps.items() if path == begin or path.startswith(f"{begin}/")), None)

@@ -1,0 +1,170 @@
+"""A job seen from close by: its nodes, its events, its timeline, its progress."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Annotated
+
+from pydantic import Field
+from starlette.responses import Response
+
+from cograil.errors import NodeNotFound
+from cograil.intake.http.door import Call, reply
+from cograil.intake.http.jobs import find_job
+from cograil.intake.http.reading import Query
+from cograil.intake.http.table import Table
+from cograil.model import shapes
+from cograil.model.workflow import Json
+from cograil.store import reading
+from cograil.store.reading import View
+
+views = Table("jobs")
+DONE = ("completed", "skipped")
+
+
+class EventPage(Query):
+    """Events after a number, at most so many."""
+
+    after: Annotated[int, Field(ge=0)] = 0
+    limit: Annotated[int, Field(ge=1, le=1000)] = 100
+
+
+@views.get(
+    "/jobs/{job_id}/nodes",
+    "viewer",
+    answers={200: "the nodes, children of fan-outs included"},
+    gives=shapes.NodesOfJob,
+)
+async def list_nodes(call: Call) -> Response:
+    """List the nodes of a job."""
+    async with call.transaction("show") as tx:
+        job, workflow = await find_job(call, tx)
+        nodes = await reading.list_nodes(tx, job["job_id"], workflow, tenant=call.caller.tenant)
+    return reply({"job_id": job["job_id"], "nodes": nodes})
+
+
+@views.get(
+    "/jobs/{job_id}/events",
+    "viewer",
+    query=EventPage,
+    answers={200: "events in their order"},
+    gives=shapes.EventPage,
+)
+async def list_events(call: Call) -> Response:
+    """List the events of a job, without gaps."""
+    return await _events(call, None)
+
+
+@views.get("/jobs/{job_id}/nodes/{node_id}/events", "viewer", query=EventPage, gives=shapes.EventPage)
+async def list_node_events(call: Call) -> Response:
+    """List the events of one node."""
+    return await _events(call, call.path["node_id"])
+
+
+async def _events(call: Call, node_id: str | None) -> Response:
+    asked: EventPage = call.query
+    async with call.transaction("show") as tx:
+        job, workflow = await find_job(call, tx)
+        job_id, tenant = job["job_id"], call.caller.tenant
+        found = await reading.list_events(
+            tx, job_id, after=asked.after, limit=asked.limit, tenant=tenant, node=node_id
+        )
+        if node_id is not None and not found and node_id not in workflow.nodes:  # children are no part of it
+            nodes = await reading.list_nodes(tx, job_id, workflow, tenant=tenant)
+            if node_id not in {node["node_id"] for node in nodes}:
+                raise NodeNotFound(job_id, node_id[:64])
+    after = found[-1]["seq"] if len(found) == asked.limit else None
+    return reply({"job_id": job_id, "events": found, "next_after": after})
+
+
+@views.get(
+    "/jobs/{job_id}/timeline",
+    "viewer",
+    query=EventPage,
+    answers={200: "what happened, and when"},
+    gives=shapes.Timeline,
+)
+async def show_timeline(call: Call) -> Response:
+    """Show when each node ran, and what happened."""
+    asked: EventPage = call.query
+    async with call.transaction("show") as tx:
+        job, workflow = await find_job(call, tx)
+        tenant = call.caller.tenant
+        nodes = await reading.list_nodes(tx, job["job_id"], workflow, tenant=tenant)
+        found = await reading.list_events(
+            tx, job["job_id"], after=asked.after, limit=asked.limit, tenant=tenant
+        )
+    bars = [_bar(node) for node in nodes if node["started_at"] is not None]
+    return reply({"job_id": job["job_id"], "status": job["status"], "bars": bars, "events": found})
+
+
+def _bar(node: View) -> View:
+    kept = ("node_id", "status", "attempt", "started_at", "completed_at", "parent_node_id")
+    seconds = None
+    if node["completed_at"] is not None:
+        seconds = (node["completed_at"] - node["started_at"]).total_seconds()
+    return {name: node[name] for name in kept} | {"duration_seconds": seconds}
+
+
+@views.get("/jobs/{job_id}/progress", "viewer", answers={200: "how far it is"}, gives=shapes.JobProgress)
+async def show_progress(call: Call) -> Response:
+    """Show how far a job is."""
+    async with call.transaction("show") as tx:
+        job, workflow = await find_job(call, tx)
+        nodes = await reading.list_nodes(tx, job["job_id"], workflow, tenant=call.caller.tenant)
+    return reply({"job_id": job["job_id"], "status": job["status"]} | progress_of(nodes))
+
+
+@views.get(
+    "/jobs/{job_id}/nodes/{node_id}/progress",
+    "viewer",
+    answers={200: "how far it is"},
+    gives=shapes.ProgressOfNode,
+)
+async def show_node_progress(call: Call) -> Response:
+    """Show how far one node is."""
+    node_id = call.path["node_id"]
+    async with call.transaction("show") as tx:
+        job, workflow = await find_job(call, tx)
+        nodes = await reading.list_nodes(tx, job["job_id"], workflow, tenant=call.caller.tenant)
+    node = next((one for one in nodes if one["node_id"] == node_id), None)
+    if node is None:
+        raise NodeNotFound(job["job_id"], node_id[:80])
+    facts = ("node_id", "status", "attempt", "task_id", "children", "worker")
+    return reply({"job_id": job["job_id"]} | {name: node[name] for name in facts} | _task_progress(node))
+
+
+def progress_of(nodes: Sequence[View]) -> dict[str, Json]:
+    """What share of the nodes is done, and what those that run say of themselves."""
+    counts = Counter(_counted_as(node["status"]) for node in nodes)
+    done = counts["completed"] + counts["skipped"]
+    states = ("completed", "running", "pending", "failed", "skipped", "waiting", "cancelled")
+    return {
+        "overall_percent": round(100 * done / len(nodes), 1) if nodes else 0.0,
+        "nodes": {"total": len(nodes)} | {name: counts[name] for name in states},
+        "current_tasks": [
+            {"node_id": node["node_id"], "task_id": node["task_id"]} | _task_progress(node)
+            for node in nodes
+            if node["task_id"] is not None and _counted_as(node["status"]) == "running"
+        ],
+    }
+
+
+def _counted_as(status: str) -> str:
+    """Dispatched counts as running, ready as pending: who asks for progress does not care for queues."""
+    return {"dispatched": "running", "ready": "pending"}.get(status, status)
+
+
+def _task_progress(node: View) -> dict[str, Json]:
+    progress = node["progress"] or {}
+    current, total = progress.get("current"), progress.get("total")
+    percent = round(100 * current / total, 1) if current is not None and total else None
+    if node["status"] in DONE:
+        percent = 100.0
+    return {
+        "progress_current": current,
+        "progress_total": total,
+        "progress_percent": percent,
+        "progress_message": progress.get("message"),
+    }

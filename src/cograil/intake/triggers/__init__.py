@@ -1,0 +1,1 @@
+"""Ways in that nobody calls: the clock."""

@@ -1,0 +1,79 @@
+"""The API as a part: inside `cograil up`, or as one more `cograil server` on a database that is there."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import structlog
+from starlette.types import ASGIApp
+
+from cograil import logs
+from cograil.errors import UsageError
+from cograil.intake.http.addresses import is_loopback
+from cograil.intake.http.app import SERVER_ROLE, application, open_instance
+from cograil.intake.http.door import Instance
+from cograil.intake.http.probes import metrics_app, probe_routes
+from cograil.intake.http.server import bind, serving
+from cograil.processes.app_parts import all_doors, app_checks
+from cograil.processes.connecting import check_schema, decider_of, find_conninfo
+from cograil.processes.health import Health
+from cograil.processes.running import run_async, stop_on_signals
+from cograil.settings import Settings
+from cograil.store.database import BUSY, Database
+
+
+def server(settings: Settings) -> None:
+    """Answer on the port until a signal says stop."""
+    logs.configure(settings.log.level, settings.log.format)
+    run_async(_serve(settings), "server")
+
+
+async def _serve(settings: Settings) -> None:
+    log = structlog.get_logger("server")
+    conninfo = await find_conninfo(settings)
+    stop = stop_on_signals()
+    async with open_api(conninfo, settings) as instance:
+        await check_schema(instance.db)
+        health = Health(instance.db, {}, app_checks(settings, has_worker=False))
+        app = application(instance, probe_routes(health.checks, health.samples), apps=all_doors(instance))
+        async with (
+            serving(app, bind(settings.host, settings.port), instance.end),
+            serving_metrics(settings, metrics_app(health.samples)),
+        ):
+            log.info("ready", host=settings.host, port=settings.port)
+            await stop.wait()
+            health.is_draining = True
+    log.info("stopped")
+
+
+@asynccontextmanager
+async def serving_metrics(settings: Settings, app: ASGIApp) -> AsyncIterator[None]:
+    """On a port of their own, if one is named: where the service before this one had them."""
+    if port := settings.containers.metrics_port:
+        async with serving(app, bind(settings.host, port)):
+            yield
+    else:
+        yield
+
+
+@asynccontextmanager
+async def open_api(conninfo: str, settings: Settings) -> AsyncIterator[Instance]:
+    """What the API needs, on connections of its own that act as the server.
+
+    Raises UsageError when anybody could come in from elsewhere, UnsafeDatabase for a role that may too much.
+    """
+    url = settings.server.database_url or conninfo
+    async with (
+        Database(url, settings.database, application="cograil server", kept=BUSY, role=SERVER_ROLE) as db,
+        open_instance(db, decider_of(settings), settings, settings.server.key_file) as instance,
+    ):
+        if not is_loopback(settings.host) and not await instance.keys.has_keys():
+            raise UsageError(
+                f"cannot listen on {settings.host}: there are no keys yet, and whoever reaches the port may "
+                "do everything; make one with `cograil keys create --role admin`, or use 127.0.0.1"
+            )
+        try:
+            yield instance
+        finally:
+            await instance.pace.stop()

@@ -1,0 +1,277 @@
+"""One attempt to run a container: fetch what goes in, run it, tell what it says, put what comes out.
+
+Every phase that is through is kept with what was told of it, so an attempt that takes over goes on where the
+last one was: it finds the container by its labels, reads the log on, and moves no file twice. Who is given
+back or lost leaves the container alone: the next attempt takes it up, or the sweeper removes it with its job.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+import orjson
+
+from cograil.model.artifact_plan import make_plan
+from cograil.model.containers import JOB, Artifact, ContainerBody
+from cograil.model.workflow import Json
+from cograil.outbound import OutboundGuard
+from cograil.runners.container_artifacts import SUCCESS, Done, move, not_run
+from cograil.runners.container_facts import KILLED, NEVER_RAN, Exit, facts_of
+from cograil.runners.container_log import follow_log
+from cograil.runners.context import Context, Fail, Retry
+from cograil.runners.moving import Mover
+from cograil.runners.rooms import Rooms
+from cograil.runners.runtime import STOP_SECONDS, EngineError, LogPlace, Policy, Run, Runtime, State, Stream
+
+RETRY_SECONDS = 0.5
+MOST_KEPT_CONTENT = 256 * 1024
+PREFIX = "orchestrator.job."
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """What the attempts of one worker share."""
+
+    engine: Runtime
+    rooms: Rooms
+    guard: OutboundGuard
+    policy: Policy
+    slots: asyncio.Semaphore  # how many containers run at a time
+    is_to_sweep: asyncio.Event  # there may be a container that nobody needs
+
+
+class ContainerAttempt:
+    """One attempt. With a `name`, its caller's, events are told under it; else its log is the attempt's."""
+
+    def __init__(self, ctx: Context, body: ContainerBody, name: str | None, tools: Tools) -> None:
+        self._ctx = ctx
+        self._body = body
+        self._name = name
+        self._tools = tools
+        self._plan = make_plan(body.artifacts)
+        self._facts = facts_of(ctx.checkpoint_data, tools.rooms.place)
+        self._room = f"{ctx.job_id}.{ctx.node_id}.{self._facts.run}"
+
+    async def run(self) -> dict[str, Json]:
+        """The phases, each passed once. Raises Fail or Retry for an end that is none."""
+        try:
+            await self._get_to_exit()
+            await self._remove_container()
+            await self._put_outputs()
+        except asyncio.CancelledError:
+            if self._ctx.reason == "timeout":  # of the node: what runs now is of no more use
+                await asyncio.shield(self._give_up())
+            raise
+        finally:
+            if self._ctx.reason == "lost":
+                self._tools.is_to_sweep.set()
+        await asyncio.to_thread(self._tools.rooms.remove, self._room)
+        return await self._conclude()
+
+    # -- phases --------------------------------------------------------------------------------------
+
+    async def _get_to_exit(self) -> None:
+        facts = self._facts
+        if facts.exit is None:
+            mover = await self._mover()
+            for artifact in self._plan.before:
+                if artifact.id not in facts.done and not await self._move(artifact, mover):
+                    error = f"the artifact {artifact.id!r} failed: {facts.done[artifact.id]['error']}"
+                    await self._tell_exit(Exit(NEVER_RAN, "input_failed", error))
+                    return
+            async with self._tools.slots:
+                await self._start()
+                if facts.exit is None:
+                    await self._follow()
+
+    async def _start(self) -> None:
+        facts, tools = self._facts, self._tools
+        try:
+            container = await self._patiently(lambda: tools.engine.start(self._wanted(), tools.policy))
+        except EngineError as error:
+            await self._tell_exit(Exit(NEVER_RAN, error.code, str(error)))
+            return
+        if facts.container is None:
+            facts.container, facts.started_at = container, time.time()
+            await self._tell("start", {})
+
+    async def _follow(self) -> None:
+        """Until it has ended and all it said is told; one that runs for too long is stopped."""
+        facts, engine = self._facts, self._tools.engine
+        assert facts.container is not None
+        is_late, ended = False, asyncio.Event()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(follow_log(engine, facts.container, facts.log_place, self._tell_log, ended))
+            try:
+                async with asyncio.timeout(facts.started_at + self._body.seconds - time.time()):
+                    state = await self._ended(facts.container)
+            except TimeoutError:
+                is_late = True
+                await self._stop(facts.container)
+                state = await self._ended(facts.container)
+            ended.set()
+        await self._tell_exit(self._exit_of(state, is_late=is_late))
+
+    async def _put_outputs(self) -> None:
+        """What comes after the container; that it fails changes nothing of how it ended."""
+        facts = self._facts
+        if facts.is_complete:
+            return
+        if facts.container is not None:
+            mover = await self._mover()
+            for artifact in self._plan.after:
+                if artifact.id not in facts.done:
+                    await self._move(artifact, mover)
+            facts.is_complete = True
+            await self._tell("complete", {})
+
+    async def _conclude(self) -> dict[str, Json]:
+        """The output of the node; or what it fails with, and then the next attempt begins anew."""
+        facts = self._facts
+        assert facts.exit is not None
+        output: dict[str, Json] = {"exitCode": facts.exit.code, "artifacts": facts.done}
+        if not facts.exit.kind:
+            return output
+        message = facts.exit.error or f"the container ended with exit code {facts.exit.code}"
+        if self._name is not None:
+            raise Fail(message, code=facts.exit.kind, details=output)
+        await self._ctx.checkpoint({"run": facts.run + 1}, phase="again")
+        raise Retry(message, code=facts.exit.kind, details=output)
+
+    # -- files ---------------------------------------------------------------------------------------
+
+    async def _mover(self) -> Mover:
+        room = await asyncio.to_thread(self._tools.rooms.make, self._room)
+        return Mover(room, self._tools.guard)
+
+    async def _move(self, artifact: Artifact, mover: Mover) -> bool:
+        """Move it and tell so; whether it went well."""
+        facts = self._facts
+        before = facts.done.get(artifact.depends or "", {"status": SUCCESS})
+        is_free = artifact.depends in (None, JOB) or before["status"] == SUCCESS
+        done = await move(artifact, mover) if is_free else not_run(artifact)
+        facts.done[artifact.id] = self._kept(done)
+        await self._tell("artifact", {"artifactId": artifact.id, "artifactType": artifact.type, **done})
+        return bool(done["status"] == SUCCESS)
+
+    def _kept(self, done: Done) -> Done:
+        """What the output of a node has of it; contents only as far as there is room."""
+        if "content" not in done:
+            return done
+        size = sum(len(orjson.dumps(one)) for one in self._facts.done.values())
+        has_room = self._name is None and size + len(orjson.dumps(done)) <= MOST_KEPT_CONTENT
+        return done if has_room else {"status": done["status"], "isContentLeftOut": True}
+
+    # -- the container -------------------------------------------------------------------------------
+
+    def _wanted(self) -> Run:
+        ctx, body, facts = self._ctx, self._body, self._facts
+        return Run(
+            name=f"cograil-{ctx.job_id}-{ctx.node_id}-{facts.run}",
+            image=body.image,
+            command=body.command,
+            room=self._tools.rooms.make(self._room),
+            mount=body.workspace,
+            cpus=body.cpus,
+            memory_mb=body.memory_mb,
+            environment=_trace_of(ctx) | body.environment,
+            labels=labels_of(facts.place, ctx.job_id, ctx.node_id, facts.run),
+        )
+
+    async def _ended(self, container: str) -> State | None:
+        """How it ended, when it has; None when somebody removed it."""
+        try:
+            return await self._patiently(lambda: self._tools.engine.wait(container))
+        except EngineError:
+            return None
+
+    async def _stop(self, container: str) -> None:
+        try:
+            await self._patiently(lambda: self._tools.engine.stop(container, STOP_SECONDS))
+        except EngineError as error:
+            if error.code != "not_found":
+                raise
+
+    async def _remove_container(self) -> None:
+        """Its end and all it said are recorded: nobody needs it any more. If that fails, the sweeper will."""
+        if self._facts.container is not None and not self._facts.is_complete:
+            try:
+                await self._tools.engine.remove(self._facts.container)
+            except EngineError as error:
+                self._ctx.log.warning("the container is removed later", why=str(error))
+
+    async def _patiently(self, ask: Callable[[], Awaitable[T]]) -> T:
+        """What the engine answers; one that does not is asked until it does. Raises EngineError otherwise."""
+        while True:
+            try:
+                return await ask()
+            except EngineError as error:
+                if error.code != "engine_unreachable":
+                    raise
+                self._ctx.progress(0, message=str(error))
+            await asyncio.sleep(RETRY_SECONDS)
+
+    def _exit_of(self, state: State | None, *, is_late: bool) -> Exit:
+        body = self._body
+        if is_late:
+            return Exit(KILLED, "timeout", f"timeout: it ran for more than {body.seconds} s and was stopped")
+        if state is None:
+            return Exit(KILLED, "container_gone", "the container was removed while it ran")
+        if state.is_out_of_memory:
+            return Exit(state.exit_code, "out_of_memory", f"out of memory: it had {body.memory_mb} MiB")
+        if state.exit_code == KILLED:  # not by us; some engines do not say why
+            error = f"killed, most likely out of memory: it had {body.memory_mb} MiB"
+            return Exit(KILLED, "out_of_memory", error)
+        return Exit(state.exit_code, "exit_code" if state.exit_code else "")
+
+    async def _give_up(self) -> None:
+        if self._facts.container is not None:
+            await self._tools.engine.remove(self._facts.container)
+        if self._facts.exit is None and self._name is not None:
+            error = "timeout: all of it took too long"
+            await self._tell_exit(Exit(KILLED, "timeout", error))
+        elif self._name is None:
+            await self._ctx.checkpoint({"run": self._facts.run + 1}, phase="again")
+
+    # -- telling -------------------------------------------------------------------------------------
+
+    async def _tell_exit(self, exit_: Exit) -> None:
+        self._facts.exit = exit_
+        told: dict[str, Json] = {"exitCode": exit_.code}
+        await self._tell("exit", told if exit_.error is None else told | {"error": exit_.error})
+
+    async def _tell_log(self, stream: Stream, lines: list[str], place: LogPlace) -> None:
+        self._facts.logs[stream] = place
+        if self._name is None:
+            for line in lines:
+                self._ctx.log.info(line, stream=stream)
+        await self._tell("log", {"lines": lines, "stream": stream})
+
+    async def _tell(self, kind: str, data: dict[str, Json]) -> None:
+        """Tell it and keep what is known now, both or neither."""
+        known, phase = self._facts.as_json(), self._facts.phase
+        if self._name is None:
+            await self._ctx.checkpoint(known, phase=phase)
+            return
+        event = {"jobId": self._name, **data, "meta": self._body.meta}
+        await self._ctx.tell(PREFIX + kind, event, subject=self._name, checkpoint=known, phase=phase)
+
+
+def _trace_of(ctx: Context) -> dict[str, str]:
+    """By which a program inside knows to which trace it belongs."""
+    return {} if ctx.trace_parent is None else {"TRACEPARENT": ctx.trace_parent}
+
+
+def labels_of(place: str, job_id: str, node_id: str, run: int) -> dict[str, str]:
+    """By which a container is found again."""
+    return {
+        "cograil.place": place,
+        "cograil.job": job_id,
+        "cograil.node": node_id,
+        "cograil.run": str(run),
+    }

@@ -1,0 +1,223 @@
+"""Moving files between a workspace and the world: fetch, put, pack, unpack, read, list.
+
+Everything is streamed, and what blocks runs in a thread. A file is there whole or not at all. Where a request
+may go is the guard's business; where a file may be, the workspace's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, TypeVar
+
+from cograil.outbound import (
+    Destination,
+    ForbiddenDestination,
+    Headers,
+    OutboundGuard,
+    UnknownHost,
+    open_request,
+)
+from cograil.workspace import Bounds, Extracted, Workspace, WorkspaceError, extract, list_files, write_archive
+
+if TYPE_CHECKING:
+    import httpx2
+
+TRIES = 4
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
+PIECE = 1024 * 1024
+T = TypeVar("T")
+
+
+class MovingFailed(Exception):
+    """A file could not be moved; `code` says why. It may be worth another try."""
+
+    def __init__(self, code: str, message: str, *, is_passing: bool = False) -> None:
+        super().__init__(message)
+        self.code = code
+        self.is_passing = is_passing
+
+
+@dataclass(frozen=True, slots=True)
+class MovingLimits:
+    """How much may be moved, and how long nothing may come."""
+
+    file_bytes: int = 64 * 1024**3
+    read_bytes: int = 1024 * 1024
+    stall_seconds: float = 60.0
+    archive: Bounds = field(default_factory=Bounds)
+
+
+class Mover:
+    """Moves files for one workspace."""
+
+    def __init__(self, room: Path, guard: OutboundGuard, limits: MovingLimits | None = None) -> None:
+        self._room = room
+        self._guard = guard
+        self._limits = limits or MovingLimits()
+
+    async def download(self, url: str, path: str) -> int:
+        """Fetch a file; its length. Only an answer of 200 is one."""
+        return await self._again(lambda: self._fetch(url, path))
+
+    async def upload(self, path: str, url: str) -> int:
+        """Put a file to a URL; its length."""
+        return await self._again(lambda: self._put(path, url))
+
+    async def write(self, text: str, path: str) -> int:
+        """A file with this text; its length."""
+        content = text.encode()
+
+        def work(workspace: Workspace) -> int:
+            with workspace.writing(path) as file:
+                return file.write(content)
+
+        return await self._in_thread(work)
+
+    async def read(self, path: str) -> bytes:
+        """What is in a file."""
+
+        def work(workspace: Workspace) -> bytes:
+            with workspace.reading(path) as file:
+                content = file.read(self._limits.read_bytes + 1)
+            if len(content) > self._limits.read_bytes:
+                raise MovingFailed("too_large", f"{path!r} has more than {self._limits.read_bytes:,} bytes")
+            return content
+
+        return await self._in_thread(work)
+
+    async def unpack(self, source: str, target: str, subdir: str = "") -> Extracted:
+        """Unpack an archive into a directory."""
+        bounds = self._limits.archive
+        return await self._in_thread(lambda room: extract(room, source, target, subdir=subdir, bounds=bounds))
+
+    async def pack(self, source: str, target: str) -> int:
+        """Pack a file or directory into an archive; how many files."""
+        most = self._limits.file_bytes
+        return await self._in_thread(lambda room: write_archive(room, source, target, most_bytes=most))
+
+    async def list(self, path: str, *, recursive: bool = True, excludes: Sequence[str] = ()) -> list[str]:
+        """The files below a path."""
+        return await self._in_thread(
+            lambda room: list_files(room, path, recursive=recursive, excludes=excludes)
+        )
+
+    # -- once -------------------------------------------------------------------------------------------
+
+    async def _fetch(self, url: str, path: str) -> int:
+        destination = await self._checked(url)
+        with _told(destination), Workspace(self._room) as workspace, workspace.writing(path) as file:
+            async with open_request(destination, "GET", [(b"accept-encoding", b"identity")], b"") as answer:
+                _expect(answer, destination, is_good=answer.status_code == 200)
+                size = 0
+                async for piece in self._pieces(answer):
+                    size += len(piece)
+                    if size > self._limits.file_bytes:
+                        raise MovingFailed("too_large", f"{destination.host} sends more than may be fetched")
+                    await asyncio.to_thread(file.write, piece)
+        return size
+
+    async def _put(self, path: str, url: str) -> int:
+        destination = await self._checked(url)
+        with _told(destination), Workspace(self._room) as workspace, workspace.reading(path) as file:
+            size = os.fstat(file.fileno()).st_size
+            if size > self._limits.file_bytes:
+                raise MovingFailed(
+                    "too_large", f"{path!r} has {size:,} bytes, which is more than may be sent"
+                )
+            headers: Headers = [
+                (b"content-type", b"application/octet-stream"),
+                (b"content-length", str(size).encode()),
+            ]
+            async with open_request(destination, "PUT", headers, lambda: _file_pieces(file, size)) as answer:
+                _expect(answer, destination, is_good=200 <= answer.status_code < 300)
+        return size
+
+    async def _pieces(self, answer: httpx2.Response) -> AsyncIterator[bytes]:
+        """The body in large pieces; each has to come in time."""
+        pieces = aiter(answer.aiter_raw())
+        gathered: list[bytes] = []
+        size = 0
+        while True:
+            try:
+                async with asyncio.timeout(self._limits.stall_seconds):
+                    piece = await anext(pieces, b"")
+            except TimeoutError:
+                raise MovingFailed("stalled", "nothing more comes", is_passing=True) from None
+            gathered.append(piece)
+            size += len(piece)
+            if size >= PIECE or (size and not piece):
+                yield b"".join(gathered)
+                gathered, size = [], 0
+            if not piece:
+                return
+
+    # -- around it --------------------------------------------------------------------------------------
+
+    async def _again(self, once: Callable[[], Awaitable[T]]) -> T:
+        """Try it a few times, as long as that may help."""
+        pause = FIRST_PAUSE
+        for _ in range(TRIES - 1):
+            try:
+                return await once()
+            except MovingFailed as error:
+                if not error.is_passing:
+                    raise
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
+        return await once()
+
+    async def _checked(self, url: str) -> Destination:
+        try:
+            return await self._guard.check(url)
+        except ForbiddenDestination as error:
+            raise MovingFailed("outbound_refused", str(error)) from error
+        except UnknownHost as error:
+            raise MovingFailed("unknown_host", str(error), is_passing=True) from error
+
+    async def _in_thread(self, work: Callable[[Workspace], T]) -> T:
+        def run() -> T:
+            with Workspace(self._room) as workspace:
+                return work(workspace)
+
+        try:
+            return await asyncio.to_thread(run)
+        except WorkspaceError as error:
+            raise MovingFailed(error.code, str(error)) from error
+
+
+@contextmanager
+def _told(destination: Destination) -> Iterator[None]:
+    """What may go wrong on the way, in our words. A URL may hold secrets: only its host is named."""
+    import httpx2  # noqa: PLC0415  most workers never send a request
+
+    try:
+        yield
+    except WorkspaceError as error:
+        raise MovingFailed(error.code, str(error)) from error
+    except ForbiddenDestination as error:  # the other end was not the one that was checked
+        raise MovingFailed("outbound_refused", str(error)) from error
+    except httpx2.RequestError as error:
+        why = str(error) or type(error).__name__
+        raise MovingFailed("unreachable", f"{destination.host}: {why}", is_passing=True) from error
+
+
+def _expect(answer: httpx2.Response, destination: Destination, *, is_good: bool) -> None:
+    status = answer.status_code
+    if not is_good:
+        raise MovingFailed("http_status", f"{destination.host} answered {status}", is_passing=status >= 500)
+
+
+async def _file_pieces(file: BinaryIO, size: int) -> AsyncIterator[bytes]:
+    """So many bytes of the file, from its beginning."""
+    file.seek(0)
+    while size:
+        piece = await asyncio.to_thread(file.read, min(PIECE, size))
+        if not piece:
+            raise MovingFailed("workspace_changed", "the file became shorter while it was sent")
+        size -= len(piece)
+        yield piece

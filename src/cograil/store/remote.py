@@ -1,0 +1,59 @@
+"""Workers that work over HTTP: each is a row among the processes, and holds its tasks by its lease."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from cograil.model.outcome import WorkItem
+from cograil.store.database import Transaction
+from cograil.store.statements import statement
+
+JOIN_REMOTE_WORKER = statement("join_remote_worker")
+READY_HANDLERS = statement("ready_handlers")
+FIND_HELD_TASK = statement("find_held_task")
+NOTE_LATE = statement("note_late")
+
+
+class HeldTask(NamedTuple):
+    """An attempt that a remote worker holds."""
+
+    worker: int
+    worker_name: str
+    item: WorkItem
+
+
+async def join_remote_worker(
+    tx: Transaction,
+    tenant: str,
+    name: str,
+    lease_seconds: float,
+    queues: list[str] | None,
+    handlers: list[str] | None,
+) -> int:
+    """The id of this worker's life; its lease goes on. Call it under the lock of its name."""
+    params = {"tenant": tenant, "name": name, "lease": lease_seconds, "queues": queues, "handlers": handlers}
+    return int((await tx.fetch(JOIN_REMOTE_WORKER, **params))[0][0])
+
+
+async def ready_handlers(tx: Transaction) -> list[str]:
+    """For which handlers there is something to do."""
+    return [row[0] for row in await tx.fetch(READY_HANDLERS)]
+
+
+async def find_held_task(
+    tx: Transaction, tenant: str, job_id: str, task_id: int, fence: int, lease_seconds: float
+) -> HeldTask | None:
+    """This attempt, while it is held; then its worker's lease goes on."""
+    params = {"tenant": tenant, "job": job_id, "task": task_id, "fence": fence, "lease": lease_seconds}
+    rows = await tx.fetch(FIND_HELD_TASK, **params)
+    if not rows:
+        return None
+    worker, name, attempt, job, node, handler, timeout = rows[0]
+    item = WorkItem(task_id, fence, job, node, attempt, handler, {}, timeout, tenant_id=tenant)
+    return HeldTask(worker, name, item)
+
+
+async def note_late(tx: Transaction, tenant: str, job_id: str, task_id: int, fence: int) -> bool:
+    """Tell the job of a result that came too late; whether the task was one of it."""
+    params = {"tenant": tenant, "job": job_id, "task": task_id, "fence": fence}
+    return bool(await tx.fetch(NOTE_LATE, **params))

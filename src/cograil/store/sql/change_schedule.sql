@@ -1,0 +1,8 @@
+-- name: change_schedule
+-- What was fired stays as it was; who holds the lock fires first.
+update cograil.schedules
+set workflow_id = %(workflow)s, version = %(version)s, input = %(input)s::jsonb, due_input = %(due_input)s,
+    priority = %(priority)s, cron = %(cron)s, timezone = %(timezone)s, overlap = %(overlap)s, missed = %(missed)s,
+    next_at = %(next_at)s, changed_at = now()
+where tenant_id = %(tenant)s and name = %(name)s
+returning pg_notify('cograil_schedules', '')

@@ -1,0 +1,29 @@
+-- name: claim_alone
+-- moves: task ready -> running
+-- The first of the tasks that must run alone, for a worker that runs nothing: what the database says of that
+-- counts, for the worker may not know of a claim whose answer was lost. Such tasks are few, so their index is
+-- walked for all handlers at once, and no other is locked than the one that is taken.
+with paused as materialized (
+  select tenant_id || '/' || name as name from cograil.pauses where kind = 'queue'
+), next as materialized (
+  select id from cograil.tasks
+  where state = 'ready' and is_alone and handler = any(%(handlers)s::text[])
+    and (%(queues)s::text[] is null or queue = any(%(queues)s::text[]))
+    and tenant_id || '/' || queue <> all(array(select name from paused))
+  order by rank, id limit 1 for update skip locked
+), taken as (
+  update cograil.tasks t
+  set state = 'running', worker_id = %(worker)s, fence = t.fence + 1, started_at = clock_timestamp(),
+      deadline = clock_timestamp() + t.timeout_seconds * interval '1 second'
+  where t.id = any(array(select id from next))
+    and exists (select 1 from cograil.processes p
+                where p.id = %(worker)s and p.state = 'alive' and p.lease_until > now())
+    and not exists (select 1 from cograil.tasks o where o.worker_id = %(worker)s and o.state = 'running')
+  returning t.*
+)
+select t.id, t.fence, t.job_id::text, t.node_id, t.attempt, t.handler, t.params, t.timeout_seconds,
+       (select data from cograil.checkpoints where job_id = t.job_id and node_id = t.node_id),
+       t.correlation_id, t.trace_parent, t.tenant_id, t.started_at,
+       (select json_object_agg(name, output) from cograil.steps
+        where job_id = t.job_id and node_id = t.node_id)
+from taken t

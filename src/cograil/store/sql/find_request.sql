@@ -1,0 +1,21 @@
+-- name: find_request
+-- The job that a request made, or the one that was made of it when it was retried: the first that completed,
+-- else the newest. Jobs inside others have the same correlation id and are none of the caller's business; nor are
+-- jobs that were given this id by somebody else, unless any will do.
+with recursive runs as (
+  (select q.id, q.created_at as asked_at from cograil.jobs q
+   where q.tenant_id = %(tenant)s and q.correlation_id = %(request)s and q.retry_of is null and q.parent_job is null
+     and (%(is_any)s::boolean or q.is_request or exists (
+       select 1 from cograil.idempotency i where i.tenant_id = q.tenant_id and i.scope = 'request'
+         and i.key = q.correlation_id and i.answer ->> 'job_id' = q.id::text))
+   order by q.id limit 1)
+  union all
+  select j.id, r.asked_at from runs r join cograil.jobs j on j.retry_of = r.id and j.tenant_id = %(tenant)s
+)
+select j.id::text, j.workflow_id, j.workflow_version, j.status, j.input, j.result, j.error, j.created_at,
+       j.started_at, j.finished_at, j.submitted_by, j.correlation_id, j.priority, j.labels, p.name, j.retry_of::text,
+       j.definition_id, j.not_before, j.deadline, j.wake_at, r.asked_at
+from runs r
+join cograil.jobs j on j.id = r.id
+left join cograil.processes p on p.id = j.owner_id
+order by j.status = 'completed' desc, case when j.status = 'completed' then j.id end, j.id desc limit 1

@@ -1,0 +1,4 @@
+-- name: list_versions
+select workflow_id, version, coalesce(document ->> 'name', workflow_id), digest, published_at
+from cograil.workflows where tenant_id = %(tenant)s and workflow_id = %(workflow_id)s and not is_draft
+order by version desc

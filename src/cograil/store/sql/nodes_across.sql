@@ -1,0 +1,31 @@
+-- name: nodes_across
+-- Nodes of a tenant's jobs, newest jobs first, after a job and node. Each page looks through a bounded number of
+-- jobs, found by workflow, for which there is an index; so it may be short. The row without a
+-- workflow says at which job it stopped looking, if there are more. A dispatched node with a live task is shown as running.
+with names as materialized (
+  select distinct workflow_id from cograil.workflows
+  where tenant_id = %(tenant)s and (%(workflow)s::text is null or workflow_id = %(workflow)s::text)
+), looked as materialized (
+  select j.id, j.workflow_id from names w cross join lateral (
+    select id, workflow_id from cograil.jobs
+    where tenant_id = %(tenant)s and workflow_id >= w.workflow_id and workflow_id <= w.workflow_id
+      and id <= %(job)s::uuid
+    order by workflow_id desc, id desc limit %(window)s::bigint) j
+  order by j.id desc limit %(window)s::bigint
+), page as materialized (
+  select l.id, l.workflow_id, n.* from looked l cross join lateral (
+    select n.node_id, case when t.state = 'running' then 'running' else n.status end as shown, n.attempt, n.parent,
+           n.idx, n.error, coalesce(t.started_at, n.started_at) as started_at, n.finished_at, t.id as task_id, t.queue,
+           t.handler, t.worker_id
+    from cograil.nodes n left join cograil.tasks t on t.job_id = n.job_id and t.node_id = n.node_id
+    where n.job_id = l.id) n
+  where (%(status)s::text is null or n.shown = %(status)s::text)
+    and (l.id < %(job)s::uuid or n.node_id collate "C" > %(node)s::text)
+  order by l.id desc, n.node_id collate "C" limit %(limit)s::bigint
+)
+select p.id::text, p.workflow_id, p.node_id, p.shown, p.attempt, p.parent, p.idx, p.error, p.started_at,
+       p.finished_at, p.task_id, p.queue, p.handler, w.name
+from page p left join cograil.processes w on w.id = p.worker_id
+union all
+select (select case when count(*) = %(window)s::bigint then min(id::text) end from looked), null, null, null, null,
+       null, null, null, null, null, null, null, null, null

@@ -1,0 +1,26 @@
+-- name: note_late
+-- A result came of an attempt that is nobody's any more. Of which node and attempt, and whose it was, is what we know
+-- of the task: from the news of its end, from the events of its job, or from the task itself if another has it now.
+-- Of a task that there never was in this job nothing is noted.
+with known as (
+  select k.node_id, k.attempt, k.worker
+  from (
+    select 1 as place, i.id, i.node_id, i.attempt, case when i.fence = %(fence)s then i.worker end as worker
+    from cograil.inbox i
+    where i.tenant_id = %(tenant)s and i.job_id = %(job)s::uuid and i.task_id = %(task)s
+      and i.kind in ('report', 'started', 'lost')
+    union all
+    select 2, e.seq, e.node_id, (e.data ->> 'attempt')::int, e.data ->> 'worker'
+    from cograil.events e
+    where e.tenant_id = %(tenant)s and e.job_id = %(job)s::uuid and e.task_id = %(task)s and e.type = 'node_started'
+    union all
+    select 3, t.id, t.node_id, t.attempt, null
+    from cograil.tasks t where t.tenant_id = %(tenant)s and t.job_id = %(job)s::uuid and t.id = %(task)s
+  ) k
+  order by k.place, k.id desc limit 1
+), told as (
+  insert into cograil.inbox (tenant_id, job_id, kind, node_id, attempt, task_id, fence, worker)
+  select %(tenant)s, %(job)s::uuid, 'late', node_id, attempt, %(task)s, %(fence)s, worker from known
+  returning 1
+)
+select pg_notify('cograil_news', '') from told

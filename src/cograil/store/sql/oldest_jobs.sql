@@ -1,0 +1,10 @@
+-- name: oldest_jobs
+-- The jobs that have not ended for the longest time, of each state the oldest few from the index.
+select id::text, workflow_id, status, created_at from (
+  (select id, workflow_id, status, created_at from cograil.jobs
+   where tenant_id = %(tenant)s and status >= 'pending' and status <= 'pending' order by status, id limit %(limit)s)
+  union all
+  (select id, workflow_id, status, created_at from cograil.jobs
+   where tenant_id = %(tenant)s and status >= 'running' and status <= 'running' order by status, id limit %(limit)s)
+) as active
+order by id limit %(limit)s

@@ -1,0 +1,10 @@
+-- name: ready_handlers
+-- The handlers for which something is ready: a walk from one to the next in the index, not over all tasks.
+with recursive names as (
+  (select handler from cograil.tasks where state = 'ready' and not is_alone order by handler limit 1)
+  union all
+  select (select t.handler from cograil.tasks t
+          where t.state = 'ready' and not t.is_alone and t.handler > n.handler order by t.handler limit 1)
+  from names n where n.handler is not null
+)
+select handler from names where handler is not null limit 1000

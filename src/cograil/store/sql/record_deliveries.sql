@@ -1,0 +1,18 @@
+-- name: record_deliveries
+-- What became of tries, if they are still ours. A try that was given back does not count.
+with given as (
+  select * from unnest(%(tried_id)s::uuid[], %(tried_fence)s::int[], %(tried_state)s::text[],
+    %(tried_wait)s::double precision[], %(tried_status)s::int[], %(tried_error)s::text[], %(tried_counts)s::boolean[])
+    as u(id, fence, state, wait, status, error, counts)
+)
+update cograil.deliveries d
+set state = u.state, lease_until = null, not_before = now() + u.wait * interval '1 second',
+    tries = d.tries - case when u.counts then 0 else 1 end,
+    holds_until = case when u.counts then coalesce(d.holds_until, now() + %(hold)s * interval '1 second')
+                       else d.holds_until end,
+    last_status = case when u.counts then u.status else d.last_status end,
+    last_error = case when u.counts then u.error else d.last_error end,
+    delivered_at = case when u.state = 'delivered' then now() end,
+    ended_at = case when u.state <> 'pending' then now() end
+from given u
+where d.id = u.id and d.fence = u.fence and d.state = 'pending'

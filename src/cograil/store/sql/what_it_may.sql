@@ -1,0 +1,6 @@
+-- name: what_it_may
+-- What this role may that no door should: whoever owns a table, or is a superuser, is not bound by policies.
+select r.rolsuper, r.rolbypassrls,
+       exists (select 1 from pg_class c where c.relnamespace = 'cograil'::regnamespace and c.relkind in ('r', 'p')
+               and pg_has_role(current_user, c.relowner, 'usage'))
+from pg_roles r where r.rolname = current_user

@@ -1,0 +1,146 @@
+"""The timeline of a job as a drawing: a row for each node, a bar for each attempt."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from cograil.engine.states import NODE_TERMINAL
+from cograil.model.workflow import Workflow
+from cograil.store.board import Board
+from cograil.store.reading import View
+
+LABEL, WIDTH, ROW, TOP = 190, 1000, 26, 26
+TICKS = 6
+Spread = Mapping[str, Mapping[int, tuple[int, int]]]
+
+
+@dataclass(slots=True)
+class Stretch:
+    """An attempt, or a wait: from when to when, and how it ended."""
+
+    first: datetime
+    last: datetime | None = None
+    status: str = "running"
+    title: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A stretch on paper."""
+
+    x: float
+    width: float
+    status: str
+    title: str
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A node on paper. `spread` has, for a fan-out, how high each stretch of time is, well and not."""
+
+    node_id: str
+    status: str
+    y: int
+    bars: list[Bar]
+    spread: list[tuple[float, float, float, float]] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """All of it."""
+
+    rows: list[Row]
+    ticks: list[tuple[float, str]]
+    height: int
+    width: int = LABEL + WIDTH + 10
+    label: int = LABEL
+
+
+def retold(events: Iterable[View]) -> dict[str, list[Stretch]]:
+    """The stretches of each node, from its events."""
+    found: dict[str, list[Stretch]] = {}
+    for event in events:
+        name, kind, at = event["node_id"], event["event_type"], event["created_at"]
+        if name is None:
+            continue
+        mine = found.setdefault(name, [])
+        if kind == "node_dispatched":
+            mine.append(Stretch(at, status="dispatched", title=f"attempt {event['data'].get('attempt', '')}"))
+        elif kind in ("node_started", "approval_requested", "child_started"):
+            _begin(mine, kind, event)
+        elif kind in ("node_completed", "node_failed", "task_failed"):
+            _end(mine, "completed" if kind == "node_completed" else "failed", at)
+    return found
+
+
+def _end(mine: list[Stretch], status: str, at: datetime) -> None:
+    """What the orchestrator does itself has no length, and still a place."""
+    if mine and mine[-1].last is None:
+        mine[-1].last, mine[-1].status = at, status
+    elif not mine:
+        mine.append(Stretch(at, at, status, "at once"))
+
+
+def _begin(mine: list[Stretch], kind: str, event: View) -> None:
+    told = event["data"].get("started_at")
+    at = datetime.fromisoformat(told) if isinstance(told, str) else event["created_at"]
+    if kind == "node_started" and mine and mine[-1].last is None:
+        mine[-1].first, mine[-1].status = at, "running"
+    else:
+        mine.append(Stretch(at, status="running" if kind == "node_started" else "waiting", title="waits"))
+
+
+def chart_of(
+    board: Board,
+    workflow: Workflow,
+    stretches: Mapping[str, list[Stretch]],
+    spread: Spread,
+    period: tuple[datetime, datetime],
+    buckets: int,
+) -> Chart:
+    """The drawing, in the units of its own view box."""
+    first, last = period
+    seconds = max((last - first).total_seconds(), 0.001)
+    scale = WIDTH / seconds
+    rows = []
+    for place, name in enumerate(workflow.nodes):
+        card = board.nodes.get(name)
+        bars = [_bar(one, first, last, scale, card.status if card else "") for one in stretches.get(name, ())]
+        heights = _heights(spread.get(name, {}), buckets)
+        rows.append(Row(name, card.status if card else "pending", TOP + place * ROW, bars, heights))
+    ticks = [(LABEL + WIDTH * i / TICKS, _told(timedelta(seconds=seconds * i / TICKS))) for i in range(TICKS)]
+    return Chart(rows, ticks, TOP + len(rows) * ROW + 6)
+
+
+def _bar(one: Stretch, first: datetime, last: datetime, scale: float, status: str) -> Bar:
+    end = one.last or last
+    shown = one.status if one.last is not None or status not in NODE_TERMINAL else status
+    x = LABEL + max(0.0, (one.first - first).total_seconds() * scale)
+    width = max(2.0, (end - one.first).total_seconds() * scale)
+    told = f"{one.title}, {shown}, {_told(end - one.first)}".lstrip(", ")
+    return Bar(round(x, 1), round(min(width, LABEL + WIDTH - x + 2), 1), shown, told)
+
+
+def _heights(spread: Mapping[int, tuple[int, int]], buckets: int) -> list[tuple[float, float, float, float]]:
+    """(x, width, height of those that ended well, height of the others) of each stretch of time."""
+    most = max((sum(pair) for pair in spread.values()), default=0)
+    width = WIDTH / buckets
+    high = ROW - 8
+    return [
+        (
+            round(LABEL + place * width, 1),
+            round(width, 1),
+            round(high * a / most, 1),
+            round(high * b / most, 1),
+        )
+        for place, (a, b) in sorted(spread.items())
+    ]
+
+
+def _told(length: timedelta) -> str:
+    seconds = length.total_seconds()
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    return f"{seconds:.1f} s" if seconds < 120 else f"{seconds / 60:.1f} min"

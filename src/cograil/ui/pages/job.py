@@ -1,0 +1,133 @@
+"""One job: its graph, live and at any moment before, why it waits, its timeline."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated
+
+from pydantic import Field
+from starlette.responses import Response
+
+from cograil.errors import JobNotFound
+from cograil.intake.http.door import reply
+from cograil.intake.http.jobs import find_job
+from cograil.intake.http.live import JobFeed, stream_job
+from cograil.intake.http.problems import Refusal
+from cograil.intake.http.reading import Query
+from cograil.model.workflow import Workflow
+from cograil.store import board as store
+from cograil.store.board import Board
+from cograil.store.database import Transaction
+from cograil.store.reading import View
+from cograil.store.watching import new_events
+from cograil.ui.board import board_at, graph_of, state_of
+from cograil.ui.gantt import chart_of, retold
+from cograil.ui.rendering import page
+from cograil.ui.visits import HTML, Visit, as_call, pages
+from cograil.verbs.explain import explain
+
+job_pages = pages("job")
+EVENTS_SHOWN, BLOCKERS_SHOWN = 40, 12
+BUCKETS = 120
+
+
+class Moment(Query):
+    """The number of the event."""
+
+    seq: Annotated[int, Field(ge=1, le=2**31 - 1)]
+
+
+async def find(visit: Visit, tx: Transaction) -> tuple[View, Workflow, Board]:
+    """The job of the path, its workflow and its board. Raises JobNotFound."""
+    job, workflow = await find_job(as_call(visit), tx)
+    board = await store.job_board(tx, job["job_id"], visit.caller.tenant)
+    if board is None:
+        raise JobNotFound(job["job_id"])
+    return job, workflow, board
+
+
+@job_pages.get("/jobs/{job_id}", "viewer", media_type=HTML)
+async def show_job(visit: Visit) -> Response:
+    """A job with its graph."""
+    tenant, catalog = visit.caller.tenant, visit.instance.decider.catalog
+    async with visit.transaction("show") as tx:
+        job, workflow, board = await find(visit, tx)
+        job_id = job["job_id"]
+        why = await explain(tx, catalog, job_id, tenant)
+        events = await store.newest_events(tx, job_id, tenant, EVENTS_SHOWN)
+    state = state_of(board, workflow)
+    return page(
+        visit,
+        "job.html",
+        job=job,
+        workflow=workflow,
+        state=state,
+        graph=graph_of(workflow),
+        blockers=why.blockers[:BLOCKERS_SHOWN],
+        events=events,
+        address=f"/ui/jobs/{job_id}",
+    )
+
+
+@job_pages.get("/jobs/{job_id}/state", "viewer")
+async def show_state(visit: Visit) -> Response:
+    """How the job stands, for the page that shows it. It asks often: not what the job took and returned."""
+    job_id = visit.path["job_id"]
+    async with visit.transaction("show") as tx:
+        board = await store.job_board(tx, job_id, visit.caller.tenant)
+        if board is None:
+            raise JobNotFound(job_id[:64])
+        workflow = await visit.instance.decider.catalog.get(tx, board.definition_id)
+    return reply(state_of(board, workflow))
+
+
+@job_pages.get("/jobs/{job_id}/at", "viewer", query=Moment)
+async def show_past(visit: Visit) -> Response:
+    """How the job stood when this event had just happened."""
+    async with visit.transaction("show") as tx:
+        job, workflow = await find_job(as_call(visit), tx)
+        board = await past_board(visit, tx, job["job_id"], workflow, visit.query.seq)
+    return reply(state_of(board, workflow))
+
+
+async def past_board(visit: Visit, tx: Transaction, job_id: str, workflow: Workflow, seq: int) -> Board:
+    """The board of that moment. Raises Refusal for a number that the job has not come to."""
+    tenant = visit.caller.tenant
+    events = await new_events(tx, job_id, 0, tenant)
+    children = await store.children_at(tx, job_id, tenant, seq) if workflow.has_fan_outs else {}
+    now = await store.job_board(tx, job_id, tenant)
+    if not events or now is None or seq > now.seq:
+        raise Refusal(404, "not_found", "this job has no such event, or not any more")
+    return board_at(events, children, max(seq, events[0]["seq"]), workflow)
+
+
+@job_pages.get("/jobs/{job_id}/timeline", "viewer", media_type=HTML)
+async def show_timeline(visit: Visit) -> Response:
+    """When each node ran."""
+    tenant = visit.caller.tenant
+    async with visit.transaction("show") as tx:
+        job, workflow, board = await find(visit, tx)
+        events = await new_events(tx, job["job_id"], 0, tenant)
+        first: datetime = job["created_at"]
+        last: datetime = board.finished_at or board.now
+        spread = {}
+        if workflow.has_fan_outs:
+            spread = await store.spread_of_children(tx, job["job_id"], tenant, first, last, BUCKETS)
+    chart = chart_of(board, workflow, retold(events), spread, (first, last), BUCKETS)
+    return page(
+        visit,
+        "timeline.html",
+        job=job,
+        workflow=workflow,
+        chart=chart,
+        events=events[-500:],
+        is_over=board.finished_at is not None,
+    )
+
+
+@job_pages.get(
+    "/jobs/{job_id}/events/stream", "viewer", query=JobFeed, is_stream=True, heeds=("Last-Event-ID",)
+)
+async def follow_job(visit: Visit) -> Response:
+    """The events of a job."""
+    return await stream_job(as_call(visit))

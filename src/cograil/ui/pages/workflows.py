@@ -1,0 +1,96 @@
+"""Workflows: what is published, its graph, its versions, and what is different between two of them."""
+
+from __future__ import annotations
+
+import difflib
+from datetime import UTC, datetime, timedelta
+from typing import Annotated
+
+from pydantic import Field
+from starlette.responses import Response
+
+from cograil.definitions import load_workflow
+from cograil.errors import WorkflowNotFound
+from cograil.intake.http.reading import Query
+from cograil.store import observing, reading
+from cograil.store import workflows as store
+from cograil.store.database import Transaction
+from cograil.store.pauses import list_pauses
+from cograil.store.reading import View
+from cograil.ui.board import graph_of
+from cograil.ui.rendering import page
+from cograil.ui.visits import HTML, Visit, pages
+
+workflows = pages("workflows")
+DAYS = 7
+Number = Annotated[int, Field(ge=1, le=2**31 - 1)] | None
+
+
+class Versions(Query):
+    """Which version, and which one to hold against it."""
+
+    version: Number = None
+    against: Number = None
+
+
+@workflows.get("/workflows", "viewer", media_type=HTML)
+async def list_workflows(visit: Visit) -> Response:
+    """The newest version of each, and how its jobs are doing."""
+    tenant = visit.caller.tenant
+    async with visit.transaction("show") as tx:
+        known = await store.list_workflows(tx, tenant)
+        since = datetime.now(UTC) - timedelta(days=DAYS)
+        numbers = {
+            one["workflow_id"]: one for one in await observing.workflow_metrics(tx, tenant, since, None)
+        }
+        paused = {one.name for one in await list_pauses(tx, tenant) if one.kind == "workflow"}
+    newest: dict[str, View] = {}
+    for one in known:
+        newest.setdefault(one["workflow_id"], one)
+    return page(
+        visit, "workflows.html", workflows=list(newest.values()), numbers=numbers, paused=paused, days=DAYS
+    )
+
+
+@workflows.get("/workflows/{workflow_id}", "viewer", query=Versions, media_type=HTML)
+async def show_workflow(visit: Visit) -> Response:
+    """A version of a workflow with its graph; with `against`, what changed since that one."""
+    asked: Versions = visit.query
+    name, tenant = visit.path["workflow_id"], visit.caller.tenant
+    async with visit.transaction("show") as tx:
+        shown = await _find(tx, tenant, name, asked.version)
+        versions = await store.list_versions(tx, tenant, name)
+        other = None if asked.against is None else await _find(tx, tenant, name, asked.against)
+        since = datetime.now(UTC) - timedelta(days=DAYS)
+        numbers = await observing.node_metrics(tx, tenant, since, name)
+        jobs = await reading.list_jobs(tx, tenant=tenant, workflow=name, limit=8)
+        paused = [one for one in await list_pauses(tx, tenant) if (one.kind, one.name) == ("workflow", name)]
+    workflow = load_workflow(shown["definition"])
+    return page(
+        visit,
+        "workflow.html",
+        shown=shown,
+        workflow=workflow,
+        graph=graph_of(workflow),
+        versions=versions,
+        other=other,
+        changes=None if other is None else changes_between(other["source"] or "", shown["source"] or ""),
+        numbers={one["node_id"]: one for one in numbers if not one["is_child"]},
+        jobs=jobs,
+        paused=paused[0] if paused else None,
+        days=DAYS,
+    )
+
+
+async def _find(tx: Transaction, tenant: str, name: str, version: int | None) -> View:
+    found = await store.show_workflow(tx, tenant, name, version)
+    if found is None:
+        raise WorkflowNotFound(name[:64], version)
+    return found
+
+
+def changes_between(old: str, new: str) -> list[tuple[str, str]]:
+    """Lines with what they are: added, removed, the same, or where a part begins."""
+    kinds = {"+": "added", "-": "removed", " ": "same", "@": "part"}
+    lines = difflib.unified_diff(old.splitlines(), new.splitlines(), lineterm="", n=4)
+    return [(kinds.get(line[:1], "same"), line) for line in list(lines)[2:]]

@@ -1,0 +1,221 @@
+// What every page does: keys, confirmation, toasts, colours, times, and the parts that follow the events.
+const all = (selector, root = document) => [...root.querySelectorAll(selector)];
+const one = (selector, root = document) => root.querySelector(selector);
+
+// -- toasts ------------------------------------------------------------------------------------------------
+
+export function toast(text) {
+  const said = document.createElement("div");
+  said.className = "toast";
+  said.textContent = text;
+  one(".toasts").append(said);
+  setTimeout(() => said.remove(), 6000);
+}
+setTimeout(() => all(".toasts .toast").forEach((said) => said.remove()), 6000);
+
+// -- times -------------------------------------------------------------------------------------------------
+
+const UNITS = [["d", 86400], ["h", 3600], ["min", 60], ["s", 1]];
+
+export function ago(at, now = Date.now()) {
+  const seconds = Math.round((now - at) / 1000);
+  const size = Math.abs(seconds);
+  if (size < 2) return "now";
+  const [unit, length] = UNITS.find(([, length]) => size >= length);
+  const told = `${Math.floor(size / length)} ${unit}`;
+  return seconds >= 0 ? `${told} ago` : `in ${told}`;
+}
+
+export function span(ms) {
+  if (ms < 1000) return `${Math.max(0, Math.round(ms))} ms`;
+  if (ms < 60000) return `${(ms / 1000).toFixed(1)} s`;
+  const minutes = Math.floor(ms / 60000);
+  if (minutes < 60) return `${minutes} m ${Math.round((ms % 60000) / 1000)} s`;
+  return `${Math.floor(minutes / 60)} h ${minutes % 60} m`;
+}
+
+function tellTimes(root = document) {
+  for (const time of all("time[datetime]", root)) {
+    const told = ago(Date.parse(time.dateTime));
+    if (time.textContent !== told) time.textContent = told;
+  }
+}
+tellTimes();
+setInterval(tellTimes, 5000);
+
+// -- colours and menu --------------------------------------------------------------------------------------
+
+one("[data-theme-toggle]")?.addEventListener("click", () => {
+  const root = document.documentElement;
+  const isDark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+  root.dataset.theme = isDark ? "light" : "dark";
+  try {
+    localStorage.setItem("cograil-theme", root.dataset.theme);
+  } catch {
+    // a browser that keeps nothing shows what the system says the next time
+  }
+  document.dispatchEvent(new CustomEvent("theme"));
+});
+
+one(".menu")?.addEventListener("click", (event) => {
+  const isOpen = one(".side").classList.toggle("open");
+  event.currentTarget.setAttribute("aria-expanded", String(isOpen));
+});
+
+// -- confirmation ------------------------------------------------------------------------------------------
+
+const confirming = one("#confirm");
+let pending = null;
+
+document.addEventListener("submit", (event) => {
+  const form = event.target;
+  const button = event.submitter;
+  const question = button?.dataset.confirm ?? form.dataset.confirm;
+  if (!question || !confirming || form.dataset.isConfirmed) {
+    if (form.method === "post") setTimeout(() => all("button", form).forEach((b) => (b.disabled = true)));
+    return;
+  }
+  event.preventDefault();
+  pending = { form, button };
+  one("#confirm-title").textContent = question;
+  const reason = one(".field", confirming);
+  reason.hidden = form.dataset.reason !== "yes";
+  one("#confirm-reason").value = "";
+  const isGrave = form.dataset.grave === "yes" || button?.classList.contains("grave");
+  one("[data-yes]", confirming).className = isGrave ? "grave" : "main";
+  confirming.showModal();
+  one(reason.hidden ? "[data-yes]" : "#confirm-reason", confirming).focus();
+});
+
+function confirmed() {
+  const { form, button } = pending;
+  add(form, "confirmed", "yes");
+  if (form.dataset.reason === "yes") add(form, "reason", one("#confirm-reason").value);
+  form.dataset.isConfirmed = "yes";
+  confirming.close();
+  form.requestSubmit(button);
+}
+
+function add(form, name, value) {
+  const field = document.createElement("input");
+  Object.assign(field, { type: "hidden", name, value });
+  form.append(field);
+}
+
+if (confirming) {
+  one("[data-yes]", confirming).addEventListener("click", confirmed);
+  one("[data-no]", confirming).addEventListener("click", () => confirming.close());
+  one("#confirm-reason").addEventListener("keydown", (event) => {
+    if (event.key === "Enter") confirmed();
+  });
+}
+
+// -- keys --------------------------------------------------------------------------------------------------
+
+const PLACES = { h: "/ui/", j: "/ui/jobs", w: "/ui/workflows" };
+const help = one("#help");
+let isGoing = false;
+
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.key === "Escape") {
+    one(".side")?.classList.remove("open");
+    document.dispatchEvent(new CustomEvent("escape"));
+    return;
+  }
+  if (event.target.closest("input, textarea, select, dialog[open]")) return;
+  const place = isGoing ? PLACES[event.key] : null;
+  isGoing = event.key === "g";
+  if (isGoing) setTimeout(() => (isGoing = false), 1500);
+  if (place) location.assign(place);
+  else if (event.key === "r") location.reload();
+  else if (event.key === "?") help?.showModal();
+});
+one("[data-help]")?.addEventListener("click", () => help.showModal());
+all("[data-close]").forEach((button) => button.addEventListener("click", () => button.closest("dialog").close()));
+all("[data-auto-submit]").forEach((field) => field.addEventListener("change", () => field.form.requestSubmit()));
+
+// -- parts that follow the events --------------------------------------------------------------------------
+
+let isFetching = false;
+
+// Fetch this page again and put its regions in place; what is older than what is shown is dropped.
+export async function refreshRegions() {
+  if (isFetching || one("dialog[open]")) return false;
+  isFetching = true;
+  try {
+    const answer = await fetch(location.href, { headers: { Accept: "text/html" }, cache: "no-store" });
+    if (answer.redirected && new URL(answer.url).pathname === "/ui/login") location.assign(answer.url);
+    if (!answer.ok) return false;
+    const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+    if (Number(fresh.body.dataset.at) < Number(document.body.dataset.at) || one("dialog[open]")) return false;
+    document.body.dataset.at = fresh.body.dataset.at;
+    all("[data-region]").forEach((region) => replaceRegion(region, one(`[data-region="${region.dataset.region}"]`, fresh)));
+    document.dispatchEvent(new CustomEvent("regions"));
+    return true;
+  } catch {
+    return false;
+  } finally {
+    isFetching = false;
+  }
+}
+
+function replaceRegion(region, fresh) {
+  if (!fresh || region.contains(document.activeElement?.closest("input, textarea, select"))) return;
+  tellTimes(fresh);
+  if (fresh.outerHTML === region.outerHTML) return;
+  const focused = region.contains(document.activeElement) ? document.activeElement : null;
+  const name = focused && (focused.getAttribute("href") ?? focused.textContent);
+  const scrolled = all(".scroll, pre, .logs", region).map((box) => [box.scrollLeft, box.scrollTop]);
+  const isOpen = all("details", region).map((details) => details.open);
+  region.replaceWith(fresh);
+  all(".scroll, pre, .logs", fresh).forEach((box, i) => scrolled[i] && ([box.scrollLeft, box.scrollTop] = scrolled[i]));
+  all("details", fresh).forEach((details, i) => (details.open = isOpen[i] ?? details.open));
+  if (name) all("a, button", fresh).find((each) => (each.getAttribute("href") ?? each.textContent) === name)?.focus();
+}
+
+// Follow a stream; `tell` is called for every event. It resumes by itself where it was cut off.
+export function follow(url, tell, mark) {
+  const source = new EventSource(url);
+  let now = "";
+  const show = (state) => {
+    now = state;
+    if (mark) mark().dataset.liveState = state;
+  };
+  document.addEventListener("regions", () => show(now)); // the mark may be a new one
+  source.addEventListener("open", () => show("on"));
+  source.addEventListener("error", () => show(source.readyState === EventSource.CLOSED ? "closed" : "off"));
+  for (const type of document.body.dataset.eventTypes.split(",")) source.addEventListener(type, tell);
+  source.addEventListener("end", (event) => {
+    if (JSON.parse(event.data).reason === "job_over") {
+      source.close();
+      show("closed");
+    }
+    tell(event);
+  });
+  addEventListener("pagehide", () => source.close());
+  return source;
+}
+
+// Call something soon after it was asked for, and not more often than every so many milliseconds.
+export function paced(act, least) {
+  let timer = null;
+  let last = 0;
+  return () => {
+    if (timer !== null) return;
+    timer = setTimeout(async () => {
+      timer = null;
+      last = Date.now();
+      await act();
+    }, Math.max(150, last + least - Date.now()));
+  };
+}
+
+if (one("[data-live-feed]")) {
+  const least = Number(one("[data-live-feed]").dataset.least ?? 1.5); // what is dear to read is read less often
+  const refresh = paced(async () => document.hidden || (await refreshRegions()), least * 1000);
+  follow("/ui/events/stream", refresh, () => one("[data-live-feed]") ?? document.body);
+  const every = Number(one("[data-live-feed]").dataset.every ?? 15);
+  setInterval(refresh, every * 1000);
+  document.addEventListener("visibilitychange", () => document.hidden || refresh());
+}

@@ -1,0 +1,72 @@
+"""Work over HTTP alone: claim, pulse, report. What a worker of ours does, for one in any language."""
+
+from __future__ import annotations
+
+from cograil.engine.states import JOB_TERMINAL
+from cograil.errors import AlreadyTerminal, JobNotFound, StaleAttempt
+from cograil.model.outcome import Completed, Failed, WorkItem
+from cograil.store import remote, tasks
+from cograil.store.database import Transaction
+from cograil.store.locking import lock_name
+from cograil.store.reading import status_of_jobs
+from cograil.store.remote import HeldTask
+from cograil.store.tasks import Lanes, Report
+
+
+async def claim(
+    tx: Transaction,
+    tenant: str,
+    worker: str,
+    *,
+    most: int,
+    lease_seconds: float,
+    queues: list[str] | None = None,
+    handlers: list[str] | None = None,
+) -> list[WorkItem]:
+    """Take due tasks of this tenant; of all handlers when none is named."""
+    await lock_name(tx, "remote worker", tenant, worker)
+    worker_id = await remote.join_remote_worker(tx, tenant, worker, lease_seconds, queues, handlers)
+    wanted = handlers if handlers is not None else await remote.ready_handlers(tx)
+    lanes = Lanes(wanted, [], most, 0, queues)
+    return await tasks.claim_tasks(tx, worker_id, lanes) or await tasks.claim_alone(tx, worker_id, lanes)
+
+
+async def pulse(
+    tx: Transaction, tenant: str, job_id: str, task_id: int, fence: int, lease_seconds: float
+) -> bool:
+    """Keep an attempt. False: its job was cancelled. Raises StaleAttempt when it is somebody else's now."""
+    if await remote.find_held_task(tx, tenant, job_id, task_id, fence, lease_seconds) is not None:
+        return True
+    if (await status_of_jobs(tx, [job_id], tenant)).get(job_id) == "cancelled":
+        return False
+    raise StaleAttempt(task_id)
+
+
+async def held_task(
+    tx: Transaction, tenant: str, job_id: str, task_id: int, fence: int, lease_seconds: float
+) -> HeldTask:
+    """The attempt that somebody speaks of. Raises JobNotFound, AlreadyTerminal or StaleAttempt."""
+    held = await remote.find_held_task(tx, tenant, job_id, task_id, fence, lease_seconds)
+    if held is not None:
+        return held
+    status = (await status_of_jobs(tx, [job_id], tenant)).get(job_id)
+    if status is None:
+        raise JobNotFound(job_id)
+    if status in JOB_TERMINAL:
+        raise AlreadyTerminal(job_id, status)
+    raise StaleAttempt(task_id)
+
+
+async def report(tx: Transaction, held: HeldTask, outcome: Completed | Failed) -> None:
+    """Record how an attempt ended. Raises StaleAttempt when it was lost a moment ago."""
+    given = [Report(held.item, outcome)]
+    if not await tasks.report_tasks(tx, held.worker, held.worker_name, given):
+        raise StaleAttempt(held.item.task_id)
+
+
+async def note_late(tx: Transaction, tenant: str, job_id: str, task_id: int, fence: int) -> None:
+    """Tell the job that somebody reported an attempt that was no longer theirs.
+
+    Which node that was, and whose, is ours to know; of a task that there never was nothing is told.
+    """
+    await remote.note_late(tx, tenant, job_id, task_id, fence)

@@ -1,0 +1,264 @@
+"""Upgrades: the program before this one and this one, on the same database, with real processes."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import signal
+from collections.abc import Iterable, Set
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import history
+import psycopg
+import pytest
+from history import Program
+from instances import Running, Start
+from upgrade_flows import APP, CORE, LATER, TWICE, text_of
+
+from cograil.store.migrate import known_migrations
+
+NEW = history.today()
+STATES = """
+select j.workflow_id, n.node_id,
+  coalesce(t.state, case when n.not_before is null then n.status else 'later' end)
+from cograil.jobs j
+left join cograil.nodes n on n.job_id = j.id
+left join cograil.tasks t on t.job_id = j.id and t.node_id = n.node_id
+"""
+LEFT_BY_CORE: Set[tuple[str | None, ...]] = {
+    ("done", "b", "completed"),
+    ("chain", "b", "running"),
+    ("backoff", "b", "later"),
+    ("fan", "split__2", "running"),
+}
+LEFT: Set[tuple[str | None, ...]] = LEFT_BY_CORE | {
+    ("ask", "b", "waiting"),
+    ("parent", "b", "waiting"),
+    ("quiet", None, None),
+    ("steps", "b", "running"),
+    ("narrow", "b", "running"),
+    ("narrow", "b", "held"),
+    ("single_file", "b", "running"),
+    ("single_file", None, None),
+}
+
+
+@pytest.fixture(scope="module")
+def previous(tmp_path_factory: pytest.TempPathFactory) -> Program:
+    return history.previous(tmp_path_factory.mktemp("previous"))
+
+
+@pytest.fixture(scope="module")
+def previous_schema(previous: Program, tmp_path_factory: pytest.TempPathFactory) -> Program:
+    return history.before(previous, tmp_path_factory.mktemp("schema"))
+
+
+@pytest.fixture(params=["previous", "previous_schema"])
+def old(request: pytest.FixtureRequest) -> Program:
+    """The commit before this one; then the last one with fewer migrations than that."""
+    program: Program = request.getfixturevalue(request.param)
+    return program
+
+
+@pytest.fixture
+def neighbour(previous: Program, previous_schema: Program) -> Program:
+    """The oldest of them that this one promises to work with, on today's schema."""
+    for program in (previous_schema, previous):
+        if is_promised(program):
+            return program
+    pytest.skip("the last step of the schema is not compatible: older programs are stopped before it")
+
+
+def is_promised(old: Program) -> bool:
+    """Whether each step that the older program does not know leaves it working."""
+    return all(step.is_compatible for step in known_migrations()[len(old.migrations()) :])
+
+
+def reads_marks(old: Program) -> bool:
+    """Programs from before there were marks refuse every newer schema."""
+    known = (old.source / "cograil" / "store" / "migrate.py").read_text()
+    return "is_compatible" in known or len(old.migrations()) == len(NEW.migrations())
+
+
+@dataclass
+class Site:
+    """A database, a directory, and programs that work there."""
+
+    dsn: str
+    directory: Path
+    start: Start
+    eventually: Any
+
+    def give(self, program: Program, *commands: str) -> list[Any]:
+        """Give commands, each a line of words; all must do. What each wrote."""
+        answers = program.run(self.dsn, self.directory, *(command.split() for command in commands))
+        # A doctor says 1: the server of the tests may forget.
+        assert [code for code, _ in answers] == [int("doctor" in one) for one in commands], answers
+        return [written for _, written in answers]
+
+    async def begin(self, program: Program, *kinds: str) -> list[Running]:
+        """Processes of this program, ready."""
+        app = {"worker": ("--app", "upgrade_app")}
+        parts = [self.start(kind, *app.get(kind, ()), **program.variables(self.dsn)) for kind in kinds]
+        for part in parts:
+            await self.eventually(part.is_ready, timeout=30)
+        return parts
+
+    def submit(self, program: Program, names: Iterable[str]) -> dict[str, str]:
+        """Migrate, publish these, submit a job of each; job by workflow, the last if there are two."""
+        for name in names:
+            (self.directory / f"{name}.yaml").write_text(text_of(name))
+        files = " ".join(f"{name}.yaml" for name in names)
+        pause = ["pause workflow quiet"] if "quiet" in names else []
+        jobs = [name for name in names for _ in range(1 + (name in TWICE))]
+        submits = [f"submit {name} --json" for name in jobs]
+        answers = self.give(program, "db migrate", f"publish {files}", *pause, *submits)
+        ids = [answer["job_id"] for answer in answers[-len(jobs) :]]
+        return dict(zip(jobs, ids, strict=True))
+
+    async def rows(self, query: str) -> list[tuple[Any, ...]]:
+        async with await psycopg.AsyncConnection.connect(self.dsn, autocommit=True) as conn:
+            return await (await conn.execute(query.encode())).fetchall()
+
+    async def reach(self, states: Set[tuple[str | None, ...]]) -> None:
+        """Wait until nodes are in these states."""
+        missing = states
+        for _ in range(1000):
+            missing = states - set(await self.rows(STATES))
+            if not missing:
+                return
+            await asyncio.sleep(0.02)
+        raise AssertionError(f"not reached: {missing} in {await self.rows(STATES)}")
+
+    async def all_completed(self) -> None:
+        """Wait until every job has ended; all must have completed."""
+        jobs = "select workflow_id, status from cograil.jobs where status <> 'completed'"
+
+        async def ended() -> bool:
+            return not [one for one in await self.rows(jobs) if one[1] in ("pending", "running")]
+
+        await self.eventually(ended, timeout=30)
+        assert await self.rows(jobs) == []
+
+    def open_door(self) -> None:
+        (self.directory / "door").touch()
+
+
+def problems(told: dict[str, Any]) -> list[dict[str, Any]]:
+    """What a doctor found red, but for the server that may forget."""
+    assert len(told["findings"]) > 10
+    return [one for one in told["findings"] if one["level"] == "red" and one["code"] != "S2"]
+
+
+def site_at(dsn: str, tmp_path: Path, start: Start, eventually: Any) -> Site:
+    (tmp_path / "upgrade_app.py").write_text(APP)
+    return Site(dsn, tmp_path, start, eventually)
+
+
+@pytest.fixture
+def site(dsn: str, tmp_path: Path, start: Start, eventually: Any) -> Site:
+    """A database with today's schema."""
+    return site_at(dsn, tmp_path, start, eventually)
+
+
+@pytest.fixture
+def empty_site(empty_dsn: str, tmp_path: Path, start: Start, eventually: Any) -> Site:
+    return site_at(empty_dsn, tmp_path, start, eventually)
+
+
+async def leave_behind(site: Site, old: Program) -> dict[str, str]:
+    """The old program brings jobs into every state it knows, and is killed."""
+    knows_all = len(old.migrations()) >= 7
+    jobs = site.submit(old, CORE | LATER if knows_all else CORE)
+    parts = await site.begin(old, "orchestrator", "worker")
+    await site.reach(LEFT if knows_all else LEFT_BY_CORE)
+    for part in parts:
+        part.send(signal.SIGKILL)
+        part.ended()
+    return jobs
+
+
+async def test_what_an_older_program_left_behind_is_finished_by_this_one(
+    empty_site: Site, old: Program
+) -> None:
+    site = empty_site
+    jobs = await leave_behind(site, old)
+    answers = [f"approve {jobs['ask']} b", "resume workflow quiet"] if "ask" in jobs else []
+    plan, *_ = site.give(NEW, "db migrate --plan --json", "db migrate", *answers)
+    assert len(plan["pending"]) == len(NEW.migrations()) - len(old.migrations())
+    await site.begin(NEW, "orchestrator", "worker")
+    site.open_door()
+    await site.all_completed()
+
+    expected = {"chain": {"began": old.file, "by": NEW.file}}
+    if "steps" in jobs:
+        expected["steps"] = {"first": old.file, "second": NEW.file}
+    shows = [f"show {jobs[name]} --node b --json" for name in expected]
+    *shown, _, told = site.give(NEW, *shows, f"retry {jobs['done']} --from b --wait", "doctor --json")
+    assert [one["nodes"][0]["output"] for one in shown] == list(expected.values())
+    assert problems(told) == []
+
+
+@pytest.mark.parametrize("is_worker_old", [True, False])
+async def test_an_older_process_that_is_still_there_works_with_newer_ones_on_the_new_schema(
+    empty_site: Site, neighbour: Program, is_worker_old: bool
+) -> None:
+    site, kinds = empty_site, ("worker", "orchestrator") if is_worker_old else ("orchestrator", "worker")
+    site.give(neighbour, "db migrate")
+    (one,) = await site.begin(neighbour, kinds[0])
+    site.open_door()
+    jobs = site.submit(NEW, CORE | LATER)
+    await site.begin(NEW, kinds[1])
+    site.give(NEW, f"approve {jobs['ask']} b", "resume workflow quiet")
+    await site.all_completed()
+    shown, told = site.give(NEW, f"show {jobs['chain']} --node b --json", "doctor --json")
+    assert shown["nodes"][0]["output"]["by"] == (neighbour if is_worker_old else NEW).file
+    assert one.process.poll() is None
+    assert "job set aside" not in one.events()
+    assert problems(told) == []
+
+
+async def test_an_older_program_starts_on_the_new_schema_or_says_why_not(site: Site, old: Program) -> None:
+    if is_promised(old) and reads_marks(old):
+        await site.begin(old, "orchestrator", "worker")
+        (told,) = site.give(old, "doctor --json")
+        assert problems(told) == []
+        return
+    one = site.start("orchestrator", **old.variables(site.dsn))
+    assert one.ended() == 1
+    assert "migrated by a newer cograil" in one.said
+
+
+def next_program(directory: Path, mark: str) -> Program:
+    """What is here now, with one more step."""
+    shutil.copytree(NEW.source, directory / "src", ignore=shutil.ignore_patterns("*.pyc.*"))
+    program = Program("next", directory / "src")
+    steps = program.migrations()
+    step = f"-- One more.\n{mark}alter table jobs add column more text; create table more (x int);\n"
+    (steps[0].parent / f"{len(steps) + 1:04d}_more.sql").write_text(step)
+    return program
+
+
+async def test_this_program_works_on_a_newer_schema_whose_steps_are_compatible(
+    site: Site, tmp_path: Path
+) -> None:
+    newer = next_program(tmp_path / "next", "-- compatible: yes\n")
+    site.give(newer, "db migrate")
+    await site.begin(NEW, "orchestrator", "worker")
+    site.submit(NEW, CORE)
+    site.open_door()
+    await site.all_completed()
+    status, nothing, told = site.give(NEW, "db status --json", "db migrate --json", "doctor --json")
+    assert (status["current"], status["problems"]) == (status["known"] + 1, [])
+    assert nothing == {"applied": []}
+    assert problems(told) == []
+
+
+def test_this_program_refuses_a_newer_schema_that_does_not_say_so(site: Site, tmp_path: Path) -> None:
+    site.give(next_program(tmp_path / "next", ""), "db migrate")
+    refused = [site.start(kind, **NEW.variables(site.dsn)) for kind in ("orchestrator", "worker")]
+    for one in refused:
+        assert one.ended() == 2
+        assert "it was migrated by a newer cograil, update this one" in one.said

@@ -1,0 +1,140 @@
+"""What is on a page follows what happens, without anybody reloading it, and never goes back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from playwright.async_api import Page, Route, expect
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+MARK = "window.notReloaded = true"
+IS_MARKED = "window.notReloaded === true"
+
+
+def node(page: Page, name: str) -> Any:
+    """A node in the drawn graph."""
+    return page.locator(f".dag-node[data-id='{name}']")
+
+
+async def answer(visitor: Any, job_id: str) -> None:
+    body = {"name": "approve", "node_id": "question", "data": {"method": "card"}}
+    await visitor.house.post(f"/jobs/{job_id}/signals", body)
+
+
+async def test_the_page_of_a_job_follows_it_to_its_end(visitor: Any) -> None:
+    job_id = await visitor.house.submit("ask")
+    await visitor.house.node_is(job_id, "question", "waiting")
+    page = await visitor.page()
+    await page.goto(f"/ui/jobs/{job_id}")
+    await page.evaluate(MARK)
+    await expect(node(page, "question")).to_have_class("dag-node waiting")
+    await expect(page.locator("[data-region=why]")).to_contain_text("approval")
+    await expect(page.locator("[data-live-job]")).to_have_attribute("data-live-state", "on")
+    await answer(visitor, job_id)
+    await expect(node(page, "question")).to_have_class("dag-node completed")
+    await expect(node(page, "pay")).to_have_class("dag-node completed")
+    await expect(page.locator("[data-job-badge]")).to_have_text("completed")
+    await expect(page.locator("tr[data-node=pay] [data-cell=status]")).to_have_text("completed")
+    await expect(page.locator("[data-region=result] pre")).to_contain_text("approved")
+    await expect(page.get_by_role("button", name="Retry")).to_be_visible()
+    assert await page.evaluate(IS_MARKED)
+
+
+async def test_lists_follow_too(visitor: Any) -> None:
+    page = await visitor.page()
+    await page.goto("/ui/jobs")
+    await page.evaluate(MARK)
+    await expect(page.locator("[data-live-feed]")).to_have_attribute("data-live-state", "on")
+    job_id = await visitor.house.submit("hello", labels={"seen": "live"})
+    row = page.locator("tr", has=page.locator(f"a[href='/ui/jobs/{job_id}']"))
+    await expect(row).to_contain_text("completed")
+    assert await page.evaluate(IS_MARKED)
+
+
+async def test_a_state_that_is_older_than_what_is_shown_is_not_shown(visitor: Any) -> None:
+    job_id = await visitor.house.submit("ask")
+    await visitor.house.node_is(job_id, "question", "waiting")
+    page = await visitor.page()
+    old = await (await page.request.get(f"/ui/jobs/{job_id}/state")).text()
+    await page.goto(f"/ui/jobs/{job_id}")
+    await answer(visitor, job_id)
+    await expect(node(page, "pay")).to_have_class("dag-node completed")
+
+    async def from_before(route: Route) -> None:
+        """As of a server that is behind."""
+        await route.fulfill(body=old, content_type="application/json")
+
+    await page.route("**/state", from_before)
+    async with page.expect_response("**/state"):
+        await page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+    await page.evaluate("new Promise(requestAnimationFrame)")
+    assert "completed" in (await node(page, "pay").get_attribute("class"))
+    assert "completed" in (await node(page, "question").get_attribute("class"))
+
+
+async def test_who_was_cut_off_goes_on_where_he_was(visitor: Any) -> None:
+    job_id = await visitor.house.submit("ask")
+    await visitor.house.node_is(job_id, "question", "waiting")
+    page = await visitor.page()
+    await page.goto(f"/ui/jobs/{job_id}")
+    await page.evaluate(MARK)
+    await expect(page.locator("[data-live-job]")).to_have_attribute("data-live-state", "on")
+    await page.context.set_offline(True)
+    await answer(visitor, job_id)
+    await visitor.house.status(job_id, "completed")
+    await expect(node(page, "question")).to_have_class("dag-node waiting")
+    await page.context.set_offline(False)
+    await expect(node(page, "pay")).to_have_class("dag-node completed")
+    assert await page.evaluate(IS_MARKED)
+    visitor.complaints.clear()  # that the network was away
+
+
+async def test_the_graph_opens_nodes_lights_paths_and_zooms(visitor: Any) -> None:
+    job_id = visitor.house.jobs["fan"]
+    page = await visitor.page()
+    await page.goto(f"/ui/jobs/{job_id}")
+    await expect(node(page, "whisper")).to_have_class("dag-node skipped")
+    await expect(node(page, "spread").locator(".sub")).to_have_text("20 of 20")
+    await expect(node(page, "spread").locator(".fill-completed")).to_have_count(1)
+    await node(page, "report").hover()
+    await expect(node(page, "prepare")).to_have_class("dag-node completed on")
+    await expect(node(page, "whisper")).not_to_have_class("on")
+    await page.mouse.move(5, 5)
+    world = page.locator("#graph svg > g")
+    before = await world.get_attribute("transform")
+    await page.get_by_role("button", name="Zoom in").click()
+    assert await world.get_attribute("transform") != before
+    await page.get_by_role("button", name="Show all").click()
+    await page.get_by_role("button", name="Children of spread").click()
+    await expect(node(page, "spread").locator("rect.fill-completed")).to_have_count(21)  # cells and the bar
+    await page.get_by_role("button", name="Children of spread").click()
+    await expect(node(page, "spread").locator("rect.fill-completed")).to_have_count(1)
+    await node(page, "spread").locator("a").click()
+    await expect(page.locator("h1")).to_have_text("spread")
+
+
+async def test_a_job_is_seen_as_it_was(visitor: Any) -> None:
+    job_id = visitor.house.jobs["broken"]
+    events = await visitor.house.lab.events(job_id)
+    dispatched = next(
+        e["seq"] for e in events if (e["event_type"], e["node_id"]) == ("node_dispatched", "begin")
+    )
+    page = await visitor.page()
+    await page.goto(f"/ui/jobs/{job_id}")
+    await expect(node(page, "wrong")).to_have_class("dag-node failed")
+    slider = page.get_by_label("Time travel")
+    await slider.fill(str(dispatched))
+    await expect(page.locator("#travel-out")).to_contain_text(f"event {dispatched} of {events[-1]['seq']}")
+    await expect(node(page, "begin")).to_have_class("dag-node dispatched")
+    await expect(node(page, "wrong")).to_have_class("dag-node pending")
+    await expect(page.locator("tr[data-node=wrong] [data-cell=status]")).to_have_text("pending")
+    await expect(page.locator("[data-job-badge]")).to_have_text("running")
+    await node(page, "wrong").locator("a").click()
+    await expect(page.get_by_text(f"as of event {dispatched}")).to_be_visible()
+    await expect(page.get_by_text("Not rendered then.")).to_be_visible()
+    await page.go_back()
+    await page.get_by_label("Time travel").fill("2")
+    await page.get_by_role("button", name="Play").click()
+    await expect(node(page, "wrong")).to_have_class("dag-node failed")  # it plays to its end
+    await expect(page.get_by_role("button", name="Back to now")).to_be_disabled()

@@ -1,0 +1,147 @@
+"""Every page opens, says nothing wrong, is right for those who cannot see it, and fits a phone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.async_api import Page, expect
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+AXE = Path(__file__).with_name("vendor") / "axe.min.js"
+PAGES = {
+    "/ui/": "Dashboard",
+    "/ui/jobs": "Jobs",
+    "/ui/jobs?q=nothing-like-that": "Jobs",
+    "/ui/jobs/{fan}": "A fan of many",
+    "/ui/jobs/{stuck}": "stuck",
+    "/ui/jobs/{broken}": "broken",
+    "/ui/jobs/{fan}/timeline": "Timeline",
+    "/ui/jobs/{fan}/nodes/spread": "spread",
+    "/ui/jobs/{fan}/nodes/spread__3": "spread__3",
+    "/ui/jobs/{broken}/nodes/wrong": "wrong",
+    "/ui/jobs/{asking}/nodes/question": "question",
+    "/ui/workflows": "Workflows",
+    "/ui/workflows/hello?version=2&against=1": "hello",
+    "/ui/submit": "Submit a job",
+    "/ui/submit?workflow_id=fan": "Submit a job",
+    "/ui/nodes": "Nodes",
+    "/ui/tasks": "Tasks",
+    "/ui/queues": "Queues",
+    "/ui/workers": "Workers and orchestrators",
+    "/ui/deliveries": "Deliveries",
+    "/ui/approvals": "Approvals",
+    "/ui/schedules": "Schedules",
+    "/ui/schedules/mornings": "mornings",
+    "/ui/companies": "Companies",
+    "/ui/companies?q=nothing-like-that": "Companies",
+    "/ui/companies/552032534": "DANONE",
+    "/ui/companies/732829320": "DANONE",
+    "/ui/documents": "Documents",
+    "/ui/documents?user=ada": "Documents",
+    "/ui/health": "Health",
+    "/ui/audit": "Audit",
+}
+
+
+async def wrong_for_some(page: Page, *rules: str) -> list[str]:
+    """What axe-core finds: each rule that does not hold, and where; of these rules, or of all."""
+    if not await page.evaluate("typeof axe === 'object'"):
+        await page.evaluate(AXE.read_text())  # the policy of the page lets no other script in
+    found: Any = await page.evaluate("rules => axe.run(rules.length ? {runOnly: rules} : {})", list(rules))
+    return [f"{one['id']}: {node['html'][:200]}" for one in found["violations"] for node in one["nodes"]]
+
+
+@pytest.mark.parametrize("path", PAGES)
+async def test_a_page_is_whole_in_the_light_in_the_dark_and_on_a_phone(visitor: Any, path: str) -> None:
+    page = await visitor.page()
+    answer = await page.goto(path.format(**visitor.house.jobs))
+    assert answer is not None
+    assert answer.status == 200
+    assert "unsafe" not in answer.headers["content-security-policy"]
+    await expect(page.locator("h1")).to_have_text(PAGES[path])
+    await expect(page.locator("[aria-current=page]")).to_have_count(1)
+    assert await wrong_for_some(page) == []
+    await page.emulate_media(color_scheme="dark", reduced_motion="reduce")
+    assert await wrong_for_some(page, "color-contrast") == []  # nothing else has changed
+    await page.set_viewport_size({"width": 390, "height": 800})
+    assert await page.evaluate("document.documentElement.scrollWidth") <= 390
+    await page.get_by_role("button", name="Menu").click()
+    await expect(page.get_by_role("link", name="Queues")).to_be_visible()
+
+
+async def test_what_is_not_there_has_a_page_of_its_own(visitor: Any) -> None:
+    page = await visitor.page()
+    for path in ("/ui/nothing", "/ui/jobs/01a1e845-3c82-70ae-bcdd-06ffe86b4039", "/ui/workflows/none"):
+        answer = await page.goto(path)
+        assert answer is not None
+        assert answer.status == 404
+        await expect(page.locator("h1")).to_have_text("There is nothing here")
+        assert await wrong_for_some(page) == []
+    answer = await page.goto("/ui/jobs?status=odd")
+    assert answer is not None
+    assert answer.status == 422
+    await expect(page.locator("h1")).to_have_text("Unprocessable Entity")
+    assert await wrong_for_some(page) == []
+    assert all("Failed to load resource" in one for one in visitor.complaints)  # that is what was asked for
+    visitor.complaints.clear()
+
+
+async def test_login_with_a_key_that_is_wrong_and_with_one_that_is_right(visitor: Any) -> None:
+    page = await visitor.page("nobody")
+    await page.goto("/ui/queues")
+    await expect(page).to_have_url(f"{visitor.house.url}/ui/login?next=/ui/queues")
+    assert await wrong_for_some(page) == []
+    await page.get_by_label("API key").fill("cog_wrong_key")
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_role("alert")).to_have_text("This key is not known here.")
+    assert await wrong_for_some(page) == []
+    visitor.complaints.clear()
+    await page.get_by_label("API key").fill(visitor.house.keys["viewer"])
+    await page.get_by_role("button", name="Log in").click()
+    await expect(page).to_have_url(f"{visitor.house.url}/ui/queues")
+    await expect(page.get_by_text("viewer of default")).to_be_visible()
+    await page.get_by_role("button", name="Log out").click()
+    await expect(page).to_have_url(f"{visitor.house.url}/ui/login")
+    await page.goto("/ui/queues")
+    await expect(page.get_by_label("API key")).to_be_visible()
+
+
+async def test_what_one_may_not_do_is_not_offered(visitor: Any) -> None:
+    page = await visitor.page("viewer")
+    jobs = visitor.house.jobs
+    for path in (
+        "/ui/queues",
+        f"/ui/jobs/{jobs['stuck']}",
+        f"/ui/jobs/{jobs['broken']}",
+        "/ui/approvals",
+        "/ui/deliveries",
+        "/ui/schedules",
+        "/ui/workflows/hello",
+        "/ui/companies",
+        "/ui/companies/552032534",
+        "/ui/documents",
+    ):
+        await page.goto(path)
+        assert await page.locator("main form[method=post]").count() == 0, path
+    assert await page.get_by_role("link", name="Submit").count() == 0
+    assert await page.get_by_role("link", name="Workers").count() == 0
+    answer = await page.goto("/ui/submit")
+    assert answer is not None
+    assert answer.status == 403
+    visitor.complaints.clear()
+
+
+async def test_jobs_are_found_by_label_and_by_what_is_in_their_input(visitor: Any) -> None:
+    page, jobs = await visitor.page(), visitor.house.jobs
+    await page.goto("/ui/jobs")
+    await page.get_by_label("Label").fill("customer=acme")
+    await page.get_by_role("button", name="Find").click()
+    await expect(page.locator("tbody tr")).to_have_count(1)
+    await expect(page.locator(f"a[href='/ui/jobs/{jobs['done']}']")).to_be_visible()
+    await page.goto("/ui/jobs")
+    await page.get_by_label("Input, id or submitter").fill("NEEDLE")
+    await page.keyboard.press("Enter")
+    await expect(page.locator(f"a[href='/ui/jobs/{jobs['fan']}']")).to_be_visible()
+    await expect(page.locator("tbody tr")).to_have_count(1)

@@ -1,0 +1,230 @@
+"""What the pages of the tests show: a bit of everything that there can be."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from app_rooms import (
+    ask_for_companies,
+    furnish_companies,
+    furnish_folder,
+    open_registers,
+    settings_of_house,
+)
+from doors import Api, open_door
+from lab import Lab, open_lab
+from receivers import Receiver, answer, receiving, relaying, script_of
+
+from cograil.model.schedules import Plan
+from cograil.store.keys import find_key
+from cograil.ui.sessions import COOKIE
+from cograil.ui.visits import behind_pages
+from cograil.verbs import outbox, schedules
+from cograil.verbs.callbacks import Receiver as Destination
+from cograil.verbs.keys import split_key
+
+HELLO = """
+workflow_id: hello
+inputs:
+  name: {type: string, default: Ada}
+nodes:
+  greet: {handler: hello_world, params: {name: "{{ inputs.name }}"}}
+"""
+HELLO_2 = HELLO.replace("workflow_id: hello", "workflow_id: hello\nversion: 2").replace(
+    "greet: {", "before: {handler: echo, next: greet}\n  greet: {"
+)
+FAN = """
+workflow_id: fan
+name: A fan of many
+inputs:
+  items: {type: array}
+  label: {type: string, required: false}
+  is_quick: {type: boolean, default: true}
+nodes:
+  prepare: {handler: echo, params: {label: "{{ inputs.label }}"}, next: spread}
+  spread:
+    type: fan_out
+    source: "{{ inputs.items }}"
+    task: {handler: echo, params: {item: "{{ item }}"}}
+    next: gather
+  gather: {type: fan_in, next: route}
+  route:
+    type: conditional
+    branches:
+      - {name: many, condition: "{{ inputs.items | length > 5 }}", next: report}
+      - {name: few, default: true, next: whisper}
+  report: {handler: echo, next: END}
+  whisper: {handler: echo, next: END}
+"""
+ASK = """
+workflow_id: ask
+nodes:
+  question:
+    type: approval
+    approval:
+      message: "Pay back 120?"
+      form:
+        type: object
+        properties: {method: {enum: [card, voucher]}, note: {type: string}}
+        required: [method]
+    next: pay
+  pay: {handler: echo, params: {method: "{{ nodes.question.output.decision }}"}}
+"""
+BROKEN = """
+workflow_id: broken
+nodes:
+  begin: {handler: echo, next: wrong}
+  wrong: {handler: fail, params: {error_message: it broke}, retry: {max_attempts: 1}, next: never}
+  never: {handler: echo}
+"""
+STUCK = """
+workflow_id: stuck
+nodes:
+  first: {handler: echo, next: long}
+  long: {handler: nobody_has_this, queue: slow, next: last}
+  last: {handler: echo}
+"""
+HALF = """
+workflow_id: half
+nodes:
+  wrong: {handler: fail, params: {error_message: it broke}, retry: {max_attempts: 1}}
+  waits: {type: approval, approval: {message: "Go on?"}}
+"""
+FILES = (HELLO, HELLO_2, FAN, ASK, BROKEN, STUCK, HALF)
+ROLES = ("viewer", "submitter", "operator", "admin")
+
+
+@dataclass
+class House:
+    """A server with pages, and what is on it."""
+
+    lab: Lab
+    api: Api
+    receiver: Receiver
+    keys: dict[str, str] = field(default_factory=dict)
+    cookies: dict[str, str] = field(default_factory=dict)
+    jobs: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.api.port}"
+
+    def cookie(self, role: str) -> dict[str, str]:
+        """The session of this role, as a browser keeps it."""
+        return {"name": COOKIE, "value": self.cookies[role], "url": f"{self.url}/ui/"}
+
+    async def submit(self, workflow_id: str, **facts: Any) -> str:
+        """A new job."""
+        return await self.api.submit(workflow_id, **facts)
+
+    async def post(self, path: str, body: Any = None) -> Any:
+        answer = await self.api.post(f"/api/v1{path}", body)
+        assert answer.status < 300, answer.raw
+        return answer.body
+
+    async def audited(self) -> list[tuple[str, str]]:
+        """What was done, by action and target, the latest first."""
+        return [
+            (row[0], row[1])
+            for row in await self.lab.rows(
+                "select action, target from cograil.audit_log order by id desc limit 20"
+            )
+        ]
+
+    async def status(self, job_id: str, *wanted: str) -> str:
+        """The status of a job once it is one of these."""
+        return await eventually(self._status(job_id, wanted))
+
+    def _status(self, job_id: str, wanted: tuple[str, ...]) -> Callable[[], Awaitable[str | None]]:
+        async def look() -> str | None:
+            found: str = (await self.lab.job(job_id))["status"]
+            return found if found in wanted else None
+
+        return look
+
+    async def node_is(self, job_id: str, node_id: str, status: str) -> None:
+        async def look() -> bool:
+            return (await self.lab.statuses(job_id)).get(node_id) == status
+
+        await eventually(look)
+
+
+async def eventually(condition: Callable[[], Awaitable[Any]], timeout: float = 15.0) -> Any:
+    """What this returns once it is something."""
+    async with asyncio.timeout(timeout):
+        while not (found := await condition()):  # noqa: ASYNC110  what it looks at has no event
+            await asyncio.sleep(0.02)
+        return found
+
+
+async def furnish(stack: AsyncExitStack, dsn: str, folder: Path) -> House:
+    """A house with jobs in every state, an approval, a schedule, a dead letter, keys and apps."""
+    registers = await open_registers(stack)
+    settings = settings_of_house(registers, folder, give_up_hours=0.0001)
+    enter = stack.enter_async_context
+    lab = await enter(open_lab(dsn, settings))
+    lab.decider.outbound = settings.outbound
+    receiver = await enter(receiving(script_of(answer(500))))
+    api = await enter(open_door(lab, dsn))
+    await ask_for_companies(stack, lab)
+    await enter(lab.running())
+    await enter(relaying(lab, give_up_hours=0.0001))
+    house = House(lab, api, receiver)
+    for text in FILES:
+        await lab.publish(text)
+    await _keys(house)
+    await _told(house)
+    await _jobs(house)
+    await furnish_companies(api, registers)
+    await furnish_folder(lab)
+    return house
+
+
+async def _keys(house: House) -> None:
+    sessions = behind_pages(house.api.instance).sessions
+    for role in ROLES:
+        key = await house.api.make_key(role, name=f"a {role}")
+        key_id = (split_key(key) or ("", ""))[0]
+        async with house.lab.db.transaction("test") as tx:
+            stored = await find_key(tx, key_id)
+        assert stored is not None
+        session = sessions.begin(key_id, stored.hash)
+        house.keys[role], house.cookies[role] = key, f"{session.text}.{session.signature}"
+    house.api.key = house.keys["admin"]
+
+
+async def _told(house: House) -> None:
+    lab = house.lab
+    async with lab.db.transaction("test") as tx:
+        await outbox.subscribe(
+            tx,
+            "default",
+            Destination(house.receiver.url),
+            lab.settings.outbound,
+            types=["cograil.job.completed"],
+        )
+        plan = Plan("hello", "0 6 * * *", "Europe/Berlin", {"name": "Grace"})
+        await schedules.create_schedule(tx, lab.decider, "default", "mornings", plan, by="ada")
+
+
+async def _jobs(house: House) -> None:
+    jobs = house.jobs
+    jobs["done"] = await house.submit("hello", labels={"customer": "acme"}, submitted_by="ada")
+    jobs["fan"] = await house.submit("fan", input_params={"items": list(range(20)), "label": "needle"})
+    jobs["broken"] = await house.submit("broken")
+    jobs["stuck"] = await house.submit("stuck", labels={"urgent": "yes"})
+    jobs["asking"] = await house.submit("ask")
+    for name, wanted in (("done", "completed"), ("fan", "completed"), ("broken", "failed")):
+        await house.status(jobs[name], wanted)
+    await house.node_is(jobs["asking"], "question", "waiting")
+    await house.node_is(jobs["stuck"], "long", "dispatched")
+
+    async def is_dead() -> bool:
+        return bool(await house.lab.rows("select 1 from cograil.deliveries where state = 'dead'"))
+
+    await eventually(is_dead)

@@ -1,0 +1,246 @@
+"""Servers and workers are killed at each statement and commit: who asks again finds all as it should be."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from authority import Authority, running_authority
+from doors import Answer, Api
+from nest import Nest, lives, open_nest
+from vault import Sealing, Vault, open_sealing, vault_settings
+
+from cograil.apps.captures.verifying import verify
+from cograil.settings import Settings
+
+PER_CAPTURE = """
+select (select count(*) from vault_secure.capture_events where capture_id::text = %(id)s),
+       (select count(*) from cograil.jobs where labels->>'capture_id' = %(id)s),
+       (select count(*) from cograil.idempotency where key = %(id)s),
+       (select count(*) from vault_secure.capture_audit_log
+        where capture_id::text = %(id)s and http_status = 202)
+"""
+COUNT = "select count(*) from vault_secure.capture_audit_log where capture_id = %(id)s and event = %(event)s"
+TOLD = "select count(*) from cograil.outbox where subject = %(id)s and type = 'captures.sealed'"
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return quick(vault_settings(tmp_path))
+
+
+def quick(base: Settings) -> Settings:
+    """Whose lease is over is soon known."""
+    lease = {"seconds": 1.0, "pulse_seconds": 0.3, "scan_seconds": 0.2}
+    return base.model_copy(update={"lease": Settings(lease=lease).lease})
+
+
+@dataclass
+class Site:
+    """A vault with a healthy server, and a nest for those that die."""
+
+    vault: Vault
+    nest: Nest
+    dsn: str
+    settings: dict[str, Any]
+    log: Path
+
+    async def server(self, **more: Any) -> tuple[Api, int]:
+        told = await self.nest.fork("server", self.dsn, self.settings, **more)
+        return replace(self.vault.api, port=told["port"]), told["pid"]
+
+    async def points(self, transactions: set[str], act: Callable[[Api], Awaitable[Any]]) -> list[str]:
+        """What a server passes while this is done, in order, each once."""
+        api, _ = await self.server(log=str(self.log))
+        self.log.write_text("")
+        await act(api)
+        passed = self.log.read_text().splitlines()
+        return list(dict.fromkeys(point for point in passed if point.split(".")[0] in transactions))
+
+    async def survivors(self, capture: dict[str, Any]) -> None:
+        """One of everything, and a chain that holds."""
+        id = capture["capture_id"]
+        assert await self.vault.lab.rows(PER_CAPTURE, id=id) == [(1, 1, 1, 1)]
+        trail = (await self.vault.get(f"{id}/audit")).body
+        assert trail["broken_at"] is None
+
+
+@pytest.fixture
+async def site(vault: Vault, dsn: str, settings: Settings, tmp_path: Path) -> AsyncIterator[Site]:
+    async with open_nest() as nest:
+        yield Site(vault, nest, dsn, settings.model_dump(mode="json"), tmp_path / "points")
+
+
+async def killed(api: Api, pid: int, body: dict[str, Any]) -> None:
+    """Post to a server that dies of it."""
+    with contextlib.suppress(ConnectionError, IndexError, ValueError):
+        answer: Answer = await api.post("/v1/captures", body)
+        raise AssertionError(f"it lived, and said {answer.status}")
+    await gone(pid)
+
+
+async def gone(pid: int) -> None:
+    """Return when it is."""
+    async with asyncio.timeout(20):
+        while lives(pid):  # noqa: ASYNC110  it is not our child
+            await asyncio.sleep(0.01)
+
+
+async def test_a_post_that_was_killed_anywhere_is_made_once_when_it_is_sent_again(site: Site) -> None:
+    def another() -> dict[str, Any]:
+        return site.vault.capture(b"x")
+
+    points = await site.points({"capture"}, lambda api: api.post("/v1/captures", another()))
+    assert {"capture.add_capture", "capture.open_record", "capture.take_tokens"} <= set(points)
+    seen = []
+    for point in points:
+        body = another()
+        api, pid = await site.server(fault=f"{point}:1:kill9")
+        await killed(api, pid, body)
+        again = await site.vault.post(body)
+        assert again.status == (200 if point == "capture.commit.after" else 202), point
+        assert (await site.vault.post(body)).status == 200
+        assert (await site.vault.post(body | {"size_bytes": 2})).status == 409
+        await site.survivors(body)
+        seen.append(point)
+    assert seen[-2:] == ["capture.commit.before", "capture.commit.after"]
+
+
+async def test_a_replay_or_a_refusal_that_was_killed_can_be_sent_again(site: Site) -> None:
+    body = site.vault.capture(b"x")
+    await site.vault.post(body)
+    for changed, status in (({}, 200), ({"size_bytes": 2}, 409), ({"size_bytes": -1}, 400)):
+        asked = body | changed
+        points = await site.points(
+            {"capture", "refuse_capture"}, lambda api, asked=asked: api.post("/v1/captures", asked)
+        )
+        assert len(points) > 5
+        for point in points:
+            api, pid = await site.server(fault=f"{point}:1:kill9")
+            await killed(api, pid, asked)
+            assert (await site.vault.post(asked)).status == status, point
+    await site.survivors(body)
+
+
+async def sealed_after_a_kill(site: Site, point: str, body: dict[str, Any], state: str) -> None:
+    """A worker dies there, and another one takes over."""
+    told = await site.nest.fork("worker", site.dsn, site.settings, fault=f"{point}:1:kill9")
+    assert (await site.vault.post(body)).status == 202
+    await gone(told["pid"])
+    async with open_sealing(site.vault) as house:
+        shown = await house.ended(body["capture_id"])
+        assert shown["state"] == state, point
+        await _check_end(house, site, body, state)
+        await site.vault.lab.ended(shown["job_id"])
+    await site.survivors(body)
+
+
+async def _check_end(house: Sealing, site: Site, body: dict[str, Any], state: str) -> None:
+    id = body["capture_id"]
+    event = "CAPTURE_SEALED" if state == "SEALED" else "CAPTURE_FAILED"
+    assert await site.vault.lab.rows(COUNT, id=id, event=event) == [(1,)]
+    if state == "SEALED":
+        found = verify(await house.proof(id), trail=await house.trail(id))
+        assert [one.problem for one in found if not one.holds] == []
+        assert await site.vault.lab.rows(TOLD, id=id) == [(1,)]
+
+
+SEALING = (
+    "begin_sealing.find_capture",
+    "begin_sealing.begin_sealing",
+    "begin_sealing.lock_chain",
+    "begin_sealing.last_entry",
+    "begin_sealing.add_entry",
+    "begin_sealing.commit.before",
+    "begin_sealing.commit.after",
+    "seal.lock_chain",
+    "seal.last_entry",
+    "seal.add_entry",
+    "seal.list_entries",
+    "seal.seal_capture",
+    "seal.tell_world",
+    "handler.commit.before",
+    "handler.commit.after",
+)
+SETTLING = (
+    "settle_capture.find_capture",
+    "settle_capture.fail_capture",
+    "settle_capture.lock_chain",
+    "settle_capture.add_entry",
+    "settle_capture.tell_world",
+    "settle_capture.commit.before",
+    "settle_capture.commit.after",
+)
+
+
+async def test_a_worker_that_is_killed_anywhere_seals_once(site: Site) -> None:
+    made = await site.vault.api.post("/api/v1/subscriptions", {"url": "https://example.org/"})
+    assert made.status == 201
+    log = str(site.log)
+    told = await site.nest.fork("worker", site.dsn, site.settings, log=log)
+    body = site.vault.capture(b"first")
+    await site.vault.post(body)
+    await Sealing(site.vault).ended(body["capture_id"])
+    passed = site.log.read_text().splitlines()
+    wanted = {point for point in passed if point.split(".")[0] in ("begin_sealing", "seal")}
+    assert wanted == {point for point in SEALING if not point.startswith("handler.")}
+    os.kill(told["pid"], signal.SIGKILL)
+    for point in SEALING:
+        await sealed_after_a_kill(site, point, site.vault.capture(b"x"), "SEALED")
+
+
+async def test_a_worker_that_is_killed_while_it_gives_up_writes_down_why_once(site: Site) -> None:
+    for point in SETTLING:
+        body = site.vault.capture(b"x")
+        site.vault.object_of(body).unlink()
+        await sealed_after_a_kill(site, point, body, "FAILED")
+        (row,) = await site.vault.lab.rows(
+            "select error_code from vault_secure.capture_events where capture_id = %(id)s",
+            id=body["capture_id"],
+        )
+        assert row == ("object_missing",)
+
+
+class TestStamps:
+    """The same with an authority that stamps: once, whoever is killed."""
+
+    @pytest.fixture
+    def authority(self, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Authority]:
+        with running_authority(tmp_path_factory.mktemp("authority"), "ec") as one:
+            yield one
+
+    @pytest.fixture
+    def settings(self, tmp_path: Path, authority: Authority) -> Settings:
+        return quick(vault_settings(tmp_path, tsa_url=authority.url))
+
+    async def test_a_proof_is_stamped_once(self, site: Site) -> None:
+        for point in (
+            "look_at_proof.find_proof:1",
+            "look_at_proof.commit.after:1",
+            "stamp.stamp_capture:1",
+            "stamp.add_entry:1",
+            "handler.commit.before:2",  # the first is that of the seal
+            "handler.commit.after:2",
+        ):
+            body = site.vault.capture(b"x")
+            told = await site.nest.fork("worker", site.dsn, site.settings, fault=f"{point}:kill9")
+            await site.vault.post(body)
+            await gone(told["pid"])
+            async with open_sealing(site.vault) as house:
+                job_id = (await site.vault.get(body["capture_id"])).body["job_id"]
+                assert (await site.vault.lab.ended(job_id))["status"] == "completed", point
+                shown = (await site.vault.get(body["capture_id"])).body
+                assert (shown["state"], shown["signature_status"]) == ("SEALED", "TIMESTAMPED")
+                found = verify(await house.proof(body["capture_id"]))
+                assert found[-1].claim == "the time stamp is of this proof"
+                assert all(one.holds for one in found)
+            stamped = await site.vault.lab.rows(COUNT, id=body["capture_id"], event="CAPTURE_TIMESTAMPED")
+            assert stamped == [(1,)]
+            await site.survivors(body)

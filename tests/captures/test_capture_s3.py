@@ -1,0 +1,73 @@
+"""Objects in a real S3-compatible store."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from s3 import BUCKET, S3, running_s3
+from vault import KEK_ID, Sealing, encrypt
+
+from cograil.apps.captures.objects import Objects
+from cograil.apps.captures.unsealable import StoreUnreachable, Unsealable
+from cograil.apps.captures.verifying import verify
+
+
+@pytest.fixture(scope="module")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3]:
+    with running_s3(tmp_path_factory.mktemp("s3")) as one:
+        yield one
+
+
+@pytest.fixture(autouse=True)
+def _known(s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in s3.variables.items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.fixture
+def capture_settings() -> dict[str, Any]:
+    return {"store_url": f"s3://{BUCKET}/uploads"}
+
+
+async def test_an_object_of_s3_is_sealed(house: Sealing, s3: S3) -> None:
+    body, encrypted = encrypt(os.urandom(3 * 1024 * 1024 + 5), KEK_ID, house.vault.add_kek())
+    await asyncio.to_thread(s3.put, f"uploads/{body['upload_object_key']}", encrypted)
+    shown = await house.sealed(body)
+    assert (shown["state"], shown["error"]) == ("SEALED", None)
+    assert all(one.holds for one in verify(await house.proof(body["capture_id"])))
+
+
+async def test_one_that_is_not_there_or_cut_short_says_so(house: Sealing, s3: S3) -> None:
+    kek = house.vault.add_kek()
+    missing, _ = encrypt(b"x", KEK_ID, kek)
+    short, encrypted = encrypt(b"some evidence", KEK_ID, kek)
+    await asyncio.to_thread(s3.put, f"uploads/{short['upload_object_key']}", encrypted[:-1])
+    assert (await house.sealed(missing))["error_code"] == "object_missing"
+    assert (await house.sealed(short))["error_code"] == "size_mismatch"
+
+
+async def test_a_store_that_refuses_us_or_is_away_may_be_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def ask() -> None:
+        async with Objects(f"s3://{BUCKET}").open("is-there") as found:
+            assert b"".join([chunk async for chunk in found.chunks]) == b"yes"
+
+    await ask()
+    with monkeypatch.context() as changed:
+        changed.setenv("AWS_SECRET_ACCESS_KEY", "another")
+        with pytest.raises(StoreUnreachable):
+            await ask()
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    with pytest.raises(StoreUnreachable):
+        await ask()
+
+
+async def test_a_key_cannot_lead_out_of_the_store() -> None:
+    for key in ("../is-there", "a/../../is-there"):
+        with pytest.raises(Unsealable) as error:
+            async with Objects(f"s3://{BUCKET}/uploads").open(key):
+                pass
+        assert error.value.code == "object_missing"

@@ -1,0 +1,109 @@
+"""Who may do what, and what others never see."""
+
+from __future__ import annotations
+
+from uuid import uuid4
+
+import pytest
+from bureau import Bureau, envelope
+from registers import DANONE
+
+CREATE, READ, REFRESH = "create", "read", "refresh"
+MAY = {
+    "admin": {CREATE, READ, REFRESH},
+    "operator": {CREATE, READ, REFRESH},
+    "submitter": {CREATE, READ},
+    "viewer": {READ},
+    "worker": set(),
+    "gateway": set(),
+    "platform": set(),
+}
+
+
+@pytest.mark.parametrize("role", list(MAY))
+async def test_each_role_may_do_what_the_contract_says(bureau: Bureau, role: str) -> None:
+    admin = await bureau.api.make_key("admin")
+    key = await bureau.api.make_key(role)
+    mine = await bureau.ask(key=key)
+    assert mine.status == (201 if CREATE in MAY[role] else 403)
+    id = mine.body["request"]["id"] if mine.status == 201 else await bureau.asked(key=admin)
+    seen = await bureau.api.get(f"/v1/requests/{id}", key=key)
+    assert seen.status == (200 if READ in MAY[role] else 403)
+    refreshed = await bureau.refresh(id, key=key)
+    assert refreshed.status == (202 if REFRESH in MAY[role] else 403)
+    for answer in (mine, seen, refreshed):
+        if answer.status == 403:
+            assert (envelope(answer)["error"], envelope(answer)["code"]) == ("forbidden", "FORBIDDEN")
+    await bureau.over(id)
+
+
+async def test_without_a_key_nobody_comes_in_once_there_is_one(bureau: Bureau) -> None:
+    await bureau.api.make_key("admin")
+    answer = await bureau.ask()
+    assert (answer.status, envelope(answer)["code"]) == (401, "AUTH_ERROR")
+
+
+async def test_another_tenant_sees_nothing_and_has_a_company_of_its_own(bureau: Bureau) -> None:
+    ours, theirs = await bureau.api.make_key("admin"), await bureau.api.make_key("admin", "acme")
+    id = await bureau.asked(key=ours)
+    for answer in (
+        await bureau.api.get(f"/v1/requests/{id}", key=theirs),
+        await bureau.refresh(id, key=theirs),
+        await bureau.api.get(f"/v1/requests/{uuid4()}", key=ours),
+        await bureau.api.get("/v1/requests/nobody", key=ours),
+    ):
+        assert (answer.status, envelope(answer)["code"], envelope(answer)["request_id"]) == (
+            404,
+            "NOT_FOUND",
+            None,
+        )
+    calls = bureau.registers.count("API_RECHERCHE_ENTREPRISES")
+    assert (await bureau.ask(key=theirs)).status == 201
+    assert bureau.registers.count("API_RECHERCHE_ENTREPRISES") == calls + 1
+    rows = await bureau.lab.rows("select tenant_id from cograil.companies order by 1")
+    assert rows == [("acme",), ("default",)]
+
+
+async def test_a_submitter_sees_what_is_his_and_a_viewer_less_of_it(bureau: Bureau) -> None:
+    ann, bob = str(uuid4()), str(uuid4())
+    first = await bureau.api.make_key("submitter", user_id=ann)
+    again = await bureau.api.make_key("submitter", user_id=ann)
+    other = await bureau.api.make_key("submitter", user_id=bob)
+    viewer = await bureau.api.make_key("viewer")
+    id = await bureau.asked(key=first, metadata={"note": "private"})
+    assert (await bureau.look(id, key=again))["request"]["metadata"] == {"note": "private"}
+    assert (await bureau.api.get(f"/v1/requests/{id}", key=other)).status == 404
+    limited = await bureau.look(id, key=viewer)
+    assert (limited["documents"], limited["request"]["metadata"]) == ([], None)
+    assert limited["company"]["siren"] == DANONE
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [("GET", "/v1/requests", 405), ("POST", "/v1/requests/x/y", 404), ("DELETE", "/v1/requests/x", 405)],
+)
+async def test_other_routes_are_refused_in_the_same_words(
+    closed: Bureau, method: str, path: str, status: int
+) -> None:
+    answer = await closed.api.call(method, path)
+    assert answer.status == status
+    assert envelope(answer)["code"] == {404: "NOT_FOUND", 405: "METHOD_NOT_ALLOWED"}[status]
+
+
+@pytest.mark.parametrize(
+    "raw", [b"{", b'{"siren": "1', b"\xff", b'{"siren": "552032534", "siren": "732829320"}']
+)
+async def test_what_cannot_be_read_is_400(closed: Bureau, raw: bytes) -> None:
+    head = (
+        "POST /v1/requests HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n"
+        f"content-type: application/json\r\ncontent-length: {len(raw)}\r\n\r\n"
+    )
+    answer = await closed.api.raw(head.encode() + raw)
+    assert (answer.status, envelope(answer)["error"]) == (400, "validation_error")
+
+
+async def test_a_number_that_looks_mistyped_is_taken_with_a_warning(bureau: Bureau) -> None:
+    answer = await bureau.ask("123456789")
+    assert answer.status == 201
+    assert [one["code"] for one in answer.body["warnings"]] == ["LUHN_CHECK_FAILED"]
+    assert (await bureau.ask()).body["warnings"] == []

@@ -1,0 +1,258 @@
+"""What the registers may answer, and what becomes of it."""
+
+from __future__ import annotations
+
+import io
+import json
+import socket
+from typing import Any
+
+import pytest
+from bureau import Bureau
+from registers import (
+    DANONE,
+    INPI,
+    LOGIN,
+    OTHER,
+    PASSWORD,
+    RCS,
+    RECHERCHE,
+    SIRET,
+    TOKEN,
+    USER,
+    Asked,
+    cut_short,
+    extract,
+    formality,
+    jwt,
+    result,
+    results,
+    said,
+)
+
+from cograil import logs
+
+NOT_FOUND = "API_RECHERCHE_ENTREPRISES:200:NOT_FOUND"
+
+
+@pytest.mark.parametrize(
+    ("source", "answer", "tries", "error"),
+    [
+        (RECHERCHE, said(400), 1, "API_RECHERCHE_ENTREPRISES:400:INTERNAL_ERROR"),
+        (RECHERCHE, said(401), 1, "API_RECHERCHE_ENTREPRISES:401:AUTH_ERROR"),
+        (RECHERCHE, said(403), 1, "API_RECHERCHE_ENTREPRISES:403:FORBIDDEN"),
+        (RECHERCHE, said(404), 1, "API_RECHERCHE_ENTREPRISES:404:NOT_FOUND"),
+        (RECHERCHE, said(429), 3, "API_RECHERCHE_ENTREPRISES:429:RATE_LIMIT"),
+        (RECHERCHE, said(500), 3, "API_RECHERCHE_ENTREPRISES:500:UPSTREAM_5XX"),
+        (RECHERCHE, said(302, location="/"), 1, "API_RECHERCHE_ENTREPRISES:302:SOURCE_UNAVAILABLE"),
+        (RECHERCHE, said(200, results()), 1, NOT_FOUND),
+        (RECHERCHE, said(200, {"results": "none"}), 1, NOT_FOUND),
+        (RECHERCHE, said(200, results(result(OTHER))), 1, NOT_FOUND),
+        (RECHERCHE, cut_short(results(result())), 3, "API_RECHERCHE_ENTREPRISES:200:SOURCE_UNAVAILABLE"),
+        (RECHERCHE, said(200, results(result()))[:-9], 3, "API_RECHERCHE_ENTREPRISES:-:SOURCE_UNAVAILABLE"),
+        (RECHERCHE, b"", 3, "API_RECHERCHE_ENTREPRISES:-:SOURCE_UNAVAILABLE"),
+        (INPI, said(404), 1, "INPI_RNE:404:NOT_FOUND"),
+        (INPI, said(503), 3, "INPI_RNE:503:UPSTREAM_5XX"),
+        (INPI, said(200, formality(OTHER)), 1, "INPI_RNE:200:NOT_FOUND"),
+        (LOGIN, said(401), 1, "INPI_RNE:401:AUTH_ERROR"),
+        (LOGIN, said(200, {"jeton": "x"}), 1, "INPI_RNE:200:AUTH_ERROR"),
+        (RCS, said(404, {"errors": [{"code": "08003"}]}), 1, "API_ENTREPRISE_RCS:404:NOT_FOUND"),
+        (RCS, said(200, extract(OTHER)), 1, "API_ENTREPRISE_RCS:200:NOT_FOUND"),
+    ],
+)
+async def test_each_answer_has_its_code_and_its_number_of_tries(
+    bureau: Bureau, source: str, answer: bytes, tries: int, error: str
+) -> None:
+    bureau.registers.answer(source, answer)
+    shown = await bureau.ended(await bureau.asked())
+    status = "FAILED" if source == RECHERCHE else "PARTIAL"
+    assert (shown["request"]["enrichment_status"], shown["request"]["enrichment_error"]) == (status, error)
+    assert bureau.registers.count(source) == tries
+    assert bureau.registers.count(RCS) > 0, "the others are asked all the same"
+
+
+async def test_nothing_is_lost_when_a_company_fails_later(bureau: Bureau) -> None:
+    id = await bureau.asked()
+    before = await bureau.look(id)
+    for source in (RECHERCHE, INPI, RCS):
+        bureau.registers.answer(source, said(403))
+    assert (await bureau.refresh(id)).status == 202
+    after = await bureau.ended(id)
+    assert after["request"]["enrichment_status"] == "FAILED"
+    assert after["company"] == before["company"]
+    assert [one["checksum"] for one in after["documents"]] == [one["checksum"] for one in before["documents"]]
+
+
+async def test_a_register_that_says_when_to_come_again_is_asked_then(bureau: Bureau) -> None:
+    found = said(200, extract())
+    bureau.registers.answer(RCS, said(429, retry_after="1"), found)
+    shown = await bureau.ended(await bureau.asked())
+    assert shown["request"]["enrichment_status"] == "SUCCESS"
+    first, second = [one.at for one in bureau.registers.asked if one.source == RCS]
+    assert second - first >= 1.0
+
+
+async def test_one_that_wants_more_patience_than_a_run_has_is_not_asked_again(bureau: Bureau) -> None:
+    bureau.registers.answer(RCS, said(429, retry_after="3600"))
+    shown = await bureau.ended(await bureau.asked())
+    assert shown["request"]["enrichment_error"] == "API_ENTREPRISE_RCS:429:RATE_LIMIT"
+    assert bureau.registers.count(RCS) == 1
+
+
+async def test_what_is_sent_is_what_the_registers_want(bureau: Bureau) -> None:
+    await bureau.asked()
+    asked = {one.source: one for one in bureau.registers.asked}
+    assert asked[RECHERCHE].query == {
+        "q": DANONE,
+        "minimal": "true",
+        "include": "siege,complements,finances,score",
+        "page": "1",
+        "per_page": "1",
+    }
+    assert json.loads(asked[LOGIN].body) == {"username": USER, "password": PASSWORD}
+    assert asked[INPI].path == f"/api/companies/{DANONE}"
+    assert asked[INPI].headers["authorization"].startswith("Bearer ey")
+    assert asked[RCS].path == f"/v3/infogreffe/rcs/unites_legales/{DANONE}/extrait_kbis"
+    assert asked[RCS].headers["authorization"] == f"Bearer {TOKEN}"
+    assert asked[RCS].query.keys() == {"context", "object", "recipient"}
+
+
+async def test_a_siret_finds_the_company_whose_head_office_it_is(bureau: Bureau) -> None:
+    found = results(
+        result(OTHER, "73282932000074", nom_raison_sociale="WRONG"), result(nom_raison_sociale="RIGHT")
+    )
+    bureau.registers.answer(RECHERCHE, said(200, found))
+    answer = await bureau.ask(None, siret=SIRET)
+    assert (answer.body["company"]["legal_name"], answer.body["request"]["siren"]) == ("RIGHT", DANONE)
+    assert bureau.registers.asked[0].query["q"] == SIRET
+    assert bureau.registers.asked[0].query["per_page"] == "5"
+
+
+async def test_a_siret_of_a_branch_finds_the_company_if_that_comes_first(bureau: Bureau) -> None:
+    bureau.registers.answer(RECHERCHE, said(200, results(result(DANONE, "55203253400001"))))
+    answer = await bureau.ask(None, siret=SIRET)
+    assert answer.body["request"]["enrichment_status"] == "SUCCESS"
+    assert answer.body["request"]["siret"] == SIRET, "that of the request stays"
+
+
+async def test_a_company_that_keeps_its_name_to_itself_is_no_failure(bureau: Bureau) -> None:
+    hidden = "[NON-DIFFUSIBLE]"
+    siege = {"adresse": hidden, "code_postal": hidden, "libelle_commune": hidden, "siret": SIRET}
+    masked = result(nom_complet=hidden, nom_raison_sociale=None, statut_diffusion="P", siege=siege)
+    bureau.registers.answer(RECHERCHE, said(200, results(masked)))
+    for source in (INPI, RCS):
+        bureau.registers.answer(source, said(404))
+    answer = await bureau.ask()
+    company = answer.body["company"]
+    assert answer.body["request"]["enrichment_status"] == "PARTIAL"
+    assert company["data_masked"]
+    assert (company["legal_name"], company["address"]["city"]) == (hidden, hidden)
+    assert company["address"]["postal_code"] is None
+
+
+async def test_a_company_without_a_place_is_not_found(bureau: Bureau) -> None:
+    bureau.registers.answer(RECHERCHE, said(200, results(result(siege={}))))
+    for source in (INPI, RCS):
+        bureau.registers.answer(source, said(404))
+    shown = await bureau.ended(await bureau.asked())
+    assert shown["request"]["enrichment_status"] == "FAILED"
+    assert shown["request"]["enrichment_error"].startswith(NOT_FOUND + "|INPI_RNE:404:NOT_FOUND")
+
+
+async def test_a_token_is_used_until_it_is_refused_and_then_renewed(bureau: Bureau) -> None:
+    old, new = jwt(3600), jwt(7200)
+    bureau.registers.answer(LOGIN, said(200, {"token": old}), said(200, {"token": new}))
+    is_over = False
+
+    def company(asked: Asked) -> bytes:
+        is_old = asked.headers["authorization"] == f"Bearer {old}"
+        return said(401) if is_old and is_over else said(200, formality(asked.path.rsplit("/", 1)[1]))
+
+    bureau.registers.answer(INPI, company)
+    for siren in (DANONE, OTHER):
+        assert (await bureau.ask(siren)).body["request"]["enrichment_status"] == "SUCCESS"
+    assert bureau.registers.count(LOGIN) == 1
+    is_over = True
+    assert (await bureau.ask("443061841")).body["request"]["enrichment_status"] == "SUCCESS"
+    assert bureau.registers.count(LOGIN) == 2
+
+
+async def test_a_token_is_renewed_before_it_ends(bureau: Bureau) -> None:
+    bureau.registers.answer(LOGIN, said(200, {"token": jwt(30)}), said(200, {"token": jwt(3600)}))
+    for siren in (DANONE, OTHER, "443061841"):
+        await bureau.asked(siren)
+    assert bureau.registers.count(LOGIN) == 2
+
+
+class TestWithoutCredentials:
+    @pytest.fixture
+    def companies(self) -> dict[str, Any]:
+        return {"inpi_password": None, "rcs_token": None}
+
+    async def test_a_source_without_credentials_is_neither_asked_nor_counted(self, bureau: Bureau) -> None:
+        answer = await bureau.ask()
+        assert answer.body["request"]["enrichment_status"] == "SUCCESS"
+        assert bureau.registers.calls() == {RECHERCHE: 1, INPI: 0, RCS: 0}
+        shown = await bureau.look(answer.body["request"]["id"])
+        assert [one["source_api"] for one in shown["source_retrievals"]] == [RECHERCHE]
+
+
+class TestUnreachable:
+    @pytest.fixture
+    def companies(self) -> dict[str, Any]:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            return {"rcs_url": f"http://127.0.0.1:{free.getsockname()[1]}", "inpi_url": "http://10.1.2.3"}
+
+    async def test_nobody_there_is_unavailable_and_a_forbidden_place_is_never_asked(
+        self, bureau: Bureau
+    ) -> None:
+        shown = await bureau.ended(await bureau.asked())
+        error = "INPI_RNE:-:INTERNAL_ERROR|API_ENTREPRISE_RCS:-:SOURCE_UNAVAILABLE"
+        assert shown["request"]["enrichment_error"] == error
+
+
+class TestTooLarge:
+    @pytest.fixture
+    def companies(self) -> dict[str, Any]:
+        return {"payload_bytes": 600}
+
+    async def test_what_is_too_large_to_keep_is_used_all_the_same(self, bureau: Bureau) -> None:
+        id = await bureau.asked()
+        shown = await bureau.look(id)
+        assert shown["request"]["enrichment_status"] == "SUCCESS"
+        assert not any(one["is_kept"] for one in shown["documents"] if one["size_bytes"] > 600)
+        kept = await bureau.lab.rows(
+            "select size_bytes from cograil.company_documents where payload_json is not null"
+        )
+        assert all(size <= 600 for (size,) in kept)
+
+
+async def test_a_register_that_fails_again_and_again_is_left_alone_for_a_while(bureau: Bureau) -> None:
+    bureau.registers.answer(RCS, said(500))
+    # One port is one origin: the others' successes would close the breaker again.
+    bureau.registers.answer(RECHERCHE, said(500))
+    bureau.registers.answer(INPI, said(500))
+    bureau.registers.answer(LOGIN, said(500))
+    await bureau.ended(await bureau.asked())
+    shown = await bureau.ended(await bureau.asked(OTHER))
+    assert shown["request"]["enrichment_error"].startswith("API_RECHERCHE_ENTREPRISES:-:SOURCE_UNAVAILABLE")
+    asked = len(bureau.registers.asked)
+    shown = await bureau.ended(await bureau.asked("443061841"))
+    assert len(bureau.registers.asked) == asked, "nothing was sent"
+    bureau.registers.heal()
+    assert (await bureau.look(shown["request"]["id"]))["request"]["siren"] == "443061841", "reads go on"
+
+
+async def test_no_secret_is_in_a_log_an_event_or_an_error(bureau: Bureau) -> None:
+    stream = io.StringIO()
+    logs.configure("debug", "json", stream)
+    for source in (RECHERCHE, INPI, RCS):
+        bureau.registers.answer(source, said(401), b"")
+    async with bureau.hearing() as receiver:
+        shown = await bureau.ended(await bureau.asked())
+    jobs = await bureau.lab.rows("select data::text from cograil.events")
+    everything = [stream.getvalue(), json.dumps(shown), *(one.body.decode() for one in receiver.requests)]
+    everything += [row[0] for row in jobs]
+    for secret in (PASSWORD, TOKEN):
+        assert not any(secret in text for text in everything)

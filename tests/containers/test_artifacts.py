@@ -1,0 +1,177 @@
+"""Files in and out of container jobs: each kind, what depends on what, what a container may leave behind."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import tarfile
+from typing import Any
+
+from house import IMAGE, House, open_site, working
+
+
+def packed(**files: bytes) -> bytes:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w:gz") as archive:
+        for name, content in files.items():
+            entry = tarfile.TarInfo(name.replace("__", "/"))
+            entry.size = len(content)
+            archive.addfile(entry, io.BytesIO(content))
+    return out.getvalue()
+
+
+def unpacked(raw: bytes) -> dict[str, bytes]:
+    with tarfile.open(fileobj=io.BytesIO(raw), mode="r:gz") as archive:
+        return {one.name: archive.extractfile(one).read() for one in archive if one.isfile()}  # type: ignore[union-attr]
+
+
+def statuses(house: House, id: str) -> dict[str, str]:
+    return {one["artifactId"]: one["status"] for one in house.told(id, "artifact")}
+
+
+async def test_every_kind_of_artifact_before_and_after_the_job(house: House) -> None:
+    archive = packed(**{"repo-main__nextjs__a.txt": b"A", "repo-main__other__b.txt": b"B"})
+    async with open_site(code__tgz=archive) as site, working(house.lab):
+        artifacts: list[dict[str, Any]] = [
+            {"id": "get", "type": "download", "in": site.url("code.tgz"), "out": "in/code.tar.gz"},
+            {"id": "open", "type": "unarchive", "in": "in/code.tar.gz", "out": "code", "subdir": "nextjs",
+             "depends": "get"},
+            {"id": "write", "type": "write", "in": '{"key": "value"}', "out": "config.json"},
+            {"id": "before", "type": "list", "in": ".", "depends": "open"},
+            {"id": "read", "type": "read", "in": "out/metrics.json", "depends": "job"},
+            {"id": "text", "type": "read", "in": "out/log.txt", "depends": "job"},
+            {"id": "names", "type": "list", "in": "out", "excludes": ["*.tmp"], "depends": "job"},
+            {"id": "pack", "type": "archive", "in": "out", "out": "o.tgz", "format": "tar.gz",
+             "depends": "job"},
+            {"id": "put", "type": "upload", "in": "o.tgz", "out": site.url("up/o?sig=1"),
+             "depends": "pack"},
+        ]  # fmt: skip
+        command = (
+            "mkdir out out/deep; cat code/a.txt config.json > out/deep/both; touch out/x.tmp;"
+            " echo '{\"n\": 1}' > out/metrics.json; echo plain > out/log.txt"
+        )
+        await house.start("files", command, artifacts=artifacts)
+        assert (await house.until("files", "completed"))["exitCode"] == 0
+        await house.heard("files", "artifact", count=9)
+        await house.swept()
+        told = {one["artifactId"]: one for one in house.told("files", "artifact")}
+    assert {(one["artifactId"], one["artifactType"], one["status"]) for one in told.values()} == {
+        (one["id"], one["type"], "success") for one in artifacts
+    }
+    assert sorted(told["before"]["content"]) == ["code/a.txt", "config.json", "in/code.tar.gz"]
+    assert (told["read"]["content"], told["text"]["content"]) == ({"n": 1}, "plain\n")
+    assert sorted(told["names"]["content"]) == ["deep/both", "log.txt", "metrics.json"]
+    assert unpacked(site.put["up/o"])["deep/both"] == b'A{"key": "value"}'
+    kinds = house.kinds("files")
+    assert kinds.index("start") == 4
+    assert kinds[kinds.index("exit") :] == ["exit"] + ["artifact"] * 5
+
+
+async def test_a_failed_input_fails_the_job_before_its_container_starts(house: House) -> None:
+    async with open_site() as site, working(house.lab):
+        artifacts = [
+            {"id": "missing", "type": "download", "in": site.url("nothing"), "out": "x"},
+            {"id": "next", "type": "unarchive", "in": "x", "out": "y", "depends": "missing"},
+            {"id": "after", "type": "read", "in": "x", "depends": "job"},
+        ]
+        await house.start("unfed", "echo ran", artifacts=artifacts)
+        ended = await house.until("unfed", "failed")
+        assert (await house.heard("unfed", "exit"))["exitCode"] == ended["exitCode"] == -1
+        assert "missing" in ended["error"]
+        await house.swept()
+    assert house.kinds("unfed") == ["artifact", "exit"]
+    assert house.told("unfed", "artifact")[0]["error"].startswith("http_status")
+
+
+async def test_a_failed_output_is_told_and_the_exit_code_stays(house: House) -> None:
+    async with open_site() as site, working(house.lab):
+        site.fails.add("refused")
+        artifacts = [
+            {"id": "gone", "type": "archive", "in": "no", "out": "o.tgz", "format": "tar.gz",
+             "depends": "job"},
+            {"id": "up", "type": "upload", "in": "o.tgz", "out": site.url("o"), "depends": "gone"},
+            {"id": "refused", "type": "upload", "in": "there", "out": site.url("refused"), "depends": "job"},
+            {"id": "big", "type": "read", "in": "big", "depends": "job"},
+            {"id": "well", "type": "read", "in": "there", "depends": "job"},
+        ]  # fmt: skip
+        command = "echo x > there; head -c 1048577 /dev/zero > big"
+        await house.start(
+            "half", command, artifacts=artifacts, callback=house.callback("artifact", "complete")
+        )
+        await house.heard("half", "complete")
+        assert await house.show("half") == {"id": "half", "status": "completed", "exitCode": 0}
+    failed = {"gone": "failed", "up": "failed", "refused": "failed", "big": "failed"}
+    assert statuses(house, "half") == failed | {"well": "success"}
+    told = {one["artifactId"]: one.get("error", "") for one in house.told("half", "artifact")}
+    assert "not run" in told["up"]
+    assert told["big"].startswith("too_large")
+    assert site.put == {}
+
+
+async def test_links_that_a_container_made_lead_nowhere(house: House, tmp_path: Any) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("the host's own")
+    async with open_site() as site, working(house.lab):
+        kinds: dict[str, dict[str, Any]] = {
+            "read": {"type": "read", "in": "link"},
+            "below": {"type": "read", "in": "dir/secret"},
+            "upload": {"type": "upload", "in": "link", "out": site.url("stolen")},
+            "list": {"type": "list", "in": "."},
+            "archive": {"type": "archive", "in": ".", "out": "all.tgz", "format": "tar.gz"},
+        }
+        artifacts = [{"id": id, "depends": "job", **one} for id, one in kinds.items()]
+        artifacts.append(
+            {"id": "put", "type": "upload", "in": "all.tgz", "out": site.url("all"), "depends": "archive"}
+        )
+        command = f"ln -s {secret} link; ln -s {tmp_path} dir; mkfifo pipe; echo fine > file"
+        callback = {
+            "url": house.receiver.url,
+            "events": ["orchestrator.job.artifact", "orchestrator.job.complete"],
+        }
+        await house.start("links", command, artifacts=artifacts, callback=callback)
+        await house.heard("links", "complete")
+        assert (await house.show("links"))["status"] == "completed"
+        await house.swept()
+    told = {one["artifactId"]: one for one in house.told("links", "artifact")}
+    assert [told[id]["status"] for id in ("read", "below", "upload")] == ["failed"] * 3
+    assert "stolen" not in site.put
+    assert b"own" not in json.dumps(told).encode() + gzip.decompress(site.put["all"])
+    assert secret.read_text() == "the host's own"
+
+
+async def test_requests_of_artifacts_pass_the_guard(house: House) -> None:
+    async with working(house.lab):
+        artifacts = [{"id": "meta", "type": "download", "in": "http://169.254.169.254/latest", "out": "x"}]
+        await house.start("curious", artifacts=artifacts)
+        ended = await house.until("curious", "failed")
+    assert ended["exitCode"] == -1
+    assert "outbound_refused" in ended["error"]
+
+
+async def test_the_complete_example_of_the_page(house: House) -> None:
+    """With our own image: what the page calls ffmpeg copies here."""
+    async with open_site(source__mp4=b"a film" * 100_000) as site, working(house.lab):
+        body = {
+            "id": "video-transcode-001",
+            "meta": {"userId": "user-123", "projectId": "proj-456"},
+            "image": IMAGE,
+            "command": "cat /workspace/input.mp4 > /workspace/output.mp4",
+            "cpu": 4,
+            "memory": 4096,
+            "timeoutSeconds": 3600,
+            "artifacts": [
+                {"id": "source-video", "type": "download", "in": site.url("source.mp4"), "out": "input.mp4"},
+                {"id": "transcoded-video", "type": "upload", "in": "output.mp4",
+                 "out": site.url("upload/output.mp4?signature=..."), "depends": "job"},
+            ],
+            "callback": {"url": house.receiver.url, "key": house.key,
+                         "events": ["orchestrator.job.exit", "orchestrator.job.artifact"]},
+        }  # fmt: skip
+        answer = await house.call("POST", body=body)
+        assert (answer.status, answer.body) == (202, {"id": "video-transcode-001", "status": "accepted"})
+        assert (await house.until("video-transcode-001", "completed"))["exitCode"] == 0
+        await house.swept()
+        await house.heard("video-transcode-001", "artifact", count=2)
+    assert house.kinds("video-transcode-001") == ["artifact", "exit", "artifact"]
+    assert site.put["upload/output.mp4"] == site.files["source.mp4"]

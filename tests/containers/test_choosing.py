@@ -1,0 +1,124 @@
+"""Which runtime is taken, and what is said of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cograil.intake.cli import main
+from cograil.runners.choosing import choose_runtime
+from cograil.runners.containers import ContainerEngine
+from cograil.runners.runtime import Policy, Run, Runtime
+from cograil.runners.sandbox import Sandbox
+from cograil.settings import load_settings
+
+
+async def chosen(data_dir: Path, runtime: str) -> tuple[type[Any] | None, str]:
+    found = await choose_runtime(load_settings({"data_dir": data_dir, "containers.runtime": runtime}))
+    if found.runtime is None:
+        return None, found.why
+    async with found.runtime as one:
+        return type(one), found.why
+
+
+@pytest.fixture
+def no_engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/nothing.sock")
+
+
+@pytest.fixture
+def no_bubblewrap(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+
+@pytest.mark.parametrize("runtime", ["auto", "docker"])
+async def test_an_engine_that_answers_is_taken_first(
+    engine_url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, runtime: str
+) -> None:
+    monkeypatch.setenv("DOCKER_HOST", engine_url)
+    kind, why = await chosen(tmp_path, runtime)
+    assert kind is ContainerEngine
+    assert why.startswith("containers run on docker ")
+
+
+@pytest.mark.usefixtures("no_engine")
+async def test_then_a_sandbox(tmp_path: Path) -> None:
+    kind, why = await chosen(tmp_path, "auto")
+    assert kind is Sandbox
+    assert "does not answer" in why
+    assert "containers run in sandboxes of bubblewrap" in why
+
+
+@pytest.mark.usefixtures("no_engine", "no_bubblewrap")
+async def test_else_nothing_and_it_says_why(tmp_path: Path) -> None:
+    kind, why = await chosen(tmp_path, "auto")
+    assert kind is None
+    assert why.startswith("containers do not run here: ")
+    assert "does not answer" in why
+    assert "it is not installed" in why
+
+
+async def test_what_the_setting_says_is_taken_alone(
+    engine_url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("DOCKER_HOST", engine_url)
+    assert (await chosen(tmp_path, "sandbox"))[0] is Sandbox
+    assert await chosen(tmp_path, "none") == (
+        None,
+        "containers do not run here: COGRAIL_CONTAINERS__RUNTIME is none",
+    )
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/nothing.sock")
+    assert (await chosen(tmp_path, "docker"))[0] is None
+
+
+@pytest.mark.usefixtures("no_engine")
+def test_the_command_says_it_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["containers", "runtime", "--data-dir", str(tmp_path)]) == 0
+    told = capsys.readouterr().out
+    assert "sandboxes of bubblewrap" in told
+    assert "- it has no network" in told
+
+
+@pytest.mark.usefixtures("no_engine")
+def test_nothing_there_is_exit_code_1(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COGRAIL_CONTAINERS__RUNTIME", "none")
+    assert main(["containers", "runtime", "--json", "--data-dir", str(tmp_path)]) == 1
+    assert '"is_there":false' in capsys.readouterr().out.replace(" ", "")
+
+
+def test_images_are_imported_and_listed_by_commands(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from runtimes import root_file_system
+
+    archive, data = tmp_path / "root.tar", ["--data-dir", str(tmp_path / "data")]
+    archive.write_bytes(root_file_system())
+    assert main(["containers", "import", "team/box:2", str(archive), *data]) == 0
+    assert main(["containers", "images", *data]) == 0
+    assert capsys.readouterr().out.split() == ["team/box:2"]
+    archive.write_bytes(b"no tar at all" * 100)
+    assert main(["containers", "import", "broken", str(archive), *data]) == 2
+    assert main(["containers", "import", "../../x", str(archive), *data]) == 2
+    assert main(["containers", "images", *data]) == 0
+    assert capsys.readouterr().out.split() == ["team/box:2"]
+
+
+async def test_an_image_in_which_something_runs_is_not_replaced(
+    sandbox_place: Path, room: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from runtimes import IMAGE, root_file_system
+
+    archive = tmp_path / "root.tar"
+    archive.write_bytes(root_file_system())
+    command = ["containers", "import", f"{IMAGE}:latest", str(archive), "--data-dir", str(sandbox_place)]
+    runtime: Runtime = Sandbox(sandbox_place)
+    asked = Run("n-in-use", IMAGE, "sleep 600", room, "/workspace", 1.0, 64, {}, {"cograil.test": "yes"})
+    container = await runtime.start(asked, Policy(network="none"))
+    assert main(command) == 4
+    assert "n-in-use" in capsys.readouterr().err
+    await runtime.remove(container)
+    assert main(command) == 0

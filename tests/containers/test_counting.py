@@ -1,0 +1,123 @@
+"""What /metrics says of container jobs: the names of the service before this one, and few labels."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from house import House, working
+from receivers import OK, answer
+
+from cograil import metrics
+from cograil.apps.containers.counting import path_label
+from cograil.processes.health import Health
+
+RUNNING = "echo up; while true; do sleep 0.1; done"
+
+
+async def counted(house: House) -> dict[str, float]:
+    """What /metrics of `up` or a worker says now, by name and labels."""
+    return by_name(metrics.exposition(await Health(house.lab.db, {}).samples())[0])
+
+
+def by_name(told: bytes) -> dict[str, float]:
+    samples = (line.rsplit(" ", 1) for line in told.decode().splitlines() if not line.startswith("#"))
+    return {name: float(value) for name, value in samples}
+
+
+class Growth:
+    """By how much counts have grown in this test: others of this process have counted before."""
+
+    def __init__(self, house: House, before: dict[str, float]) -> None:
+        self.house = house
+        self.before = before
+
+    async def of(self, name: str) -> float:
+        return (await counted(self.house)).get(name, 0.0) - self.before.get(name, 0.0)
+
+    async def reaches(self, name: str, value: float) -> None:
+        until = time.monotonic() + 20
+        while (found := await self.of(name)) != value:
+            assert time.monotonic() < until, f"{name}: {found}, not {value}"
+            await asyncio.sleep(0.05)
+
+
+async def growing(house: House) -> Growth:
+    return Growth(house, await counted(house))
+
+
+async def test_jobs_are_counted_once_from_their_beginning_to_their_end(house: House) -> None:
+    grown = await growing(house)
+    async with working(house.lab):
+        await house.start("good", "true")
+        await house.start("bad", "exit 3")
+        await house.start("long", RUNNING)
+        await house.until("long", "running")
+        await house.until("good", "completed")
+        await house.until("bad", "failed")
+        await grown.reaches('job_duration_seconds_count{status="completed"}', 1)
+        await grown.reaches('job_errors_total{code="exit_code"}', 1)
+        assert (await counted(house))["jobs_active"] == 1
+        assert (await house.call("DELETE", "/long")).status == 204
+        assert (await counted(house))["jobs_active"] == 0
+        assert await grown.of('job_duration_seconds_count{status="cancelled"}') == 1
+        await house.swept()
+    assert await grown.of("jobs_total") == 3
+    for word in ("completed", "failed", "cancelled"):
+        assert await grown.of(f'job_duration_seconds_count{{status="{word}"}}') == 1
+
+
+async def test_requests_are_counted_by_route_and_kind_of_answer(house: House) -> None:
+    grown = await growing(house)
+    await house.call("GET")
+    for name in ("a", "b", "c"):
+        assert (await house.call("GET", f"/{name}")).status == 404
+    assert (await house.post("no spaces")).status == 400
+    assert await grown.of('http_requests_total{method="GET",path="/v1/jobs",status="2xx"}') == 1
+    missed = '{method="GET",path="/v1/jobs/{jobId}",status="4xx"}'
+    assert await grown.of(f"http_errors_total{missed}") == 3
+    assert await grown.of(f"http_request_duration_seconds_count{missed}") == 3
+    assert await grown.of('http_errors_total{method="POST",path="/v1/jobs",status="4xx"}') == 1
+    assert await grown.of('http_errors_total{method="GET",path="/v1/jobs",status="2xx"}') == 0
+
+
+def test_whatever_callers_ask_for_there_are_three_paths() -> None:
+    asked = ("/v1/jobs", "/v1/jobs/x", "/v1/jobs/y", "/v1/jobs/x/y", "/v1/jobs/", "/v1/jobsworth")
+    assert {path_label(path) for path in asked} == {"/v1/jobs", "/v1/jobs/{jobId}", "other"}
+
+
+async def test_deliveries_are_counted_as_those_of_a_dispatcher(house: House) -> None:
+    """The first is tried again, the second is refused for good; meanwhile both are seen to wait."""
+    grown = await growing(house)
+    answers = iter([answer(503), OK, answer(400)])
+    house.receiver.script = lambda _: next(answers)
+    house.receiver.gate.clear()
+    async with working(house.lab):
+        await house.start("told", "true", callback=house.callback("start", "exit"))
+        await house.until("told", "completed")
+        await grown.reaches("dispatcher_queue_size", 2)
+        house.receiver.gate.set()
+        await grown.reaches("dispatcher_failed_total", 1)
+        await grown.reaches("dispatcher_queue_size", 0)
+    assert await grown.of("dispatcher_requeued_total") >= 1
+    assert await grown.of("dispatcher_delivered_total") == 1
+    assert await grown.of("dispatcher_duration_seconds_count") == 1
+    assert await grown.of("dispatcher_dropped_total") == 0
+
+
+async def test_a_server_that_sees_one_tenant_says_nothing_of_all(house: House) -> None:
+    await house.start("waits", "true")
+    told = by_name((await house.api.call("GET", "/metrics")).raw)
+    assert told["jobs_total"] >= 1
+    assert not {"jobs_active", "dispatcher_queue_size"} & told.keys()
+
+
+def test_counts_of_another_process_are_added_to_our_own() -> None:
+    metrics.http_requests.labels("GET", "/v1/jobs", "2xx").inc()
+    labels = {"method": "GET", "path": "/v1/jobs", "status": "2xx"}
+    name = 'http_requests_total{method="GET",path="/v1/jobs",status="2xx"}'
+    own = by_name(metrics.exposition([])[0])
+    others = {"http_requests": [("http_requests_total", labels, 5.0)]}
+    assert by_name(metrics.exposition([], others=others)[0])[name] == own[name] + 5
+    assert not [one for one in own if one.split("{")[0].endswith("_created")]
+    assert "process_open_fds" not in metrics.counts()

@@ -1,0 +1,287 @@
+"""One contract for dockerd, podman and the sandbox.
+
+What containers may use and do, how they end, and how they are found again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import subprocess
+import sys
+from contextlib import aclosing
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from runtimes import IMAGE, runtime_at
+
+from cograil.runners.runtime import EngineError, LogPlace, Policy, Run, Runtime, Stream
+
+POLICY = Policy(network="none")
+HUNGRY = "head -c 100000000 /dev/zero | tail -c 100000000 > /dev/null"
+BUSY = """
+look() { read -r stat < /proc/$$/stat; read -r up rest < /proc/uptime; echo "$up $stat"; }
+look
+read -r begin rest < /proc/uptime; until="${begin%.*}"; until=$((until + 2))
+while true; do
+  i=0; while [ $i -lt 500 ]; do i=$((i + 1)); done
+  read -r up rest < /proc/uptime; [ "${up%.*}" -ge "$until" ] && break
+done
+look
+"""
+
+
+def run(room: Path, command: str, **more: Any) -> Run:
+    name = f"cograil-test-{uuid4().hex[:12]}"
+    given: dict[str, Any] = {
+        "name": name,
+        "image": f"{IMAGE}:latest",
+        "command": command,
+        "room": room,
+        "mount": "/workspace",
+        "cpus": 1.0,
+        "memory_mb": 64,
+        "environment": {},
+        "labels": {"cograil.test": "yes", "cograil.name": name},
+    }
+    return Run(**(given | more))
+
+
+async def output(
+    runtime: Runtime, container: str, stream: Stream = "stdout", after: LogPlace | None = None
+) -> list[str]:
+    return [text async for _, text in runtime.lines(container, stream, after or LogPlace())]
+
+
+async def said(runtime: Runtime, room: Path, command: str, policy: Policy = POLICY, **more: Any) -> str:
+    container = await runtime.start(run(room, command, **more), policy)
+    await runtime.wait(container)
+    return "\n".join(await output(runtime, container))
+
+
+async def until_it_says(runtime: Runtime, container: str, wanted: str) -> None:
+    async with asyncio.timeout(20), aclosing(runtime.lines(container, "stdout")) as lines:
+        async for _, text in lines:
+            if text == wanted:
+                return
+    pytest.fail(f"it never said {wanted!r}")
+
+
+async def test_a_container_runs_in_its_room_and_its_exit_is_told(runtime: Runtime, room: Path) -> None:
+    command = "pwd; echo $GREETING > out.txt; echo oops >&2; exit 3"
+    container = await runtime.start(run(room, command, environment={"GREETING": "héllo $x"}), POLICY)
+    state = await runtime.wait(container)
+    assert (state.is_running, state.has_run, state.exit_code, state.is_out_of_memory) == (
+        False,
+        True,
+        3,
+        False,
+    )
+    assert await output(runtime, container) == ["/workspace"]
+    assert await output(runtime, container, "stderr") == ["oops"]
+    assert (room / "out.txt").read_text() == "héllo $x\n"
+
+
+async def test_nothing_of_our_environment_is_in_it(
+    runtime: Runtime, room: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COGRAIL_SECRET_OF_OURS", "x")
+    told = await said(runtime, room, "env", environment={"LD_PRELOAD": "/workspace/x.so", "PATH": "/bin"})
+    names = {line.partition("=")[0] for line in told.splitlines()}
+    assert names <= {"PATH", "HOME", "HOSTNAME", "LD_PRELOAD", "PWD", "SHLVL", "TERM", "container"}
+    assert {"PATH=/bin", "LD_PRELOAD=/workspace/x.so"} <= set(told.splitlines())
+
+
+async def test_who_starts_it_again_finds_the_one_that_runs(runtime: Runtime, where: str, room: Path) -> None:
+    asked = run(room, "echo once >> runs; echo up; sleep 60")
+    first = await runtime.start(asked, POLICY)
+    await until_it_says(runtime, first, "up")
+    async with runtime_at(where) as another:
+        assert await another.start(asked, POLICY) == first
+        assert (await another.state(first)).is_running
+        await another.stop(first, 0)
+        assert await another.start(asked, POLICY) == first, "and one that has run is not run again"
+        assert not (await another.state(first)).is_running
+    assert (room / "runs").read_text() == "once\n"
+
+
+async def test_it_outlives_whoever_started_it_and_is_found_again(
+    runtime: Runtime, where: str, room: Path
+) -> None:
+    command = "echo one; until [ -e go ]; do sleep 0.1; done; echo two; exit 7"
+    asked = run(room, command)
+    given = json.dumps(asdict(asked) | {"room": str(room)})
+    starter = Path(__file__).with_name("starter.py")
+    process = subprocess.run([sys.executable, starter, where, given], capture_output=True, check=False)
+    assert process.returncode == -9, process.stderr.decode()
+    container = await runtime.find(asked.labels)
+    assert container is not None
+    assert [(one.container, one.labels) for one in await runtime.held(asked.labels)] == [
+        (container, asked.labels)
+    ]
+    assert container == process.stdout.decode().strip()
+    assert (await runtime.state(container)).is_running
+    (room / "go").touch()
+    async with asyncio.timeout(20):
+        assert (await runtime.wait(container)).exit_code == 7
+    assert await output(runtime, container) == ["one", "two"]
+
+
+async def test_a_log_is_read_on_where_it_was_left(runtime: Runtime, room: Path) -> None:
+    container = await runtime.start(run(room, "seq 1 200"), POLICY)
+    await runtime.wait(container)
+    lines = [line async for line in runtime.lines(container, "stdout")]
+    assert [text for _, text in lines] == [str(number) for number in range(1, 201)]
+    for read in (1, 77, 200):
+        rest = await output(runtime, container, after=lines[read - 1][0])
+        assert rest == [str(number) for number in range(read + 1, 201)]
+
+
+async def test_a_log_ends_with_what_has_no_newline(runtime: Runtime, room: Path) -> None:
+    assert await said(runtime, room, "printf 'a\\n\\nb'") == "a\n\nb"
+
+
+async def test_lines_come_while_it_runs(runtime: Runtime, room: Path) -> None:
+    container = await runtime.start(run(room, "echo ready; sleep 60"), POLICY)
+    await until_it_says(runtime, container, "ready")
+    assert (await runtime.state(container)).is_running
+    gc.collect()  # a connection that nobody closed would be told now
+
+
+async def test_what_is_told_to_stop_may_end_by_itself(runtime: Runtime, room: Path) -> None:
+    command = "trap 'echo bye; exit 5' TERM; echo up; while true; do sleep 0.1; done"
+    container = await runtime.start(run(room, command), POLICY)
+    await until_it_says(runtime, container, "up")
+    await runtime.stop(container, 15)
+    assert (await runtime.wait(container)).exit_code == 5
+    assert await output(runtime, container) == ["up", "bye"]
+
+
+async def test_what_does_not_stop_is_killed(runtime: Runtime, room: Path) -> None:
+    command = "trap '' TERM; echo up; sleep 600 & while true; do sleep 1; done"
+    container = await runtime.start(run(room, command), POLICY)
+    await until_it_says(runtime, container, "up")
+    await runtime.stop(container, 1)
+    async with asyncio.timeout(10):
+        state = await runtime.wait(container)
+    assert (state.exit_code, state.is_out_of_memory) == (137, False)
+
+
+async def test_what_it_left_running_ends_with_it(runtime: Runtime, room: Path) -> None:
+    container = await runtime.start(run(room, "sleep 600 & echo gone"), POLICY)
+    async with asyncio.timeout(20):
+        assert (await runtime.wait(container)).exit_code == 0
+        assert await output(runtime, container) == ["gone"]
+
+
+async def test_too_much_memory_is_told_as_such(runtime: Runtime, room: Path) -> None:
+    container = await runtime.start(run(room, HUNGRY, memory_mb=16), POLICY)
+    async with asyncio.timeout(60):
+        state = await runtime.wait(container)
+    assert (state.exit_code, state.is_out_of_memory) == (137, True)
+    container = await runtime.start(run(room, HUNGRY, memory_mb=512), POLICY)
+    assert (await runtime.wait(container)).exit_code == 0, "and enough is enough"
+
+
+async def test_who_kills_itself_is_not_out_of_memory(runtime: Runtime, room: Path) -> None:
+    container = await runtime.start(run(room, "sh -c 'kill -9 $$'; exit $?"), POLICY)
+    state = await runtime.wait(container)
+    assert (state.exit_code, state.is_out_of_memory) == (137, False)
+
+
+async def test_it_gets_the_share_of_a_processor_that_it_asked_for(runtime: Runtime, room: Path) -> None:
+    told = await said(runtime, room, BUSY, cpus=0.2)
+    (first, *begin), (last, *end) = (line.split() for line in told.splitlines())
+    ticks = sum(int(end[at]) - int(begin[at]) for at in (13, 14))
+    assert ticks / 100 <= 0.27 * (float(last) - float(first))
+
+
+async def test_it_may_do_nothing_to_the_machine(runtime: Runtime, room: Path) -> None:
+    command = """
+    grep -E 'Cap|NoNewPrivs|Seccomp:' /proc/self/status
+    mount -t tmpfs x /tmp && echo mounted; mknod x b 8 0 && echo made
+    echo x > /proc/sys/kernel/core_pattern && echo written
+    """
+    told = await said(runtime, room, command)
+    assert "CapEff:\t0000000000000000" in told
+    assert "CapBnd:\t0000000000000000" in told
+    assert "NoNewPrivs:\t1" in told
+    assert told.splitlines()[-1] == "Seccomp:\t2", "and nothing of the rest was done"
+    assert not (room / "x").exists()
+
+
+async def test_without_a_network_there_is_none(runtime: Runtime, room: Path) -> None:
+    told = await said(runtime, room, "cat /proc/net/dev")
+    assert [line.split(":")[0].strip() for line in told.splitlines()[2:]] == ["lo"]
+
+
+async def test_the_network_of_the_machine_is_given_by_the_operator_alone(
+    runtime: Runtime, room: Path
+) -> None:
+    told = await said(runtime, room, "cat /proc/net/dev", Policy(network="host"))
+    here = Path("/proc/self/net/dev").read_text().splitlines()[2:]
+    assert {line.split(":")[0].strip() for line in told.splitlines()[2:]} == {
+        line.split(":")[0].strip() for line in here
+    }
+
+
+async def test_it_sees_no_process_but_its_own(runtime: Runtime, room: Path) -> None:
+    told = await said(runtime, room, "ls /proc")
+    assert len([name for name in told.split() if name.isdigit()]) <= 4
+
+
+async def test_limits_of_processes_are_real(runtime: Runtime, room: Path) -> None:
+    command = "for i in $(seq 1 40); do sleep 5 & done; echo started"
+    container = await runtime.start(run(room, command), Policy(network="none", processes=10))
+    await runtime.wait(container)
+    assert "can't fork" in "\n".join(await output(runtime, container, "stderr"))
+
+
+async def test_an_image_does_not_change_by_what_runs_in_it(runtime: Runtime, room: Path) -> None:
+    command = "exec 2>&1; [ -e /etc/mine ] && echo old; echo x > /etc/mine && echo new"
+    assert await said(runtime, room, command) == "new"
+    assert await said(runtime, room, command) == "new"
+
+
+async def test_operators_may_tighten_it(runtime: Runtime, room: Path) -> None:
+    policy = Policy(network="none", user="65534:65534", is_root_read_only=True)
+    command = "id; touch /x; touch /etc/x; touch /tmp/x && echo tmp; touch y && echo room"
+    told = await said(runtime, room, command, policy)
+    assert "uid=65534" in told
+    assert told.splitlines()[1:] == ["tmp", "room"]
+
+
+async def test_a_user_is_known_by_the_name_in_the_image(runtime: Runtime, room: Path) -> None:
+    policy = Policy(network="none", user="worker")
+    told = await said(runtime, room, "id; touch /etc/x && echo etc; touch y && echo room", policy)
+    assert "uid=1234" in told
+    assert "gid=1235" in told
+    assert told.splitlines()[1:] == ["room"], "and is not root"
+
+
+async def test_an_image_that_cannot_be_had_is_named(runtime: Runtime, room: Path) -> None:
+    for pull in ("never", "missing"):
+        with pytest.raises(EngineError, match="nowhere/nothing") as caught:
+            await runtime.start(run(room, "x", image="nowhere/nothing:1"), Policy(network="none", pull=pull))
+        assert caught.value.code == "image_not_found"
+
+
+async def test_a_container_that_cannot_start_is_not_left_behind(runtime: Runtime, room: Path) -> None:
+    asked = run(room, "echo")
+    with pytest.raises(EngineError, match="nobody-here"):
+        await runtime.start(asked, Policy(network="none", user="nobody-here"))
+    assert await runtime.find(asked.labels) is None
+
+
+async def test_removing_what_is_gone_is_fine(runtime: Runtime, room: Path) -> None:
+    container = await runtime.start(run(room, "sleep 60"), POLICY)
+    await runtime.remove(container)
+    await runtime.remove(container)
+    assert await runtime.find({"cograil.test": "yes"}) is None
+    with pytest.raises(EngineError) as caught:
+        await runtime.state(container)
+    assert caught.value.code == "not_found"

@@ -1,0 +1,65 @@
+"""The client has a method for every route of the OpenAPI document, and the same ones for both who call."""
+
+from __future__ import annotations
+
+import inspect
+import typing
+
+import pytest
+from client_routes import EXCUSED, METHODS
+from documented import of_api
+from tools import clients
+
+from cograil.client import AsyncClient, Client
+from cograil.intake.http.app import TABLES
+
+
+def test_every_route_has_a_method_or_an_excuse() -> None:
+    """A new route fails here: name its method in tests/database/client_routes.py, or say why it has none."""
+    assert METHODS.keys() | EXCUSED.keys() == of_api().operations.keys()
+    assert not METHODS.keys() & EXCUSED.keys()
+    assert all(len(reason) > 20 for reason in EXCUSED.values())
+
+
+def test_every_socket_is_served_as_a_stream_that_the_client_follows_too() -> None:
+    sockets = {one.path.rpartition("/ws/")[2] for table in TABLES for one in table.sockets}
+    assert sockets == {"jobs/{job_id}"}
+    assert METHODS["stream_job"] == "follow"
+
+
+@pytest.mark.parametrize("method", sorted(set(METHODS.values())))
+def test_both_clients_have_it_with_types_and_a_promise(method: str) -> None:
+    awaited, waited = getattr(AsyncClient, method), getattr(Client, method)
+    assert inspect.getdoc(awaited) == inspect.getdoc(waited) != None  # noqa: E711
+    assert list(inspect.signature(awaited).parameters) == list(inspect.signature(waited).parameters)
+    hints = inspect.get_annotations(awaited)
+    assert set(hints) == {*inspect.signature(awaited).parameters, "return"} - {"self"}
+    assert hints["return"] not in ("Any", "dict[str, Any]"), method
+
+
+def test_what_the_client_promises_is_what_the_document_says() -> None:
+    """A method that gives back a whole answer names the shape that its route names."""
+    for operation, method in METHODS.items():
+        hint = inspect.get_annotations(getattr(AsyncClient, method))["return"]
+        shapes = {one.__name__ for one in _shapes(operation)}
+        if "[" not in hint and hint not in ("bool", "None", "str") and shapes:
+            assert hint in shapes, (operation, method)
+
+
+def _shapes(operation: str) -> list[type]:
+    endpoint = next((one for table in TABLES for one in table.endpoints if one.operation == operation), None)
+    gives = None if endpoint is None else endpoint.gives
+    if gives is None:
+        return []
+    found = list(gives.values()) if isinstance(gives, typing.Mapping) else [gives]
+    return [one for one in found if one is not str]
+
+
+@pytest.mark.parametrize("name", sorted(clients.sources()))
+def test_the_two_clients_are_one(name: str) -> None:
+    assert (clients.FOLDER / name).read_text("utf-8") == clients.written(name), "run `make docs`"
+
+
+def test_nothing_is_left_of_a_part_that_is_gone() -> None:
+    written = {path.name for path in (clients.FOLDER / "waiting").glob("*.py")}
+    assert written == {path.name for path in (clients.FOLDER / "awaiting").glob("*.py")}

@@ -1,0 +1,81 @@
+"""Every row of bad input that the doors must survive has a test: in the corpus, or one that is named here."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+from tests.database.api_corpus import CORPUS
+
+TESTS = Path(__file__).parent.parent
+
+# The rows that are about the doors, by their ids in the matrix. It has no B142, B143, B155 and B156.
+ROWS = [
+    *(f"B{number:02}" for number in range(1, 57)),
+    "B16a",
+    *(f"B{number}" for number in range(125, 139)),
+    *(f"B{number}" for number in range(144, 155)),
+    *(f"B{number}" for number in range(157, 163)),
+]
+
+# What the row needs that is not there yet. What comes to be there takes its row with it.
+NOT_YET = {
+    "B46": "schedules",
+    "B49": "pages for people",
+    "B152": "pages for people",
+    "B153": "pages for people",
+}
+
+# Beside the corpus, which names its rows itself: the file and the test that is about the row.
+TESTED = {
+    "B02": "database/test_api_inputs.py::test_nothing_is_read_after_a_body_that_is_too_large",
+    "B03": "database/test_api_inputs.py::test_nothing_behind_a_request_of_two_lengths_is_answered",
+    "B09": "database/test_api_inputs.py::test_a_slow_body_is_not_waited_for",
+    "B16a": "database/test_api_jobs.py::test_a_cursor_of_another_list_is_refused",
+    "B32": "database/test_api_inputs.py::test_large_numbers_come_back_as_they_were",
+    "B33": "database/test_api_inputs.py::test_spelling_makes_no_other_request",
+    "B34": "database/test_api_inputs.py::test_spelling_makes_no_other_request",
+    "B35": "database/test_api_inputs.py::test_spelling_makes_no_other_request",
+    "B40": "database/test_api_matrix.py::test_what_is_another_tenants_looks_exactly_like_what_nobody_has",
+    "B50": "database/test_api_inputs.py::test_what_is_logged_of_a_request_is_one_line",
+    "B53": "database/test_api_jobs.py::test_two_tenants_may_have_the_same_key",
+    "B54": "database/test_api_jobs.py::test_another_request_under_the_key_is_refused",
+    "B55": "database/test_api_jobs.py::test_who_comes_while_the_first_is_at_it_waits_and_is_told",
+    "B56": "database/test_api_jobs.py::test_a_key_is_free_again_when_its_time_is_over",
+    "B125": "unit/test_callbacks.py::test_plain_http_is_refused_where_https_is_demanded",
+    "B133": "unit/test_posting.py::test_a_name_with_one_address_that_is_not_public_is_blocked",
+    "B137": "database/test_relay.py::test_an_answer_without_end_is_cut_off_and_no_answer",
+    "B138": "database/test_hops.py::test_a_receiver_that_answers_every_event_with_a_job_comes_to_an_end",
+    "B144": "database/test_api_keys.py::test_wrong_keys_are_all_refused_alike",
+    "B145": "database/test_api_keys.py::test_wrong_keys_are_all_refused_alike",
+    "B146": "database/test_api_keys.py::test_guessing_is_slowed_down",
+    "B147": "database/test_api_matrix.py::test_every_route_is_open_to_its_roles_and_no_others",
+    "B149": "database/test_api_matrix.py::test_every_route_is_open_to_its_roles_and_no_others",
+    "B150": "acceptance/test_gateway_guard.py::"
+    "test_the_gateway_takes_no_other_methods_and_no_method_in_a_header",
+    "B151": "acceptance/test_gateway_matrix.py::test_another_tenant_sees_what_there_never_was",
+    "B154": "database/test_api_keys.py::test_a_revoked_key_is_refused_within_seconds",
+    "B157": "database/test_api_workers.py::test_a_result_of_an_attempt_that_is_not_theirs_is_refused",
+    "B158": "database/test_api_workers.py::test_a_second_result_is_refused_and_the_first_stays",
+    "B159": "database/test_api_workers.py::test_a_result_after_a_cancel_is_refused",
+    "B160": "database/test_api_workers.py::"
+    "test_checkpoints_do_not_go_back_and_the_next_attempt_gets_the_last",
+    "B161": "database/test_api_workers.py::"
+    "test_progress_is_written_once_a_second_at_most_and_the_last_in_the_end",
+    "B162": "unit/test_handler_context.py::test_log_lines_are_cut_escaped_and_counted",
+}
+
+
+def test_every_row_has_a_test() -> None:
+    sent = {row.id for rows in CORPUS for row in rows}
+    assert [row for row in ROWS if row not in sent | TESTED.keys() | NOT_YET.keys()] == []
+    assert sent | TESTED.keys() | NOT_YET.keys() <= set(ROWS)
+    assert not NOT_YET.keys() & (sent | TESTED.keys())
+
+
+def test_every_test_that_is_named_exists() -> None:
+    for name in TESTED.values():
+        file, _, test = name.partition("::")
+        tree = ast.parse((TESTS / file).read_text())
+        found = {one.name for one in tree.body if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)}
+        assert test in found, name

@@ -1,0 +1,54 @@
+"""Routes, filled with the things of somebody or of nobody, and what came back: for matrices of any door."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from cograil.intake.http.table import Endpoint
+
+UNKNOWN = "01a1e50c-7310-7248-8dd1-729d3582eaf2"
+
+# What the names in a path mean when nobody has such a thing.
+NOBODYS = {
+    "job_id": UNKNOWN,
+    "node_id": "greet",
+    "workflow_id": "nobody_has_it",
+    "subscription_id": UNKNOWN,
+    "delivery_id": UNKNOWN,
+    "task_id": f"999.{UNKNOWN}",
+    "name": "other_queue",
+    "schedule": "other_schedule",
+    "check": "schema",
+    "handler": "elsewhere",
+}
+
+
+@dataclass
+class Reply:
+    """What came back: without what was sent, and then without what is another every time."""
+
+    status: int
+    told: str = field(compare=False)
+    text: str
+
+
+def filled(endpoint: Endpoint, things: dict[str, str]) -> str:
+    """The path with these things in it."""
+    return re.sub(r"\{(\w+)\}", lambda found: things[found[1]], endpoint.path)
+
+
+def asked(endpoint: Endpoint, things: dict[str, str]) -> str:
+    """Every parameter that names one of these things."""
+    names = [] if endpoint.query is None else [name for name in endpoint.query.model_fields if name in things]
+    return "&".join(f"{name}={things[name]}" for name in names)
+
+
+def plain(status: int, told: str, sent: list[str]) -> Reply:
+    """What was said, without what was sent."""
+    for thing in sorted(sent, key=len, reverse=True):
+        told = told.replace(thing, "THING")
+    text = re.sub(r'"request_id":"[^"]*"', "", told)
+    text = re.sub(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "ID", text)
+    text = re.sub(r'"whsec_[^"]*"', "SECRET", text)
+    return Reply(status, told, re.sub(r"\d{4}-\d\d-\d\dT[\d:.]+(Z|\+00:00)|\d+(\.\d+)?", "N", text))

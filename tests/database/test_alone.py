@@ -1,0 +1,284 @@
+"""Tasks that run alone: one more loss and they are poison, so it must be their own doing."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import child_handlers  # noqa: F401  registers the handlers, here and in the children
+from lab import Lab, quick_settings
+from test_workers import one
+
+from cograil.verbs import pause
+from cograil.worker.loop import Worker
+
+LIMITED = """
+workflow_id: limited
+nodes:
+  a: {handler: suspect, retry: {max_attempts: 10}, limits: {concurrency: 1, key: k}}
+"""
+PATIENT = quick_settings(
+    worker={"grace_seconds": 2.0, "concurrency": 2},
+    lease={"seconds": 90, "pulse_seconds": 30, "scan_seconds": 0.2},
+)
+IS_ALONE = "select is_alone, state from cograil.tasks order by id"
+
+
+async def lose(lab: Lab, handler: str = "echo") -> None:
+    """A worker dies over a task of this handler."""
+    victim = await lab.hand("victim")
+    async with asyncio.timeout(10):
+        while not await victim.claim(handlers=[handler]):  # an orchestrator may be about to hand it out
+            await lab.advance()
+    await lab.bury(victim)
+    await lab.advance()
+
+
+async def lose_twice(lab: Lab, handler: str = "echo") -> str:
+    """A job of one node that two workers died over: what it waits for now is to run alone."""
+    job = await lab.submit(one(handler, attempts=10))
+    await lose(lab, handler)
+    await lose(lab, handler)
+    return job
+
+
+# -- claims -----------------------------------------------------------------------------------------------
+
+
+async def test_the_last_chance_is_given_only_to_a_worker_that_holds_nothing(lab: Lab) -> None:
+    suspect = await lose_twice(lab)
+    await lab.submit_many(one(), [{}] * 3)
+    busy, empty = await lab.hand("busy"), await lab.hand("empty")
+    (held,) = await busy.claim()
+    assert await busy.claim_alone() == []
+    (item,) = await empty.claim_alone()
+    assert (item.job_id, item.attempt) == (suspect, 3)
+    assert await empty.claim() == [], "nothing beside it, even if the worker asks"
+    assert await empty.claim_alone() == []
+    assert await empty.report(item, {"done": True})
+    assert len(await empty.claim()) == 1
+    assert await busy.report(held, {})
+    await lab.advance()
+    assert (await lab.job(suspect))["status"] == "completed"
+
+
+async def test_no_ordinary_claim_takes_a_task_that_must_run_alone(lab: Lab) -> None:
+    suspect = await lose_twice(lab)
+    later = await lab.submit(one())
+    assert [item.job_id for item in await (await lab.hand()).claim(10)] == [later]
+    assert [item.job_id for item in await (await lab.hand()).claim_alone()] == [suspect]
+
+
+async def test_they_are_taken_one_by_one_the_most_urgent_first(lab: Lab) -> None:
+    plain = await lose_twice(lab)
+    hand = await lab.hand()
+    urgent = await lab.submit(one(), priority=5)
+    await lab.rows("update cograil.tasks set is_alone = true")
+    taken = []
+    for _ in range(2):
+        (item,) = await hand.claim_alone()
+        taken.append(item.job_id)
+        await hand.report(item, {})
+    assert taken == [urgent, plain]
+
+
+async def test_queues_and_their_pauses_hold_for_them_too(lab: Lab) -> None:
+    await lose_twice(lab)
+    hand = await lab.hand()
+    assert await hand.claim_alone(queues=["other"]) == []
+    async with lab.db.transaction("pause") as tx:
+        await pause.pause_queue(tx, "default")
+    assert await hand.claim_alone() == []
+    assert not (await hand.pulse()).has_alone_tasks
+    async with lab.db.transaction("resume") as tx:
+        await pause.resume_queue(tx, "default")
+    assert len(await hand.claim_alone(queues=["default"])) == 1
+
+
+async def test_a_dead_worker_gets_none(lab: Lab) -> None:
+    hand = await lab.hand()
+    await lab.bury(hand)
+    await lose_twice(lab)
+    assert await hand.claim_alone() == []
+
+
+async def test_given_back_it_still_must_run_alone(lab: Lab) -> None:
+    job = await lose_twice(lab)
+    hand = await lab.hand()
+    await hand.release(*await hand.claim_alone())
+    await lab.advance()
+    assert await hand.claim() == []
+    (item,) = await hand.claim_alone()
+    async with lab.worker(settings=PATIENT), lab.orchestrator():
+        await hand.release(item)
+        assert (await lab.ended(job, timeout=10))["status"] == "completed", "others were told at once"
+
+
+async def test_under_a_limit_it_waits_for_a_place_first(lab: Lab, eventually: Any) -> None:
+    crew = Crew(lab)
+    crew.open("suspect 0")
+    async with lab.orchestrator():
+        job = await lab.submit(LIMITED)
+        await lose(lab, "suspect")
+        victim = await lab.hand("victim")
+        await eventually(victim.claim)
+        async with lab.worker(settings=PATIENT):
+            await lab.bury(victim)
+            assert (await lab.ended(job, timeout=10))["status"] == "completed"
+    assert crew.begun == ["suspect 0"]
+
+
+async def test_the_third_loss_alone_is_poison_and_every_attempt_says_that_it_failed(lab: Lab) -> None:
+    job = await lose_twice(lab)
+    hand = await lab.hand()
+    await hand.claim_alone()
+    await lab.bury(hand)
+    await lab.advance()
+    ended = await lab.job(job)
+    assert (ended["status"], ended["error"]["code"]) == ("failed", "poison")
+    failed = [e["data"] for e in await lab.events(job) if e["event_type"] == "task_failed"]
+    assert [(e["attempt"], e["will_retry"]) for e in failed] == [(1, True), (2, True), (3, False)]
+    assert {e["error"]["code"] for e in failed} == {"worker_lost"}
+
+
+async def test_whose_children_die_is_not_held_for_a_killer_of_workers(lab: Lab) -> None:
+    """The child dies and not the worker: that is a failed attempt, and no loss."""
+    text = one("child_dies", attempts=4).replace("timeout_seconds", "params: {how: SIGKILL}, timeout_seconds")
+    async with lab.running():
+        job = await lab.submit(text)
+        assert (await lab.ended(job))["status"] == "completed"
+    assert await lab.rows("select lost from cograil.nodes where lost > 0") == []
+
+
+# -- who makes room ---------------------------------------------------------------------------------------
+
+
+async def test_of_those_that_can_run_it_the_youngest_worker_makes_room(lab: Lab) -> None:
+    old, young = await lab.hand("old"), await lab.hand("young")
+    other_queue = await lab.hand("other", queues=["other"])
+    seen = [await hand.pulse() for hand in (old, young, other_queue)]
+    assert [(pulse.has_alone_tasks, pulse.makes_room) for pulse in seen] == [(False, False)] * 3
+    await lose_twice(lab)
+    seen = [await hand.pulse() for hand in (old, young, other_queue)]
+    assert [pulse.has_alone_tasks for pulse in seen] == [True, True, False]
+    assert [pulse.makes_room for pulse in seen] == [False, True, False]
+    assert not any(pulse.has_ready_tasks for pulse in seen), "for others there is nothing to claim"
+    await lab.bury(young)
+    assert (await old.pulse()).makes_room
+    await old.claim_alone()
+    assert not (await old.pulse()).has_alone_tasks
+
+
+class Crew:
+    """Handlers that tell in which order they began, and wait until they may end."""
+
+    def __init__(self, lab: Lab) -> None:
+        self.begun: list[str] = []
+        self.may_end: dict[str, asyncio.Event] = {}
+        for name in ("ordinary", "suspect"):
+            lab.registry.register(self._handler(name), name)
+
+    def _handler(self, name: str) -> Any:
+        async def run(number: int = 0) -> dict[str, Any]:
+            label = f"{name} {number}"
+            self.begun.append(label)
+            await self.gate(label).wait()
+            return {}
+
+        return run
+
+    def gate(self, label: str) -> asyncio.Event:
+        return self.may_end.setdefault(label, asyncio.Event())
+
+    def open(self, *labels: str) -> None:
+        for label in labels:
+            self.gate(label).set()
+
+
+def ordinary(number: int) -> str:
+    return f"workflow_id: o\nnodes:\n  a: {{handler: ordinary, params: {{number: {number}}}}}\n"
+
+
+async def at_work(lab: Lab, worker: Worker) -> int:
+    assert worker.identity is not None
+    query = "select 1 from cograil.tasks where worker_id = %(id)s and state = 'running'"
+    return len(await lab.rows(query, id=worker.identity.worker_id))
+
+
+async def test_a_busy_worker_lets_a_task_through_that_must_run_alone(lab: Lab, eventually: Any) -> None:
+    """Its pulses are half a minute apart: it is a notice that makes it look."""
+    crew = Crew(lab)
+    async with lab.orchestrator(), lab.worker(settings=PATIENT) as worker:
+        jobs = [await lab.submit(ordinary(number)) for number in range(6)]
+        await eventually(lambda: len(crew.begun) == 2)
+        suspect = await lose_twice(lab, "suspect")
+        await eventually(lambda: worker._makes_room)
+        crew.open(*[f"ordinary {number}" for number in range(1, 6)])
+        await eventually(lambda: _is_down_to(lab, worker, 1))
+        crew.open("ordinary 0")
+        await eventually(lambda: "suspect 0" in crew.begun)
+        assert crew.begun == ["ordinary 0", "ordinary 1", "suspect 0"], "four others were ready all the time"
+        assert await at_work(lab, worker) == 1
+        crew.open("suspect 0")
+        assert (await lab.ended(suspect))["status"] == "completed"
+        for job in jobs:
+            assert (await lab.ended(job))["status"] == "completed"
+
+
+async def _is_down_to(lab: Lab, worker: Worker, count: int) -> bool:
+    return await at_work(lab, worker) == count
+
+
+async def test_an_idle_worker_takes_it_at_once(lab: Lab) -> None:
+    """Nor does it wait for its next pulse."""
+    crew = Crew(lab)
+    crew.open("suspect 0")
+    job = await lab.submit(one("suspect", attempts=10))
+    await lose(lab, "suspect")
+    victim = await lab.hand("victim")
+    await victim.claim()
+    async with lab.orchestrator(), lab.worker(settings=PATIENT):
+        await lab.bury(victim)
+        assert (await lab.ended(job, timeout=10))["status"] == "completed"
+    assert crew.begun == ["suspect 0"]
+
+
+async def test_a_worker_that_starts_takes_it_before_all_others(lab: Lab, eventually: Any) -> None:
+    crew = Crew(lab)
+    await lab.submit(ordinary(0))
+    await lose_twice(lab, "suspect")
+    async with lab.orchestrator(), lab.worker() as worker:
+        await eventually(lambda: crew.begun)
+        assert crew.begun == ["suspect 0"]
+        assert await at_work(lab, worker) == 1
+        crew.open("suspect 0", "ordinary 0")
+        await eventually(lambda: crew.begun == ["suspect 0", "ordinary 0"])
+
+
+async def test_one_after_the_other_none_beside_another(lab: Lab, eventually: Any) -> None:
+    crew = Crew(lab)
+    for _ in range(3):
+        await lab.submit(one("suspect"))
+    await lab.rows("update cograil.tasks set is_alone = true")
+    async with lab.orchestrator(), lab.worker() as worker:
+        await eventually(lambda: crew.begun)
+        assert await at_work(lab, worker) == 1
+        crew.open("suspect 0")
+        await eventually(lambda: len(crew.begun) == 3)
+        await eventually(lambda: _is_down_to(lab, worker, 0))
+
+
+# -- in words ---------------------------------------------------------------------------------------------
+
+
+async def test_explain_says_that_it_waits_to_run_alone_and_that_there_is_nothing_to_do(lab: Lab) -> None:
+    job = await lose_twice(lab)
+    hand = await lab.hand()
+    (found,) = (await lab.explain(job)).blockers
+    assert (found.kind, found.node_id) == ("alone", "a")
+    assert "a is waiting to run alone: workers died while running it" in found.message
+    assert "nothing to do, it runs as soon as a worker is empty" in found.message
+    other = await lab.submit(one())
+    assert (await lab.explain(other)).blockers[0].data["ahead"] == 0, "it is in nobody's way"
+    await hand.claim_alone()
+    assert [blocker.kind for blocker in (await lab.explain(job)).blockers] == ["running"]

@@ -1,0 +1,147 @@
+"""Many requests at the same moment: what they all need is looked up once, and nobody is sent away for it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from doors import Api, open_door
+from lab import Lab, quick_settings
+
+from cograil import faults
+from cograil.store import database
+
+JOBS = "/api/v1/jobs"
+HELLO = "workflow_id: hello\nnodes: {greet: {handler: hello_world}}"
+CROWD = 60
+WAITING = (
+    "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()"
+)
+
+
+@asynccontextmanager
+async def held(lab: Lab, table: str) -> AsyncIterator[None]:
+    """Nobody reads this table meanwhile."""
+    async with lab.db.transaction("test") as tx:
+        await tx.connection.execute(f"lock table cograil.{table} in access exclusive mode".encode())
+        yield
+
+
+async def waiting(lab: Lab) -> int:
+    return int((await lab.rows(WAITING))[0][0])
+
+
+@pytest.fixture
+async def shop(api: Api) -> Api:
+    assert (await api.post("/api/v1/workflows", {"source": HELLO})).status == 201
+    return api
+
+
+@pytest.mark.parametrize("has_key", [False, True])
+async def test_a_crowd_of_callers_is_recognised_with_one_look(
+    shop: Api, eventually: Any, has_key: bool
+) -> None:
+    key = await shop.make_key("viewer") if has_key else ""
+    keys = shop.instance.keys
+    keys._has_keys = None
+    async with held(shop.lab, "keys"):
+        callers = [asyncio.create_task(shop.get(JOBS, key=key)) for _ in range(CROWD)]
+        await eventually(lambda: len(keys._flights._tasks) == 1)
+        await eventually(lambda: waiting(shop.lab))
+        assert await all_came_in(shop, eventually, CROWD)
+        assert await waiting(shop.lab) == 1
+    assert Counter(answer.status for answer in await asyncio.gather(*callers)) == {200: CROWD}
+
+
+async def all_came_in(shop: Api, eventually: Any, count: int) -> bool:
+    """Whether so many requests are being answered."""
+
+    def under_way() -> bool:
+        names = [task.get_coro().__qualname__ for task in asyncio.all_tasks()]  # type: ignore[union-attr]
+        return names.count("RequestResponseCycle.run_asgi") >= count
+
+    return bool(await eventually(under_way))
+
+
+@pytest.mark.parametrize("path", [JOBS, "/api/v1/submit"])
+async def test_a_crowd_under_one_key_takes_one_turn(shop: Api, eventually: Any, path: str) -> None:
+    """While they wait for it there are connections for the others."""
+    body = {"workflow_id": "hello", "idempotency_key": "the-one"}
+    if path != JOBS:
+        body |= {"request_id": str(uuid4()), "submitted_by": "me"}
+    await shop.get(JOBS)
+    async with held(shop.lab, "idempotency"):
+        callers = [asyncio.create_task(shop.post(path, body)) for _ in range(CROWD)]
+        await eventually(lambda: waiting(shop.lab))
+        assert await all_came_in(shop, eventually, CROWD)
+        assert await waiting(shop.lab) == 1
+        assert (await shop.get(JOBS)).status == 200
+    answers = await asyncio.gather(*callers)
+    assert Counter(answer.status for answer in answers) == {202: 1, 200: CROWD - 1}
+    assert len({answer.raw for answer in answers}) == 1
+    assert len((await shop.get(JOBS)).body["jobs"]) == 1
+    other = await shop.post(path, body | {"priority": 3})
+    assert (other.status, other.code) == (409, "idempotency_conflict")
+
+
+async def test_who_is_in_the_crowd_may_go_away(shop: Api, eventually: Any) -> None:
+    """Also the one that came first: the others are answered all the same."""
+    flights, end = shop.instance.flights, asyncio.Event()
+
+    async def ask() -> int:
+        await end.wait()
+        return 7
+
+    first, second = (asyncio.create_task(flights.join("x", ask)) for _ in range(2))
+    await eventually(lambda: len(flights._tasks) == 1)
+    first.cancel()
+    end.set()
+    assert await second == (7, False)
+    assert await flights.join("x", ask) == (7, True), "what is over is asked again"
+
+
+async def test_a_connection_that_is_lost_is_not_the_crowds_fault(shop: Api) -> None:
+    """Under a key it can be asked again: the record knows whether it was done."""
+    for point, status in (("find_record", 202), ("write_changes", 202), ("commit.after", 200)):
+        count = 1 if point != "commit.after" else 2  # the first one has only looked
+        faults.arm(f"submit.{point}:{count}:raise")
+        try:
+            answer = await shop.post(JOBS, {"workflow_id": "hello", "idempotency_key": point})
+        finally:
+            faults.arm(None)
+        assert answer.status == status, answer.raw
+    assert len((await shop.get(JOBS)).body["jobs"]) == 3
+
+
+async def test_when_no_connection_is_free_callers_are_told_to_come_back(
+    lab: Lab, dsn: str, eventually: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "POOL_SECONDS", 0.3)
+    settings = quick_settings(database={"pool_size": 1})
+    async with open_door(lab, dsn, settings) as api:
+        assert (await api.get(JOBS)).status == 200
+        async with held(lab, "jobs"):
+            first = asyncio.create_task(api.get(JOBS))
+            await eventually(lambda: waiting(lab))
+            answer = await api.get(JOBS)
+            assert (answer.status, answer.code) == (503, "overloaded")
+            assert answer.headers["retry-after"] == "1"
+        assert (await first).status == 200
+
+
+async def test_a_session_that_was_idle_for_too_long_is_no_fault_of_ours(shop: Api) -> None:
+    """PostgreSQL ends it in the middle of a transaction; the caller may come back."""
+
+    async def be_late() -> None:
+        async with shop.instance.db.transaction("test") as tx:
+            await tx.connection.execute(b"set local idle_in_transaction_session_timeout = 1")
+            await asyncio.sleep(0.2)  # for once this is the point
+            await tx.connection.execute(b"select 1")
+
+    with pytest.raises(database.LOST):
+        await be_late()

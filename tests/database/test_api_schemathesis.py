@@ -1,0 +1,51 @@
+"""Requests made up from the OpenAPI documents, good and bad: none is answered with a fault of ours.
+
+And every answer is as the document says. tests/torture has many more of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from documented import Documented, of_api, of_gateway
+from doors import Api
+from made_up import MODES, Trial, open_gateway
+from schemathesis import GenerationMode
+
+HELLO = "workflow_id: hello\nnodes: {greet: {handler: elsewhere}}"
+EXAMPLES = 3
+
+
+async def tried(api: Api, described: Documented, port: int, mode: GenerationMode) -> Trial:
+    """All operations, by an admin, on something that is there."""
+    key = await api.make_key("admin")
+    await api.post("/api/v1/workflows", {"source": HELLO}, key=key)
+    job = await api.post("/api/v1/jobs", {"workflow_id": "hello"}, key=key)
+    known = {"job_id": job.body["job_id"], "workflow_id": "hello", "node_id": "greet"}
+    trial = Trial(described, port, key, known)
+    await asyncio.to_thread(trial.run, mode, EXAMPLES)
+    return trial
+
+
+@pytest.fixture(autouse=True)
+def testing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COGRAIL_TESTING", "1")
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_no_request_to_the_api_is_answered_with_a_fault_of_ours(api: Api, mode: GenerationMode) -> None:
+    trial = await tried(api, of_api(), api.port, mode)
+    api.instance.live.end()
+    assert trial.wrong == []
+    assert len(trial.tried) == len(of_api().operations)
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_no_request_to_the_gateway_is_answered_with_a_fault_of_ours(
+    api: Api, dsn: str, mode: GenerationMode
+) -> None:
+    async with open_gateway(api, dsn) as port:
+        trial = await tried(api, of_gateway(), port, mode)
+    assert trial.wrong == []
+    assert len(trial.tried) == len(of_gateway().operations)

@@ -1,0 +1,81 @@
+"""What ran when its job was cut short had begun, and the job's history says so."""
+
+from __future__ import annotations
+
+import pytest
+from lab import Lab
+
+from cograil.model.outcome import Failed
+from cograil.verbs.memory import Memory
+
+PAIR = """
+workflow_id: pair
+fail_fast: true
+timeout_seconds: 3600
+nodes:
+  a: {handler: echo, retry: {max_attempts: 1}}
+  b: {handler: echo}
+  c: {handler: echo, depends_on: [a, b]}
+"""
+FAN = """
+workflow_id: fan
+fail_fast: true
+timeout_seconds: 3600
+nodes:
+  a: {handler: echo, retry: {max_attempts: 1}}
+  split: {type: fan_out, source: [0, 1, 2], task: {handler: echo}, next: join}
+  join: {type: fan_in}
+"""
+
+
+async def cut_short(lab: Lab, job: str, how: str) -> None:
+    """A worker has all that can run; the job ends before its pulse has told of it."""
+    hand = await lab.hand("w")
+    items = {item.node_id: item for item in await hand.claim(10)}
+    if how == "cancel":
+        await lab.cancel(job)
+    elif how == "deadline":
+        await lab.rows("update cograil.jobs set deadline = now(), wake_at = now()")
+        await lab.advance()
+    else:
+        await hand.report(items["a"], Failed("oops", "no"))
+        await lab.advance()
+
+
+@pytest.mark.parametrize("how", ["cancel", "deadline", "fail_fast"])
+@pytest.mark.parametrize("memory", [None, Memory()], ids=["loaded", "remembered"])
+@pytest.mark.parametrize(("text", "node_id"), [(PAIR, "b"), (FAN, "split__1")], ids=["node", "child"])
+async def test_a_running_node_is_known_to_have_started(
+    lab: Lab, how: str, memory: Memory | None, text: str, node_id: str
+) -> None:
+    lab.decider.memory = memory
+    job = await lab.submit(text)
+    await cut_short(lab, job, how)
+    assert (await lab.job(job))["status"] == ("cancelled" if how == "cancel" else "failed")
+    node = (await lab.nodes(job))[node_id]
+    assert node["status"] == "cancelled"
+    assert node["started_at"] is not None
+    (started,) = [
+        event["data"]
+        for event in await lab.events(job)
+        if (event["event_type"], event["node_id"]) == ("node_started", node_id)
+    ]
+    assert (started["attempt"], started["worker"]) == (1, "w")
+    assert await lab.findings() == []
+
+
+async def test_a_node_that_nobody_had_taken_has_not_started(lab: Lab) -> None:
+    job = await lab.submit(PAIR)
+    await lab.cancel(job)
+    assert "node_started" not in await lab.event_types(job)
+    assert {node["started_at"] for node in (await lab.nodes(job)).values()} == {None}
+
+
+async def test_a_start_that_was_told_before_is_not_told_again(lab: Lab) -> None:
+    job = await lab.submit(PAIR)
+    hand = await lab.hand("w")
+    await hand.claim(10)
+    await lab.rows("update cograil.tasks set started_at = now() - interval '10 s'")
+    await hand.pulse()
+    await lab.cancel(job)
+    assert (await lab.event_types(job)).count("node_started") == 2

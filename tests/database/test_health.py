@@ -1,0 +1,130 @@
+"""/health: in tiers, with a word for each check, and as bad as the worst that is required."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from doors import Api
+
+from cograil.intake.http import health
+from cograil.intake.http.door import Call
+from cograil.intake.http.health import CHECKS, Finding
+
+NAMES = ["process", "config", "database", "disk", "schema", "orchestrators", "workers", "handlers", "news"]
+
+
+def states(body: Any) -> dict[str, str]:
+    return {name: check["status"] for name, check in body["checks"].items()}
+
+
+@pytest.fixture(autouse=True)
+def durable(api: Api, request: pytest.FixtureRequest) -> None:
+    """The lab's database may forget, which is worth a word and not the topic here."""
+    database = api.instance.settings.database.model_copy(update={"allow_unsafe": False})
+    api.instance.settings = api.instance.settings.model_copy(update={"database": database})
+
+
+def instead(monkeypatch: pytest.MonkeyPatch, name: str, **facts: Any) -> None:
+    """This check is another one."""
+    checks = [replace(one, **facts) if one.name == name else one for one in CHECKS]
+    monkeypatch.setattr(health, "CHECKS", checks)
+
+
+async def test_all_is_well(api: Api) -> None:
+    async with api.lab.running():
+        answer = await api.get("/health")
+    assert (answer.status, answer.body["status"]) == (200, "healthy")
+    assert states(answer.body) == dict.fromkeys(NAMES, "healthy")
+    assert answer.body["summary"]["database"] == {"status": "healthy", "healthy": 3}
+    assert answer.body["duration_ms"] > 0
+
+
+async def test_without_workers_it_is_degraded(api: Api) -> None:
+    async with api.lab.orchestrator():
+        answer = await api.get("/health")
+    assert (answer.status, answer.body["status"]) == (206, "degraded")
+    assert answer.body["checks"]["workers"]["status"] == "unhealthy"
+    assert answer.body["summary"]["workers"]["status"] == "degraded"
+
+
+async def test_without_an_orchestrator_it_is_unhealthy(api: Api) -> None:
+    async with api.lab.worker():
+        answer = await api.get("/health")
+    assert (answer.status, answer.body["status"]) == (503, "unhealthy")
+    assert answer.body["checks"]["orchestrators"]["message"] == "there is no orchestrator"
+
+
+async def test_a_task_that_nobody_can_run_is_told(api: Api) -> None:
+    await api.post("/api/v1/workflows", {"source": "workflow_id: w\nnodes: {a: {handler: unheard_of}}"})
+    await api.submit("w")
+    async with api.lab.running():
+        answer = await api.get("/health/handlers")
+        assert (answer.status, answer.body["details"]) == (206, {"missing": ["unheard_of"]})
+        assert (await api.get("/health")).status == 206
+
+
+async def test_news_that_nobody_looks_at_are_told(api: Api) -> None:
+    await api.post("/api/v1/workflows", {"source": "workflow_id: w\nnodes: {a: {handler: echo}}"})
+    await api.submit("w")
+    hand = await api.lab.hand()
+    await hand.report(await hand.claim_one(), {})
+    assert (await api.get("/health/news")).status == 200
+    await api.lab.rows("update cograil.inbox set at = now() - interval '1 hour'")
+    answer = await api.get("/health/news")
+    assert (answer.status, answer.body["details"]["oldest_seconds"] >= 3600) == (206, True)
+    await api.lab.advance()
+
+
+async def test_settings_for_tests_are_told(api: Api) -> None:
+    settings = api.instance.settings
+    database = settings.database.model_copy(update={"allow_unsafe": True})
+    api.instance.settings = settings.model_copy(update={"database": database})
+    assert (await api.get("/health/config")).status == 206
+
+
+async def test_after_a_tier_that_failed_nothing_more_is_asked(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(call: Call) -> Finding:
+        raise OSError("postgresql://user:secret@host")
+
+    instead(monkeypatch, "database", look=fail)
+    answer = await api.get("/health")
+    assert answer.status == 503
+    assert b"secret" not in answer.raw
+    found = states(answer.body)
+    assert (found["process"], found["database"], found["disk"]) == ("healthy", "unhealthy", "healthy")
+    assert {found[name] for name in NAMES[4:]} == {"skipped"}
+
+
+async def test_a_check_that_hangs_is_unhealthy_in_time(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def hang(call: Call) -> Finding:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    monkeypatch.setattr(health, "CHECK_SECONDS", 0.05)
+    instead(monkeypatch, "workers", look=hang)
+    answer = await api.get("/health/workers")
+    assert (answer.status, answer.body["message"]) == (503, "no answer within 0.05 s")
+
+
+async def test_the_checks_of_a_tier_run_side_by_side(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    met = asyncio.Barrier(2)
+
+    async def meet(call: Call) -> Finding:
+        await met.wait()
+        return Finding("healthy")
+
+    checks = [replace(one, look=meet) if one.name in ("process", "config") else one for one in CHECKS]
+    monkeypatch.setattr(health, "CHECKS", checks)
+    monkeypatch.setattr(health, "CHECK_SECONDS", 5)
+    async with api.lab.running():
+        assert (await api.get("/health")).status == 200
+
+
+async def test_an_unknown_check_is_not_found(api: Api) -> None:
+    answer = await api.get("/health/nonsense")
+    assert (answer.status, answer.code) == (404, "not_found")

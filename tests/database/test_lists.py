@@ -1,0 +1,129 @@
+"""Lists of jobs read few rows, however many there are."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from lab import Lab
+
+from cograil.store import reading, requests
+from cograil.store.database import Transaction
+from cograil.store.statements import Statement
+
+HELLO = "workflow_id: hello\nnodes: {greet: {handler: hello_world}}"
+OTHER = "workflow_id: other\nnodes: {greet: {handler: hello_world}}"
+MANY = """
+    insert into cograil.jobs (id, definition_id, workflow_id, workflow_version, status, input, finished_at)
+    select gen_random_uuid(), definition_id, workflow_id, 1, 'completed', '{}', now()
+    from cograil.jobs, generate_series(1, 5000) where workflow_id = 'hello'
+"""
+FILTERS: tuple[tuple[Sequence[str] | None, str | None, str | None], ...] = (
+    (None, None, None),
+    (["failed"], None, None),
+    (["completed"], None, None),
+    (["failed"], "hello", None),
+    (["pending", "running"], "other", None),
+    (None, "other", None),
+    (["completed"], "other", None),
+    (None, None, "nobody"),
+    (["failed"], "hello", "nobody"),
+)
+
+
+class Done(Exception):
+    """Nothing of it is kept."""
+
+
+async def test_a_page_of_many_jobs_reads_few_of_them(lab: Lab) -> None:
+    await lab.submit(OTHER)
+    await lab.submit(HELLO)
+    try:
+        async with lab.db.transaction("plan") as tx:
+            await tx.connection.execute(MANY)
+            await tx.connection.execute("analyze cograil.jobs")
+            read = {str(asked): await _blocks(tx, *asked) for asked in FILTERS}
+            raise Done
+    except Done:
+        assert {asked: blocks for asked, blocks in read.items() if blocks >= 60} == {}
+
+
+async def _blocks(
+    tx: Transaction, statuses: Sequence[str] | None, workflow: str | None, correlation: str | None
+) -> int:
+    """How many blocks are read for a page of twenty."""
+    explained = Statement("plan", f"explain (analyze, buffers, format json) {reading.LIST_JOBS.text}", "")
+    rows = await tx.fetch(
+        explained,
+        tenant="default",
+        way=reading.way_of(statuses, workflow, correlation),
+        statuses=list(statuses or reading.STATUSES),
+        workflow=workflow,
+        correlation=correlation,
+        before=reading.LAST_ID,
+        limit=20,
+    )
+    plan: dict[str, Any] = json.loads(rows[0][0])[0]["Plan"]
+    return int(plan["Shared Hit Blocks"]) + int(plan["Shared Read Blocks"])
+
+
+async def test_a_page_of_the_gateway_and_its_count_read_few_of_many_jobs(lab: Lab) -> None:
+    await lab.submit(OTHER)
+    await lab.submit(HELLO)
+    try:
+        async with lab.db.transaction("plan") as tx:
+            await tx.connection.execute(MANY)
+            await tx.connection.execute("analyze cograil.jobs")
+            read = {}
+            for statuses, workflow, correlation in FILTERS:
+                if correlation is None:
+                    page: dict[str, Any] = {"way": reading.way_of(statuses, workflow, None)}
+                    page |= {
+                        "tenant": "default",
+                        "statuses": list(statuses or reading.STATUSES),
+                        "workflow": workflow,
+                    }
+                    page |= {"most": 25, "limit": 20, "offset": 5}
+                    read[str((statuses, workflow))] = await _read(tx, requests.PAGE_JOBS, **page)
+            for workflow in (None, "hello", "other"):
+                count = {"tenant": "default", "workflow": workflow, "statuses": list(reading.STATUSES)}
+                read[f"count {workflow}"] = await _read(tx, requests.COUNT_JOBS, **count, most=50)
+            raise Done
+    except Done:
+        assert {asked: blocks for asked, blocks in read.items() if blocks >= 90} == {}
+
+
+async def test_the_gateways_pages_and_counts_are_those_of_all_jobs(lab: Lab) -> None:
+    ids = [*await lab.submit_many(HELLO, [{}] * 5), *await lab.submit_many(OTHER, [{}] * 4)]
+    for job_id in ids[::2]:
+        await lab.cancel(job_id)
+    newest = sorted(ids, reverse=True)
+
+    async def page(**facts: Any) -> list[str]:
+        async with lab.db.transaction("test") as tx:
+            return [job["job_id"] for job, _ in await requests.page_jobs(tx, "default", **facts)]
+
+    assert await page(limit=4, offset=3) == newest[3:7]
+    assert await page(limit=9, statuses=["cancelled"]) == sorted(ids[::2], reverse=True)
+    assert await page(limit=2, offset=1, workflow="other") == sorted(ids[5:], reverse=True)[1:3]
+    cancelled = [one for one in sorted(ids[:5], reverse=True) if one in ids[::2]]
+    assert await page(limit=9, statuses=["cancelled"], workflow="hello") == cancelled
+    assert await page(limit=9, offset=9) == []
+    async with lab.db.transaction("test") as tx:
+        every = await requests.count_jobs(tx, "default")
+        assert (every.total(), every.total("cancelled"), every.is_cut) == (9, 5, False)
+        hello = await requests.count_jobs(tx, "default", "hello")
+        assert (hello.total(), hello.total("cancelled"), hello.is_cut) == (5, 3, False)
+        some = await requests.count_jobs(tx, "default", most=4)
+        assert (some.total("cancelled"), some.total("running"), some.is_cut) == (4, 4, True)
+        few = await requests.count_jobs(tx, "default", "hello", most=4)
+        assert (few.total() <= 5, few.is_cut) == (True, True)
+        assert (await requests.count_jobs(tx, "other")).total() == 0
+
+
+async def _read(tx: Transaction, asked: Statement, **params: Any) -> int:
+    """How many blocks this statement reads."""
+    explained = Statement("plan", f"explain (analyze, buffers, format json) {asked.text}", "")
+    plan: dict[str, Any] = json.loads((await tx.fetch(explained, **params))[0][0])[0]["Plan"]
+    return int(plan["Shared Hit Blocks"]) + int(plan["Shared Read Blocks"])

@@ -1,0 +1,370 @@
+"""Live events over HTTP: who may listen, where it goes on, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+from collections.abc import Iterator
+
+import pytest
+from doors import Api
+from streams import listening, socket_to
+from tests.conftest import Eventually
+
+from cograil.intake.http import live, websocket
+from cograil.model.callers import LADDER, ROLES, Role
+
+HELLO = "workflow_id: hello\nnodes: {a: {handler: echo}}"
+LARGE = """
+workflow_id: large
+inputs: {text: {type: string}}
+nodes:
+  ask: {type: approval, approval: {message: "{{ inputs.text }}"}}
+"""
+FEED = "/api/v1/events/stream"
+UNKNOWN = "01a1e50c-7310-7248-8dd1-729d3582eaf2"
+
+
+@pytest.fixture
+async def shop(api: Api) -> Api:
+    assert (await api.post("/api/v1/workflows", {"source": HELLO})).status == 201
+    return api
+
+
+@pytest.fixture(autouse=True)
+def ended_streams(api: Api) -> Iterator[None]:
+    """Nothing waits for a stream when the server stops."""
+    yield
+    api.instance.live.end()
+
+
+def stream_of(job_id: str) -> str:
+    return f"/api/v1/jobs/{job_id}/events/stream"
+
+
+async def test_a_job_is_followed_to_its_end(shop: Api) -> None:
+    job_id = await shop.submit("hello")
+    async with listening(shop.port, stream_of(job_id)) as stream:
+        assert stream.status == 200
+        assert stream.headers["content-type"].startswith("text/event-stream")
+        assert stream.headers["x-accel-buffering"] == "no"
+        past = await stream.take(4)
+        async with shop.lab.running():
+            rest = await stream.rest()
+    assert [event["seq"] for event in past] == [1, 2, 3, 4]
+    assert [told.id for told in rest] == ["5", "6", "7", "7"]
+    assert [told.name for told in rest] == ["node_started", "node_completed", "job_completed", "end"]
+    assert rest[-1].data == {"reason": "job_over"}
+    events = (await shop.get(f"/api/v1/jobs/{job_id}/events")).body["events"]
+    assert past + [told.data for told in rest[:-1]] == events
+
+
+async def test_whoever_comes_again_misses_nothing_and_hears_nothing_twice(shop: Api) -> None:
+    async with shop.lab.running():
+        job_id = await shop.submit("hello")
+        await shop.lab.ended(job_id)
+    async with listening(shop.port, stream_of(job_id), last_event_id="5") as stream:
+        assert [told.id for told in await stream.rest()] == ["6", "7", "7"]
+    async with listening(shop.port, stream_of(job_id) + "?after=6") as stream:
+        assert [told.id for told in await stream.rest()] == ["7", "7"]
+    async with listening(shop.port, stream_of(job_id), last_event_id="7") as stream:
+        assert stream.status == 204
+
+
+async def test_only_the_types_asked_for_come(shop: Api) -> None:
+    async with shop.lab.running():
+        job_id = await shop.submit("hello")
+        path = stream_of(job_id) + "?types=job_created,job_completed"
+        async with listening(shop.port, path) as stream:
+            names = [told.name for told in await stream.rest()]
+    assert names == ["job_created", "job_completed", "end"]
+
+
+async def test_the_feed_begins_now_and_goes_on_where_it_was_left(shop: Api) -> None:
+    before = await shop.submit("hello")
+    async with listening(shop.port, FEED) as stream:
+        await stream.next()
+        first = await shop.submit("hello")
+        seen = await stream.take(3)
+    second = await shop.submit("hello")
+    async with listening(shop.port, FEED, last_event_id=stream.last_id) as again:
+        seen += await again.take(5)
+    assert before not in {event["job_id"] for event in seen}
+    assert [(event["job_id"], event["seq"]) for event in seen] == [
+        (job, seq) for job in (first, second) for seq in (1, 2, 3, 4)
+    ]
+
+
+async def test_a_sign_of_life_moves_the_place_on(shop: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of events that are not wanted nothing is said, and still they need not be looked through again."""
+    monkeypatch.setattr(live, "HEARTBEAT_SECONDS", 0.05)
+    async with listening(shop.port, FEED + "?types=job_failed") as stream:
+        first = await stream.next()
+        await shop.submit("hello")
+        async with asyncio.timeout(10):
+            while (told := await stream.next()) is not None and told.id == (first and first.id):
+                pass
+    async with listening(shop.port, FEED, last_event_id=stream.last_id) as again:
+        await again.next()
+        job_id = await shop.submit("hello")
+        assert {event["job_id"] for event in await again.take(4)} == {job_id}
+
+
+@pytest.mark.parametrize(
+    ("path", "headers", "status", "code"),
+    [
+        (stream_of(UNKNOWN), {}, 404, "not_found"),
+        (FEED + "?types=nonsense", {}, 422, "invalid_parameter"),
+        (FEED, {"last_event_id": "nonsense"}, 422, "invalid_cursor"),
+        (FEED + "?after=1:1:", {}, 422, "invalid_cursor"),
+        (FEED + "?limit=1", {}, 422, "unknown_parameter"),
+        ("JOB", {"last_event_id": "x"}, 422, "invalid_cursor"),
+        ("JOB?after=-1", {}, 422, "invalid_parameter"),
+    ],
+)
+async def test_a_wrong_request_is_refused_before_anything_is_told(
+    shop: Api, path: str, headers: dict[str, str], status: int, code: str
+) -> None:
+    path = path.replace("JOB", stream_of(await shop.submit("hello")))
+    answer = await shop.get(path, headers={name.replace("_", "-"): text for name, text in headers.items()})
+    assert (answer.status, answer.code) == (status, code)
+
+
+async def test_nobody_hears_of_another_tenant(shop: Api) -> None:
+    acme, globex = await shop.make_key("admin", "acme"), await shop.make_key("viewer", "globex")
+    await shop.post("/api/v1/workflows", {"source": HELLO}, key=acme)
+    async with (
+        listening(shop.port, FEED, key=acme) as own,
+        listening(shop.port, FEED, key=globex) as foreign,
+    ):
+        await own.next()
+        await foreign.next()
+        job_id = (await shop.post("/api/v1/jobs", {"workflow_id": "hello"}, key=acme)).body["job_id"]
+        assert {event["job_id"] for event in await own.take(4)} == {job_id}
+        answer = await shop.get(stream_of(job_id), key=globex)
+        assert (answer.status, answer.code) == (404, "not_found")
+        answer = await shop.get(FEED, key=globex, headers={"last-event-id": own.last_id})
+        assert answer.code == "invalid_cursor"
+        shop.instance.live.end()
+        assert [told.name for told in await foreign.rest()] == ["end"]
+
+
+async def test_a_revoked_key_hears_no_more(shop: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "KEY_SECONDS", 0.05)
+    monkeypatch.setattr("cograil.intake.http.keyring.KNOWN_SECONDS", 0.0)
+    key = await shop.make_key("viewer")
+    async with listening(shop.port, FEED, key=key) as stream:
+        assert stream.status == 200
+        await shop.lab.rows("update cograil.keys set revoked_at = now()")
+        assert [told.data for told in await stream.rest()] == [{"reason": "unauthenticated"}]
+
+
+async def test_a_revoked_key_hears_no_more_however_much_there_is_to_tell(
+    shop: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The stream is never quiet, so a look at quiet times would never come."""
+    monkeypatch.setattr(live, "KEY_SECONDS", 0.05)
+    monkeypatch.setattr("cograil.intake.http.keyring.KNOWN_SECONDS", 0.0)
+    key, other = await shop.make_key("viewer"), await shop.make_key("submitter")
+    job_id = (await shop.post("/api/v1/jobs", {"workflow_id": "hello"}, key=other)).body["job_id"]
+
+    async def go_on() -> None:
+        while True:
+            await shop.post("/api/v1/jobs", {"workflow_id": "hello"}, key=other)
+
+    busy = asyncio.create_task(go_on())
+    try:
+        async with (
+            listening(shop.port, FEED, key=key) as stream,
+            socket_to(shop.port, f"/ws/jobs/{job_id}", key=key) as socket,
+        ):
+            await stream.take(8)
+            await shop.lab.rows(
+                f"update cograil.keys set revoked_at = now() where id = '{key.split('_')[1]}'"
+            )
+            rest = await stream.rest(10)
+            assert (rest[-1].name, rest[-1].data) == ("end", {"reason": "unauthenticated"})
+            assert (await socket.messages(10))[1:] == (1008, "unauthenticated")
+    finally:
+        busy.cancel()
+        await asyncio.gather(busy, return_exceptions=True)
+    # What was told last is where it goes on: nothing was passed over.
+    told = [one.data for one in rest[:-1]]
+    await shop.post("/api/v1/jobs", {"workflow_id": "hello"}, key=other)
+    async with listening(shop.port, FEED, key=other, last_event_id=rest[-1].id) as again:
+        following = (await again.take(1))[0]
+    assert (following["job_id"], following["seq"]) not in {(one["job_id"], one["seq"]) for one in told}
+
+
+async def test_a_reader_that_takes_nothing_is_dropped_and_can_go_on(
+    shop: Api, monkeypatch: pytest.MonkeyPatch, eventually: Eventually
+) -> None:
+    monkeypatch.setattr(live, "SLOW_SECONDS", 0.2)
+    text = "x" * 200_000
+    assert (await shop.post("/api/v1/workflows", {"source": LARGE})).status == 201
+    async with listening(shop.port, FEED) as stream:
+        await stream.next()
+        for _ in range(40):
+            await shop.submit("large", input_params={"text": text})
+        await eventually(lambda: not shop.instance.live._ears, 20)
+    async with listening(shop.port, FEED, last_event_id=stream.last_id) as again:
+        jobs: set[str] = set()
+        while len(jobs) < 40:
+            jobs |= {event["job_id"] for event in await again.take(1)}
+
+
+async def test_a_stream_that_breaks_off_says_so_and_can_go_on(
+    shop: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job_id = await shop.submit("hello")
+
+    async def fail(*_: object) -> None:
+        raise OSError("the database is away")
+
+    async with listening(shop.port, stream_of(job_id)) as stream:
+        await stream.take(4)
+        with monkeypatch.context() as patch:
+            patch.setattr(shop.instance.live, "events_of", fail)
+            async with shop.lab.running():
+                rest = await stream.rest()
+    assert [(told.id, told.data) for told in rest] == [("4", {"reason": "unavailable"})]
+    async with listening(shop.port, stream_of(job_id), last_event_id="4") as stream, shop.lab.running():
+        assert [told.id for told in await stream.rest()] == ["5", "6", "7", "7"]
+
+
+@pytest.mark.parametrize("role", ROLES)
+async def test_who_may_look_may_listen(shop: Api, role: Role) -> None:
+    job_id = await shop.submit("hello")
+    key = await shop.make_key(role)
+    for path in (FEED, stream_of(job_id)):
+        async with listening(shop.port, path, key=key) as stream:
+            assert (stream.status == 200) == (role in LADDER), role
+            assert stream.status in (200, 403)
+
+
+async def test_head_has_no_body(shop: Api) -> None:
+    answer = await shop.call("HEAD", FEED)
+    assert (answer.status, answer.raw) == (200, b"")
+
+
+# -- WebSocket ------------------------------------------------------------------------------------------
+
+
+async def test_a_socket_tells_the_events_of_a_job(shop: Api) -> None:
+    job_id = await shop.submit("hello")
+    async with socket_to(shop.port, f"/ws/jobs/{job_id}?after=2") as socket:
+        assert socket.status == 101
+        async with shop.lab.running():
+            events, code, reason = await socket.messages()
+    assert [event["seq"] for event in events] == [3, 4, 5, 6, 7]
+    assert (code, reason) == (1000, "job_over")
+    assert events == (await shop.get(f"/api/v1/jobs/{job_id}/events?after=2")).body["events"]
+
+
+async def test_the_handshake_proves_that_we_read_the_key(shop: Api) -> None:
+    key = base64.b64encode(b"0123456789abcdef").decode()
+    job_id = await shop.submit("hello")
+    async with socket_to(shop.port, f"/api/v1/ws/jobs/{job_id}", sec_websocket_key=key) as socket:
+        expected = hashlib.sha1(key.encode() + websocket.GUID).digest()
+        assert socket.headers["sec-websocket-accept"] == base64.b64encode(expected).decode()
+
+
+async def test_a_browser_names_its_key_as_a_protocol(shop: Api) -> None:
+    job_id = await shop.submit("hello")
+    key = await shop.make_key("viewer")
+    path = f"/ws/jobs/{job_id}"
+    offered = f"cograil.v1, cograil.key.{key}"
+    async with socket_to(
+        shop.port, path, sec_websocket_protocol=offered, origin="http://elsewhere"
+    ) as socket:
+        assert (socket.status, socket.headers["sec-websocket-protocol"]) == (101, "cograil.v1")
+    # P22: a key that is all that was offered is not told back; nor is anything else that might be one.
+    for alone in (f"cograil.key.{key}", f"other, cograil.key.{key}"):
+        async with socket_to(shop.port, path, sec_websocket_protocol=alone) as socket:
+            assert (socket.status, "sec-websocket-protocol" in socket.headers) == (101, False)
+            assert key not in str(socket.headers)
+    async with socket_to(shop.port, path, key=key) as socket:
+        assert socket.status == 101
+    for headers in ({}, {"sec_websocket_protocol": "cograil.key.cog_a_b"}):
+        async with socket_to(shop.port, path, **headers) as socket:
+            assert socket.status == 401
+    async with socket_to(shop.port, path, key=await shop.make_key("worker")) as socket:
+        assert socket.status == 403
+    async with socket_to(shop.port, path, key=await shop.make_key("viewer", "globex")) as socket:
+        assert socket.status == 404
+        assert b"not_found" in await socket.reader.read()
+
+
+async def test_a_page_of_another_site_may_not_look_in_without_a_key(shop: Api) -> None:
+    path = f"/ws/jobs/{await shop.submit('hello')}"
+    async with socket_to(shop.port, path, origin="http://elsewhere.example") as socket:
+        assert socket.status == 403
+    async with socket_to(shop.port, path, origin="http://localhost") as socket:
+        assert socket.status == 101
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"sec_websocket_version": "8"}, 426),
+        ({"sec_websocket_key": "short"}, 426),
+        ({"sec_websocket_key": "not base64 at all !!"}, 426),
+    ],
+)
+async def test_a_wrong_handshake_is_refused(shop: Api, headers: dict[str, str], status: int) -> None:
+    async with socket_to(shop.port, f"/ws/jobs/{await shop.submit('hello')}", **headers) as socket:
+        assert socket.status == status
+
+
+async def test_other_routes_are_no_sockets_and_sockets_no_routes(shop: Api) -> None:
+    async with socket_to(shop.port, "/api/v1/jobs") as socket:
+        assert socket.status == 405
+    async with socket_to(shop.port, "/ws/nothing") as socket:
+        assert socket.status == 404
+    assert (await shop.get(f"/ws/jobs/{UNKNOWN}")).status == 405
+
+
+@pytest.mark.parametrize(
+    ("frame", "code"),
+    [
+        (b"\x81\x05hello", 1002),  # not masked
+        (b"\xc1\x80\0\0\0\0", 1002),  # an extension nobody agreed on
+        (b"\x89\xfe\0\x7e", 1002),  # a ping that is too long
+        (b"\x09\x80\0\0\0\0", 1002),  # a ping in pieces
+        (b"\x82\xff" + b"\xff" * 8, 1009),
+        (b"\x82\xfe\xff\xff", 1009),
+        (b"\x88\x80\0\0\0\0", 1000),
+    ],
+)
+async def test_what_is_no_frame_of_ours_ends_the_socket(shop: Api, frame: bytes, code: int) -> None:
+    async with socket_to(shop.port, f"/ws/jobs/{await shop.submit('hello')}?after=4") as socket:
+        socket.writer.write(frame)
+        assert (await socket.messages())[:2] == ([], code)
+
+
+async def test_a_ping_is_answered_and_what_is_said_is_passed_over(shop: Api) -> None:
+    async with socket_to(shop.port, f"/ws/jobs/{await shop.submit('hello')}?after=4") as socket:
+        for _ in range(100):
+            socket.send(0x1, b"hello" * 100)
+        socket.send(0x9, b"there?")
+        async with asyncio.timeout(10):
+            assert await socket.frame() == (0xA, b"there?")
+
+
+async def test_a_caller_that_does_not_answer_is_gone(
+    shop: Api, monkeypatch: pytest.MonkeyPatch, eventually: Eventually
+) -> None:
+    monkeypatch.setattr(websocket, "PING_SECONDS", 0.05)
+    async with socket_to(shop.port, f"/ws/jobs/{await shop.submit('hello')}?after=4") as socket:
+        async with asyncio.timeout(10):
+            assert await socket.frame() == (0x9, b"")
+            with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
+                await socket.frame()
+        await eventually(lambda: not shop.instance.live._ears)
+
+
+async def test_a_socket_is_told_of_the_end(shop: Api) -> None:
+    async with socket_to(shop.port, f"/ws/jobs/{await shop.submit('hello')}?after=4") as socket:
+        shop.instance.live.end()
+        assert await socket.messages() == ([], 1001, "shutdown")

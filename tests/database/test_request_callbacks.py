@@ -1,0 +1,70 @@
+"""Callbacks of requests from outside are signed, each with the secret of the key that made the request."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+import pytest
+from doors import Api
+from lab import Lab
+from psycopg.conninfo import make_conninfo
+from receivers import receiving, relay_settings, relaying
+
+from cograil.settings import Settings
+from cograil.verbs.callback_secrets import secret_of_key
+from cograil.verbs.keys import split_key
+
+FLOW = "workflow_id: w\nnodes:\n  inner: {handler: echo}\n"
+
+
+@pytest.fixture
+def lab_settings() -> Settings:
+    return relay_settings()
+
+
+async def secret_of(lab: Lab, key: str) -> str:
+    found = split_key(key)
+    assert found is not None
+    async with lab.db.transaction("test") as tx:
+        secret = await secret_of_key(tx, found[0])
+    assert secret is not None
+    return secret
+
+
+async def test_the_callback_of_a_request_is_signed_with_the_secret_of_its_key(
+    api: Api, eventually: Any
+) -> None:
+    lab = api.lab
+    await lab.publish(FLOW)
+    async with receiving() as receiver, lab.running(), relaying(lab):
+
+        async def ask(key: str) -> str:
+            asked = {"workflow_id": "w", "submitted_by": "shop", "request_id": str(uuid4())}
+            answer = await api.post("/api/v1/submit", asked | {"callback_url": receiver.url}, key=key)
+            assert answer.status == 202, answer.raw
+            return asked["request_id"]
+
+        unsigned = await ask("")
+        keys = [await api.make_key("gateway", name=name) for name in ("shop", "bank")]
+        asked = {await ask(key): key for key in keys}
+        await eventually(lambda: len(receiver.requests) == 9)
+    secrets = {key: await secret_of(lab, key) for key in keys}
+    assert len(set(secrets.values())) == 2
+    for request in receiver.requests:
+        event = request.event
+        if event["subject"] == unsigned:
+            assert "webhook-signature" not in request.headers
+            continue
+        own = asked[event["subject"]]
+        assert [request.is_signed(secrets[key]) for key in keys] == [key == own for key in keys]
+        assert not any(secret in request.body.decode() for secret in secrets.values())
+
+
+async def test_the_gateway_cannot_read_what_the_secrets_are_made_of(api: Api, dsn: str) -> None:
+    reader = make_conninfo(dsn, options="-c role=cograil_gateway")
+    with psycopg.connect(reader) as conn, pytest.raises(psycopg.errors.InsufficientPrivilege):
+        conn.execute("select value from cograil.door_secrets")
+    ((kept,),) = await api.lab.rows("select count(*) from cograil.door_secrets where name = 'callback'")
+    assert kept == 1

@@ -1,0 +1,121 @@
+"""Retry and choices: what is behind a branch that a kept choice did not take is not said to run again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from doors import Api
+from lab import Lab
+from test_retry import Handlers, _is
+from test_retry_inputs import preview
+
+from cograil.errors import Conflict
+
+CHOICE = """
+workflow_id: choice
+inputs: {size: {type: integer, default: 1}}
+nodes:
+  begin: {handler: count, next: choose}
+  choose:
+    type: conditional
+    branches:
+      - {name: large, condition: "inputs.size > 10", next: pack}
+      - {name: small, default: true, next: post}
+  pack: {handler: count, next: weigh}
+  weigh: {handler: count, next: send}
+  post: {handler: count, next: send}
+  send: {handler: count, next: told}
+  told: {handler: count}
+"""
+
+
+@pytest.fixture
+def handlers(lab: Lab) -> Handlers:
+    return Handlers(lab)
+
+
+async def ended(lab: Lab) -> str:
+    async with lab.running():
+        job = await lab.submit(CHOICE)
+        await lab.ended(job)
+    return job
+
+
+@pytest.mark.parametrize("node", ["pack", "weigh"])
+async def test_a_retry_from_behind_an_untaken_branch_is_refused_and_says_which_choice(
+    lab: Lab, handlers: Handlers, node: str
+) -> None:
+    job = await ended(lab)
+    for ask in (preview, Lab.retry):
+        with pytest.raises(Conflict, match=r"branch 'large' of 'choose', which took 'small'.*from 'choose'"):
+            await ask(lab, job, node)
+    with pytest.raises(Conflict):  # the choice is kept, and has read the old one
+        await preview(lab, job, node, inputs={"size": 100})
+    assert await lab.rows("select count(*) from cograil.jobs") == [(1,)]
+
+
+async def test_what_a_kept_choice_skips_is_shown_as_skipped(lab: Lab, handlers: Handlers) -> None:
+    handlers.bad = {"send"}
+    job = await ended(lab)
+    seen = await preview(lab, job)
+    assert (seen.skipped, seen.again) == (("pack", "weigh"), ("send", "told"))
+    handlers.bad.clear()
+    async with lab.running():
+        again = await lab.retry(job)
+        assert (await lab.ended(again))["status"] == "completed"
+    skipped = {name for name, status in (await lab.statuses(again)).items() if status == "skipped"}
+    assert skipped == set(seen.skipped)
+
+
+async def test_a_choice_that_is_made_again_may_take_another_branch(lab: Lab, handlers: Handlers) -> None:
+    job = await ended(lab)
+    seen = await preview(lab, job, "choose", inputs={"size": 100})
+    assert seen.skipped == ()
+    assert {"choose", "pack", "weigh", "post", "send"} <= set(seen.again)
+    handlers.runs.clear()
+    async with lab.running():
+        await lab.ended(await lab.retry(job, "choose", inputs={"size": 100}))
+    assert handlers.runs == {"pack": 1, "weigh": 1, "send": 1, "told": 1}
+
+
+async def test_in_place_too_what_no_branch_leads_to_stays_skipped(
+    lab: Lab, handlers: Handlers, eventually: Any
+) -> None:
+    text = """
+workflow_id: place
+nodes:
+  work: {handler: count, next: [join, tell]}
+  choose:
+    type: conditional
+    branches:
+      - {name: never, condition: "1 > 2", next: join}
+      - {name: other, default: true, next: after}
+  join: {handler: count, depends_on: work}
+  after: {handler: count}
+  tell: {handler: count}
+  slow: {handler: hold}
+"""
+    handlers.bad = {"work"}
+    async with lab.running():
+        job = await lab.submit(text)
+        await eventually(lambda: _is(lab, job, tell="skipped", after="completed"))
+        seen = await preview(lab, job, "work")
+        assert (seen.is_in_place, seen.again, seen.skipped) == (True, ("work", "tell"), ("join",))
+        handlers.bad.clear()
+        await lab.retry(job, "work")
+        handlers.held.set()
+        await lab.ended(job)
+    assert (await lab.statuses(job))["join"] == "skipped"
+
+
+async def test_the_api_refuses_and_shows_the_same(api: Api) -> None:
+    handlers = Handlers(api.lab)
+    job = await ended(api.lab)
+    for body in ({"preview": True}, {}):
+        answer = await api.post(f"/api/v1/jobs/{job}/nodes/pack/retry", body)
+        assert (answer.status, answer.code) == (409, "conflict")
+        assert "'choose'" in answer.body["detail"]
+    seen = await api.post(f"/api/v1/jobs/{job}/retry", {"from_node": "send", "preview": True})
+    assert seen.body["skipped"] == ["pack", "weigh"]
+    assert handlers.runs["pack"] == 0

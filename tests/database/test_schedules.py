@@ -1,0 +1,252 @@
+"""Schedules: each moment leads to one job, whoever looks and however often; and what becomes of others."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from lab import Lab
+
+from cograil.definitions.calendar import check_calendar, moments, moments_until
+from cograil.errors import Conflict, InvalidInput, ScheduleNotFound, WorkflowNotFound
+from cograil.intake.triggers.clock import Clock
+from cograil.model.schedules import Plan
+from cograil.verbs import schedules as verbs
+from cograil.verbs.schedules import wanted_moments
+
+HELLO = """
+workflow_id: hello
+inputs:
+  name: {type: string, default: World}
+  at: {type: string, required: false}
+nodes:
+  greet: {handler: hello_world, params: {name: "{{ inputs.name }}"}}
+"""
+EVERY_MINUTE = Plan("hello", "* * * * *")
+PAST = "update cograil.schedules set next_at = date_trunc('minute', now()) - {} * interval '1 minute'"
+
+
+@pytest.fixture
+async def hello(lab: Lab) -> Lab:
+    await lab.publish(HELLO)
+    return lab
+
+
+async def make(lab: Lab, plan: Plan = EVERY_MINUTE, name: str = "tick") -> None:
+    async with lab.db.transaction("schedule") as tx:
+        await verbs.create_schedule(tx, lab.decider, "default", name, plan)
+
+
+async def fire(lab: Lab) -> verbs.Fired:
+    async with lab.db.transaction("fire") as tx:
+        return await verbs.fire_due(tx, lab.decider)
+
+
+async def outcomes(lab: Lab) -> list[str]:
+    return [row[0] for row in await lab.rows("select outcome from cograil.firings order by due_at")]
+
+
+def test_a_day_that_is_short_or_long_has_every_moment_once() -> None:
+    spring = moments("30 2 * * *", "Europe/Paris", datetime(2026, 3, 28, 12, tzinfo=UTC))
+    assert next(spring) == datetime(2026, 3, 29, 1, tzinfo=UTC)  # 2:30 is leapt over: as soon as it can
+    autumn = moments("30 2 * * *", "Europe/Paris", datetime(2026, 10, 24, 12, tzinfo=UTC))
+    assert [next(autumn), next(autumn)] == [
+        datetime(2026, 10, 25, 0, 30, tzinfo=UTC),
+        datetime(2026, 10, 26, 1, 30, tzinfo=UTC),
+    ]
+
+
+@pytest.mark.parametrize("cron", ["", "* * * *", "61 * * * *", "* * 31 2 *", "bad", "* " * 200])
+def test_what_is_no_calendar_is_told_with_its_place(cron: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        check_calendar(cron, "Mars/Olympus")
+    assert [problem.pointer for problem in caught.value.problems] == ["/timezone", "/cron"]
+
+
+def test_the_last_of_many_moments_are_kept() -> None:
+    first = datetime(2026, 1, 1, tzinfo=UTC)
+    found = moments_until("* * * * *", "UTC", first, first + timedelta(days=2), 10)
+    assert len(found) == 10
+    assert found[-1] == first + timedelta(days=2)
+
+
+@pytest.mark.parametrize(
+    ("missed", "minutes", "wanted"),
+    [
+        ("once", [0], [0]),
+        ("once", [5, 4, 3], [3]),
+        ("once", [5, 0], [0]),
+        ("all", [5, 4], [5, 4]),
+        ("skip", [5, 4], []),
+        ("skip", [5, 0], [0]),
+    ],
+)
+def test_moments_that_nobody_looked_at(missed: str, minutes: list[int], wanted: list[int]) -> None:
+    now = datetime(2026, 1, 1, 12, tzinfo=UTC)
+    came = [now - timedelta(minutes=minute) for minute in minutes]
+    assert wanted_moments(came, now, missed) == [now - timedelta(minutes=minute) for minute in wanted]
+
+
+async def test_a_moment_leads_to_one_job_that_knows_it(hello: Lab) -> None:
+    await make(hello, Plan("hello", "* * * * *", input={"name": "Ada"}, due_input="at"))
+    assert (await fire(hello)).submitted == 0  # not due yet
+    await hello.rows(PAST.format(0))
+    assert await fire(hello) == verbs.Fired(submitted=1)
+    assert (await fire(hello)).submitted == 0
+    ((job, given, labels),) = await hello.rows("select id::text, input::text, labels::text from cograil.jobs")
+    ((due, fired_job),) = await hello.rows("select due_at, job_id::text from cograil.firings")
+    assert fired_job == job
+    moment = due.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    assert f'"at": "{moment}"' in given
+    assert f'"due_at": "{moment}"' in labels
+    ((next_at,),) = await hello.rows("select next_at > now() from cograil.schedules")
+    assert next_at
+
+
+async def test_many_who_look_at_once_fire_once(hello: Lab) -> None:
+    for number in range(20):
+        await make(hello, name=f"s{number}")
+    await hello.rows(PAST.format(0))
+    fired = await asyncio.gather(*(fire(hello) for _ in range(6)))
+    assert sum(one.submitted for one in fired) == 20
+    assert (await hello.rows("select count(*) from cograil.jobs"))[0][0] == 20
+
+
+async def test_one_that_dies_in_between_has_fired_nothing(hello: Lab) -> None:
+    await make(hello)
+    await hello.rows(PAST.format(0))
+
+    async def fire_and_die() -> None:
+        async with hello.db.transaction("fire") as tx:
+            assert (await verbs.fire_due(tx, hello.decider)).submitted == 1
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await fire_and_die()
+    assert await hello.rows("select 1 from cograil.jobs") == []
+    assert (await fire(hello)).submitted == 1
+
+
+async def test_while_the_last_job_is_under_way(hello: Lab) -> None:
+    await make(hello, name="skips")
+    await make(hello, Plan("hello", "* * * * *", overlap="allow"), name="allows")
+    await make(hello, Plan("hello", "* * * * *", overlap="cancel"), name="cancels")
+    await hello.rows(PAST.format(0))
+    await fire(hello)
+    await hello.rows("update cograil.firings set due_at = due_at - interval '1 minute'")
+    await hello.rows(PAST.format(0))
+    await fire(hello)
+    found = await hello.rows("""
+        select f.schedule, f.outcome, j.status
+        from cograil.firings f left join cograil.jobs j on j.id = f.job_id
+        order by f.schedule, f.due_at""")
+    by_name: dict[str, list[tuple[str, str | None]]] = {}
+    for name, outcome, status in found:
+        by_name.setdefault(name, []).append((outcome, status))
+    assert by_name["skips"][-1] == ("overlapped", None)
+    assert by_name["allows"][-2:] == [("submitted", "running"), ("submitted", "running")]
+    assert by_name["cancels"][-2:] == [("submitted", "cancelled"), ("submitted", "running")]
+
+
+async def test_what_was_missed_is_made_good_as_wished(hello: Lab) -> None:
+    await make(hello, name="once")
+    await make(hello, Plan("hello", "* * * * *", missed="all", overlap="allow"), name="all")
+    await make(hello, Plan("hello", "* * * * *", missed="skip"), name="skip")
+    await hello.rows(PAST.format(9))
+    await fire(hello)
+    found = await hello.rows(
+        "select schedule, outcome, count(*) from cograil.firings group by 1, 2 order by 1, 2"
+    )
+    counted = {(name, outcome): count for name, outcome, count in found}
+    assert counted[("all", "submitted")] == 10
+    assert counted[("once", "submitted")] == 1
+    assert counted[("skip", "missed")] >= 8
+
+
+async def test_a_workflow_that_refuses_does_not_stop_the_others(hello: Lab) -> None:
+    await make(hello, name="bad")
+    await make(hello, name="good")
+    await hello.rows("update cograil.schedules set input = '{\"unknown\": 1}' where name = 'bad'")
+    await hello.rows(PAST.format(0))
+    assert await fire(hello) == verbs.Fired(submitted=1, passed_over=1)
+    ((error,),) = await hello.rows("select error ->> 'code' from cograil.firings where outcome = 'refused'")
+    assert error == "invalid_input"
+
+
+async def test_pause_passes_over_and_resume_makes_nothing_good(hello: Lab) -> None:
+    await make(hello)
+    async with hello.db.transaction("schedule") as tx:
+        await verbs.pause_schedule(tx, "default", "tick", by="ada", reason="tea")
+    await hello.rows(PAST.format(3))
+    assert await fire(hello) == verbs.Fired()
+    async with hello.db.transaction("schedule") as tx:
+        with pytest.raises(Conflict):
+            await verbs.pause_schedule(tx, "default", "tick")
+        shown = await verbs.resume_schedule(tx, "default", "tick")
+    assert shown["paused_at"] is None
+    assert await fire(hello) == verbs.Fired()
+
+
+async def test_backfill_makes_good_what_led_to_no_job_and_nothing_twice(hello: Lab) -> None:
+    await make(hello, Plan("hello", "0 0 * * *"))
+    first, until = datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 10, tzinfo=UTC)
+    async with hello.db.transaction("schedule") as tx:
+        asked = await verbs.backfill(tx, hello.decider, "default", "tick", first, until, is_preview=True)
+    assert (asked["submitted"], len(asked["moments"])) == (10, 10)
+    assert await hello.rows("select 1 from cograil.jobs") == []
+    async with hello.db.transaction("schedule") as tx:
+        half = datetime(2026, 1, 5, tzinfo=UTC)
+        assert (await verbs.backfill(tx, hello.decider, "default", "tick", first, half))["submitted"] == 5
+    async with hello.db.transaction("schedule") as tx:
+        done = await verbs.backfill(tx, hello.decider, "default", "tick", first, until)
+    assert (done["submitted"], done["kept"]) == (5, 5)
+    assert await outcomes(hello) == ["submitted"] * 10
+
+
+async def test_what_was_made_good_by_hand_is_not_fired_by_the_clock(hello: Lab) -> None:
+    await make(hello)
+    await hello.rows(PAST.format(0))
+    async with hello.db.transaction("schedule") as tx:
+        first = tx.now - timedelta(minutes=2)
+        await verbs.backfill(tx, hello.decider, "default", "tick", first, tx.now)
+    before = await hello.rows("select count(*) from cograil.jobs")
+    assert await fire(hello) == verbs.Fired()
+    assert await hello.rows("select count(*) from cograil.jobs") == before
+
+
+async def test_what_cannot_be_is_refused(hello: Lab) -> None:
+    now = datetime.now(UTC)
+    async with hello.db.transaction("schedule") as tx:
+        with pytest.raises(WorkflowNotFound):
+            await verbs.create_schedule(tx, hello.decider, "default", "x", Plan("nobody", "* * * * *"))
+        with pytest.raises(InvalidInput):
+            await verbs.create_schedule(tx, hello.decider, "default", "a b", EVERY_MINUTE)
+        bad = Plan("hello", "* * * * *", input={"unknown": 1})
+        with pytest.raises(InvalidInput):
+            await verbs.create_schedule(tx, hello.decider, "default", "x", bad)
+        await verbs.create_schedule(tx, hello.decider, "default", "x", EVERY_MINUTE)
+        with pytest.raises(Conflict):
+            await verbs.create_schedule(tx, hello.decider, "default", "x", EVERY_MINUTE)
+        with pytest.raises(ScheduleNotFound):
+            await verbs.show_schedule(tx, "another", "x")
+        for first, until in (
+            (now, now),
+            (now, now + timedelta(days=1)),
+            (now - timedelta(days=9), now),
+        ):
+            with pytest.raises(InvalidInput):
+                await verbs.backfill(tx, hello.decider, "default", "x", first, until)
+
+
+async def test_the_clock_hears_of_changes_and_fires(hello: Lab, eventually: object) -> None:
+    clock = Clock(hello.db, hello.decider)
+    running = asyncio.create_task(clock.run())
+    try:
+        await make(hello)
+        await hello.rows(PAST.format(0))
+        await hello.rows("select pg_notify('cograil_schedules', '')")
+        await eventually(lambda: hello.rows("select 1 from cograil.firings"))  # type: ignore[operator]
+    finally:
+        clock.stop()
+        await running

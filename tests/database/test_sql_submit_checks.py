@@ -1,0 +1,411 @@
+"""What a submit from SQL must not do: bring in what nobody can read, tell what was refused, cross tenants."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import shutil
+from collections.abc import AsyncIterator
+from importlib.resources import as_file, files
+from json import dumps, loads
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from doors import Api
+from lab import Lab
+from receivers import receiving, relay_settings, relaying
+
+from cograil.errors import InvalidInput
+from cograil.settings import Settings
+from cograil.store.migrate import migrate
+from cograil.verbs import outbox
+from cograil.verbs.callbacks import Receiver
+
+HELLO = """
+workflow_id: hello
+timeout_seconds: 60
+inputs: {name: {type: array, default: []}}
+nodes:
+  greet: {handler: echo, params: {name: "{{ inputs.name }}"}}
+"""
+DEEP = "[" * 101 + "]" * 101
+TIMES = ["'infinity'", "'-infinity'", "'10000-01-01'", "'4000-01-01 BC'", "'9999-12-31'", "'1969-12-31'"]
+LABELS = [
+    *("[1, 2]", '"x"', "5", "true", '{"a": {"b": 1}}', '{"a": 1}', '{"a": null}', '{"": "x"}'),
+    *(
+        '{"a": "\\n"}',
+        '{"a\\u007f": ""}',
+        dumps({"k" * 64: "x"}),
+        dumps({"a": "\x85"}),
+        dumps({"a": "v" * 256}),
+    ),
+    dumps({f"k{n}": "v" for n in range(65)}),
+]
+CALLBACKS = [
+    *('"x"', "5", "[]", "{}", '{"url": 5}', '{"url": null}', '{"url": "http://a.test/", "odd": 1}'),
+    *[dumps({"url": "http://a.test/", "events": odd}) for odd in (5, "job.completed", {}, [1], [None])],
+    *[dumps({"url": "http://a.test/", "headers": odd}) for odd in (5, "x", [], {"a": 1})],
+    *[dumps({"url": "http://a.test/", name: 5}) for name in ("style", "secret")],
+    dumps({"url": "http://a.test/" + "x" * 70_000}),
+]
+INPUTS = [
+    *("[]", "5", '"x"', "null", '{"name": 1e400}', '{"name": [{"a": -1e309}]}', f'{{"name": {DEEP}}}'),
+    dumps({"name": ["x" * 1_048_576]}),
+]
+ODD = [
+    *[f"not_before => {text}" for text in TIMES],
+    *[f"labels => '{text}'" for text in LABELS],
+    *[f"callback => '{text}'" for text in CALLBACKS],
+    *[f"input => '{text}'" for text in INPUTS],
+    *[
+        f"{name} => {text}"
+        for name in ("correlation_id", "submitted_by")
+        for text in ("''", "repeat('x', 65)")
+    ],
+    *[f"{name} => E'a\\x1b[31m'" for name in ("correlation_id", "submitted_by")],
+    *[f"{name} => E'a\\u2028'" for name in ("correlation_id", "submitted_by")],
+    *[f"priority => {text}" for text in ("-1", "11", "2147483647", "null")],
+    *[f"idempotency_key => {text}" for text in ("''", "repeat('x', 129)", "'a b'", "E'\\n'", "'é'")],
+    *[f"tenant => {text}" for text in ("''", "'A'", "'a b'", "E'a\\n'", "'../x'", "repeat('a', 64)", "'é'")],
+    "input => null",
+]
+FINE = [
+    "not_before => now() - interval '1 day'",
+    "labels => 'null', callback => 'null'",
+    'labels => \'{"a": "", "b": "ü"}\'',
+    "input => '{\"name\": [1e308, -1e308, 1e-400, 12345678901234567890123, null, true]}'",
+    f"input => '{{\"name\": {DEEP[2:-2]}}}'",
+    "tenant => null",
+    "correlation_id => repeat('ü', 64)",
+]
+
+
+@pytest.fixture
+def lab_settings() -> Settings:
+    return relay_settings()
+
+
+async def submit(lab: Lab, *arguments: str) -> str:
+    return str((await lab.rows(f"select cograil.submit({', '.join(arguments)})"))[0][0])
+
+
+@contextlib.asynccontextmanager
+async def application(lab: Lab, dsn: str) -> AsyncIterator[tuple[psycopg.AsyncConnection[Any], str]]:
+    """A connection of a role that may call the function, and its name."""
+    role = f"app_{secrets.token_hex(4)}"
+    await lab.rows(f"create role {role} login")
+    await lab.rows(f"grant usage on schema cograil to {role}")
+    await lab.rows(f"grant execute on function cograil.submit to {role}")
+    try:
+        async with await psycopg.AsyncConnection.connect(dsn, user=role, autocommit=True) as mine:
+            yield mine, role
+    finally:
+        await lab.rows(f"drop owned by {role}")
+        await lab.rows(f"drop role {role}")
+
+
+# -- what is given ---------------------------------------------------------------------------------------
+
+
+async def test_what_nobody_could_read_is_refused_at_once_and_leaves_nothing(lab: Lab) -> None:
+    await lab.publish(HELLO)
+    taken = []
+    for odd in ODD:
+        with contextlib.suppress(psycopg.errors.InvalidParameterValue, psycopg.errors.DatetimeFieldOverflow):
+            await submit(lab, "'hello'", odd)
+            taken.append(odd[:80])
+    assert taken == []
+    for unknown in ("null", "''", "repeat('x', 100000)"):
+        with pytest.raises(psycopg.Error, match=r"cograil\.submit") as refused:
+            await submit(lab, unknown)
+        assert len(str(refused.value)) < 500
+    with pytest.raises(psycopg.errors.NoDataFound):
+        await submit(lab, "'hello'", "version => 0")
+    for table in ("jobs", "inbox", "audit_log", "idempotency"):
+        assert await lab.rows(f"select count(*) from cograil.{table}") == [(0,)], table
+
+
+async def test_what_can_be_read_runs(lab: Lab) -> None:
+    await lab.publish(HELLO)
+    async with lab.running():
+        for fine in FINE:
+            job = await lab.ended(await submit(lab, "'hello'", fine))
+            assert job["status"] == "completed", (fine, job["error"])
+
+
+async def test_no_table_takes_a_time_that_nobody_can_read(lab: Lab) -> None:
+    job_id = await lab.submit("workflow_id: w\nnodes: {a: {handler: echo}}")
+    for odd in ("infinity", "-infinity", "10000-01-01", "9999-12-31 23:59:59+00"):
+        with pytest.raises(psycopg.errors.CheckViolation):
+            await lab.rows(
+                "update cograil.jobs set not_before = %(odd)s where id = %(id)s", odd=odd, id=job_id
+            )
+
+
+async def test_the_same_moment_in_another_zone_is_the_same_request(lab: Lab, dsn: str) -> None:
+    await lab.publish(HELLO)
+    async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as mine:
+        query = (
+            "select cograil.submit('hello', idempotency_key => 'k', not_before => '2027-01-01 00:00:00+00')"
+        )
+        ids = []
+        for zone in ("UTC", "Asia/Tokyo"):
+            await mine.execute(f"set timezone = '{zone}'".encode())
+            ids.append(await (await mine.execute(query.encode())).fetchone())
+    assert ids[0] == ids[1]
+
+
+LET_IN = [
+    ("labels", "[1, 2]", "/labels"),
+    ("labels", '{"a": {"b": 1}}', "/labels"),
+    ("callback", '"x"', "/callback/url"),
+    ("callback", '{"url": "http://a.test/", "events": 5}', "/callback/events"),
+    ("callback", '{"url": "http://a.test/", "events": [1e400]}', "/callback"),
+    ("input", '{"name": 1e400}', "/input"),
+    ("input", f'{{"name": {"[" * 1500 + "]" * 1500}}}', "/input"),
+    ("not_before", "9999-01-01", "/not_before"),
+]
+
+
+async def test_what_an_older_function_let_in_fails_its_own_job_only(lab: Lab) -> None:
+    await lab.publish(HELLO)
+    odd = [await submit(lab, "'hello'") for _ in LET_IN]
+    for job_id, (column, text, _) in zip(odd, LET_IN, strict=True):
+        await lab.rows(f"update cograil.jobs set {column} = %(text)s where id = %(id)s", text=text, id=job_id)
+    fine = await submit(lab, "'hello'")
+    async with lab.running():
+        assert (await lab.ended(fine))["status"] == "completed"
+    for job_id, (_, text, pointer) in zip(odd, LET_IN, strict=True):
+        error = await error_of(lab, job_id)
+        assert (error["code"], error["details"][0]["pointer"]) == ("invalid_input", pointer), text[:80]
+    assert await lab.rows("select count(*) from cograil.outbox") == [(0,)]
+    await lab.rows("update cograil.jobs set input = '{}'")
+
+
+async def error_of(lab: Lab, job_id: str) -> dict[str, Any]:
+    """Without the input, which may be what cannot be read."""
+    query = "select status, error::text from cograil.jobs where id = %(id)s"
+    ((status, error),) = await lab.rows(query, id=job_id)
+    assert status == "failed"
+    found: dict[str, Any] = loads(error)
+    return found
+
+
+async def test_a_job_that_cannot_be_read_does_not_hold_up_the_others(lab: Lab, eventually: Any) -> None:
+    await lab.publish(HELLO)
+    first = await submit(lab, "'hello'")
+    await lab.rows("update cograil.jobs set deadline = 'infinity'")
+    async with lab.running():
+        others = [await submit(lab, "'hello'") for _ in range(3)]
+        for job_id in others:
+            assert (await lab.ended(job_id))["status"] == "completed"
+    await lab.rows("update cograil.jobs set deadline = null where id = %(id)s", id=first)
+    async with lab.running():
+        assert (await lab.ended(first))["status"] == "completed"
+
+
+# -- what is told ----------------------------------------------------------------------------------------
+
+
+async def test_a_callback_that_may_not_be_fails_the_job_and_hears_nothing(lab: Lab, eventually: Any) -> None:
+    await lab.publish(HELLO)
+    async with receiving() as wanted, receiving() as unwanted, lab.running(), relaying(lab):
+        async with lab.db.transaction("test") as tx:
+            await outbox.subscribe(tx, "default", Receiver(wanted.url), lab.settings.outbound)
+        job_id = await submit(lab, "'hello'", f'callback => \'{{"url": "{unwanted.url}"}}\'')
+        job = await lab.ended(job_id)
+        await eventually(lambda: "cograil.job.failed" in wanted.types())
+    assert (job["error"]["code"], job["error"]["details"][0]["code"]) == (
+        "invalid_input",
+        "callback_blocked_address",
+    )
+    assert unwanted.requests == []
+    assert await lab.rows("select count(*) from cograil.deliveries where destination = 'callback'") == [(0,)]
+    with pytest.raises(InvalidInput, match="no public address"):
+        await lab.retry(job_id)
+
+
+async def test_a_job_whose_input_did_not_fit_is_not_retried_as_it_is(lab: Lab) -> None:
+    await lab.publish(HELLO)
+    async with lab.running():
+        job = await lab.ended(await submit(lab, "'hello'", "'{\"nam\": 1}'"))
+        with pytest.raises(InvalidInput, match="nam"):
+            await lab.retry(job["job_id"])
+
+
+POISON = [
+    ('{"url": "http://127.0.0.1:9/x", "events": 5}', "events of a callback are a list"),
+    ('"x"', "a callback is an object with a url"),
+    ('{"url": {"a": 1}}', "a callback is an object with a url"),
+    ('{"url": "http://127.0.0.1:9/x", "events": [{}]}', "TypeError"),
+    ('{"url": "http://127.0.0.1:9/x", "events": [1e400]}', "JSONDecodeError"),
+    ('{"url": "http://127.0.0.1:9/x", "headers": [[]]}', "headers an object"),
+]
+
+
+async def test_a_relay_sets_aside_what_it_cannot_tell_and_tells_the_rest(lab: Lab, eventually: Any) -> None:
+    lab.decider.outbound = lab.settings.outbound
+    set_callback = "update cograil.jobs set callback = %(odd)s where id = %(id)s"
+    async with receiving() as receiver, lab.running():
+        async with lab.db.transaction("test") as tx:
+            await outbox.subscribe(tx, "default", Receiver(receiver.url), lab.settings.outbound)
+        ids = [await lab.submit(HELLO, callback=receiver.callback()) for _ in (*POISON, "fine")]
+        for job_id in ids:
+            await lab.ended(job_id)
+        for job_id, (odd, _) in zip(ids, POISON, strict=False):
+            await lab.rows(set_callback, odd=odd, id=job_id)
+        async with relaying(lab):  # which tells the subscriber of all, and one callback
+            await eventually(lambda: len(receiver.requests) == 3 * len(ids) + 3)
+    async with lab.db.transaction("test") as tx:
+        dead = await outbox.list_deliveries(tx, "default", state="dead")
+    assert {one["destination"] for one in dead} == {"callback"}
+    for job_id, (odd, reason) in zip(ids, POISON, strict=False):
+        said = [one["last_error"] for one in dead if one["job_id"] == job_id]
+        assert [reason in error for error in said] == [True] * 3, (odd, said)
+    assert len(dead) == 3 * len(POISON)
+
+
+async def test_a_row_of_the_outbox_that_cannot_even_be_read_is_set_aside(lab: Lab, eventually: Any) -> None:
+    lab.decider.outbound = lab.settings.outbound
+    async with receiving() as receiver, lab.running():
+        poisoned, fine = [await lab.submit(HELLO, callback=receiver.callback()) for _ in range(2)]
+        await lab.ended(poisoned)
+        await lab.ended(fine)
+        await lab.rows("update cograil.jobs set created_at = 'infinity' where id = %(id)s", id=poisoned)
+        async with relaying(lab) as relay:
+            await eventually(lambda: len(receiver.requests) == 3)
+            assert relay.is_ready
+    assert {request.event["subject"] for request in receiver.requests} == {fine}
+    async with lab.db.transaction("test") as tx:
+        dead = await outbox.list_deliveries(tx, "default", state="dead")
+        assert [(one["job_id"], one["type"]) for one in reversed(dead)] == [
+            (poisoned, f"cograil.job.{what}") for what in ("created", "started", "completed")
+        ]
+        assert "timestamp too large" in dead[0]["last_error"]
+        await outbox.resend(tx, "default", dead[0]["delivery_id"])
+    async with relaying(lab):
+        await eventually(lambda: again_dead(lab))
+    assert len(receiver.requests) == 3
+    await lab.rows("delete from cograil.jobs where id = %(id)s", id=poisoned)
+    for table in ("nodes", "events"):
+        await lab.rows(f"delete from cograil.{table} where job_id = %(id)s", id=poisoned)
+
+
+async def again_dead(lab: Lab) -> bool:
+    query = "select count(*) from cograil.deliveries where state = 'dead' and last_error like 'blocked%%'"
+    return await lab.rows(query) == [(1,)]
+
+
+# -- whose it is -----------------------------------------------------------------------------------------
+
+
+async def test_a_role_submits_to_the_tenants_it_was_given_and_to_no_others(lab: Lab, dsn: str) -> None:
+    await lab.publish(HELLO)
+    await lab.rows("update cograil.workflows set tenant_id = 'acme'")
+    async with application(lab, dsn) as (mine, role):
+        for tenant in ("acme", "default", "nobody"):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege, match=f'"{role}" may not .* "{tenant}"'):
+                await mine.execute("select cograil.submit('hello', tenant => %s)", [tenant])
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            await mine.execute("insert into cograil.submitters values (current_user, 'acme')")
+        await lab.rows(f"insert into cograil.submitters (role_name, tenant_id) values ('{role}', 'acme')")
+        await mine.execute("select cograil.submit('hello', tenant => 'acme')")
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            await mine.execute("select cograil.submit('hello')")
+        for table in ("jobs", "submitters", "audit_log"):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                await mine.execute(f"select * from cograil.{table}".encode())
+        for name in ("may_submit('x', 'y')", "acting_role()", "flaw_in_input('{}')"):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                await mine.execute(f"select cograil.{name}".encode())
+    assert await lab.rows("select tenant_id from cograil.jobs") == [("acme",)]
+
+
+async def test_what_a_group_was_given_its_members_have(lab: Lab, dsn: str) -> None:
+    await lab.publish(HELLO)
+    group = f"shops_{secrets.token_hex(4)}"
+    await lab.rows(f"create role {group}")
+    try:
+        await lab.rows(f"insert into cograil.submitters (role_name) values ('{group}')")
+        async with application(lab, dsn) as (mine, role):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                await mine.execute("select cograil.submit('hello')")
+            await lab.rows(f"grant {group} to {role}")
+            await mine.execute("select cograil.submit('hello')")
+    finally:
+        await lab.rows(f"drop role {group}")
+
+
+async def test_whoever_takes_a_smaller_role_may_no_more_than_that_role(lab: Lab, dsn: str) -> None:
+    await lab.publish(HELLO)
+    connect = psycopg.AsyncConnection.connect
+    async with application(lab, dsn) as (_, role), await connect(dsn, autocommit=True) as admin:
+        await admin.execute("select cograil.submit('hello')")
+        await admin.execute(f"set role {role}".encode())
+        with pytest.raises(psycopg.errors.InsufficientPrivilege, match=role):
+            await admin.execute("select cograil.submit('hello')")
+
+
+async def test_a_session_of_a_tenant_submits_to_that_tenant(lab: Lab, dsn: str) -> None:
+    await lab.publish(HELLO)
+    await lab.rows("update cograil.workflows set tenant_id = 'acme'")
+    async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as mine:
+        await mine.execute("set cograil.tenant = 'acme'")
+        await mine.execute("select cograil.submit('hello')")
+        await mine.execute("select cograil.submit('hello', tenant => 'acme')")
+        with pytest.raises(
+            psycopg.errors.InsufficientPrivilege, match='of the tenant "acme", not of "default"'
+        ):
+            await mine.execute("select cograil.submit('hello', tenant => 'default')")
+    assert await lab.rows("select distinct tenant_id from cograil.jobs") == [("acme",)]
+
+
+async def test_the_audit_log_says_who_submitted(api: Api, dsn: str) -> None:
+    lab = api.lab
+    await lab.publish(HELLO)
+    async with application(lab, dsn) as (mine, role):
+        await lab.rows(f"insert into cograil.submitters (role_name) values ('{role}')")
+        async with mine.transaction(force_rollback=True):
+            await mine.execute("select cograil.submit('hello')")
+        (job_id,) = await (
+            await mine.execute("select cograil.submit('hello', idempotency_key => 'k')")
+        ).fetchone()
+        await mine.execute("select cograil.submit('hello', idempotency_key => 'k')")
+    (entry,) = (await api.get("/api/v1/audit")).body["entries"]
+    assert (entry["action"], entry["target"], entry["role"]) == ("submit", str(job_id), "sql")
+    assert entry["data"] == {"session_user": role, "role": role}
+
+
+# -- the step that brought it ----------------------------------------------------------------------------
+
+
+async def test_the_step_mends_what_was_there_before(empty_dsn: str, tmp_path: Path) -> None:
+    with as_file(files("cograil.store").joinpath("migrations")) as folder:
+        for path in sorted(folder.glob("*.sql"))[:15]:
+            shutil.copy(path, tmp_path)
+    role = f"app_{secrets.token_hex(4)}"
+    async with await psycopg.AsyncConnection.connect(empty_dsn, autocommit=True) as conn:
+        await migrate(conn, directory=tmp_path)
+        await conn.execute(
+            "insert into cograil.workflows (workflow_id, version, digest, document)"
+            " values ('hello', 1, '', '{}')"
+        )
+        for text in ("infinity", "-infinity", "2030-01-01+00"):
+            await conn.execute("select cograil.submit('hello', not_before => %s::timestamptz)", [text])
+        await conn.execute(f"create role {role}".encode())
+        try:
+            await conn.execute(f"grant execute on function cograil.submit to {role}".encode())
+            await migrate(conn)
+            rows = await (await conn.execute("select not_before from cograil.jobs order by 1")).fetchall()
+            assert [row[0].year for row in rows] == [1, 2030, 9999]
+            grants = await (
+                await conn.execute("select role_name, tenant_id from cograil.submitters")
+            ).fetchall()
+            assert grants == [(role, "default")]
+            query = "select has_function_privilege(%s, 'cograil.submit'::regproc::oid, 'execute')"
+            assert await (await conn.execute(query, [role])).fetchone() == (True,)
+        finally:
+            await conn.execute(f"drop owned by {role}".encode())
+            await conn.execute(f"drop role {role}".encode())

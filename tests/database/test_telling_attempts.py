@@ -1,0 +1,186 @@
+"""`ctx.tell`: an event and its checkpoint commit together, once, and not for whoever lost the attempt."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import child_handlers  # noqa: F401  registers the handlers, here and in the children
+import psycopg
+import pytest
+from lab import Hand, Lab
+from receivers import receiving, relay_settings, relaying
+from test_workers import one, warnings
+
+from cograil.model.ids import new_id
+from cograil.model.outcome import WorkItem
+from cograil.model.telling import Event
+from cograil.runners.context import AttemptLost, Context, Retry
+from cograil.settings import Settings
+from cograil.verbs import work
+
+DONE = "shop.counted"
+
+
+@pytest.fixture
+def lab_settings() -> Settings:
+    return relay_settings()
+
+
+@pytest.fixture(autouse=True)
+def callbacks_may_lead_here(lab: Lab) -> None:
+    lab.decider.outbound = lab.settings.outbound
+
+
+async def counting_aloud(ctx: Context) -> dict[str, Any]:
+    """Tells each number up to three; the first attempt fails after two."""
+    for number in range((ctx.checkpoint_data or 0) + 1, 4):
+        await ctx.tell(DONE, {"number": number}, checkpoint=number, phase=f"number {number}")
+        if ctx.attempt == 1 and number == 2:
+            raise Retry("not yet")
+    return {}
+
+
+def event(number: int, *, mark: str | None = None, checkpoint: bytes | None = None) -> Event:
+    return Event(mark or new_id(), DONE, "it", b'{"number":%d}' % number, checkpoint or b"%d" % number)
+
+
+async def tell(hand: Hand, item: WorkItem, told: Event) -> bool:
+    async with hand.db.single("tell") as tx:
+        return await work.tell(tx, hand.worker_id, hand.name, item, told)
+
+
+async def in_outbox(lab: Lab) -> list[tuple[Any, ...]]:
+    return await lab.rows("select seq, data from cograil.outbox where type = 'shop.counted' order by id")
+
+
+# -- handlers -------------------------------------------------------------------------------------------
+
+
+async def test_what_attempts_tell_is_heard_once_and_in_order(lab: Lab, eventually: Any) -> None:
+    lab.registry.register(counting_aloud)
+    async with receiving() as receiver, lab.running(), relaying(lab):
+        job = await lab.submit(one("counting_aloud"), callback=receiver.callback(events=[DONE]))
+        assert (await lab.ended(job))["status"] == "completed"
+        await eventually(lambda: len(receiver.requests) >= 3)
+    told = [request.event for request in receiver.requests]
+    assert [one["data"]["number"] for one in told] == [1, 2, 3]
+    assert {(one["type"], one["subject"]) for one in told} == {(DONE, f"{job}/a")}
+    assert [one["sequence"] for one in told] == sorted({one["sequence"] for one in told})
+    rows = await lab.rows("select attempt, number, phase, data from cograil.checkpoints")
+    assert [(*row[:3], int(row[3])) for row in rows] == [(2, 3, "number 3", 3)]
+
+
+async def test_threads_tell_too_and_what_cannot_be_told_fails_the_attempt(lab: Lab) -> None:
+    def in_thread(ctx: Context) -> dict[str, Any]:
+        ctx.tell(DONE, {"number": 1}, subject="from a thread")
+        return {}
+
+    async def wrong(ctx: Context) -> None:
+        await ctx.tell("cograil.job.completed", {})
+
+    async def huge(ctx: Context) -> None:
+        await ctx.tell(DONE, {"text": "x" * 5_000_000})
+
+    for handler in (in_thread, wrong, huge):
+        lab.registry.register(handler)
+    async with lab.running():
+        nobody = {"url": "http://127.0.0.1:9999/", "events": [DONE]}
+        assert (await lab.ended(await lab.submit(one("in_thread"), callback=nobody)))["status"] == "completed"
+        assert len(await in_outbox(lab)) == 1
+        for handler in ("wrong", "huge"):
+            ended = await lab.ended(await lab.submit(one(handler)))
+            assert (ended["status"], ended["error"]["code"]) == ("failed", "bad_event")
+
+
+# -- fences and lost answers ----------------------------------------------------------------------------
+
+
+async def test_whoever_lost_the_attempt_tells_nobody_and_keeps_nothing(lab: Lab) -> None:
+    nobody = {"url": "http://127.0.0.1:9999/"}
+    job = await lab.submit(one("echo"), callback=nobody)
+    slow = await lab.hand("slow")
+    old = await slow.claim_one()
+    assert await tell(slow, old, event(1))
+    await lab.bury(slow)
+    await lab.advance()
+    quick = await lab.hand("quick")
+    new = await quick.claim_one()
+    assert new.checkpoint == 1
+    assert not await tell(slow, old, event(2))
+    assert await tell(quick, new, event(3))
+    await lab.advance()
+    assert [seq for seq, _ in await in_outbox(lab)] == [1, 2]
+    assert await lab.rows("select data::text from cograil.checkpoints") == [("3",)]
+    assert await warnings(lab, job) == ["late_event"]
+    assert await quick.report(new, {})
+    await lab.advance()
+
+
+async def test_told_again_after_a_lost_answer_it_is_told_once(lab: Lab) -> None:
+    await lab.submit(one("echo"), callback={"url": "http://127.0.0.1:9999/"})
+    hand = await lab.hand()
+    item = await hand.claim_one()
+    same = event(1)
+    assert await tell(hand, item, same)
+    assert await tell(hand, item, same)
+    assert await tell(hand, item, event(2)._replace(checkpoint=None))
+    assert [seq for seq, _ in await in_outbox(lab)] == [1, 2]
+    assert await lab.rows("select data::text, number from cograil.checkpoints") == [("1", 2)]
+    await hand.report(item, {})
+    await lab.advance()
+
+
+async def test_an_answer_that_is_lost_on_the_way_is_asked_for_again(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries: list[str] = []
+
+    async def lossy(*given: Any) -> bool:
+        tries.append(given[-1].mark)
+        told = await work.store_tell(*given)  # type: ignore[attr-defined]
+        if len(tries) == 1:
+            raise psycopg.OperationalError("the connection is gone, after the commit")
+        return bool(told)
+
+    monkeypatch.setattr(work, "store_tell", work.tell, raising=False)
+    monkeypatch.setattr(work, "tell", lossy)
+    lab.registry.register(counting_aloud)
+    async with lab.running():
+        job = await lab.submit(one("counting_aloud"), callback={"url": "http://127.0.0.1:9999/"})
+        assert (await lab.ended(job))["status"] == "completed"
+    assert tries[0] == tries[1]
+    assert [seq for seq, _ in await in_outbox(lab)] == [1, 2, 3]
+
+
+async def test_a_handler_that_lost_its_attempt_hears_of_it(lab: Lab) -> None:
+    said: list[str] = []
+    begun = asyncio.Event()
+    go_on = asyncio.Event()
+
+    async def late(ctx: Context) -> None:
+        begun.set()
+        await go_on.wait()
+        try:
+            await ctx.tell(DONE, {}, checkpoint=1)
+        except AttemptLost:
+            said.append("lost")
+            raise
+
+    lab.registry.register(late)
+    async with lab.worker():
+        await lab.submit(one("late", attempts=1), callback={"url": "http://127.0.0.1:9999/"})
+        await begun.wait()
+        await lab.rows("update cograil.tasks set fence = fence + 1")
+        go_on.set()
+        async with asyncio.timeout(10):
+            while not said:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+    assert await in_outbox(lab) == []
+
+
+async def test_a_child_process_tells_by_its_worker(lab: Lab) -> None:
+    async with lab.running():
+        job = await lab.submit(one("child_tells"), callback={"url": "http://127.0.0.1:9999/"})
+        assert (await lab.ended(job))["status"] == "completed"
+    assert [seq for seq, _ in await in_outbox(lab)] == [1]

@@ -1,0 +1,80 @@
+"""The way to the database, with somebody on it who can cut it or let nothing through."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+
+class Wire:
+    """What is said on it comes through, until it does not."""
+
+    def __init__(self, dsn: str, folder: Path) -> None:
+        given = conninfo_to_dict(dsn)
+        self._there = f"{given['host']}/.s.PGSQL.{given['port']}"
+        self._here = folder / f".s.PGSQL.{given['port']}"
+        self.dsn = make_conninfo(dsn, host=str(folder))
+        self._server: asyncio.Server | None = None
+        self._passing = asyncio.Event()
+        self._ends: set[asyncio.StreamWriter] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def mend(self) -> None:
+        """All comes through."""
+        self._passing.set()
+        if self._server is None:
+            self._server = await asyncio.start_unix_server(self._carry, self._here)
+
+    def freeze(self) -> None:
+        """Nothing comes through, and nobody is told."""
+        self._passing.clear()
+
+    async def cut(self) -> None:
+        """All connections break, and no new ones are made."""
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+            self._here.unlink(missing_ok=True)
+        self._passing.set()
+        for end in list(self._ends):
+            end.transport.abort()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        there, back = await asyncio.open_unix_connection(self._there)
+        self._ends |= {writer, back}
+        try:
+            await asyncio.gather(self._copy(reader, back), self._copy(there, writer))
+        finally:
+            self._ends -= {writer, back}
+            for end in (writer, back):
+                end.close()
+
+    async def _copy(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError):
+            while data := await reader.read(65536):
+                await self._passing.wait()
+                writer.write(data)
+                await writer.drain()
+        writer.close()
+
+
+@contextlib.asynccontextmanager
+async def wire_to(dsn: str) -> AsyncIterator[Wire]:
+    """A way to this database that is whole."""
+    with TemporaryDirectory(prefix="wire") as folder:
+        wire = Wire(dsn, Path(folder))
+        await wire.mend()
+        try:
+            yield wire
+        finally:
+            await wire.cut()

@@ -1,0 +1,35 @@
+"""A folder that is watched, on a database of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from lab import open_lab, quick_settings
+from tests.documents.house import House
+
+from cograil.settings import Settings
+
+
+@pytest.fixture
+def document_settings() -> dict[str, object]:
+    """What a test module wants otherwise."""
+    return {}
+
+
+@pytest.fixture
+def house_settings(tmp_path: Path, document_settings: dict[str, object]) -> Settings:
+    given = {"data_dir": tmp_path / "data", "poll_interval_ms": 50, "retry_seconds": 0} | document_settings
+    return quick_settings(documents=given, containers={"enabled": False})
+
+
+@pytest_asyncio.fixture
+async def house(dsn: str, house_settings: Settings) -> AsyncIterator[House]:
+    """A data directory and its watcher; when the test is over every invariant of the doctor holds."""
+    async with open_lab(dsn, house_settings) as lab:
+        yield House(lab, house_settings)
+        assert [str(finding) for finding in await lab.findings()] == []
+    assert [task.get_name() for task in asyncio.all_tasks() - {asyncio.current_task()}] == []

@@ -1,0 +1,74 @@
+"""The commands that look at a folder and decide; and what they say when they cannot."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from tests.documents import drawn
+
+from cograil.apps.documents import duplicates
+from cograil.apps.documents.layout import Folder, folder_of
+from cograil.errors import NotFound, UsageError
+from cograil.intake.cli.documents import documents
+
+KEY = f"{'a' * 64}__{'b' * 64}"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A folder in which two files are held, one of a user."""
+    for folder in (Folder(tmp_path), folder_of(tmp_path, "users/ada")):
+        folder.make()
+        incoming = drawn.tiny(folder.staging / "a.cbz")
+        duplicates.hold(folder, KEY, incoming, "a.cbz", {"state": "DONE"}, {})
+    return tmp_path
+
+
+def run(*words: str) -> str:
+    ended = CliRunner().invoke(documents, list(words), catch_exceptions=False, standalone_mode=False)
+    return ended.output
+
+
+def test_what_is_held_is_listed(root: Path) -> None:
+    (held,) = json.loads(run("duplicates", "--data", str(root), "--json"))
+    assert held["jobKey"] == KEY
+    assert held["held"][0]["fileName"] == "a.cbz"
+    assert held["status"] == {"state": "DUPLICATE_PENDING"}
+    assert "a.cbz" in run("duplicates", "--data", str(root), "--user", "ada")
+
+
+@pytest.mark.parametrize(
+    ("word", "action"),
+    [("use-existing", "USE_EXISTING_RESULT"), ("discard", "DISCARD"), ("force", "FORCE_REPROCESS")],
+)
+def test_a_decision_is_written_for_the_watcher(root: Path, word: str, action: str) -> None:
+    run("decide", KEY[:8], word, "--data", str(root), "--user", "ada")
+    decision = json.loads((root / f"users/ada/hold/duplicates/{KEY}/decision.json").read_text())
+    assert decision["action"] == action
+    assert ("nonce" in decision) == (word == "force")
+    assert not (root / f"hold/duplicates/{KEY}/decision.json").exists()
+
+
+def test_what_cannot_be_decided_is_refused(root: Path) -> None:
+    with pytest.raises(NotFound):
+        run("decide", "ffff", "discard", "--data", str(root))
+    with pytest.raises(NotFound):
+        run("decide", KEY, "discard", "--data", str(root), "--file", "other")
+    with pytest.raises(UsageError):
+        run("decide", KEY, "discard", "--data", str(root), "--user", "../..")
+
+
+@pytest.mark.parametrize("command", ["watch", "duplicates", "prep", "ocr"])
+def test_a_folder_must_be_named(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("DATA_DIR", "COGRAIL_DOCUMENTS__DATA_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(UsageError, match="which folder"):
+        run(command)
+
+
+def test_what_is_not_there_cannot_be_converted(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="there is no"):
+        run("convert", str(tmp_path / "nothing.cbz"), "-o", str(tmp_path))

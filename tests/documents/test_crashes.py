@@ -1,0 +1,271 @@
+"""kill -9 at every rename and every transaction: no file is lost, doubled or overwritten, and no job is.
+
+Each victim is a real process, killed at one point that it passes. A second one then does what is left. All
+of them are torture; a few points of each scenario are struck in `make test`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import traceback
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from lab import open_lab, quick_settings
+from tests import conftest
+from tests.documents.house import House
+from tests.documents.victim import look_after
+
+from cograil import faults
+from cograil.apps.documents import files
+
+Prepare = Callable[[House], Awaitable[None]]
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """What is there before, how a victim works on it, and what must be where in the end."""
+
+    name: str
+    prepare: Prepare
+    what: str
+    sample: tuple[str, ...]  # points that are struck in `make test`
+    documents: int
+    expected: dict[str, int]  # how many files are where
+
+
+async def arriving(house: House) -> None:
+    """A comic, the same one again, a folder, and what is none."""
+    house.drop("a.cbz")
+    house.drop("b.cbz")
+    house.drop("c.cbz", 7)
+    (house.folder.arrivals / "d.cbz").write_bytes(b"nothing")
+
+
+async def arriving_from_elsewhere(house: House) -> None:
+    place = Path(tempfile.mkdtemp(dir=other_file_system(house.root)))
+    shutil.rmtree(house.folder.arrivals)
+    house.folder.arrivals.symlink_to(place)
+    await arriving(house)
+
+
+async def in_work(house: House) -> None:
+    """A document whose PDFs are there: only the end is left to do."""
+    dropped = house.drop("a.cbz")
+    await house.prepare_results(dropped)
+
+
+async def to_be_used(house: House) -> None:
+    await _held(house, "USE_EXISTING_RESULT")
+
+
+async def to_be_forced(house: House) -> None:
+    await _held(house, "FORCE_REPROCESS")
+
+
+async def _held(house: House, action: str) -> None:
+    """Two files are held of a document that is done, and it was decided what becomes of them."""
+    for name in ("a.cbz", "b.cbz", "c.cbz"):
+        house.drop(name)
+        await house.look()
+    (document,) = await house.documents()
+    room = house.folder.room(document.key)
+    (room / "a.cbz").rename(house.folder.archive / "a.cbz")
+    pdf = house.folder.pdf("a.cbz", document.key)
+    pdf.write_bytes(b"%PDF-")
+    await house.lab.rows(
+        "update cograil.documents set state = 'DONE', out_pdf = %(pdf)s, changed_at = now()", pdf=pdf.name
+    )
+    files.write_json(house.folder.held / document.key / "decision.json", {"action": action})
+
+
+SCENARIOS = [
+    Scenario(
+        "arrivals",
+        arriving,
+        "look",
+        ("documents.stage.after", "documents_admit.commit.after", "documents.hold.after"),
+        2,
+        {"work": 2, "hold": 1, "error": 1},
+    ),
+    Scenario(
+        "arrivals from another file system",
+        arriving_from_elsewhere,
+        "look",
+        ("documents.claim.after", "documents.stage.moved"),
+        2,
+        {"work": 2, "hold": 1, "error": 1},
+    ),
+    Scenario(
+        "the end of a document",
+        in_work,
+        "work",
+        ("documents.out.after", "documents.archive.after"),
+        1,
+        {"archive": 1, "out": 1},
+    ),
+    Scenario(
+        "a result that is used again",
+        to_be_used,
+        "look",
+        ("documents.out_copy.after", "documents.archive_held.after"),
+        1,
+        {"archive": 3, "out": 3},
+    ),
+    Scenario(
+        "runs that are forced",
+        to_be_forced,
+        "look",
+        ("documents.force.after",),
+        3,
+        {"work": 2, "archive": 1, "out": 1},
+    ),
+]
+
+
+def other_file_system(root: Path) -> str:
+    return next(place for place in ("/tmp", "/dev/shm") if os.stat(place).st_dev != root.stat().st_dev)
+
+
+def run_victim(dsn: str, root: Path, what: str, fault: str = "", log: Path | None = None) -> int:
+    """Fork, so that nothing has to be imported again; how it ended."""
+    victim = os.fork()
+    if not victim:
+        code = 1
+        try:
+            faults.arm(fault)
+            faults.record(str(log) if log else None)
+            asyncio.run(look_after(dsn, root, what))
+            code = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stderr.flush()
+            os._exit(code)
+    _, status = os.waitpid(victim, 0)
+    code = os.waitstatus_to_exitcode(status)
+    assert code in (0, -signal.SIGKILL), f"the victim ended with {code}"
+    return code
+
+
+class Range:
+    """Where victims are struck."""
+
+    def __init__(self, postgres: str, template: str, place: Path, scenario: Scenario) -> None:
+        self._fresh = contextlib.contextmanager(lambda: conftest._database(postgres, template))
+        self._place = place
+        self._scenario = scenario
+        self._count = 0
+
+    def points(self) -> list[str]:
+        """The points that a victim passes, with how manieth time: `name:2`."""
+        log = self._place / "points.txt"
+        with self._stage() as (dsn, root):
+            assert run_victim(dsn, root, self._scenario.what, log=log) == 0
+            self._judge(dsn, root)
+        passed: Counter[str] = Counter()
+        found = []
+        for name in log.read_text().splitlines():
+            passed[name] += 1
+            is_often = name.startswith("documents") and passed[name] <= 4
+            if is_often or passed[name] == 1:
+                found.append(f"{name}:{passed[name]}")
+        return found
+
+    def strike(self, point: str) -> bool:
+        """Kill a victim there, let another go on, and see that all is well; whether the point was passed."""
+        with self._stage() as (dsn, root):
+            code = run_victim(dsn, root, self._scenario.what, f"{point}:kill9")
+            self._judge_after_crash(root)
+            run_victim(dsn, root, self._scenario.what)
+            self._judge(dsn, root)
+        return code != 0
+
+    def starve(self) -> None:
+        """A victim that cannot write a byte, then one that can."""
+        with self._stage() as (dsn, root):
+            run_victim(dsn, root, "starve")
+            self._judge_after_crash(root)
+            run_victim(dsn, root, self._scenario.what)
+            self._judge(dsn, root)
+
+    @contextlib.contextmanager
+    def _stage(self) -> Iterator[tuple[str, Path]]:
+        self._count += 1
+        root = self._place / str(self._count)
+        root.mkdir()
+        with self._fresh() as dsn:
+            asyncio.run(self._prepare(dsn, root))
+            self._before = contents(root)
+            yield dsn, root
+        if (root / "in").is_symlink():
+            shutil.rmtree((root / "in").resolve())
+        shutil.rmtree(root)
+
+    async def _prepare(self, dsn: str, root: Path) -> None:
+        settings = quick_settings(documents={"data_dir": root}, containers={"enabled": False})
+        async with open_lab(dsn, settings) as lab:
+            await self._scenario.prepare(House(lab, settings))
+
+    def _judge_after_crash(self, root: Path) -> None:
+        """Right after the crash every input is still there; a copy may be, where it was copied."""
+        now = contents(root)
+        assert not self._before - now, "lost"
+
+    def _judge(self, dsn: str, root: Path) -> None:
+        assert contents(root) == self._before, "lost or doubled"
+        found = Counter(path.relative_to(root).parts[0] for path in inputs(root))
+        found["out"] = len(list((root / "out").glob("[!.]*.pdf")))
+        assert dict(+found) == self._scenario.expected
+        asyncio.run(self._judge_rows(dsn, root))
+
+    async def _judge_rows(self, dsn: str, root: Path) -> None:
+        async with open_lab(dsn, quick_settings()) as lab:
+            rows = await lab.rows("select count(*), count(distinct job_id) from cograil.documents")
+            jobs = await lab.rows("select count(*) from cograil.jobs")
+            assert (rows, jobs) == ([(self._scenario.documents,) * 2], [(self._scenario.documents,)])
+            assert [str(finding) for finding in await lab.findings()] == []
+
+
+def inputs(root: Path) -> list[Path]:
+    """Every file that somebody dropped, wherever it is; also one that is being taken."""
+    found = [Path(place, name) for place, _, names in os.walk(root, followlinks=True) for name in names]
+    return [path for path in found if path.suffix == ".cbz" and path.is_file()]
+
+
+def contents(root: Path) -> Counter[str]:
+    return Counter(hashlib.sha256(path.read_bytes()).hexdigest() for path in inputs(root))
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda one: one.name)
+def test_kill_9_at_a_few_points(postgres: str, template: str, tmp_path: Path, scenario: Scenario) -> None:
+    shots = Range(postgres, template, tmp_path, scenario)
+    for point in scenario.sample:
+        assert shots.strike(f"{point}:1"), f"{point} is passed no more"
+
+
+@pytest.mark.torture
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda one: one.name)
+def test_kill_9_at_every_point(postgres: str, template: str, tmp_path: Path, scenario: Scenario) -> None:
+    shots = Range(postgres, template, tmp_path, scenario)
+    points = shots.points()
+    struck = [point for point in points if shots.strike(point)]
+    print(f"{scenario.name}: killed at {len(struck)} of {len(points)} points")
+    assert len(struck) >= 0.8 * len(points)  # loops do not pass all of theirs every time
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS[:2], ids=lambda one: one.name)
+def test_a_full_disk_loses_nothing(postgres: str, template: str, tmp_path: Path, scenario: Scenario) -> None:
+    """No file may be written to, as on a disk that is full; renames work. Then there is room again."""
+    Range(postgres, template, tmp_path, scenario).starve()

@@ -1,0 +1,178 @@
+"""The page of documents as requests: what is shown, the three decisions, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+from browsing import Browser, roles_are_asked_for
+from doors import open_door
+from lab import open_lab, quick_settings
+from tests.conftest import Eventually
+from tests.documents.house import House
+
+from cograil.apps.documents.layout import Folder
+from cograil.store.tasks import save_progress
+from cograil.ui.pages.documents import documents
+
+PLACE = "/ui/documents"
+WORDS = {"use-existing": "USE_EXISTING_RESULT", "force": "FORCE_REPROCESS", "discard": "DISCARD"}
+
+
+@pytest_asyncio.fixture
+async def browser(house: House, dsn: str) -> AsyncIterator[Browser]:
+    async with open_door(house.lab, dsn, house.settings) as api:
+        yield Browser(api)
+
+
+async def shown(browser: Browser, path: str = PLACE) -> str:
+    page = await browser.get(path)
+    assert page.status == 200, page.raw
+    return page.raw.decode()
+
+
+async def hold(house: House, *names: str, folder: Folder | None = None) -> str:
+    """Drop the same comic under each of these names; the key of all."""
+    for name in names:
+        house.drop(name, folder=folder)
+        await house.look()
+    (document,) = await house.documents(folder)
+    return document.key
+
+
+def offered(page: str) -> list[str]:
+    return re.findall(r'action="/ui/documents/\w+/([\w-]+)"', page)
+
+
+async def test_an_empty_folder_says_what_to_do(house: House, browser: Browser) -> None:
+    page = await shown(browser)
+    assert "Nothing is held" in page
+    assert "No documents yet" in page
+    assert 'href="/ui/documents" aria-current="page"' in page
+
+
+async def test_what_is_under_way_is_shown_with_its_state_and_its_pages(
+    house: House, browser: Browser, eventually: Eventually
+) -> None:
+    await hold(house, "<b>.cbz")
+    (document,) = await house.documents()
+    page = await shown(browser)
+    assert "&lt;b&gt;.cbz" in page
+    assert f'href="/ui/jobs/{document.job_id}"' in page
+    assert '<span class="badge pending">DISCOVERED</span>' in page
+    hand = await house.lab.hand()
+    async with house.lab.orchestrator():
+        (task,) = await eventually(hand.claim)
+    note = {"id": task.task_id, "fence": task.fence, "current": 3, "total": 12, "message": ""}
+    async with house.lab.db.transaction("test") as tx:
+        await save_progress(tx, hand.worker_id, [note])
+    page = await shown(browser)
+    assert '<span class="badge running">PREP_RUNNING</span>' in page
+    assert 'max="12" value="3"' in page
+    assert "3/12 pages" in page
+
+
+@pytest.mark.parametrize("word", WORDS)
+async def test_a_decision_is_confirmed_written_for_its_file_and_audited(
+    house: House, browser: Browser, word: str
+) -> None:
+    key = await hold(house, "a.cbz", "b.cbz", "c.cbz")
+    page = await shown(browser)
+    assert offered(page) == [*WORDS] * 2
+    names = re.findall(r'name="file" value="([^"]+__c.cbz)"', page)
+    decision = house.folder.held / key / "decision.json"
+    form = {"token": await browser.token(PLACE), "file": names[0], "user": "", "back": PLACE}
+    asked = await browser.post(f"{PLACE}/{key}/{word}", form)
+    assert (asked.status, b"<h1>Sure?</h1>" in asked.raw, decision.exists()) == (200, True, False)
+    done = await browser.post(f"{PLACE}/{key}/{word}", form | {"confirmed": "yes"})
+    assert (done.status, done.headers["location"]) == (303, PLACE)
+    assert json.loads(decision.read_text()) == {"action": WORDS[word], "file": names[0]}
+    assert await house.lab.rows("select action, target, data ->> 'decision' from cograil.audit_log") == [
+        ("documents_decide", key, WORDS[word])
+    ]
+    page = await shown(browser)
+    assert (offered(page), f">{WORDS[word]}<" in page) == ([], True)  # until the watcher has done it
+    await house.look()
+    assert len(offered(await shown(browser))) == (6 if word == "use-existing" else 3)
+    if word == "use-existing":
+        assert "the existing job is not done yet" in await shown(browser)
+
+
+async def test_what_was_decided_on_the_page_is_done_by_the_watcher(
+    house: House, browser: Browser, eventually: Eventually
+) -> None:
+    first = house.drop("a.cbz")
+    await house.prepare_results(first)
+    key = await hold(house, "a.cbz", "b.cbz")
+    form = {"token": await browser.token(PLACE), "confirmed": "yes"}
+    await browser.post(f"{PLACE}/{key}/use-existing", form)
+    async with house.working():
+        await eventually(lambda: not house.names("hold/duplicates"))
+    page = await shown(browser)
+    assert "Nothing is held" in page
+    assert '<span class="badge completed">DONE</span>' in page
+    assert f"b__job-{key}.pdf" in house.names("out")
+
+
+async def test_each_user_has_a_folder_and_decisions_of_their_own(house: House, browser: Browser) -> None:
+    ada = Folder(house.root, "users/ada")
+    ada.make()
+    key = await hold(house, "first.cbz", "hers.cbz", folder=ada)
+    assert "hers.cbz" not in await shown(browser)
+    page = await shown(browser, f"{PLACE}?user=ada")
+    assert "hers.cbz" in page
+    assert '<option value="ada" selected>' in page
+    form = {"token": await browser.token(f"{PLACE}?user=ada"), "confirmed": "yes"}
+    assert (await browser.post(f"{PLACE}/{key}/discard", form)).status == 404  # nothing of it in the house
+    assert (await browser.post(f"{PLACE}/{key}/discard", form | {"user": "ada"})).status == 303
+    assert (ada.held / key / "decision.json").exists()
+    for user in ("bob", "..", "ada/..", "%00"):
+        assert (await browser.get(f"{PLACE}?user={user}")).status in (404, 422)
+
+
+async def test_what_one_may_not_do_is_not_offered_and_is_refused(house: House, browser: Browser) -> None:
+    key = await hold(house, "a.cbz", "b.cbz")
+    for role in ("viewer", "submitter"):
+        browser.cookies.clear()
+        await browser.login(await browser.api.make_key(role))
+        assert offered(await shown(browser)) == []
+        form = {"token": await browser.token(PLACE), "confirmed": "yes"}
+        for word in WORDS:
+            assert (await browser.post(f"{PLACE}/{key}/{word}", form)).status == 403
+    assert not (house.folder.held / key / "decision.json").exists()
+    assert await house.lab.rows("select count(*) from cograil.audit_log") == [(0,)]
+
+
+async def test_what_is_not_held_cannot_be_decided(house: House, browser: Browser) -> None:
+    key = await hold(house, "a.cbz", "b.cbz")
+    form = {"token": await browser.token(PLACE), "confirmed": "yes"}
+    assert (await browser.post(f"{PLACE}/{key}/discard", form | {"file": "nothing"})).status == 404
+    assert (await browser.post(f"{PLACE}/{'0' * 64}__{'0' * 64}/discard", form)).status == 404
+    assert (await browser.post(f"{PLACE}/none/discard", form)).status == 404
+    assert (await browser.post(f"{PLACE}/{key}/burn", form)).status == 404
+    assert await house.lab.rows("select count(*) from cograil.audit_log") == [(0,)]
+
+
+async def test_for_another_tenant_there_is_no_folder(house: House, browser: Browser) -> None:
+    key = await hold(house, "a.cbz", "b.cbz")
+    await browser.login(await browser.api.make_key("admin", tenant="other"))
+    home = await browser.get("/ui/")
+    assert (home.status, PLACE.encode() in home.raw) == (200, False)
+    assert (await browser.get(PLACE)).status == 404
+    form = {"token": await browser.token("/ui/"), "confirmed": "yes"}
+    assert (await browser.post(f"{PLACE}/{key}/discard", form)).status == 404
+
+
+async def test_every_page_and_every_form_asks_for_its_role(house: House, browser: Browser) -> None:
+    await roles_are_asked_for(browser, [documents])
+
+
+async def test_without_a_folder_there_is_no_page(dsn: str) -> None:
+    settings = quick_settings(containers={"enabled": False})
+    async with open_lab(dsn, settings) as lab, open_door(lab, dsn, settings) as api:
+        browser = Browser(api)
+        assert (await browser.get(PLACE)).status == 404
+        assert PLACE not in await shown(browser, "/ui/")

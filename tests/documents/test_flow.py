@@ -1,0 +1,209 @@
+"""A document through its nodes: what is where in the end, what fails, and what goes on where it stopped."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.conftest import Eventually
+from tests.documents import drawn
+from tests.documents.house import House
+
+from cograil.apps.documents import handlers, janitor, ocr
+from cograil.apps.documents.layout import folder_of
+from cograil.apps.documents.places import place_of
+from cograil.runners.context import Fail
+
+
+async def test_a_document_that_is_done_is_archived_and_shown(house: House, eventually: Eventually) -> None:
+    dropped = house.drop("a.cbz")
+    await house.prepare_results(dropped)
+    key = await house.key_of(dropped)
+    async with house.working():
+        await eventually(lambda: house.names("archive") == ["a.cbz"], timeout=30)
+        await eventually(lambda: house.read("index/metrics.json")["done"] == 1)
+    assert house.names("out") == [f"a__job-{key}.pdf"]
+    assert house.read("index/jobs.json")["jobs"][key]["outPdf"] == f"a__job-{key}.pdf"
+    assert house.read(f"work/{key}/state.json")["state"] == "DONE"
+    metrics = house.read("index/metrics.json")
+    assert (metrics["prep_skipped"], metrics["ocr_skipped"], metrics["running"], metrics["queued"]) == (
+        1,
+        1,
+        0,
+        0,
+    )
+    assert {"prep.heartbeat", "ocr.heartbeat", "raw.pdf"} <= set(house.names(f"work/{key}"))
+
+
+@pytest.mark.parametrize("document_settings", [{"keep_work_dir_days": 0}])
+async def test_the_work_directory_goes_after_the_input_is_archived(
+    house: House, eventually: Eventually
+) -> None:
+    dropped = house.drop("a.cbz")
+    await house.prepare_results(dropped)
+    async with house.working():
+        await eventually(lambda: house.names("archive") == ["a.cbz"], timeout=30)
+        await eventually(lambda: house.names("work") == ["_staging"])
+    assert len(house.names("out")) == 1
+
+
+async def test_a_document_of_a_user_stays_with_the_user(house: House, eventually: Eventually) -> None:
+    ada = folder_of(house.root, "users/ada")
+    dropped = house.drop("a.cbz", folder=ada)
+    await house.prepare_results(dropped, folder=ada)
+    async with house.working():
+        await eventually(lambda: house.names("archive", ada) == ["a.cbz"], timeout=30)
+    assert len(house.names("out", ada)) == 1
+    assert house.names("out") == house.names("archive") == []
+
+
+async def test_what_cannot_be_prepared_goes_to_error_at_once(house: House, eventually: Eventually) -> None:
+    drawn.comic(house.folder.arrivals / "a.cbz", {"../1.png": drawn.dot()})
+    async with house.working():
+        await eventually(lambda: house.names("error") == ["a.cbz"], timeout=30)
+        await eventually(lambda: house.read("index/metrics.json")["error"] == 1)
+    (document,) = await house.documents()
+    assert document.state == "ERROR_PREP"
+    assert "[unsafe_path]" in document.message
+    nodes = await house.lab.nodes(document.job_id)
+    assert nodes["prep"]["attempt"] == 1
+    assert house.read("index/jobs.json")["jobs"][document.key]["state"] == "ERROR_PREP"
+    assert house.read(f"work/{document.key}/state.json")["state"] == "ERROR"
+
+
+async def test_what_fails_for_now_is_tried_three_times_and_goes_to_error(
+    house: House, eventually: Eventually
+) -> None:
+    """The room cannot be written to: a directory is where raw.pdf should be."""
+    dropped = house.drop("a.cbz")
+    room = house.folder.room(await house.key_of(dropped))
+    (room / "ocr.heartbeat").mkdir(parents=True)
+    (room / "final.pdf" / "in the way").mkdir(parents=True)
+    (room / "tmp").touch()
+    async with house.working():
+        await eventually(lambda: house.names("error") == ["a.cbz"], timeout=40)
+    (document,) = await house.documents()
+    assert document.state == "ERROR_OCR"
+    assert (await house.lab.nodes(document.job_id))["ocr"]["attempt"] == 3
+
+
+async def test_a_job_that_is_cancelled_gives_its_input_back(house: House, eventually: Eventually) -> None:
+    house.drop("a.cbz")
+    await house.look()
+    (document,) = await house.documents()
+    await house.lab.cancel(document.job_id)
+    await house.look()
+    (document,) = await house.documents()
+    assert (document.state, document.message) == ("ERROR", "cancelled")
+    assert house.names("error") == ["a.cbz"]
+
+
+async def test_only_so_many_are_worked_on_at_a_time(house: House) -> None:
+    for number in range(5):
+        house.drop(f"{number}.cbz", number)
+    await house.look()
+    async with house.lab.orchestrator():
+        pass
+    counts = await house.lab.rows("select status, count(*) from cograil.jobs group by status")
+    assert sum(count for _, count in counts) == 5
+    limits = await house.lab.rows("select document -> 'limits' ->> 'concurrency' from cograil.workflows")
+    assert limits == [("3",)]
+
+
+async def test_other_numbers_are_another_version(house: House) -> None:
+    house.drop("a.cbz", 1)
+    await house.look()
+    house.watcher = house.another_watcher(
+        house.settings.model_copy(
+            update={"documents": house.settings.documents.model_copy(update={"ocr_concurrency": 4})}
+        )
+    )
+    house.drop("b.cbz", 2)
+    await house.look()
+    versions = await house.lab.rows("select version from cograil.workflows order by version")
+    assert versions == [(1,), (2,)]
+
+
+async def test_files_elsewhere_cannot_be_had_by_submitting_a_job(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(handlers.ROOT_VARIABLE, str(house.root))
+    key = f"{'0' * 64}__{'0' * 64}"
+    for folder, wrong, name in (
+        ("..", key, "a"),
+        ("/etc", key, "a"),
+        ("", "../../etc", "passwd"),
+        ("", key, "../x"),
+        ("", key, "/etc/passwd"),
+    ):
+        with pytest.raises(Fail):
+            handlers.room_of(handlers.folder_here(folder), wrong, name)
+    here = handlers.folder_here("")
+    with pytest.raises(Fail, match="gone"):
+        handlers.place_input(here, key, "a", "../../../etc/passwd")
+
+
+async def test_bringing_out_can_be_done_again_at_any_point(house: House) -> None:
+    dropped = house.drop("a.cbz")
+    await house.prepare_results(dropped)
+    key = await house.key_of(dropped)
+    dropped.rename(house.folder.room(key) / "a.cbz")
+    first = handlers.bring_out(house.folder, key, "a.cbz")
+    assert handlers.bring_out(house.folder, key, "a.cbz")[0] == first[0]
+    assert house.names("archive") == ["a.cbz"]
+    assert len(house.names("out")) == 1
+
+
+async def test_a_late_final_pdf_of_an_attempt_that_was_given_up_changes_nothing(house: House) -> None:
+    dropped = house.drop("a.cbz")
+    await house.prepare_results(dropped)
+    key = await house.key_of(dropped)
+    dropped.rename(house.folder.room(key) / "a.cbz")
+    pdf, _ = handlers.bring_out(house.folder, key, "a.cbz")
+    before = pdf.read_bytes()
+    (house.folder.room(key) / "final.pdf").write_bytes(before + b"\n% another one")
+    assert handlers.bring_out(house.folder, key, "a.cbz") == (pdf, "")
+    assert pdf.read_bytes() == before
+    assert len(house.names("out")) == 1
+
+
+async def test_an_old_room_is_tidied_only_when_its_document_is_done(
+    house: House, eventually: Eventually
+) -> None:
+    dropped = house.drop("a.cbz")
+    await house.prepare_results(dropped)
+    async with house.working():
+        await eventually(lambda: house.names("archive") == ["a.cbz"], timeout=30)
+        (document,) = await house.documents()
+        await eventually(lambda: house.read(f"work/{document.key}/state.json")["state"] == "DONE")
+    place = place_of(house.folder)
+    assert await janitor.tidy(house.lab.db, house.folder, place, 7) == []
+    assert await janitor.tidy(house.lab.db, house.folder, place, 0) == [document.key]
+
+
+def test_words_that_ocrmypdf_says_itself_are_no_text() -> None:
+    assert ocr._words("[OCR skipped on page(s) 1-3]") == []
+    assert ocr._words("Une vache") == ["Une", "vache"]
+
+
+def test_an_error_says_which_stage(tmp_path: Any) -> None:
+    from cograil.apps.documents.jobs import Document, ending_of
+
+    blank = dict.fromkeys(Document._fields)
+    failed = {"status": "failed", "error": {"code": "timeout", "message": "late", "details": None}}
+    document = Document(**blank | {"nodes": {"prep": {"status": "completed"}, "ocr": failed}})  # type: ignore[arg-type]
+    assert ending_of(document).state == "ERROR_OCR"
+
+
+@pytest.mark.parametrize("document_settings", [{"stage_timeout_seconds": 0.01}])
+async def test_a_stage_that_takes_too_long_is_ended_by_the_engine(
+    house: House, eventually: Eventually
+) -> None:
+    house.drop("a.cbz")
+    async with house.working():
+        await eventually(lambda: house.names("error") == ["a.cbz"], timeout=40)
+        await eventually(lambda: house.read("index/metrics.json")["error"] == 1)
+    (document,) = await house.documents()
+    assert document.message.endswith("[timeout]")
+    failed = "ocr" if document.state == "ERROR_OCR" else "prep"  # a quick PREP is used by its next attempt
+    assert (await house.lab.nodes(document.job_id))[failed]["attempt"] == 3

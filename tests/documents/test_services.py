@@ -1,0 +1,135 @@
+"""PREP and OCR as services: their HTTP API, their queue of files, and a watcher that uses them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.conftest import Eventually
+from tests.documents import drawn
+from tests.documents.house import House
+
+from cograil.apps.documents import files
+from cograil.apps.documents.remote import ServiceDown, ask, info_of
+from cograil.apps.documents.services import Kind, Service, service_app
+from cograil.intake.http.server import bind, serving
+from cograil.setting_documents import DocumentSettings
+
+
+@contextlib.asynccontextmanager
+async def service(kind: Kind, root: Path, port: int = 0, **more: Any) -> AsyncIterator[str]:
+    """A service on this data directory; where it is."""
+    settings = DocumentSettings(ocr_jobs=1, **more)
+    one = Service(kind, root, settings, pulse_seconds=0.2)
+    listening = bind("127.0.0.1", port)
+    async with one.running(), serving(service_app(one), listening):
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+
+
+async def ended(url: str, job_id: str, eventually: Eventually) -> dict[str, Any]:
+    async def look() -> Any:
+        status, record = await ask(url, "GET", f"/jobs/{job_id}")
+        assert status == 200
+        return record if record["state"] in ("DONE", "ERROR") else None
+
+    return dict(await eventually(look, timeout=40))
+
+
+async def test_prep_over_http(tmp_path: Path, eventually: Eventually) -> None:
+    source = drawn.tiny(tmp_path / "a.cbz")
+    order = {"jobId": "one", "inputPath": str(source), "workDir": str(tmp_path / "work")}
+    async with service("prep", tmp_path) as url:
+        assert (await info_of(url))["versions"].keys() == {"7z", "img2pdf"}
+        assert await ask(url, "POST", "/jobs/prep", order) == (
+            202,
+            {"jobId": "one", "statusUrl": "/jobs/one"},
+        )
+        assert (await ask(url, "POST", "/jobs/prep", order))[0] == 202
+        record = await ended(url, "one", eventually)
+        assert (record["state"], record["error"]) == ("DONE", None)
+        assert record["artifacts"] == {"rawPdf": str(tmp_path / "work/raw.pdf")}
+        assert await ask(url, "GET", "/jobs/two") == (404, {"detail": "job not found"})
+        assert (tmp_path / "work/prep.heartbeat").exists()
+
+        (tmp_path / "bad.cbz").write_bytes(b"PK\x03\x04nothing")
+        await ask(url, "POST", "/jobs/prep", order | {"jobId": "bad", "inputPath": str(tmp_path / "bad.cbz")})
+        record = await ended(url, "bad", eventually)
+        assert (record["state"], record["error"]["type"]) == ("ERROR", "archive_corrupt")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"jobId": "../x"},
+        {"jobId": "a/b"},
+        {"jobId": ""},
+        {"inputPath": "/etc/passwd"},
+        {"workDir": "/etc"},
+        {"workDir": "relative"},
+        {"inputPath": None},
+        {"workDir": "ROOT/../.."},
+    ],
+)
+async def test_orders_that_lead_elsewhere_are_refused(tmp_path: Path, wrong: dict[str, Any]) -> None:
+    order = {"jobId": "one", "inputPath": str(tmp_path / "a.cbz"), "workDir": str(tmp_path / "work")} | wrong
+    order["workDir"] = str(order["workDir"]).replace("ROOT", str(tmp_path))
+    async with service("prep", tmp_path) as url:
+        assert (await ask(url, "POST", "/jobs/prep", order))[0] == 422
+        assert (await ask(url, "POST", "/jobs/prep", {}))[0] == 422
+        assert (await ask(url, "POST", "/jobs/prep", [1]))[0] == 422
+
+
+async def test_what_was_running_when_it_died_is_queued_again(tmp_path: Path, eventually: Eventually) -> None:
+    source = drawn.tiny(tmp_path / "a.cbz")
+    order = {"jobId": "one", "inputPath": str(source), "workDir": str(tmp_path / "work")}
+    files.write_json(tmp_path / "prep/running/one.json", {"jobId": "one", "order": order})
+    (tmp_path / "prep/running/notes.txt").touch()
+    async with service("prep", tmp_path) as url:
+        assert (await ended(url, "one", eventually))["state"] == "DONE"
+
+
+async def test_a_stage_that_takes_too_long_is_killed_with_all_it_started(
+    tmp_path: Path, eventually: Eventually
+) -> None:
+    source = drawn.tiny(tmp_path / "a.cbz")
+    async with service("prep", tmp_path, stage_timeout_seconds=0.01) as url:
+        await ask(
+            url,
+            "POST",
+            "/jobs/prep",
+            {"jobId": "one", "inputPath": str(source), "workDir": str(tmp_path / "w")},
+        )
+        assert (await ended(url, "one", eventually))["error"]["type"] == "timeout"
+
+
+async def test_nobody_there_is_said(tmp_path: Path) -> None:
+    with pytest.raises(ServiceDown):
+        await info_of("http://127.0.0.1:9")
+
+
+async def test_a_document_by_services_that_come_late(house: House, eventually: Eventually) -> None:
+    """Real OCR. Nothing is taken until both say who they are; the keys are those of in-process work."""
+    prep_port, ocr_port = (bind("127.0.0.1", 0) for _ in range(2))
+    ports = [one.getsockname()[1] for one in (prep_port, ocr_port)]
+    prep_port.close()
+    ocr_port.close()
+    urls = {"prep_url": f"http://127.0.0.1:{ports[0]}", "ocr_url": f"http://127.0.0.1:{ports[1]}"}
+    settings = house.settings.model_copy(
+        update={"documents": house.settings.documents.model_copy(update=urls | {"ocr_fast_mode": True})}
+    )
+    path = drawn.comic(house.folder.arrivals / "a.cbz", {"1.png": drawn.page(drawn.ENGLISH)})
+    profile_less_key = await house.key_of(path)
+    async with house.working(settings), service("prep", house.root, ports[0]):
+        await eventually(lambda: house.names("in") == ["a.cbz"])
+        async with service("ocr", house.root, ports[1]):
+            await eventually(lambda: house.names("archive") == ["a.cbz"], timeout=60)
+    (name,) = house.names("out")
+    from pdfminer.high_level import extract_text
+
+    assert "quick brown fox" in extract_text(house.folder.out / name)
+    assert name.startswith(f"a__job-{profile_less_key[:64]}")
+    assert json.loads((house.root / "index/jobs.json").read_text())["jobs"]

@@ -1,0 +1,263 @@
+"""PREP: what goes in, in which order, and what is refused. OCR: what came out is a PDF, or is not taken."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pikepdf
+import pytest
+from tests.documents import drawn
+
+from cograil.apps.documents import ocr, prep, pulsing
+from cograil.apps.documents.prep import BadDocument
+from cograil.apps.documents.unpacking import PAGE_BOUNDS, order_of, take_pages
+from cograil.workspace import Bounds, WorkspaceError
+
+
+def prepared(source: Path, room: Path, **more: Any) -> int:
+    room.mkdir(exist_ok=True)
+    given = {"run": "1", "dpi": None, "is_resumed": False, "progress": lambda *_: None} | more
+    return prep.prepare(source, room, **given).pages
+
+
+def widths(pdf: Path) -> list[int]:
+    """The widths of the pictures on its pages, which tell them apart."""
+    with pikepdf.open(pdf) as opened:
+        return [int(next(iter(page.get_images().values())).Width) for page in opened.pages]
+
+
+def sized(width: int, kind: str = "PNG", mode: str = "L") -> bytes:
+    return drawn.page("", kind, (width, 40), mode)
+
+
+def test_pages_are_in_the_order_in_which_people_count(tmp_path: Path) -> None:
+    names = ["2/b10.png", "2/b9.png", "10/a.png", "1/z.PNG", "cover.png", "Cover2.png"]
+    assert sorted(names, key=order_of) == [
+        "1/z.PNG",
+        "2/b9.png",
+        "2/b10.png",
+        "10/a.png",
+        "cover.png",
+        "Cover2.png",
+    ]
+
+
+def test_junk_is_left_out_and_folders_are_in_order(tmp_path: Path) -> None:
+    junk = {
+        "__MACOSX/1.png": b"x",
+        "Thumbs.db": b"x",
+        ".DS_Store": b"x",
+        "read me.txt": b"x",
+        "a/._2.png": b"x",
+    }
+    pages = {"b/1.png": sized(103), "a/10.png": sized(102), "a/9.png": sized(101)}
+    assert prepared(drawn.comic(tmp_path / "a.cbz", pages | junk), tmp_path / "room") == 3
+    assert widths(tmp_path / "room/raw.pdf") == [101, 102, 103]
+    assert [one.name for one in (tmp_path / "room").iterdir()] == ["raw.pdf"]
+
+
+@pytest.mark.parametrize("pack", [drawn.rar4, drawn.rar5])
+def test_rar_is_read(tmp_path: Path, pack: Any) -> None:
+    archive = pack(tmp_path / "a.cbr", {"p2.png": sized(102), "p1.jpg": sized(101, "JPEG")})
+    assert prepared(archive, tmp_path / "room") == 2
+    assert widths(tmp_path / "room/raw.pdf") == [101, 102]
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "mode"),
+    [
+        ("a.webp", "WEBP", "RGB"),
+        ("a.bmp", "BMP", "RGB"),
+        ("a.gif", "GIF", "P"),
+        ("a.tif", "TIFF", "CMYK"),
+        ("a.png", "PNG", "RGBA"),
+        ("a.png", "PNG", "I;16"),
+        ("a.jpg", "JPEG", "CMYK"),
+    ],
+)
+def test_odd_pictures_become_pages(tmp_path: Path, name: str, kind: str, mode: str) -> None:
+    assert prepared(drawn.comic(tmp_path / "a.cbz", {name: sized(123, kind, mode)}), tmp_path / "room") == 1
+    assert widths(tmp_path / "room/raw.pdf") == [123]
+
+
+def test_a_folder_a_picture_and_a_pdf_are_documents_too(tmp_path: Path) -> None:
+    folder = tmp_path / "scans"
+    (folder / "part 2").mkdir(parents=True)
+    (folder / "part 2/1.png").write_bytes(sized(102))
+    (folder / "1.png").write_bytes(sized(101))
+    (folder / "link.png").symlink_to("/etc/passwd")
+    assert prepared(folder, tmp_path / "one") == 2
+    assert prepared(folder / "1.png", tmp_path / "two") == 1
+    assert prepared(tmp_path / "one/raw.pdf", tmp_path / "three") == 2
+
+
+def test_a_valid_raw_pdf_is_used_again_and_a_broken_one_is_not(tmp_path: Path) -> None:
+    source, room = drawn.tiny(tmp_path / "a.cbz"), tmp_path / "room"
+    prepared(source, room)
+    again = prep.prepare(source, room, run="2", dpi=None, is_resumed=True, progress=lambda *_: None)
+    assert again.is_reused
+    (room / "raw.pdf").write_bytes((room / "raw.pdf").read_bytes()[:200])
+    again = prep.prepare(source, room, run="3", dpi=None, is_resumed=True, progress=lambda *_: None)
+    assert not again.is_reused
+
+
+@pytest.mark.parametrize(
+    "name", ["../out.png", "/etc/out.png", "a/../../out.png", "..\\out.png", "C:/out.png"]
+)
+def test_an_archive_that_tries_to_get_out_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(BadDocument) as refused:
+        prepared(
+            drawn.comic(tmp_path / "a.cbz", {name: drawn.dot(), "1.png": drawn.dot()}), tmp_path / "room"
+        )
+    assert refused.value.code == "unsafe_path"
+    assert not (tmp_path / "out.png").exists()
+
+
+def test_links_in_an_archive_are_left_out(tmp_path: Path) -> None:
+    link = zipfile.ZipInfo("2.png")
+    link.external_attr = (stat.S_IFLNK | 0o777) << 16
+    link.create_system = 3
+    with zipfile.ZipFile(tmp_path / "a.cbz", "w") as archive:
+        archive.writestr(link, "/etc/passwd")
+        archive.writestr("1.png", drawn.dot())
+    (tmp_path / "pages").mkdir()
+    taken = take_pages(tmp_path / "a.cbz", tmp_path / "pages")
+    assert [page.name for page in taken.pages] == ["000002.png"]
+    assert taken.skipped == ["'2.png'"]
+
+
+def test_bombs_are_refused_before_they_fill_the_disk(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "a.cbz", "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
+        archive.writestr("1.png", b"\0" * (80 * 1024 * 1024))
+    (tmp_path / "pages").mkdir()
+    with pytest.raises(WorkspaceError) as refused:
+        take_pages(tmp_path / "a.cbz", tmp_path / "pages", PAGE_BOUNDS)
+    assert refused.value.code == "archive_bomb"
+    many = drawn.comic(tmp_path / "b.cbz", {f"{number}.txt": b"" for number in range(30)})
+    with pytest.raises(WorkspaceError) as refused:
+        take_pages(many, tmp_path / "pages", Bounds(entries=20))
+    assert refused.value.code == "archive_too_many_entries"
+
+
+@pytest.mark.parametrize(
+    ("content", "code"),
+    [
+        (b"PK\x03\x04" + b"\0" * 100, "archive_corrupt"),
+        (b"Rar!\x1a\x07\x01\x00" + b"\xff" * 50, "archive_corrupt"),
+        (b"Rar!\x1a\x07\x00" + b"\xff" * 50, "archive_corrupt"),
+        (b"%PDF-1.7 nothing", "bad_pdf"),
+        (b"\x89PNG\r\n\x1a\n nothing", "bad_image"),
+        (b"nothing", "invalid_signature"),
+    ],
+)
+def test_what_is_damaged_is_said_to_be(tmp_path: Path, content: bytes, code: str) -> None:
+    (tmp_path / "a.cbz").write_bytes(content)
+    with pytest.raises(BadDocument) as refused:
+        prepared(tmp_path / "a.cbz", tmp_path / "room")
+    assert refused.value.code == code
+    assert list((tmp_path / "room").iterdir()) == []
+
+
+def test_an_archive_cut_short_is_damaged(tmp_path: Path) -> None:
+    whole = drawn.comic(tmp_path / "a.cbz", {"1.png": drawn.page("x"), "2.png": drawn.page("y")}).read_bytes()
+    (tmp_path / "b.cbz").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(BadDocument):
+        prepared(tmp_path / "b.cbz", tmp_path / "room")
+
+
+def test_an_archive_without_pictures_has_no_pages(tmp_path: Path) -> None:
+    with pytest.raises(BadDocument) as refused:
+        prepared(drawn.comic(tmp_path / "a.cbz", {"a.txt": b"x"}), tmp_path / "room")
+    assert refused.value.code == "no_pages"
+
+
+# --- what is a PDF
+
+
+def raw(room: Path) -> Path:
+    prepared(drawn.tiny(room / "a.cbz"), room)
+    return room / "raw.pdf"
+
+
+def test_only_a_whole_pdf_is_valid(tmp_path: Path) -> None:
+    pdf = raw(tmp_path)
+    assert ocr.validate(pdf, 100, 1) == 1
+    for wrong, least, pages in ((pdf, 10**6, 1), (pdf, 100, 2), (tmp_path / "none.pdf", 0, 1)):
+        with pytest.raises(ocr.InvalidPdf):
+            ocr.validate(wrong, least, pages)
+    with pytest.raises(ocr.InvalidPdf, match="none is in it"):
+        ocr.validate(pdf, 100, 1, has_text=True)
+    (tmp_path / "cut.pdf").write_bytes(b"XPDF-" + pdf.read_bytes())
+    with pytest.raises(ocr.InvalidPdf, match="begin"):
+        ocr.validate(tmp_path / "cut.pdf", 100, 1)
+
+
+def test_what_ocrmypdf_is_told() -> None:
+    told = ocr.options_of({"lang": "eng+fra", "rotatePages": True, "deskew": True, "optimize": 1})
+    assert told == {
+        "language": ["eng", "fra"],
+        "output_type": "pdf",
+        "rotate_pages": True,
+        "deskew": True,
+        "optimize": 1,
+        "skip_text": True,
+    }
+    fast = ocr.options_of({"lang": "eng", "options": {"fast_mode": True, "dpi": 300}})
+    assert (fast["deskew"], fast["optimize"], fast["oversample"]) == (False, 0, 300)
+
+
+# --- the heart
+
+
+def alone(script: str, path: Path) -> None:
+    """In a process of its own: a heart that stops ends all that its process has started, of whatever test."""
+    beginning = "import subprocess, sys, threading, time\nfrom pathlib import Path\n"
+    beginning += "from cograil.apps.documents.pulsing import Heart\npath = Path(sys.argv[1])\n"
+    subprocess.run([sys.executable, "-c", beginning + script, str(path)], check=True, timeout=60)
+
+
+def test_a_stage_that_moves_is_not_called_dead_and_one_that_does_not_is_stopped(tmp_path: Path) -> None:
+    """The stage here is a process that was started and sleeps; it is killed, and the stage hears of it."""
+    script = """
+heart = Heart(path, 0.05, 0.5)
+with heart.beating():
+    until = time.monotonic() + 1.0
+    while time.monotonic() < until:  # busy for twice the timeout
+        sum(range(1000))
+    assert not heart.is_stuck
+    sleeper = subprocess.Popen(["sleep", "60"])
+    assert sleeper.wait(timeout=20) == -9
+assert heart.is_stuck
+"""
+    alone(script, tmp_path / "ocr.heartbeat")
+    assert (tmp_path / "ocr.heartbeat").exists()
+
+
+def test_progress_is_a_beat_too(tmp_path: Path) -> None:
+    script = """
+heart = Heart(path, 0.05, 0.3)
+with heart.beating():
+    done = threading.Event()
+    until = time.monotonic() + 0.9
+    while time.monotonic() < until:
+        heart.beat()
+        done.wait(0.05)
+assert not heart.is_stuck
+"""
+    alone(script, tmp_path / "prep.heartbeat")
+
+
+def test_processes_that_were_started_are_found() -> None:
+    sleeper = subprocess.Popen(["sleep", "60"])
+    try:
+        assert sleeper.pid in pulsing.started()
+        assert os.getpid() not in pulsing.started()
+    finally:
+        sleeper.kill()
+        sleeper.wait()

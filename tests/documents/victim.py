@@ -1,0 +1,49 @@
+"""What a process does that looks after a folder until all is done, or until it is killed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import resource
+import signal
+from pathlib import Path
+
+from lab import open_lab, quick_settings
+from tests.documents.house import House
+
+PASSES = 6
+PATIENCE_SECONDS = 60.0
+
+
+async def look_after(dsn: str, root: Path, what: str) -> None:
+    """`look`: some passes of a watcher. `work`: everything, until the input is archived and shown as done."""
+    settings = quick_settings(
+        documents={"data_dir": root, "poll_interval_ms": 50, "retry_seconds": 0},
+        containers={"enabled": False},
+    )
+    async with open_lab(dsn, settings) as lab:
+        house = House(lab, settings)
+        if what == "starve":
+            await starve(house)
+            return
+        if what == "look":
+            await house.look(PASSES)
+            return
+        async with asyncio.timeout(PATIENCE_SECONDS), house.working():
+            while not await is_done(house):  # noqa: ASYNC110  other processes do it
+                await asyncio.sleep(0.05)
+
+
+async def starve(house: House) -> None:
+    """Look after it while no file can be written."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, most))
+    for _ in range(PASSES):
+        with contextlib.suppress(OSError):
+            await house.look()
+
+
+async def is_done(house: House) -> bool:
+    """Whether every document has ended, and one is archived."""
+    return all(one.state for one in await house.documents()) and bool(house.names("archive"))

@@ -1,0 +1,113 @@
+"""Schedules under crashes: a moment leads to one job, and what people do to a schedule is as the log says."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from functools import partial
+
+from tests.torture.answers import Act
+from tests.torture.callers import PLAIN_SCENARIO
+from tests.torture.crash import Run
+from tests.torture.doors import visiting
+from tests.torture.lane import NUMBERS, Lane
+from tests.torture.scenarios import PLAIN
+from tests.torture.striking import all_end, nothing, struck
+
+from cograil.model.schedules import Plan
+from cograil.verbs import schedules
+
+DUE = "update cograil.schedules set next_at = date_trunc('minute', now()) where name = %(name)s returning 1"
+UNDER_WAY = """
+update cograil.firings set due_at = due_at - interval '1 minute' where schedule = %(name)s returning 1
+"""
+FIRINGS = """
+select (select count(*) from cograil.firings where schedule = %(name)s and outcome = 'submitted'),
+       (select count(*) from cograil.jobs where labels ->> 'schedule' = %(name)s)
+"""
+JOBS = """
+select id::text from cograil.jobs where labels ->> 'schedule' = %(name)s and status <> 'cancelled'
+"""
+LOG = """
+select count(*) filter (where action = 'create schedule')
+         - count(*) filter (where action = 'remove schedule'),
+       (select count(*) from cograil.schedules where name = %(name)s)
+from cograil.audit_log where request_id = %(mark)s
+"""
+
+
+async def _uneven(lane: Lane, name: str) -> list[str]:
+    """As many jobs as moments that led to one."""
+    ((firings, jobs),) = await lane.lab.rows(FIRINGS, name=name)
+    return [] if firings == jobs else [f"{firings} moments led to {jobs} jobs"]
+
+
+async def _fire(lane: Lane, run: Run, *, overlap: str) -> None:
+    """Whoever was struck has fired all of it or nothing; the next one who looks does what is left."""
+    name = f"schedule-{next(NUMBERS)}"
+    await lane.publish(PLAIN)
+    async with lane.lab.db.transaction("test") as tx:
+        plan = Plan("plain", "* * * * *", overlap=overlap)  # type: ignore[arg-type]
+        await schedules.create_schedule(tx, lane.lab.decider, "default", name, plan)
+    await lane.help_with()  # or an orchestrator would fire it first, and a worker end the last job
+    await lane.lab.rows(DUE, name=name)
+    if overlap == "cancel":
+        async with lane.lab.db.transaction("test") as tx:
+            await schedules.fire_due(tx, lane.lab.decider)
+        await lane.lab.rows(UNDER_WAY, name=name)
+        await lane.lab.rows(DUE, name=name)
+    answer = await struck(lane, run, "fire", name, meanwhile=nothing)
+    await lane.help_with("orchestrator", "worker")
+    run.violations += await _uneven(lane, name)
+    async with lane.lab.db.transaction("test") as tx:
+        await schedules.fire_due(tx, lane.lab.decider)
+    run.violations += await _uneven(lane, name)
+    if answer == "0":
+        run.violations.append("nothing was fired, though it was due")
+    jobs = [row[0] for row in await lane.lab.rows(JOBS, name=name)]
+    if not 1 <= len(jobs) <= 2:
+        run.violations.append(f"there are {len(jobs)} jobs")
+    await all_end(lane, run, PLAIN_SCENARIO, jobs)
+    await lane.lab.rows("delete from cograil.schedules where name = %(name)s returning 1", name=name)
+
+
+async def _schedule(lane: Lane, run: Run) -> None:
+    """Create, change, pause, resume, make good, remove: each once, as the log says."""
+    name = mark = f"mark_{next(NUMBERS)}"
+    await lane.publish(PLAIN)
+    body = {"workflow_id": "plain", "cron": "0 0 1 1 *"}
+
+    async def look() -> list[str]:
+        ((logged, there),) = await lane.lab.rows(LOG, mark=mark, name=name)
+        told = [] if logged == there else [f"there are {there} schedules, the log says {logged}"]
+        return told + (await _uneven(lane, name) if there else [])
+
+    async with visiting(lane, run, mark, look) as visit:
+        async with lane.lab.db.transaction("test") as tx:
+            day = tx.now.replace(month=1, day=1, hour=0, minute=0, second=0, microsecond=0)
+        ends = {
+            "first": (day - timedelta(days=1)).isoformat(),
+            "until": (day + timedelta(days=1)).isoformat(),
+        }
+        for path, given, method in (
+            ("/schedules", body | {"name": name}, "POST"),
+            (f"/schedules/{name}", body | {"priority": 1}, "POST"),
+            (f"/schedules/{name}/pause", {}, "POST"),
+            (f"/schedules/{name}/resume", {}, "POST"),
+            (f"/schedules/{name}/backfill", ends, "POST"),
+            (f"/schedules/{name}", None, "DELETE"),
+        ):
+            said = await visit.ask(path, given, method=method)
+            if said.status not in (200, 201) and not (said.status in (404, 409) and said.times > 1):
+                run.violations.append(f"{method} {path}: the caller was told {said}")
+    run.violations += await look()
+    jobs = [row[0] for row in await lane.lab.rows(JOBS, name=name)]
+    if len(jobs) != 1:
+        run.violations.append(f"one moment led to {len(jobs)} jobs")
+    await all_end(lane, run, PLAIN_SCENARIO, jobs)
+
+
+CALENDAR: dict[str, Act] = {
+    "fire": partial(_fire, overlap="skip"),
+    "fire_over": partial(_fire, overlap="cancel"),
+}
+AT_THE_CALENDAR: dict[str, Act] = {"door_schedule": _schedule}

@@ -1,0 +1,238 @@
+"""More mistakes: at the doors, in the relay, and in what keeps, holds back and takes many at once.
+
+Those without a mode show without any fault: they are there to see that the oracle looks at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from tests.torture.halfway import commit_halfway
+
+from cograil.engine import approvals
+from cograil.intake.http import door, gathering
+from cograil.model.outcome import WorkItem
+from cograil.outlets import relay
+from cograil.store import bulk, jobs, outbox, partitions, retention, tasks, writing
+from cograil.store import idempotency as records
+from cograil.store import keys as stored_keys
+from cograil.store.database import Transaction
+from cograil.store.remote import HeldTask
+from cograil.store.statements import Statement
+from cograil.verbs import idempotency, leases, remote, slots
+
+NO_FAULT = ""
+
+
+def without(statement: Statement, part: str, instead: str = "") -> Statement:
+    """This statement without a part of it, which must be there."""
+    if part not in statement.text:
+        raise ValueError(f"{statement.name} has changed: this mutant must follow")
+    return replace(statement, text=statement.text.replace(part, instead))
+
+
+# -- doors -------------------------------------------------------------------------------------------
+
+
+def _audit_apart() -> None:
+    add_audits = stored_keys.add_audits
+
+    async def commit_and_audit(tx: Transaction, entries: Any) -> None:
+        await commit_halfway(tx, is_at_a_door=True)
+        await add_audits(tx, entries)
+
+    door.add_audits = commit_and_audit  # type: ignore[attr-defined]
+    gathering.add_audits = commit_and_audit  # type: ignore[attr-defined]
+
+
+def _answer_apart() -> None:
+    answer = idempotency.answer
+
+    async def commit_and_answer(tx: Transaction, *order: Any) -> bool:
+        await commit_halfway(tx, is_at_a_door=True)
+        return await answer(tx, *order)
+
+    idempotency.answer = commit_and_answer  # type: ignore[assignment]
+
+
+def _far_of_anybody() -> None:
+    async def hold(tx: Transaction, tenant: str, job: str, task: int, fence: int, lease: float) -> HeldTask:
+        return HeldTask(0, "", WorkItem(task, fence, job, "far", 1, "", {}, 0.0))
+
+    remote.held_task = hold
+
+
+def _revoke_nothing() -> None:
+    async def say_so(tx: Transaction, key_id: str) -> bool:
+        return True
+
+    stored_keys.revoke_key = say_so
+
+
+def _make_no_key() -> None:
+    async def say_so(tx: Transaction, **facts: Any) -> None:
+        pass
+
+    stored_keys.make_key = say_so  # type: ignore[assignment]
+
+
+# -- the relay ---------------------------------------------------------------------------------------
+
+
+def _told_early() -> None:
+    early = "set state = 'delivered', delivered_at = now(), ended_at = now(), tries = d.tries + 1"
+    marking = without(outbox.CLAIM_DELIVERIES, "set tries = d.tries + 1", early)
+    lease = "lease_until = now() + %(lease)s * interval '1 second'"
+    outbox.CLAIM_DELIVERIES = without(marking, lease, "lease_until = null")
+
+
+def _spread_apart() -> None:
+    insert_deliveries = outbox.insert_deliveries
+
+    async def commit_and_insert(tx: Transaction, *order: Any, **more: Any) -> None:
+        await commit_halfway(tx)
+        await insert_deliveries(tx, *order, **more)
+
+    outbox.insert_deliveries = commit_and_insert
+
+
+def _end_apart() -> None:
+    tell_world = outbox.tell_world
+
+    async def commit_and_tell(tx: Transaction, *order: Any) -> bool:
+        await commit_halfway(tx)
+        return await tell_world(tx, *order)
+
+    relay.store.tell_world = commit_and_tell  # type: ignore[assignment]
+
+
+# -- what is kept ------------------------------------------------------------------------------------
+
+
+def _rows_stay() -> None:
+    delete_jobs = retention.delete_jobs
+
+    async def leave_rows(tx: Transaction, ids: Sequence[str], *, is_whole: bool = False) -> int:
+        return await delete_jobs(tx, ids, is_whole=True)
+
+    retention.delete_jobs = leave_rows
+
+
+def _history_lost() -> None:
+    gone = "\n    and not exists (select 1 from cograil.jobs j where j.id = e.job_id)"
+    partitions.DELETE_LEFTOVERS = without(partitions.DELETE_LEFTOVERS, gone)
+
+
+def _not_alone() -> None:
+    open_to_all = without(tasks.CLAIM_TASKS, " and not is_alone")
+    tasks.CLAIM_TASKS = without(open_to_all, "a.state = 'running' and a.is_alone", "false")
+    tasks.CLAIM_ALONE = without(tasks.CLAIM_ALONE, "state = 'ready' and is_alone", "false")
+
+
+def _open_nothing() -> None:
+    async def pass_by(tx: Transaction, states: Any) -> None:
+        pass
+
+    jobs.open_jobs = pass_by
+
+
+# -- what holds back, and many at once ---------------------------------------------------------------
+
+
+def _pause_unheeded() -> None:
+    locked = jobs._locked
+
+    def wake_all(rows: Any) -> jobs.LockedJobs:
+        found = locked(rows)
+        for state in found.states.values():
+            state.is_paused = False
+        return found
+
+    jobs._locked = wake_all
+
+
+def _rejected_is_approved() -> None:
+    approvals.DECISIONS["reject"] = "approved"
+
+
+def _bulk_apart() -> None:
+    move_operation = bulk.move_operation
+
+    async def commit_and_move(tx: Transaction, operation: bulk.Operation) -> None:
+        await commit_halfway(tx)
+        await move_operation(tx, operation)
+
+    bulk.move_operation = commit_and_move
+
+
+def _orphans_untold() -> None:
+    writing.CANCEL_CHILDREN = without(writing.CANCEL_CHILDREN, "c.finished_at is null", "false")
+
+
+# -- what apps hold ----------------------------------------------------------------------------------
+
+
+def _fence_unheeded() -> None:
+    async def say_so(tx: Transaction, *order: Any) -> bool:
+        return True
+
+    leases.pulse = leases.check = slots.pulse = say_so  # type: ignore[assignment]
+    records.ANSWER_RECORD = without(records.ANSWER_RECORD, "and fence = %(fence)s and is_open")
+
+
+def _give_apart() -> None:
+    give = leases.give
+
+    async def commit_and_give(tx: Transaction, *order: Any) -> bool:
+        await commit_halfway(tx)
+        return await give(tx, *order)
+
+    leases.give = commit_and_give  # type: ignore[assignment]
+
+
+def _refresh_loses() -> None:
+    emptied = "set answer = null, fence = "
+    records.REFRESH_RECORD = without(records.REFRESH_RECORD, "set fence = ", emptied)
+
+
+Slip = tuple[str, str, str, str, str, tuple[str, ...], Callable[[], None]]
+SLIPS: Sequence[Slip] = (
+    ("audit_apart", "a move is audited in another transaction", "door_cancel", "server", "kill9",
+     ("cancel.",), _audit_apart),
+    ("audit_apart_of_pauses", "the same for pauses", "door_pause", "server", "kill9", ("pause.",),
+     _audit_apart),
+    ("audit_apart_of_subscriptions", "the same for subscriptions", "door_subscribe", "server", "kill9",
+     ("subscribe.", "resend.", "unsubscribe."), _audit_apart),
+    ("answer_apart", "what a key was answered is kept in another transaction", "door_submit_once", "server",
+     "kill9", ("submit.",), _answer_apart),
+    ("far_of_anybody", "a worker elsewhere may speak of what it does not hold", "door_far_worker_lost",
+     "server", NO_FAULT, (), _far_of_anybody),
+    ("revoke_nothing", "a key that is revoked works", "revoke_key", "client", NO_FAULT, (), _revoke_nothing),
+    ("make_no_key", "a key is told that is none", "make_key", "client", NO_FAULT, (), _make_no_key),
+    ("told_early", "a delivery is marked as told before it is sent", "relay", "relay", "kill9",
+     ("claim_deliveries.", "relay."), _told_early),
+    ("spread_apart", "the outbox is emptied and committed before there are deliveries", "relay", "relay",
+     "kill9", ("spread.",), _spread_apart),
+    ("end_apart", "a subscription ends, and the others are told of it in another transaction", "relay_gone",
+     "relay", "kill9", ("record_gone.",), _end_apart),
+    ("rows_stay", "old jobs go without their rows", "old", "orchestrator", NO_FAULT, (), _rows_stay),
+    ("history_lost", "what is left of a period is deleted, also of jobs that are kept", "periods",
+     "orchestrator", NO_FAULT, (), _history_lost),
+    ("not_alone", "what must run alone is claimed with others", "alone", "worker", NO_FAULT, (), _not_alone),
+    ("open_nothing", "a job from SQL begins without its inputs", "from_sql", "orchestrator", NO_FAULT, (),
+     _open_nothing),
+    ("pause_unheeded", "a paused job goes on", "paused", "orchestrator", NO_FAULT, (), _pause_unheeded),
+    ("rejected_is_approved", "who rejects approves", "reject", "client", NO_FAULT, (), _rejected_is_approved),
+    ("bulk_apart", "jobs are cancelled, and how far it is is written in another transaction", "cancel_many",
+     "worker", "kill9", ("bulk.",), _bulk_apart),
+    ("orphans_untold", "children are not told that their parent was cut short", "orphans", "orchestrator",
+     NO_FAULT, (), _orphans_untold),
+    ("fence_unheeded", "who was replaced may go on, and answer", "app", "client", "stop",
+     ("app_begin.commit.after", "app_pulse"), _fence_unheeded),
+    ("give_apart", "a lease is given to a job in another transaction", "app", "client", "kill9",
+     ("app_give.",), _give_apart),
+    ("refresh_loses", "an answer is gone while it is refreshed", "app", "client", "kill9", ("app_refresh.",),
+     _refresh_loses),
+)  # fmt: skip

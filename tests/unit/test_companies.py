@@ -1,0 +1,230 @@
+"""What the app `companies` decides without asking anybody: numbers, fields, merging, verdicts."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cograil.apps.companies import mapping
+from cograil.apps.companies.calling import read_retry_after
+from cograil.apps.companies.identifiers import Identifiers, doubts, is_luhn, is_plausible_siret
+from cograil.apps.companies.merging import MATRIX, NOTHING, Company, Said, freshness, merge
+from cograil.apps.companies.sources import Wanted, expiry, search
+from cograil.apps.companies.verdict import MOST_ERROR, Ended, failed_as, judge
+from cograil.apps.companies.words import INPI, RCS, RECHERCHE, SOURCE_CODES, SOURCES
+
+NOW = datetime(2026, 1, 31, 9, tzinfo=UTC)
+
+
+# -- numbers -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", ["552032534", "732829320", "356000000", "55203253400646"])
+def test_numbers_in_use_have_their_check_digit(number: str) -> None:
+    assert is_luhn(number)
+
+
+@pytest.mark.parametrize(
+    ("siret", "is_plausible"),
+    [
+        ("35600000000048", True),
+        ("35600000049837", True),
+        ("35600000049838", False),
+        ("55203253400647", False),
+    ],
+)
+def test_the_establishments_of_la_poste_have_a_rule_of_their_own(siret: str, is_plausible: bool) -> None:
+    assert is_plausible_siret(siret) is is_plausible
+
+
+def test_a_doubt_names_the_field() -> None:
+    found = doubts(Identifiers("123456789", "12345678900000", None, "12345678900000"))
+    assert [one["field"] for one in found] == ["siren", "siret"]
+
+
+# -- merging -----------------------------------------------------------------------------------------------
+
+
+def said(**fields: Any) -> Said:
+    return Said(fields, NOW)
+
+
+@pytest.mark.parametrize(("field", "order"), MATRIX.items())
+def test_the_first_of_its_order_that_says_something_counts(field: str, order: tuple[str, ...]) -> None:
+    everybody = {source: said(**{field: source}) for source in SOURCES}
+    for place, source in enumerate(order):
+        left = {name: one for name, one in everybody.items() if name not in order[:place]}
+        company = merge(NOTHING, left)
+        assert company.fields[field] == source
+        assert company.provenance[field]["source_api"] == source
+
+
+def test_the_orders_are_those_of_the_contract() -> None:
+    assert {field for field, order in MATRIX.items() if order[0] == INPI} == {
+        *("legal_form", "creation_date", "country_code")
+    }
+    assert {field for field, order in MATRIX.items() if order[0] == RCS} == {"rcs_city", "registry_name"}
+    assert {field for field, order in MATRIX.items() if order == (RECHERCHE,)} == {
+        *("naf_label", "headcount_range")
+    }
+
+
+VALUES = st.one_of(st.none(), st.just(""), st.just("  "), st.text("ab", min_size=1, max_size=3))
+ANSWERS = st.dictionaries(st.sampled_from(SOURCES), st.dictionaries(st.sampled_from(list(MATRIX)), VALUES))
+
+
+@given(st.dictionaries(st.sampled_from(list(MATRIX)), st.text("xyz", min_size=1)), ANSWERS)
+def test_nothing_said_never_replaces_something_known(known: dict[str, str], answers: Any) -> None:
+    found = merge(Company(known, {}), {source: Said(fields, NOW) for source, fields in answers.items()})
+    assert all(found.fields.get(field) for field in known)
+    again = merge(found, {source: Said(fields, NOW) for source, fields in answers.items()})
+    assert again == found, "the same again changes nothing"
+
+
+def test_core_identity_is_a_name_and_a_piece_of_an_address() -> None:
+    assert merge(NOTHING, {INPI: said(legal_name="X", city="Y")}).has_core_identity
+    assert not merge(NOTHING, {INPI: said(legal_name="X", country_code="FR")}).has_core_identity
+    assert not merge(NOTHING, {INPI: said(city="Y")}).has_core_identity
+
+
+def test_how_long_a_field_is_fresh_is_shown() -> None:
+    company = merge(NOTHING, {RECHERCHE: said(legal_name="X", active_status="A")})
+    shown = freshness(company, 30, NOW + timedelta(days=8))
+    assert (shown["legal_name"]["is_fresh"], shown["active_status"]["is_fresh"]) == (True, False)
+
+
+# -- verdicts ----------------------------------------------------------------------------------------------
+
+OK = [Ended(source, 200) for source in SOURCES]
+
+
+def failed(source: str, http: int | None, code: str) -> Ended:
+    return Ended(source, http, code)
+
+
+@pytest.mark.parametrize(
+    ("ended", "has_core", "status", "error"),
+    [
+        (OK, True, "SUCCESS", None),
+        (OK[:1], True, "SUCCESS", None),
+        (OK, False, "FAILED", f"{RECHERCHE}:200:NOT_FOUND"),
+        ([*OK[:2], failed(RCS, 429, "RATE_LIMIT")], True, "PARTIAL", f"{RCS}:429:RATE_LIMIT"),
+        (
+            [OK[0], failed(INPI, 503, "UPSTREAM_5XX"), failed(RCS, None, "TIMEOUT")],
+            True,
+            "PARTIAL",
+            f"{INPI}:503:UPSTREAM_5XX|{RCS}:-:TIMEOUT",
+        ),
+        ([failed(RECHERCHE, 200, "NOT_FOUND"), *OK[1:]], True, "FAILED", f"{RECHERCHE}:200:NOT_FOUND"),
+    ],
+)
+def test_the_verdict_follows_from_the_sources(
+    ended: list[Ended], has_core: bool, status: str, error: str | None
+) -> None:
+    verdict = judge(ended, core_identity_present=has_core)
+    assert (verdict.status, verdict.error) == (status, error)
+    assert verdict.sources_failed_count + verdict.sources_success_count == len(ended)
+
+
+@given(
+    st.lists(st.builds(Ended, st.sampled_from(SOURCES), st.none(), st.sampled_from([None, "TIMEOUT"]))),
+    st.booleans(),
+)
+def test_every_verdict_keeps_the_invariants(ended: list[Ended], has_core: bool) -> None:
+    found = judge(ended, core_identity_present=has_core)
+    required, optional = found.required_sources_failed_count, found.optional_sources_failed_count
+    if found.status == "SUCCESS":
+        assert has_core
+        assert required == optional == 0
+    elif found.status == "PARTIAL":
+        assert has_core
+        assert required == 0 < optional
+    else:
+        assert required > 0 or not has_core
+        assert found.error
+    assert len(found.error or "") <= MOST_ERROR
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "http"),
+    [
+        ({"code": "RATE_LIMIT", "message": "m", "details": {"http_status": 429}}, "RATE_LIMIT", 429),
+        ({"code": "timeout", "message": "too long"}, "TIMEOUT", None),
+        ({"code": "poison", "message": "killed"}, "INTERNAL_ERROR", None),
+        ({"code": "worker_lost", "details": {"worker": "w"}}, "INTERNAL_ERROR", None),
+        (None, "INTERNAL_ERROR", None),
+    ],
+)
+def test_what_the_engine_says_has_a_word_of_the_contract(error: Any, code: str, http: int | None) -> None:
+    found = failed_as(RCS, error)
+    assert (found.error_code, found.http_status) == (code, http)
+    assert found.error_code in SOURCE_CODES
+
+
+# -- what registers say ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("answer", [{}, {"formality": None}, {"formality": {"content": []}}, {"data": 1}])
+def test_answers_of_another_shape_say_nothing(answer: dict[str, Any]) -> None:
+    for read in (mapping.inpi_fields, mapping.rcs_fields, mapping.recherche_fields):
+        assert not any(read(answer).values())
+
+
+def test_a_person_has_a_name_at_inpi_and_at_the_register_of_commerce() -> None:
+    person = {"descriptionPersonne": {"nom": "DURAND", "prenoms": ["Anne", "Marie"]}}
+    content = {"personnePhysique": {"identite": {"entrepreneur": person}}}
+    assert mapping.inpi_fields({"formality": {"content": content}})["legal_name"] == "Anne DURAND"
+    found = mapping.rcs_fields({"data": {"personne_physique": {"nom": "DURAND", "prenom": "Anne"}}})
+    assert found["legal_name"] == "Anne DURAND"
+
+
+@pytest.mark.parametrize(
+    ("code", "label"),
+    [
+        ("5710", "SAS, société par actions simplifiée"),
+        (6540, "Société civile immobilière"),
+        ("0000", None),
+        (None, None),
+    ],
+)
+def test_legal_forms_have_labels_and_unknown_ones_none(code: Any, label: str | None) -> None:
+    assert mapping.recherche_fields({"nature_juridique": code})["legal_form"] == label
+
+
+def test_a_company_that_was_struck_off_is_closed() -> None:
+    assert mapping.rcs_fields({"data": {"date_radiation": "2020-01-01"}})["active_status"] == "C"
+
+
+# -- asking ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("page", "per_page"), [(0, 1), (1, 26), (401, 25), (10_001, 1)])
+def test_a_page_that_the_register_does_not_give_is_not_asked_for(page: int, per_page: int) -> None:
+    with pytest.raises(ValueError, match="not given"):
+        search(Wanted("552032534"), page, per_page)
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [
+        ("3", 3.0),
+        ("0", 0.0),
+        ("Sat, 31 Jan 2026 09:00:30 GMT", 30.0),
+        ("Sat, 31 Jan 2026 08:00:00 GMT", 0.0),
+        ("soon", None),
+        ("-1", None),
+        ("", None),
+        (None, None),
+    ],
+)
+def test_when_to_come_again_is_a_number_or_a_date(value: str | None, seconds: float | None) -> None:
+    assert read_retry_after(value, NOW) == seconds
+
+
+@pytest.mark.parametrize("token", ["opaque", "a.b.c", "a.e30.c", "a.W10.c", "..."])
+def test_a_token_that_does_not_say_when_it_ends_is_used_until_it_is_refused(token: str) -> None:
+    assert expiry(token) is None

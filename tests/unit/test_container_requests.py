@@ -1,0 +1,159 @@
+"""Requests for container jobs: what the documented API takes, and what it refuses by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cograil.apps.containers.request import read_request
+from cograil.model.artifact_plan import make_plan
+from cograil.model.containers import InvalidRequest
+
+PLAIN: dict[str, Any] = {"id": "job-1", "image": "alpine:latest"}
+VIDEO: dict[str, Any] = {
+    "id": "video-transcode-001",
+    "meta": {"userId": "user-123", "projectId": "proj-456"},
+    "image": "ffmpeg:latest",
+    "command": "ffmpeg -i /workspace/input.mp4 /workspace/output.mp4",
+    "cpu": 4,
+    "memory": 4096,
+    "timeoutSeconds": 3600,
+    "artifacts": [
+        {"id": "source-video", "type": "download", "in": "https://storage.example.com/x", "out": "input.mp4"},
+        {
+            "id": "transcoded-video",
+            "type": "upload",
+            "in": "output.mp4",
+            "out": "https://storage.example.com/upload/output.mp4?signature=x",
+            "depends": "job",
+        },
+    ],
+    "callback": {
+        "url": "https://api.example.com/webhooks/jobs",
+        "key": "whsec_abc123",
+        "events": ["orchestrator.job.exit", "orchestrator.job.artifact"],
+    },
+}  # fmt: skip
+
+
+def of(kind: str, name: str = "a", depends: str | None = None, **more: Any) -> dict[str, Any]:
+    given = {
+        "download": {"in": "https://x.example/y", "out": "y"},
+        "write": {"in": "text", "out": "y"},
+        "unarchive": {"in": "y.tar.gz", "out": "src"},
+        "upload": {"in": "y", "out": "https://x.example/y"},
+        "read": {"in": "y"},
+        "archive": {"in": "y", "out": "y.tar.gz", "format": "tar.gz"},
+        "list": {"in": "."},
+    }[kind]
+    return {"id": name, "type": kind, **given, **({"depends": depends} if depends else {}), **more}
+
+
+def test_the_example_of_the_guide_is_taken() -> None:
+    request = read_request(VIDEO)
+    plan = make_plan(request.artifacts)
+    assert (request.cpus, request.memory_mb, request.seconds) == (4.0, 4096, 3600)
+    assert [one.id for one in plan.before] == ["source-video"]
+    assert [one.id for one in plan.after] == ["transcoded-video"]
+
+
+def test_what_is_not_said_has_its_defaults() -> None:
+    request = read_request(PLAIN | {"cpu": 0, "memory": 0, "timeoutSeconds": -1})
+    assert (request.cpus, request.memory_mb, request.seconds) == (1.0, 512, 1800)
+    assert (request.workspace, request.command, request.callback) == ("/workspace", "", None)
+
+
+@pytest.mark.parametrize("kind", ["download", "write", "unarchive", "upload", "read", "archive", "list"])
+def test_every_kind_of_artifact_is_taken(kind: str) -> None:
+    (artifact,) = read_request(PLAIN | {"artifacts": [of(kind)]}).artifacts
+    assert artifact.type == kind
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({"id": "-x"}, "id"),
+        ({"id": "x" * 129}, "id"),
+        ({"id": "x\n"}, "id"),
+        ({"id": 5}, "id"),
+        ({"image": ""}, "image"),
+        ({"image": "a b"}, "image"),
+        ({"command": ["echo"]}, "command"),
+        ({"command": "a\0b"}, "command"),
+        ({"cpu": 65}, "cpu"),
+        ({"cpu": -1}, "cpu"),
+        ({"cpu": "1"}, "cpu"),
+        ({"cpu": float("nan")}, "cpu"),
+        ({"memory": 65_537}, "memory"),
+        ({"memory": 1.5}, "memory"),
+        ({"timeoutSeconds": 86_401}, "timeoutSeconds"),
+        ({"workspace": "work"}, "workspace"),
+        ({"workspace": "/"}, "workspace"),
+        ({"workspace": "/proc/x"}, "workspace"),
+        ({"workspace": "/a/../etc"}, "workspace"),
+        ({"environment": {"A B": "x"}}, "environment"),
+        ({"environment": {"A": 5}}, "environment.A"),
+        ({"environment": {"A": "\0"}}, "environment"),
+        ({"meta": {str(number): "x" for number in range(33)}}, "meta"),
+        ({"meta": {"x": "y" * 257}}, "meta.x"),
+        ({"privileged": True}, "unknown field privileged"),
+        ({"callback": {"url": "ftp://x"}}, "callback.url"),
+        ({"callback": {"url": "https:///x"}}, "callback.url"),
+        ({"callback": {"url": "https://x", "secret": "x"}}, "unknown field callback.secret"),
+        ({"callback": {"url": "https://x", "events": ["x"] * 17}}, "callback.events"),
+        ({"artifacts": [of("list", str(number)) for number in range(65)]}, "artifacts"),
+        ({"artifacts": [of("write", out="../x")]}, "artifacts[0].out"),
+        ({"artifacts": [of("write", out="/etc/passwd")]}, "artifacts[0].out"),
+        ({"artifacts": [{"id": "a", "type": "write", "in": "", "out": "x"}]}, "artifacts[0].in"),
+        ({"artifacts": [of("download", **{"in": "file:///etc/passwd"})]}, "artifacts[0].in"),
+        ({"artifacts": [of("archive", format="zip")]}, "artifacts[0].format"),
+        ({"artifacts": [of("read", "job")]}, "artifacts[0].id"),
+        ({"artifacts": [of("read", mode="x")]}, "unknown field artifacts[0].mode"),
+        ({"artifacts": [{"id": "a", "type": "clone"}]}, "artifacts[0]"),
+        ({"artifacts": [{"type": "read", "in": "x"}]}, "artifacts[0].id is required"),
+    ],
+)
+def test_what_is_wrong_is_named(given: dict[str, Any], named: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        read_request(PLAIN | given)
+    assert named in str(caught.value)
+
+
+@pytest.mark.parametrize("missing", ["id", "image"])
+def test_what_is_required_is_named(missing: str) -> None:
+    with pytest.raises(InvalidRequest, match=f"{missing} is required"):
+        read_request({name: value for name, value in PLAIN.items() if name != missing})
+
+
+# -- the plan
+
+
+def plan_of(*artifacts: dict[str, Any]) -> tuple[list[str], list[str]]:
+    plan = make_plan(read_request(PLAIN | {"artifacts": list(artifacts)}).artifacts)
+    return [one.id for one in plan.before], [one.id for one in plan.after]
+
+
+def test_chains_run_in_their_order_before_or_after_the_job() -> None:
+    assert plan_of(
+        of("upload", "up", "pack"),
+        of("unarchive", "unpack", "fetch"),
+        of("archive", "pack", "job"),
+        of("download", "fetch"),
+        of("list", "names"),
+    ) == (["fetch", "names", "unpack"], ["pack", "up"])
+
+
+@pytest.mark.parametrize(
+    ("artifacts", "said"),
+    [
+        ([of("read", "a", "b"), of("read", "b", "a")], "waits for itself"),
+        ([of("read", "a", "a")], "waits for itself"),
+        ([of("read", "c", "a"), of("read", "a", "b"), of("read", "b", "a")], "waits for itself"),
+        ([of("read", "a", "nobody")], "'nobody', which there is not"),
+        ([of("read", "a"), of("list", "a")], "'a' is given twice"),
+    ],
+)
+def test_a_plan_that_cannot_be_carried_out_is_refused(artifacts: list[dict[str, Any]], said: str) -> None:
+    with pytest.raises(InvalidRequest, match=said):
+        plan_of(*artifacts)

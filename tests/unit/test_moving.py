@@ -1,0 +1,155 @@
+"""Files between a workspace and real servers."""
+
+from __future__ import annotations
+
+import os
+import tracemalloc
+from pathlib import Path
+
+import pytest
+from http_sites import HERE, Open
+from tars import entry, tar_gz
+
+from cograil.outbound import PublicOnly
+from cograil.runners import moving
+from cograil.runners.moving import Mover, MovingFailed, MovingLimits
+from cograil.settings import OutboundSettings
+
+
+@pytest.fixture
+def room(tmp_path: Path) -> Path:
+    (tmp_path / "room").mkdir()
+    return tmp_path / "room"
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(moving, "FIRST_PAUSE", 0.001)
+
+
+def mover(room: Path, **limits: float) -> Mover:
+    return Mover(room, PublicOnly(HERE), MovingLimits(**limits))  # type: ignore[arg-type]
+
+
+async def test_a_file_is_fetched_whole(room: Path, open_site: Open) -> None:
+    site = await open_site()
+    content = os.urandom(3_000_000)
+    site.answers(200, content, Content_Encoding="gzip")
+    assert await mover(room).download(f"{site.url}/x?signature=secret", "deep/x") == len(content)
+    assert (room / "deep/x").read_bytes() == content, "as it came, whatever its encoding is said to be"
+    assert "accept-encoding" in site.requests[0][1]
+
+
+@pytest.mark.parametrize(("status", "tries"), [(404, 1), (302, 1), (204, 1), (503, moving.TRIES)])
+async def test_only_200_is_a_file_and_only_faults_of_the_server_are_tried_again(
+    room: Path, open_site: Open, status: int, tries: int
+) -> None:
+    site = await open_site()
+    site.answers(status, b"no", Location="http://127.0.0.1:1/")
+    with pytest.raises(MovingFailed, match=f"127.0.0.1 answered {status}") as caught:
+        await mover(room).download(site.url + "/secret", "x")
+    assert caught.value.code == "http_status"
+    assert "secret" not in str(caught.value)
+    assert len(site.requests) == tries
+    assert os.listdir(room) == []
+
+
+async def test_an_answer_that_is_cut_leaves_nothing(room: Path, open_site: Open) -> None:
+    site = await open_site()
+    site.answer = b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\nConnection: close\r\n\r\nabc"
+    with pytest.raises(MovingFailed) as caught:
+        await mover(room, stall_seconds=0.2).download(site.url, "x")
+    assert caught.value.code in ("stalled", "unreachable")
+    assert os.listdir(room) == []
+
+
+async def test_what_has_no_end_is_cut(room: Path, open_site: Open) -> None:
+    site = await open_site()
+    site.answer, site.is_endless = b"HTTP/1.1 200 OK\r\n\r\n", True
+    with pytest.raises(MovingFailed) as caught:
+        await mover(room, file_bytes=5_000_000).download(site.url, "x")
+    assert caught.value.code == "too_large"
+    assert os.listdir(room) == []
+
+
+async def test_requests_go_only_where_the_guard_lets_them(room: Path, open_site: Open) -> None:
+    site = await open_site()
+    (room / "x").write_text("x")
+    strict = Mover(room, PublicOnly(OutboundSettings()))
+    for moved in (strict.download(site.url, "y"), strict.upload("x", site.url)):
+        with pytest.raises(MovingFailed) as caught:
+            await moved
+        assert caught.value.code == "outbound_refused"
+    assert site.connections == 0
+
+
+async def test_a_file_is_put_with_its_length(room: Path, open_site: Open) -> None:
+    site = await open_site()
+    content = os.urandom(3_000_000)
+    (room / "x").write_bytes(content)
+    assert await mover(room).upload("x", f"{site.url}/put?signature=s") == len(content)
+    first, headers, body = site.requests[0]
+    assert first == "PUT /put?signature=s HTTP/1.1"
+    assert (headers["content-type"], headers["content-length"]) == ("application/octet-stream", "3000000")
+    assert "transfer-encoding" not in headers
+    assert body == content
+
+
+@pytest.mark.parametrize(("status", "tries"), [(403, 1), (500, moving.TRIES)])
+async def test_a_put_is_tried_again_from_the_beginning_unless_it_was_refused(
+    room: Path, open_site: Open, status: int, tries: int
+) -> None:
+    site = await open_site()
+    site.answers(status)
+    (room / "x").write_bytes(b"content")
+    with pytest.raises(MovingFailed):
+        await mover(room).upload("x", site.url)
+    assert [body for _, _, body in site.requests] == [b"content"] * tries
+
+
+async def test_nothing_behind_a_link_is_sent_or_read(room: Path, open_site: Open) -> None:
+    site = await open_site()
+    (room / "x").symlink_to("/etc/passwd")
+    for moved in (
+        mover(room).upload("x", site.url),
+        mover(room).read("x"),
+        mover(room).pack("x", "y.tar.gz"),
+    ):
+        with pytest.raises(MovingFailed) as caught:
+            await moved
+        assert caught.value.code == "not_a_regular_file"
+    assert site.requests == []
+
+
+async def test_files_are_written_read_packed_unpacked_and_listed(room: Path) -> None:
+    one = mover(room)
+    await one.write("é", "src/x")
+    assert await one.read("src/x") == "é".encode()
+    assert await one.pack("src", "all.tar.gz") == 1
+    assert (await one.unpack("all.tar.gz", "copy")).files == 1
+    assert await one.list(".", excludes=["*.gz"]) == ["copy/x", "src/x"]
+    (room / "bad.tar.gz").write_bytes(tar_gz(entry(b"../x", b"x")))
+    with pytest.raises(MovingFailed) as caught:
+        await one.unpack("bad.tar.gz", "copy")
+    assert caught.value.code == "unsafe_path"
+
+
+async def test_a_file_that_is_too_large_to_be_told_is_not_read(room: Path) -> None:
+    (room / "x").write_bytes(bytes(100))
+    with pytest.raises(MovingFailed) as caught:
+        await mover(room, read_bytes=99).read("x")
+    assert caught.value.code == "too_large"
+
+
+async def test_large_files_pass_through_little_memory(room: Path, open_site: Open) -> None:
+    site = await open_site()
+    site.answer, site.is_endless = b"HTTP/1.1 200 OK\r\n\r\n", True
+    with (room / "x").open("wb") as file:
+        file.truncate(64 << 20)
+    tracemalloc.start()
+    with pytest.raises(MovingFailed):
+        await mover(room, file_bytes=64 << 20).download(site.url, "y")
+    await mover(room).pack("x", "x.tar.gz")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 16 << 20
