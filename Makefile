@@ -54,7 +54,7 @@ components:  ## what the tests need beside Python: PgBouncer, PostgreSQL 15, Doc
 	for one in $$missing; do apt-get install -y -qq --no-install-recommends $$one >/dev/null || echo "apt has no $$one"; done
 
 test: setup components  ## run the tests
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 3 --maxfail 25
 
 matrix: setup components  ## the tests of the database on every PostgreSQL: make matrix VERSIONS="15 16 18"
 	@for version in $(VERSIONS); do \

@@ -23,9 +23,9 @@ async def open_registers(stack: AsyncExitStack) -> Registers:
 
 
 def settings_of_house(registers: Registers, root: Path, **relay: Any) -> Settings:
-    """Settings with both apps. While tests of others run the loop of the house rests, and is not blocked."""
+    """Settings with both apps."""
     return quick_settings(
-        worker={"grace_seconds": 2.0, "blocked_seconds": 1e9},
+        worker={"grace_seconds": 2.0},
         outbound=HERE,
         relay=QUICK | relay,
         companies=registers.settings(),

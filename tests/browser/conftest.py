@@ -1,22 +1,21 @@
 """One browser, one server with pages on a real database, for all tests here.
 
-Everything runs in one event loop that lasts as long as the session: the engine, the server, and the browser's
-driver. Each test has a page of its own; whatever the browser complains of fails the test.
+The server has a process of its own, the browser's driver an event loop that lasts as long as the session. Each
+test has a page of its own; whatever the browser complains of fails the test.
 """
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack
 
 import psycopg
 import pytest
 import pytest_asyncio
+from next_door import NextDoor, next_door
 from playwright.async_api import Browser, BrowserContext, Page, async_playwright
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
-from ui_house import House, furnish
 
 SESSION = "session"
 
@@ -31,11 +30,11 @@ def house_dsn(postgres: str, template: str) -> Iterator[str]:
         admin.execute(sql.SQL("drop database {} with (force)").format(name))
 
 
-@pytest_asyncio.fixture(scope=SESSION, loop_scope=SESSION)
-async def house(house_dsn: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
+@pytest.fixture(scope=SESSION)
+def house(house_dsn: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[NextDoor]:
     """A server with pages, an orchestrator, a worker and a relay, with something of everything in it."""
-    async with AsyncExitStack() as stack:
-        yield await furnish(stack, house_dsn, tmp_path_factory.mktemp("folder"))
+    with next_door(house_dsn, tmp_path_factory.mktemp("folder")) as house:
+        yield house
 
 
 @pytest_asyncio.fixture(scope=SESSION, loop_scope=SESSION)
@@ -60,7 +59,7 @@ async def contexts(browser: Browser) -> AsyncIterator[dict[str, BrowserContext]]
 
 @pytest_asyncio.fixture(loop_scope=SESSION)
 async def visitor(
-    house: House, browser: Browser, contexts: dict[str, BrowserContext]
+    house: NextDoor, browser: Browser, contexts: dict[str, BrowserContext]
 ) -> AsyncIterator[Visitor]:
     """Opens pages as somebody; at the end nothing may have been complained of."""
     visitor = Visitor(house, browser, contexts)
@@ -74,7 +73,7 @@ async def visitor(
 class Visitor:
     """Somebody at a browser, known by the key of a role."""
 
-    def __init__(self, house: House, browser: Browser, contexts: dict[str, BrowserContext]) -> None:
+    def __init__(self, house: NextDoor, browser: Browser, contexts: dict[str, BrowserContext]) -> None:
         self.house = house
         self.browser = browser
         self.contexts = contexts

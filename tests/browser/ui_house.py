@@ -100,23 +100,27 @@ ROLES = ("viewer", "submitter", "operator", "admin")
 
 
 @dataclass
+class Facts:
+    """Where a house is, who may enter, and which jobs it began with."""
+
+    url: str
+    keys: dict[str, str] = field(default_factory=dict)
+    cookies: dict[str, str] = field(default_factory=dict)
+    jobs: dict[str, str] = field(default_factory=dict)
+
+    def cookie(self, role: str) -> dict[str, str]:
+        """The session of this role, as a browser keeps it."""
+        return {"name": COOKIE, "value": self.cookies[role], "url": f"{self.url}/ui/"}
+
+
+@dataclass
 class House:
     """A server with pages, and what is on it."""
 
     lab: Lab
     api: Api
     receiver: Receiver
-    keys: dict[str, str] = field(default_factory=dict)
-    cookies: dict[str, str] = field(default_factory=dict)
-    jobs: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.api.port}"
-
-    def cookie(self, role: str) -> dict[str, str]:
-        """The session of this role, as a browser keeps it."""
-        return {"name": COOKIE, "value": self.cookies[role], "url": f"{self.url}/ui/"}
+    facts: Facts
 
     async def submit(self, workflow_id: str, **facts: Any) -> str:
         """A new job."""
@@ -174,7 +178,7 @@ async def furnish(stack: AsyncExitStack, dsn: str, folder: Path) -> House:
     await ask_for_companies(stack, lab)
     await enter(lab.running())
     await enter(relaying(lab, give_up_hours=0.0001))
-    house = House(lab, api, receiver)
+    house = House(lab, api, receiver, Facts(f"http://127.0.0.1:{api.port}"))
     for text in FILES:
         await lab.publish(text)
     await _keys(house)
@@ -194,8 +198,8 @@ async def _keys(house: House) -> None:
             stored = await find_key(tx, key_id)
         assert stored is not None
         session = sessions.begin(key_id, stored.hash)
-        house.keys[role], house.cookies[role] = key, f"{session.text}.{session.signature}"
-    house.api.key = house.keys["admin"]
+        house.facts.keys[role], house.facts.cookies[role] = key, f"{session.text}.{session.signature}"
+    house.api.key = house.facts.keys["admin"]
 
 
 async def _told(house: House) -> None:
@@ -213,7 +217,7 @@ async def _told(house: House) -> None:
 
 
 async def _jobs(house: House) -> None:
-    jobs = house.jobs
+    jobs = house.facts.jobs
     jobs["done"] = await house.submit("hello", labels={"customer": "acme"}, submitted_by="ada")
     jobs["fan"] = await house.submit("fan", input_params={"items": list(range(20)), "label": "needle"})
     jobs["broken"] = await house.submit("broken")
