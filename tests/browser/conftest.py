@@ -1,7 +1,7 @@
 """One browser, one server with pages on a real database, for all tests here.
 
-The server has a process of its own, the browser's driver an event loop that lasts as long as the session. Each
-test has a page of its own; whatever the browser complains of fails the test.
+The server has a process of its own, the browser's driver an event loop that lasts as long as the session.
+Each test has a page of its own; whatever the browser complains of fails the test.
 """
 
 from __future__ import annotations
