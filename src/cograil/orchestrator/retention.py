@@ -22,7 +22,8 @@ from cograil.verbs.schedules import prune_firings
 
 log = structlog.get_logger("retention")
 
-EVERY_SECONDS = 60.0
+EVERY_SECONDS = 300.0
+AGAIN_SECONDS = 60.0  # after the start, and while there is something to delete
 SWEEP_SECONDS = 20.0  # then the next sweep goes on
 PROCESS_DAYS = 1.0
 BATCH_RECORDS = 1000
@@ -54,7 +55,7 @@ class Retention:
         """Begin a sweep if one is due; returns at once. The first is due a while after the first call."""
         now = _now()
         if self._due_at is None:
-            self._due_at = now + EVERY_SECONDS
+            self._due_at = now + AGAIN_SECONDS
         elif now >= self._due_at and (self._sweeping is None or self._sweeping.done()):
             self._due_at = now + EVERY_SECONDS
             self._sweeping = asyncio.create_task(self._sweep(), name="retention")
@@ -72,6 +73,8 @@ class Retention:
         except (DatabaseUnavailable, psycopg.Error) as error:
             log.warning("sweep failed, trying again later", error=str(error).strip())
         else:
+            if swept.jobs or swept.dropped or swept.records:
+                self._due_at = _now() + AGAIN_SECONDS
             if swept.jobs or swept.dropped:
                 days = self._settings.days
                 log.info("deleted old jobs", jobs=swept.jobs, partitions=swept.dropped, older_than_days=days)
