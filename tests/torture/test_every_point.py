@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -33,10 +34,13 @@ MODES_OF_CLIENTS = ("kill9", "stop", "pause", "raise", "commit_unknown", "pgkill
 
 
 def modes_of(scenario: str, role: str) -> tuple[str, ...]:
-    """What can happen to this role; to be woken in the middle takes a job that another goes on with."""
-    if role == "client":
-        return MODES_OF_CLIENTS
-    return (*MODES, *MORE_MODES.get(scenario, ()))
+    """What can happen to this role; to be woken in the middle takes a job that another goes on with.
+
+    TORTURE_MODES=kill9,stop names those to try, where the time is short.
+    """
+    modes = MODES_OF_CLIENTS if role == "client" else (*MODES, *MORE_MODES.get(scenario, ()))
+    only = os.environ.get("TORTURE_MODES")
+    return tuple(mode for mode in modes if only is None or mode in only.split(","))
 
 
 @pytest.mark.parametrize(("scenario", "role"), PROCESSES + CLIENTS)
