@@ -11,14 +11,17 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import entry_points
-
-from starlette.types import ASGIApp
+from typing import TYPE_CHECKING
 
 from cograil.errors import UsageError
-from cograil.intake.http.door import Instance
 from cograil.runners.registry import Registry
 from cograil.settings import Settings
 from cograil.store.database import Database
+
+if TYPE_CHECKING:  # a worker needs neither
+    from starlette.types import ASGIApp
+
+    from cograil.intake.http.door import Instance
 
 GROUP = "cograil.apps"
 Check = Callable[[Database], Awaitable[str]]

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-
-from starlette.types import ASGIApp
+from typing import TYPE_CHECKING
 
 from cograil.apps.app import Check, enabled_apps
 from cograil.errors import UsageError
-from cograil.intake.http.door import Instance
 from cograil.runners.registry import Registry
 from cograil.settings import Settings
 from cograil.store.database import Database
+
+if TYPE_CHECKING:  # a worker needs neither
+    from starlette.types import ASGIApp
+
+    from cograil.intake.http.door import Instance
 
 
 def app_doors(instance: Instance) -> Mapping[str, ASGIApp]:

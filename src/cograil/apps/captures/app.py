@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib.util import find_spec
-
-from starlette.types import ASGIApp
+from typing import TYPE_CHECKING
 
 from cograil.apps.app import App
 from cograil.apps.captures.handlers import sealing
-from cograil.intake.http.door import Instance
 from cograil.settings import Settings
+
+if TYPE_CHECKING:  # a worker needs neither
+    from starlette.types import ASGIApp
+
+    from cograil.intake.http.door import Instance
 
 NEEDS = ("cryptography", "obstore")
 

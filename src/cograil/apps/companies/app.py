@@ -5,17 +5,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Mapping
-
-from starlette.types import ASGIApp
+from typing import TYPE_CHECKING
 
 from cograil.apps.app import App
-from cograil.intake.http.door import Instance
 from cograil.model.job import Bounds
 from cograil.outbound import PublicOnly
 from cograil.runners.registry import Registry
 from cograil.settings import Settings
 from cograil.store.database import Database
 from cograil.verbs.advance import Decider
+
+if TYPE_CHECKING:  # a worker needs neither
+    from starlette.types import ASGIApp
+
+    from cograil.intake.http.door import Instance
 
 
 def _doors(instance: Instance) -> Mapping[str, ASGIApp]:

@@ -5,18 +5,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Mapping
-
-from starlette.types import ASGIApp
+from typing import TYPE_CHECKING
 
 from cograil.apps.app import App, Check
 from cograil.apps.containers.running import running_containers
-from cograil.intake.http.door import Instance
-from cograil.intake.http.probes import DEGRADED, OK
+from cograil.model.checks import DEGRADED, OK
 from cograil.model.workflow import CONTAINER
 from cograil.runners.choosing import choose_runtime
 from cograil.settings import Settings
 from cograil.store import reading
 from cograil.store.database import Database
+
+if TYPE_CHECKING:  # a worker needs neither
+    from starlette.types import ASGIApp
+
+    from cograil.intake.http.door import Instance
 
 PATIENCE_SECONDS = 2.0
 

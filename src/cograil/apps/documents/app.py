@@ -6,16 +6,19 @@ import asyncio
 import contextlib
 import os
 from collections.abc import AsyncIterator, Mapping
-
-from starlette.types import ASGIApp
+from typing import TYPE_CHECKING
 
 from cograil.apps.app import App, Check
 from cograil.errors import UsageError
-from cograil.intake.http.door import Instance
-from cograil.intake.http.probes import DEGRADED, OK
+from cograil.model.checks import DEGRADED, OK
 from cograil.runners.registry import Registry
 from cograil.settings import Settings
 from cograil.store.database import Database
+
+if TYPE_CHECKING:  # a worker needs neither
+    from starlette.types import ASGIApp
+
+    from cograil.intake.http.door import Instance
 
 EXTRA = "the app `documents` needs more packages: pip install 'cograil[documents]'"
 

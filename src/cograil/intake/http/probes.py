@@ -10,9 +10,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from cograil import metrics
-
-OK = "ok"
-DEGRADED = "degraded"  # begins what is said of a part that is missing and not needed
+from cograil.model.checks import DEGRADED, OK
 
 Checks = Callable[[], Awaitable[dict[str, str]]]
 Samples = Callable[[], Awaitable[list[metrics.Sample]]]
