@@ -1,0 +1,92 @@
+"""What goes with a sweep beside jobs: processes long gone, records whose time is over, full buckets."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from lab import Lab
+from test_workers import one
+
+from cograil import faults
+from cograil.orchestrator import retention
+from cograil.orchestrator.retention import sweep
+from cograil.verbs import buckets, idempotency
+from cograil.verbs.idempotency import Key
+
+DAYS = 30.0
+
+
+async def test_processes_that_ended_a_day_ago_are_forgotten(lab: Lab) -> None:
+    await lab.tick()
+    for name, state, days in (
+        ("gone", "dead", 2),
+        ("left", "stopped", 2),
+        ("late", "dead", 0),
+        ("busy", "dead", 2),
+    ):
+        hand = await lab.hand(name)
+        if name == "busy":
+            job = await lab.submit(one())
+            await hand.claim()
+        await lab.rows(
+            f"""update cograil.processes set state = '{state}', pulsed_at = now() - interval '{days} days'
+                where id = {hand.worker_id}"""
+        )
+    assert (await sweep(lab.db, DAYS)).processes == 2
+    names = [row[0] for row in await lab.rows("select name from cograil.processes order by id")]
+    assert names == ["ticker", "late", "busy"], "tasks of the last were not rescued yet"
+    await lab.cancel(job)
+
+
+async def expired_records(lab: Lab, count: int) -> None:
+    await lab.rows(
+        f"""insert into cograil.idempotency (scope, key, fingerprint, fence, is_open, expires_at)
+            select 'old', n::text, 'f', n, false, now() - interval '1 s' from generate_series(1, {count}) n"""
+    )
+
+
+async def records_left(lab: Lab) -> int:
+    return int((await lab.rows("select count(*) from cograil.idempotency"))[0][0])
+
+
+@pytest.mark.parametrize("days", [DAYS, 0])
+async def test_all_records_whose_time_is_over_go_in_one_sweep(lab: Lab, days: float) -> None:
+    """However many came in the minute since the last one; 0 days keep the jobs, not these."""
+    await expired_records(lab, 2 * retention.BATCH_RECORDS + 7)
+    async with lab.db.transaction("test") as tx:
+        await idempotency.decide(tx, Key("default", "young", "k"), "f", idempotency.replay(60))
+    assert (await sweep(lab.db, days)).records == 2 * retention.BATCH_RECORDS + 7
+    assert await records_left(lab) == 1
+
+
+async def test_a_sweep_stops_pruning_when_its_time_is_up(lab: Lab) -> None:
+    await expired_records(lab, retention.BATCH_RECORDS + 1)
+    assert (await sweep(lab.db, DAYS, seconds=0.0)).records == retention.BATCH_RECORDS
+    assert await records_left(lab) == 1
+
+
+async def test_each_batch_of_records_is_a_transaction_of_its_own(lab: Lab, tmp_path: Path) -> None:
+    """So a sweep that is killed has to do little again, and nobody's row is locked for long."""
+    await expired_records(lab, 2 * retention.BATCH_RECORDS)
+    log = tmp_path / "points"
+    faults.record(str(log))
+    try:
+        await sweep(lab.db, 0)
+    finally:
+        faults.record(None)
+    points = log.read_text().split()
+    pruned = [number for number, point in enumerate(points) if point == "retention.prune_records"]
+    assert len(pruned) == 3
+    assert all("retention.commit.after" in points[a:b] for a, b in pairwise(pruned))
+
+
+async def test_buckets_that_are_full_again_go_with_a_sweep(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retention, "BATCH_BUCKETS", 2)
+    async with lab.db.transaction("test") as tx:
+        for number in range(5):
+            await buckets.take(tx, f"quick-{number}", 1, 1e9)
+        await buckets.take(tx, "slow", 1, 0.001)
+    assert (await sweep(lab.db, DAYS)).buckets == 5
+    assert await lab.rows("select name from cograil.buckets") == [("slow",)]
