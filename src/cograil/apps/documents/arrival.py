@@ -11,6 +11,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import signal
 import stat
 import time
 from collections.abc import Iterator
@@ -18,10 +19,13 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
+import structlog
+
 from cograil.apps.documents import files
 from cograil.apps.documents.admission import ENDINGS
 from cograil.apps.documents.layout import Folder
 
+log = structlog.get_logger("documents")
 QUIET_SECONDS = 10.0
 NOT_OURS = frozenset({errno.EACCES, errno.EPERM, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP})
 STAMP = "%Y%m%d-%H%M%S"
@@ -106,6 +110,8 @@ def has_writer_open(path: Path) -> bool | None:
     except OSError:
         return None
     try:
+        # Whoever opens it for writing in between has us told, by SIGIO unless another is named: that kills.
+        fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGURG)
         fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_RDLCK)
         fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_UNLCK)
     except OSError as error:
@@ -175,8 +181,13 @@ def bring_left_claims(folder: Folder) -> None:
     """Go on with what somebody claimed who died."""
     with contextlib.suppress(FileNotFoundError):
         for claim in sorted(folder.arrivals.glob(f"{CLAIM}*")):
-            with contextlib.suppress(FileNotFoundError):
+            try:
                 bring_claim(claim, folder.staging / claim.name.removeprefix(CLAIM))
+            except FileNotFoundError:
+                continue
+            except OSError as error:  # of this file: it is whole where it is, and the others must not wait
+                name = files.cleaned(claim.name.removeprefix(CLAIM))
+                log.warning("a file cannot be taken yet", file=name, error=str(error))
 
 
 def is_whole(staged: Path, folder: Folder) -> bool:

@@ -22,6 +22,7 @@ from typing import Any
 from cograil import faults
 
 CHUNK = 1024 * 1024
+MOST_JSON = 16 * 1024 * 1024
 HIDDEN = ".cograil-"
 LONGEST_NAME = 255
 LONGEST_INPUT = 200  # of a document: it gets longer in staging and in hold
@@ -50,10 +51,14 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """What is in this file; None when it is not there or no JSON."""
+    """What is in this file; None when it is not there, no JSON, or nothing that anybody should read."""
     try:
-        return json.loads(path.read_bytes())
-    except (OSError, ValueError):
+        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                return None
+            content = file.read(MOST_JSON + 1)
+        return json.loads(content) if len(content) <= MOST_JSON else None
+    except (OSError, ValueError, RecursionError):
         return None
 
 
@@ -222,10 +227,11 @@ def hash_of(path: Path) -> str:
 
 
 def size_of(path: Path) -> int:
-    """How many bytes a file has, or all files of a directory."""
-    if path.is_dir():
+    """How many bytes a file has, or all files of a directory; of a link, the link."""
+    found = path.lstat()
+    if stat.S_ISDIR(found.st_mode):
         return sum(one.lstat().st_size for one in files_below(path))
-    return path.lstat().st_size
+    return found.st_size
 
 
 def files_below(directory: Path) -> list[Path]:
