@@ -134,3 +134,34 @@ async def test_a_tick_prepares_by_a_real_service_and_holds_what_comes_again(
     assert (tmp_path / f"reports/duplicates/{key}.json").exists()
     assert json.loads((tmp_path / "index/jobs.json").read_text())["jobs"][key]["state"] == "DISCOVERED"
     assert json.loads((tmp_path / "index/metrics.json").read_text())["queued"] == 1
+
+
+def test_a_tick_works_where_it_is_told_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not in the directories of the module: the services are down, and nothing else is needed."""
+    for name in ("DATA_DIR", "WORK_DIR"):
+        monkeypatch.setattr(folder, name, "/nowhere")
+    profile = canonical_profile(tools.prep_info(), tools.ocr_info(), "eng")
+    (tmp_path / "in").mkdir()
+    drawn.tiny(tmp_path / "in/a.cbz")
+    nobody = "http://127.0.0.1:9"
+    numbers = (
+        "max_jobs_in_flight",
+        "prep_concurrency",
+        "ocr_concurrency",
+        "max_attempts_prep",
+        "max_attempts_ocr",
+    )
+    config = {
+        "prep_url": nobody,
+        "ocr_url": nobody,
+        "work_dir": str(tmp_path / "elsewhere"),
+        "index_dir": str(tmp_path / "shown"),
+        "job_timeout_s": 600,
+        "metrics": make_empty_metrics(),
+    } | dict.fromkeys(numbers, 1)
+    in_flight: folder.InFlight = {}
+    folder.process_tick(in_flight, {"jobs": {}}, str(tmp_path / "shown/jobs.json"), profile, config)
+    (key,) = in_flight
+    assert (tmp_path / f"elsewhere/{key}/a.cbz").exists()
+    assert (tmp_path / "shown/metrics.json").exists()
+    assert not Path("/nowhere").exists()

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
+import urllib.error
+import urllib.request
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -133,3 +136,31 @@ async def test_a_document_by_services_that_come_late(house: House, eventually: E
     assert "quick brown fox" in extract_text(house.folder.out / name)
     assert name.startswith(f"a__job-{profile_less_key[:64]}")
     assert json.loads((house.root / "index/jobs.json").read_text())["jobs"]
+
+
+async def test_a_record_that_is_none_keeps_no_other_job(tmp_path: Path, eventually: Eventually) -> None:
+    source = drawn.tiny(tmp_path / "a.cbz")
+    (tmp_path / "prep/queue").mkdir(parents=True)
+    (tmp_path / "prep/queue/junk.json").write_text("[]")
+    async with service("prep", tmp_path) as url:
+        assert (await ended(url, "junk", eventually))["error"]["type"] == "service_error"
+        order = {"jobId": "one", "inputPath": str(source), "workDir": str(tmp_path / "work")}
+        await ask(url, "POST", "/jobs/prep", order)
+        assert (await ended(url, "one", eventually))["state"] == "DONE"
+    assert (tmp_path / "work/prep.log").read_text().endswith("INFO done\n")
+
+
+@pytest.mark.parametrize(
+    "body", [b"[" * 60_000, b'{"jobId": "\\ud800"}', b"\xff", b"", b'{"jobId": 1, "jobId": 2}', b"NaN"]
+)
+async def test_a_body_that_is_no_order_is_refused(tmp_path: Path, body: bytes) -> None:
+    async with service("prep", tmp_path) as url:
+
+        def post() -> int:
+            request = urllib.request.Request(f"{url}/jobs/prep", body)
+            with pytest.raises(urllib.error.HTTPError) as refused:
+                urllib.request.urlopen(request, timeout=10)
+            refused.value.close()
+            return refused.value.code
+
+        assert await asyncio.to_thread(post) == 422
