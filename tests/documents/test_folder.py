@@ -96,6 +96,20 @@ def test_one_that_never_beat_is_stale_after_twice_the_time(tmp_path: Path) -> No
     assert in_flight[KEY]["stage"] == "OCR_RETRY"
 
 
+def test_the_heartbeat_of_an_earlier_try_says_nothing_of_this_one(tmp_path: Path) -> None:
+    """Otherwise one timeout burns all the tries that are left."""
+    room = tmp_path / "work" / KEY
+    room.mkdir(parents=True)
+    (room / "prep.heartbeat").touch()
+    os.utime(room / "prep.heartbeat", (time.time() - 3600,) * 2)
+    in_flight = {KEY: {"stage": "PREP_RUNNING", "startedAt": time.time() - 5}}
+    folder.check_stale_jobs(in_flight, 60)
+    assert in_flight[KEY]["stage"] == "PREP_RUNNING"
+    in_flight[KEY]["startedAt"] = time.time() - 61
+    folder.check_stale_jobs(in_flight, 60)
+    assert in_flight[KEY]["stage"] == "PREP_RETRY"
+
+
 async def test_a_tick_prepares_by_a_real_service_and_holds_what_comes_again(
     tmp_path: Path, eventually: Eventually
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator
@@ -16,8 +17,9 @@ from tests.conftest import Eventually
 from tests.documents import drawn
 from tests.documents.house import House
 
-from cograil.apps.documents import files
-from cograil.apps.documents.remote import ServiceDown, ask, info_of
+from cograil.apps.documents import files, remote
+from cograil.apps.documents.handlers import Terms
+from cograil.apps.documents.remote import Pulse, ServiceDown, ask, info_of
 from cograil.apps.documents.services import Kind, Service, service_app
 from cograil.intake.http.server import bind, serving
 from cograil.setting_documents import DocumentSettings
@@ -109,6 +111,22 @@ async def test_a_stage_that_takes_too_long_is_killed_with_all_it_started(
         assert (await ended(url, "one", eventually))["error"]["type"] == "timeout"
 
 
+def test_a_pulse_is_that_of_this_try(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [1000.0]
+    monkeypatch.setattr(remote.time, "monotonic", lambda: now[0])
+    path, terms = tmp_path / "ocr.heartbeat", Terms(pulse_seconds=1, timeout_seconds=60)
+    old, silent = Pulse(path, terms), Pulse(tmp_path / "none.heartbeat", terms)
+    path.touch()
+    os.utime(path, (1, 1))  # of a try long ago
+    seen = []
+    for seconds in (0, 60, 5, 60, 10):
+        now[0] += seconds
+        seen.append((old.is_gone(), silent.is_gone()))
+    assert seen == [(False, False), (False, False), (True, False), (True, False), (True, True)]
+    path.touch()
+    assert not old.is_gone()
+
+
 async def test_nobody_there_is_said(tmp_path: Path) -> None:
     with pytest.raises(ServiceDown):
         await info_of("http://127.0.0.1:9")
@@ -143,6 +161,7 @@ async def test_a_record_that_is_none_keeps_no_other_job(tmp_path: Path, eventual
     (tmp_path / "prep/queue").mkdir(parents=True)
     (tmp_path / "prep/queue/junk.json").write_text("[]")
     async with service("prep", tmp_path) as url:
+        await eventually((tmp_path / "prep/error/junk.json").exists)
         assert (await ended(url, "junk", eventually))["error"]["type"] == "service_error"
         order = {"jobId": "one", "inputPath": str(source), "workDir": str(tmp_path / "work")}
         await ask(url, "POST", "/jobs/prep", order)

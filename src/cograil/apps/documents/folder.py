@@ -106,9 +106,10 @@ def check_stale_jobs(in_flight: InFlight, timeout_s: float) -> None:
             continue
         word = stage.partition("_")[0]
         path = _work_dir() / job_key / f"{word.lower()}.heartbeat"
-        began = meta.get("startedAt")
-        is_missing = not path.exists() and began is not None and time.time() - began > 2 * timeout_s
-        if is_heartbeat_stale(path, timeout_s) or is_missing:
+        ran = time.time() - meta["startedAt"] if "startedAt" in meta else None
+        is_missing = ran is not None and ran > 2 * timeout_s and not path.exists()
+        is_of_this_try = ran is None or ran > timeout_s  # before that it may be what an earlier one left
+        if (is_of_this_try and is_heartbeat_stale(path, timeout_s)) or is_missing:
             update_state(
                 job_key, {"state": f"{word}_TIMEOUT", "message": f"heartbeat stale after {timeout_s:g}s"}
             )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +102,26 @@ def register(registry: Registry, settings: DocumentSettings) -> None:
         registry.register(ocr_by_service, OCR_SERVICE)
 
 
+class Pulse:
+    """The heartbeat of a stage that a service runs, from the moment at which it was first seen to run.
+
+    What an earlier try left behind says nothing of this one.
+    """
+
+    def __init__(self, path: Path, terms: Terms) -> None:
+        self._path = path
+        self._patience = terms.timeout_seconds + 4 * terms.pulse_seconds
+        self._since: float | None = None
+
+    def is_gone(self) -> bool:
+        """Whether it has not beaten for too long, or never did for twice that time."""
+        self._since = self._since or time.monotonic()
+        waited = time.monotonic() - self._since
+        if not self._path.exists():
+            return waited > 2 * self._patience
+        return waited > self._patience and is_heartbeat_stale(self._path, self._patience)
+
+
 async def _see_through(
     ctx: Context, url: str, kind: str, key: str, room: Path, order: dict[str, Any], terms: Terms
 ) -> dict[str, Any]:
@@ -109,6 +130,7 @@ async def _see_through(
     order = {"jobId": job_id, "workDir": str(room), "smartResume": terms.is_resumed, **order}
     pause = POLL_SECONDS
     is_sent = False
+    pulse = Pulse(room / f"{kind}.heartbeat", terms)
     while True:
         try:
             if not is_sent:
@@ -126,7 +148,10 @@ async def _see_through(
         elif status == 200 and record["state"] in ("DONE", "ERROR"):
             return _outcome(record)
         else:
-            _tell(ctx, kind, room, record, terms)
+            _tell(ctx, kind, record)
+            if record["state"] == "RUNNING" and pulse.is_gone():
+                told = f"{kind} had not moved for {terms.timeout_seconds:g} s"
+                raise Retry(told, code="heartbeat_timeout")
             await asyncio.sleep(POLL_SECONDS)
 
 
@@ -146,12 +171,8 @@ def _outcome(record: dict[str, Any]) -> dict[str, Any]:
     raise kind(str(error.get("detail") or "it failed"), code=str(error.get("type") or "service_error"))
 
 
-def _tell(ctx: Context, kind: str, room: Path, record: dict[str, Any], terms: Terms) -> None:
-    """Progress; and an end to what has not moved for too long, though the service runs."""
+def _tell(ctx: Context, kind: str, record: dict[str, Any]) -> None:
+    """Progress in pages."""
     progress = record.get("progress") or {}
     if progress.get("total") and (kind == "prep" or progress.get("what") == "OCR"):
         ctx.progress(progress["current"], progress["total"], str(progress.get("what", "")))
-    if record["state"] == "RUNNING" and is_heartbeat_stale(
-        room / f"{kind}.heartbeat", terms.timeout_seconds + 4 * terms.pulse_seconds
-    ):
-        raise Retry(f"{kind} had not moved for {terms.timeout_seconds:g} s", code="heartbeat_timeout")
