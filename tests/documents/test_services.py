@@ -8,16 +8,20 @@ import json
 import os
 import urllib.error
 import urllib.request
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import Route
 from tests.conftest import Eventually
 from tests.documents import drawn
 from tests.documents.house import House
 
-from cograil.apps.documents import files, remote
+from cograil.apps.documents import files, remote, tools
 from cograil.apps.documents.handlers import Terms
 from cograil.apps.documents.remote import Pulse, ServiceDown, ask, info_of
 from cograil.apps.documents.services import Kind, Service, service_app
@@ -183,3 +187,44 @@ async def test_a_body_that_is_no_order_is_refused(tmp_path: Path, body: bytes) -
             return refused.value.code
 
         assert await asyncio.to_thread(post) == 422
+
+
+class Careless:
+    """A service of somebody else, that says it is done at once; `make` leaves what it made."""
+
+    def __init__(self, info: dict[str, Any], make: Callable[[Path], None]) -> None:
+        self._info = info
+        self._make = make
+        self.orders: list[dict[str, Any]] = []
+
+    @contextlib.asynccontextmanager
+    async def serving(self) -> AsyncIterator[str]:
+        async def answer(request: Request) -> JSONResponse:
+            if request.url.path == "/info":
+                return JSONResponse(self._info)
+            if request.method == "GET":
+                return JSONResponse({"state": "DONE"})
+            order = await request.json()
+            self.orders.append(order)
+            await asyncio.to_thread(self._make, Path(order["workDir"]))
+            return JSONResponse({"jobId": order["jobId"]}, 202)
+
+        app = Starlette(routes=[Route("/{path:path}", answer, methods=["GET", "POST"])])
+        listening = bind("127.0.0.1", 0)
+        async with serving(app, listening):
+            yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+
+
+async def test_what_a_service_made_is_looked_at(house: House, eventually: Eventually) -> None:
+    """It says that it is done, and what it left is no PDF: after three tries the input is in `error`."""
+    ocr_service = Careless(tools.ocr_info(), lambda room: files.write_bytes(room / "final.pdf", b"%PDF-no"))
+    house.drop("a.cbz")
+    async with ocr_service.serving() as url:
+        changed = house.settings.documents.model_copy(update={"ocr_url": url})
+        async with house.working(house.settings.model_copy(update={"documents": changed})):
+            await eventually(lambda: house.names("error") == ["a.cbz"], timeout=40)
+            await eventually(lambda: house.read("index/metrics.json")["pdf_invalid"] == 3)
+    assert len({order["jobId"] for order in ocr_service.orders}) == 3
+    assert house.names("out") == []
+    (document,) = await house.documents()
+    assert "[pdf_invalid]" in document.message

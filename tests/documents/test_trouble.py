@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -131,6 +132,18 @@ async def test_what_cannot_be_copied_now_waits_and_the_others_go_on(
     house.drop("later.cbz", 3)
     await house.look()
     assert {one.name for one in await house.documents()} == {"near.cbz", "later.cbz", "far.cbz"}
+
+
+async def test_what_is_no_file_is_refused_from_another_file_system_too(house: House, elsewhere: Path) -> None:
+    shutil.rmtree(house.folder.arrivals)
+    house.folder.arrivals.symlink_to(elsewhere)
+    os.mkfifo(elsewhere / "fifo.cbz")
+    (elsewhere / "link.cbz").symlink_to("/")
+    house.drop("a.cbz")
+    await house.look(2)
+    assert [one.name for one in await house.documents()] == ["a.cbz"]
+    assert house.names("error") == ["fifo.cbz", "link.cbz"]
+    assert list(elsewhere.iterdir()) == []
 
 
 async def test_a_language_that_was_configured_counts_and_no_other(

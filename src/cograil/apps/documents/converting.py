@@ -18,7 +18,7 @@ from cograil.apps.documents.projecting import state_of
 from cograil.store.database import Database
 
 LOOK_SECONDS = 0.2
-ENDING_OF = {Kind.ARCHIVE: ".cbz", Kind.PDF: ".pdf", Kind.IMAGE: ".png"}
+ENDING_OF: dict[Kind | None, str] = {Kind.ARCHIVE: ".cbz", Kind.PDF: ".pdf", Kind.IMAGE: ".png"}
 DIGITS = 6
 LONGEST_ALIAS = 200
 
@@ -82,7 +82,7 @@ class Conversion:
         elif refusal := admission.refusal_of(source, max_mb=self.max_mb, name=item.source.name):
             item.error = f"{refusal.message} [{refusal.reason}]"
         elif not source.is_dir() and item.source.suffix.lower() not in admission.ENDINGS:
-            item.ending = ENDING_OF[admission.kind_of(source)]
+            item.ending = ENDING_OF.get(admission.kind_of(source), "")
         return not item.error
 
     async def follow(self, db: Database, show: Callable[[list[Item]], None]) -> None:

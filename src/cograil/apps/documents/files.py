@@ -154,7 +154,7 @@ def _rename_without_kernel(source: Path, target: Path) -> None:
 def _move_across(source: Path, target: Path, what: str) -> None:
     """Copy, then remove. The same bytes under the target's name are those of one who died in between."""
     if target.exists() or target.is_symlink():
-        if target.is_symlink() or source.is_symlink() or hash_of(source) != hash_of(target):
+        if not (_has_content(source) and _has_content(target)) or hash_of(source) != hash_of(target):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))
         remove(source)
         return
@@ -169,10 +169,19 @@ def _move_across(source: Path, target: Path, what: str) -> None:
     remove(source)
 
 
+def _has_content(path: Path) -> bool:
+    """Whether it can be read to its end: a file or a directory, and no link to one."""
+    kind = path.lstat().st_mode
+    return stat.S_ISREG(kind) or stat.S_ISDIR(kind)
+
+
 def copy(source: Path, target: Path) -> None:
-    """Copy a file or a directory, links as links; what is written is on the disk."""
-    if stat.S_ISDIR(source.lstat().st_mode):
+    """Copy a file or a directory, links as links; what is written is on the disk. Nothing else is opened."""
+    found = source.lstat()
+    if stat.S_ISDIR(found.st_mode):
         shutil.copytree(source, target, symlinks=True)
+    elif not (stat.S_ISREG(found.st_mode) or stat.S_ISLNK(found.st_mode)):
+        os.mknod(target, found.st_mode, found.st_rdev)
     else:
         shutil.copy2(source, target, follow_symlinks=False)
         if not target.is_symlink():

@@ -152,10 +152,13 @@ def ocr_document(
         done = staged_work("ocr", room, on, work)
     except ocr.InvalidPdf as error:
         ctx.checkpoint({"pdf_invalid": invalid + 1})
-        raise Retry(
-            f"the PDF is not valid: {error}", code="pdf_invalid", details={"pdf_invalid": invalid + 1}
-        ) from error
+        raise invalid_pdf(error, invalid + 1) from error
     return {"pages": done.pages, "words": done.words, "is_reused": done.is_reused, "pdf_invalid": invalid}
+
+
+def invalid_pdf(error: Exception, count: int) -> Retry:
+    """What to raise for a PDF that nobody should get; how many there were is counted at the end."""
+    return Retry(f"the PDF is not valid: {error}", code="pdf_invalid", details={"pdf_invalid": count})
 
 
 def _pages(ctx: Context, heart: Heart) -> prep.Progress:

@@ -128,15 +128,16 @@ def _join(pages: list[Path], room: Path, written: Path, dpi: int | None, progres
     try:
         with written.open("wb") as file:
             img2pdf.convert(fit, outputstream=file, **layout)
-    except (OSError, ValueError, SyntaxError, *_refusals(img2pdf)) as error:
+    except _refusals(img2pdf) as error:
         if getattr(error, "errno", None):
             raise  # of the disk, not of a picture
         raise BadDocument("bad_image", f"the pictures do not make a PDF: {error}") from error
 
 
 def _refusals(img2pdf: Any) -> tuple[type[Exception], ...]:
-    """What img2pdf raises for pictures that it does not take."""
-    return img2pdf.ImageOpenError, img2pdf.PdfTooLargeError, img2pdf.UnsupportedColorspaceError
+    """What img2pdf and Pillow raise for pictures that they do not take."""
+    own = (img2pdf.ImageOpenError, img2pdf.PdfTooLargeError, img2pdf.UnsupportedColorspaceError)
+    return OSError, ValueError, SyntaxError, *own
 
 
 def _fit(page: Path, place: Path) -> list[Path]:
