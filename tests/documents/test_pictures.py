@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import logging
 import os
 import subprocess
 import sys
@@ -177,13 +178,15 @@ def test_the_background_is_removed_by_real_ocr(tmp_path: Path) -> None:
     assert sum(colours[245:]) > sum(colours[:245])
 
 
-def test_a_stage_leaves_a_log(tmp_path: Path) -> None:
+def test_a_stage_leaves_a_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with kept(tmp_path / "prep.log"):
-        pass
+        logging.getLogger("ocrmypdf.of.page").warning("few words on %s", "a page")
+    assert caplog.records == []  # a page that has few words is nothing for the log of a worker
     with pytest.raises(BadDocument), kept(tmp_path / "prep.log"):
         raise BadDocument("no_pages", "there is no picture in it")
-    first, done, _, failed = (tmp_path / "prep.log").read_text().splitlines()
+    first, said, done, _, failed = (tmp_path / "prep.log").read_text().splitlines()
     assert first.endswith("INFO begins")
+    assert said.endswith("WARNING few words on a page")
     assert done.endswith("INFO done")
     assert failed.endswith("ERROR failed: BadDocument: there is no picture in it")
     with kept(tmp_path / "nowhere/prep.log"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 TOOLS = ("ocrmypdf", "img2pdf", "pikepdf", "PIL")
@@ -27,23 +27,34 @@ class _Lines(logging.FileHandler):
 
 @contextmanager
 def kept(path: Path) -> Iterator[None]:
-    """Keep what is said in this block."""
-    lines: logging.Handler = logging.NullHandler()
-    with suppress(OSError):
+    """Keep what is said in this block, there and nowhere else: tools warn of each page that has few words."""
+    try:
         lines = _Lines(path)
+    except OSError:
+        yield
+        return
+    with closing(lines), _told_to(lines):
+        _own.info("begins")
+        try:
+            yield
+        except Exception as error:
+            _own.error("failed: %s: %s", type(error).__name__, error)
+            raise
+        _own.info("done")
+
+
+@contextmanager
+def _told_to(lines: logging.Handler) -> Iterator[None]:
     loggers = [_own, *(logging.getLogger(name) for name in TOOLS)]
-    _own.propagate = False
-    _own.setLevel(logging.INFO)
+    before = [(logger, logger.propagate, logger.level) for logger in loggers]
     for logger in loggers:
         logger.addHandler(lines)
+        logger.propagate = False
+        logger.setLevel(logging.INFO)
     try:
-        _own.info("begins")
         yield
-        _own.info("done")
-    except Exception as error:
-        _own.error("failed: %s: %s", type(error).__name__, error)
-        raise
     finally:
-        for logger in loggers:
+        for logger, propagate, level in before:
             logger.removeHandler(lines)
-        lines.close()
+            logger.propagate = propagate
+            logger.setLevel(level)
