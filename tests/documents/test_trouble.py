@@ -89,14 +89,20 @@ async def test_a_decision_that_cannot_be_read_keeps_nobody(house: House, kind: s
     assert "no JSON" in house.read(f"hold/duplicates/{key}/status.json")["reason"]
 
 
-async def test_what_others_put_into_hold_keeps_nobody(house: House) -> None:
+async def test_what_others_put_into_hold_keeps_nobody(house: House, dsn: str) -> None:
     strange = Path(os.fsdecode(bytes(house.folder.held) + b"/no\xffkey"))
     strange.mkdir()
     (strange / "a.cbz").touch()
     (strange / "decision.json").write_text('{"action": "DISCARD"}')
-    house.drop("a.cbz")
-    await house.look()
-    assert len(await house.documents()) == 1
+    key = await held(house, "a.cbz", "b.cbz")
+    Path(os.fsdecode(bytes(house.folder.held / key) + b"/x\xff.cbz")).touch()
+    (house.folder.reports / f"{key}.json").write_text("[]")
+    (house.folder.held / key / "status.json").write_text("1")
+    async with open_door(house.lab, dsn, house.settings) as api:
+        listed = await api.get("/apps/documents/duplicates")
+    (one,) = json.loads(listed.raw)
+    assert one["jobKey"] == key
+    assert [file["fileName"] for file in one["held"]] == ["b.cbz", "x_.cbz"]
     assert (strange / "a.cbz").exists()
 
 

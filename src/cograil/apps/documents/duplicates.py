@@ -100,8 +100,8 @@ def report(
 
 def facts_of(path: Path) -> dict[str, Any]:
     """A held file, as reports show it."""
-    name = name_of(path)
-    return {"fileName": name, "path": str(path), "sizeBytes": files.size_of(path)}
+    shown = str(path).encode(errors="replace").decode()
+    return {"fileName": files.cleaned(name_of(path)), "path": shown, "sizeBytes": files.size_of(path)}
 
 
 def name_of(held: Path) -> str:

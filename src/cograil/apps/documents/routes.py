@@ -120,14 +120,27 @@ async def decide(call: Call) -> Response:
 
 def held_of(folder: Folder) -> list[dict[str, Any]]:
     """What is held in this folder: its reports, with the status of each."""
-    held = []
-    for key in duplicates.held_keys(folder):
-        report = files.read_json(folder.reports / f"{key}.json") or {"jobKey": key}
-        status = files.read_json(folder.held / key / duplicates.STATUS) or {}
-        names = [{"file": one.name, **duplicates.facts_of(one)} for one in duplicates.held_files(folder, key)]
-        decision = files.read_json(folder.held / key / duplicates.DECISION)
-        held.append(report | {"held": names, "status": status, "decision": decision})
-    return held
+    return [_held(folder, key) for key in filter(IS_KEY, duplicates.held_keys(folder))]
+
+
+def _held(folder: Folder, key: str) -> dict[str, Any]:
+    """What is held of a key. Its files may be anybody's by now: what is no object is left out."""
+    place = folder.held / key
+    names = [
+        {"file": files.cleaned(one.name), **duplicates.facts_of(one)}
+        for one in duplicates.held_files(folder, key)
+    ]
+    return (_object(folder.reports / f"{key}.json") or {}) | {
+        "jobKey": key,
+        "held": names,
+        "status": _object(place / duplicates.STATUS) or {},
+        "decision": _object(place / duplicates.DECISION),
+    }
+
+
+def _object(path: Path) -> dict[str, Any] | None:
+    found = files.read_json(path)
+    return found if isinstance(found, dict) else None
 
 
 async def _documents(call: Call, key: str | None = None, *, is_open: bool = False) -> list[Document]:
