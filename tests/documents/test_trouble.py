@@ -124,10 +124,10 @@ async def test_what_cannot_be_copied_now_waits_and_the_others_go_on(
     drawn.tiny(claim, 9)
     move = files.move
 
-    def full(source: Path, target: Path, what: str = "move") -> None:
+    def full(source: Path, target: Path, what: str = "move", **more: bool) -> None:
         if source == claim:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        move(source, target, what)
+        move(source, target, what, **more)
 
     with monkeypatch.context() as patch:
         patch.setattr(files, "move", full)
@@ -138,6 +138,28 @@ async def test_what_cannot_be_copied_now_waits_and_the_others_go_on(
     house.drop("later.cbz", 3)
     await house.look()
     assert {one.name for one in await house.documents()} == {"near.cbz", "later.cbz", "far.cbz"}
+
+
+async def test_two_mounts_of_one_file_system_are_two(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container: the same device, and no rename. What is copied must be claimed before."""
+    rename, copy, copied = files._rename, files.copy, []
+
+    def across(source: Path, target: Path) -> None:
+        if (source.parent, target.parent) == (house.folder.arrivals, house.folder.staging):
+            raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+        rename(source, target)
+
+    def noted(source: Path, target: Path) -> None:
+        copied.append(source.name)
+        copy(source, target)
+
+    monkeypatch.setattr(files, "_rename", across)
+    monkeypatch.setattr(files, "copy", noted)
+    house.drop("a.cbz")
+    await house.look()
+    assert [one.name for one in await house.documents()] == ["a.cbz"]
+    assert [name.startswith(arrival.CLAIM) for name in copied] == [True]
+    assert list(house.folder.arrivals.iterdir()) == []
 
 
 async def test_what_is_no_file_is_refused_from_another_file_system_too(house: House, elsewhere: Path) -> None:

@@ -129,17 +129,11 @@ def take(path: Path, folder: Folder) -> Path | None:
     """Take it into staging; where it is then. None when another watcher was quicker.
 
     From another file system it has to be copied, which is no claim: so it is claimed by a rename before, and
-    the copy is made under a lock.
+    the copy is made under a lock. Two mounts of one file system are two for a rename, and look like one.
     """
-    try:
-        is_near = path.lstat().st_dev == folder.staging.stat().st_dev
-    except FileNotFoundError:
-        return None
     for place in _places(folder, path.name):
         try:
-            if is_near:
-                files.move(path, place, "stage")
-            elif not _take_far(path, place, folder):
+            if not _take_near(path, place) and not _take_far(path, place, folder):
                 return None
         except FileExistsError:
             continue
@@ -147,6 +141,17 @@ def take(path: Path, folder: Folder) -> Path | None:
             return None
         return place
     return None
+
+
+def _take_near(path: Path, place: Path) -> bool:
+    """Rename it, if that is possible."""
+    try:
+        files.move(path, place, "stage", may_copy=False)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        return False
+    return True
 
 
 def _places(folder: Folder, name: str) -> Iterator[Path]:

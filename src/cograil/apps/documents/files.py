@@ -67,16 +67,16 @@ def hidden_name() -> str:
     return f"{HIDDEN}{secrets.token_hex(8)}"
 
 
-def move(source: Path, target: Path, what: str = "move") -> None:
+def move(source: Path, target: Path, what: str = "move", *, may_copy: bool = True) -> None:
     """Move a file or directory to a name that is free. Raises FileExistsError when it is not.
 
-    From another file system it is copied first, and appears whole.
+    From another file system it is copied first, and appears whole; if it may not be, that raises EXDEV.
     """
     faults.point(f"documents.{what}.before")
     try:
         _rename(source, target)
     except OSError as error:
-        if error.errno != errno.EXDEV:
+        if error.errno != errno.EXDEV or not may_copy:
             raise
         _move_across(source, target, what)
     faults.point(f"documents.{what}.after")
