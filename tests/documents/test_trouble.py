@@ -18,6 +18,7 @@ from tests.documents.house import House
 from tests.documents.test_duplicates import held, waiting
 
 from cograil.apps.documents import arrival, duplicates, files, places, routes, tools
+from cograil.apps.documents.app import app
 from cograil.apps.documents.config import save_config
 from cograil.apps.documents.layout import Folder, folder_of
 from cograil.apps.documents.workflow import text_of
@@ -185,6 +186,15 @@ async def test_a_language_that_was_configured_counts_and_no_other(
     await house.look()
     (document,) = await house.documents()
     assert document.profile["ocr"]["lang"] == "eng"
+
+
+async def test_a_language_that_is_missing_is_told_by_readyz(house: House) -> None:
+    """Nothing is taken meanwhile, and that should be seen elsewhere than in a log."""
+    check = app.checks(house.settings, True)["documents"]
+    assert await check(house.lab.db) == "ok"
+    async with house.lab.db.transaction("test") as tx:
+        await save_config(tx, {"default_ocr_lang": "tlh"})
+    assert await check(house.lab.db) == "degraded: these tools are missing: tesseract-ocr-tlh"
 
 
 async def test_a_lost_projection_comes_back_while_something_runs(house: House) -> None:
