@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -33,3 +35,11 @@ async def house(dsn: str, house_settings: Settings) -> AsyncIterator[House]:
         yield House(lab, house_settings)
         assert [str(finding) for finding in await lab.findings()] == []
     assert [task.get_name() for task in asyncio.all_tasks() - {asyncio.current_task()}] == []
+
+
+@pytest.fixture
+def elsewhere() -> Iterator[Path]:
+    """A directory on another file system than the tests use."""
+    place = Path(tempfile.mkdtemp(dir="/tmp" if tempfile.gettempdir() != "/tmp" else "/dev/shm"))
+    yield place
+    shutil.rmtree(place)

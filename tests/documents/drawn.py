@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from PIL import Image, ImageDraw, ImageFont
+from tests.documents.packed import Packed
 
 FONT = "/usr/share/fonts/truetype/dejavu/DejaVuSerif.ttf"
 FRENCH = "Une vache à l'école\nde la forêt, son œuvre"
@@ -47,39 +48,53 @@ def tiny(path: Path, shade: int = 255) -> Path:
 
 def rar4(path: Path, entries: Mapping[str, bytes]) -> Path:
     """A RAR 4 whose files are stored: Debian has nothing that packs one."""
+    return _write_rar4(path, {name: Packed(4, 0x30, content, content) for name, content in entries.items()})
+
+
+def _write_rar4(path: Path, entries: Mapping[str, Packed]) -> Path:
     blocks = [b"Rar!\x1a\x07\x00", _rar4_block(0x73, 0, b"\0" * 6)]
-    for name, content in entries.items():
-        named = name.encode()
-        sizes = struct.pack("<II", len(content), len(content))
-        facts = struct.pack("<BIIBBHI", 3, zlib.crc32(content), 0x5A000000, 20, 0x30, len(named), 0x81A4)
-        blocks += [_rar4_block(0x74, 0x8000, sizes + facts + named, more=True), content]
+    for name, one in entries.items():
+        named, crc = name.encode(), zlib.crc32(one.content)
+        sizes = struct.pack("<II", len(one.stream), len(one.content))
+        facts = struct.pack("<BIIBBHI", 3, crc, 0x5A000000, 29, one.method, len(named), 0x81A4)
+        blocks += [_rar4_block(0x74, 0x8000, sizes + facts + named), one.stream]
     path.write_bytes(b"".join([*blocks, _rar4_block(0x7B, 0x4000, b"")]))
     return path
 
 
-def _rar4_block(kind: int, flags: int, body: bytes, *, more: bool = False) -> bytes:
+def packed_rar(path: Path, entries: Mapping[str, Packed]) -> Path:
+    """A RAR whose files a real packer compressed."""
+    versions = {one.version for one in entries.values()}
+    return (_write_rar5 if versions == {5} else _write_rar4)(path, entries)
+
+
+def _rar4_block(kind: int, flags: int, body: bytes) -> bytes:
     head = struct.pack("<BHH", kind, flags, 7 + len(body)) + body
     return struct.pack("<H", zlib.crc32(head) & 0xFFFF) + head
 
 
 def rar5(path: Path, entries: Mapping[str, bytes]) -> Path:
     """A RAR 5 whose files are stored."""
+    return _write_rar5(path, {name: Packed(5, 0, content, content) for name, content in entries.items()})
+
+
+def _write_rar5(path: Path, entries: Mapping[str, Packed]) -> Path:
     blocks = [b"Rar!\x1a\x07\x01\x00", _rar5_block(_number(1) + _number(0) + _number(0))]
-    for name, content in entries.items():
+    for name, one in entries.items():
         named = name.encode()
         facts = b"".join(
             [
                 _number(0x04),  # it has a CRC
-                _number(len(content)),
+                _number(len(one.content)),
                 _number(0o100644),
-                struct.pack("<I", zlib.crc32(content)),
-                _number(0),  # stored
+                struct.pack("<I", zlib.crc32(one.content)),
+                _number(one.method),
                 _number(1),  # made on Unix
                 _number(len(named)),
                 named,
             ]
         )
-        blocks += [_rar5_block(_number(2) + _number(0x02) + _number(len(content)) + facts), content]
+        blocks += [_rar5_block(_number(2) + _number(0x02) + _number(len(one.stream)) + facts), one.stream]
     path.write_bytes(b"".join([*blocks, _rar5_block(_number(5) + _number(0) + _number(0))]))
     return path
 

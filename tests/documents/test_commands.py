@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from click.testing import CliRunner
 from tests.documents import drawn
 
 from cograil.apps.documents import duplicates
+from cograil.apps.documents.converting import Conversion, Item
 from cograil.apps.documents.layout import Folder, folder_of
 from cograil.errors import NotFound, UsageError
 from cograil.intake.cli.documents import documents
@@ -72,3 +74,32 @@ def test_a_folder_must_be_named(command: str, monkeypatch: pytest.MonkeyPatch) -
 def test_what_is_not_there_cannot_be_converted(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="there is no"):
         run("convert", str(tmp_path / "nothing.cbz"), "-o", str(tmp_path))
+
+
+def test_without_its_language_nothing_is_converted(tmp_path: Path) -> None:
+    """A watcher waits for it; somebody at a terminal would wait for ever."""
+    source = drawn.tiny(tmp_path / "a.cbz")
+    with pytest.raises(UsageError, match="tesseract-ocr-tlh"):
+        run("convert", str(source), "-o", str(tmp_path / "out"), "-l", "tlh")
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_no_watcher_takes_is_refused_at_once_and_what_has_no_ending_gets_one(tmp_path: Path) -> None:
+    comic = drawn.tiny(tmp_path / "comic")
+    (tmp_path / "link.cbz").symlink_to(comic)
+    (tmp_path / "notes.txt").write_text("no document")
+    os.mkfifo(tmp_path / "fifo.cbz")
+    (tmp_path / "pictures").mkdir()
+    drawn.tiny(tmp_path / "pictures/other", 3)
+    names = ("notes.txt", "fifo.cbz", "comic", "link.cbz", "pictures")
+    items = [Item(tmp_path / name, number) for number, name in enumerate(names, 1)]
+    Conversion(Folder(tmp_path / "room"), tmp_path / "out", items, 500).bring_in()
+    assert [item.error.partition("[")[2] for item in items] == [
+        "invalid_signature]",
+        "not_a_regular_file]",
+        "",
+        "",
+        "",
+    ]
+    brought = sorted(one.name for one in (tmp_path / "room/in").iterdir())
+    assert brought == ["000003-comic.cbz", "000005-pictures"]

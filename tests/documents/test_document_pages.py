@@ -101,6 +101,16 @@ async def test_a_decision_is_confirmed_written_for_its_file_and_audited(
         assert "the existing job is not done yet" in await shown(browser)
 
 
+@pytest.mark.parametrize("content", ["[1]", "1", '"DISCARD"', "no JSON", "{}", '{"action": 1}'])
+async def test_a_decision_that_is_none_is_shown_as_such(house: House, browser: Browser, content: str) -> None:
+    key = await hold(house, "a.cbz", "b.cbz")
+    (house.folder.held / key / "decision.json").write_text(content)
+    await house.look()
+    page = await shown(browser)
+    assert "no JSON object" in page or "is no decision" in page
+    assert "b.cbz" in page
+
+
 async def test_what_was_decided_on_the_page_is_done_by_the_watcher(
     house: House, browser: Browser, eventually: Eventually
 ) -> None:

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator
+import os
+import urllib.error
+import urllib.request
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import Route
 from tests.conftest import Eventually
 from tests.documents import drawn
 from tests.documents.house import House
 
-from cograil.apps.documents import files
-from cograil.apps.documents.remote import ServiceDown, ask, info_of
+from cograil.apps.documents import files, remote, tools
+from cograil.apps.documents.handlers import Terms
+from cograil.apps.documents.remote import Pulse, ServiceDown, ask, info_of
 from cograil.apps.documents.services import Kind, Service, service_app
 from cograil.intake.http.server import bind, serving
 from cograil.setting_documents import DocumentSettings
@@ -106,6 +115,22 @@ async def test_a_stage_that_takes_too_long_is_killed_with_all_it_started(
         assert (await ended(url, "one", eventually))["error"]["type"] == "timeout"
 
 
+def test_a_pulse_is_that_of_this_try(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [1000.0]
+    monkeypatch.setattr(remote.time, "monotonic", lambda: now[0])
+    path, terms = tmp_path / "ocr.heartbeat", Terms(pulse_seconds=1, timeout_seconds=60)
+    old, silent = Pulse(path, terms), Pulse(tmp_path / "none.heartbeat", terms)
+    path.touch()
+    os.utime(path, (1, 1))  # of a try long ago
+    seen = []
+    for seconds in (0, 60, 5, 60, 10):
+        now[0] += seconds
+        seen.append((old.is_gone(), silent.is_gone()))
+    assert seen == [(False, False), (False, False), (True, False), (True, False), (True, True)]
+    path.touch()
+    assert not old.is_gone()
+
+
 async def test_nobody_there_is_said(tmp_path: Path) -> None:
     with pytest.raises(ServiceDown):
         await info_of("http://127.0.0.1:9")
@@ -133,3 +158,73 @@ async def test_a_document_by_services_that_come_late(house: House, eventually: E
     assert "quick brown fox" in extract_text(house.folder.out / name)
     assert name.startswith(f"a__job-{profile_less_key[:64]}")
     assert json.loads((house.root / "index/jobs.json").read_text())["jobs"]
+
+
+async def test_a_record_that_is_none_keeps_no_other_job(tmp_path: Path, eventually: Eventually) -> None:
+    source = drawn.tiny(tmp_path / "a.cbz")
+    (tmp_path / "prep/queue").mkdir(parents=True)
+    (tmp_path / "prep/queue/junk.json").write_text("[]")
+    async with service("prep", tmp_path) as url:
+        await eventually((tmp_path / "prep/error/junk.json").exists)
+        assert (await ended(url, "junk", eventually))["error"]["type"] == "service_error"
+        order = {"jobId": "one", "inputPath": str(source), "workDir": str(tmp_path / "work")}
+        await ask(url, "POST", "/jobs/prep", order)
+        assert (await ended(url, "one", eventually))["state"] == "DONE"
+    assert (tmp_path / "work/prep.log").read_text().endswith("INFO done\n")
+
+
+@pytest.mark.parametrize(
+    "body", [b"[" * 60_000, b'{"jobId": "\\ud800"}', b"\xff", b"", b'{"jobId": 1, "jobId": 2}', b"NaN"]
+)
+async def test_a_body_that_is_no_order_is_refused(tmp_path: Path, body: bytes) -> None:
+    async with service("prep", tmp_path) as url:
+
+        def post() -> int:
+            request = urllib.request.Request(f"{url}/jobs/prep", body)
+            with pytest.raises(urllib.error.HTTPError) as refused:
+                urllib.request.urlopen(request, timeout=10)
+            refused.value.close()
+            return refused.value.code
+
+        assert await asyncio.to_thread(post) == 422
+
+
+class Careless:
+    """A service of somebody else, that says it is done at once; `make` leaves what it made."""
+
+    def __init__(self, info: dict[str, Any], make: Callable[[Path], None]) -> None:
+        self._info = info
+        self._make = make
+        self.orders: list[dict[str, Any]] = []
+
+    @contextlib.asynccontextmanager
+    async def serving(self) -> AsyncIterator[str]:
+        async def answer(request: Request) -> JSONResponse:
+            if request.url.path == "/info":
+                return JSONResponse(self._info)
+            if request.method == "GET":
+                return JSONResponse({"state": "DONE"})
+            order = await request.json()
+            self.orders.append(order)
+            await asyncio.to_thread(self._make, Path(order["workDir"]))
+            return JSONResponse({"jobId": order["jobId"]}, 202)
+
+        app = Starlette(routes=[Route("/{path:path}", answer, methods=["GET", "POST"])])
+        listening = bind("127.0.0.1", 0)
+        async with serving(app, listening):
+            yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+
+
+async def test_what_a_service_made_is_looked_at(house: House, eventually: Eventually) -> None:
+    """It says that it is done, and what it left is no PDF: after three tries the input is in `error`."""
+    ocr_service = Careless(tools.ocr_info(), lambda room: files.write_bytes(room / "final.pdf", b"%PDF-no"))
+    house.drop("a.cbz")
+    async with ocr_service.serving() as url:
+        changed = house.settings.documents.model_copy(update={"ocr_url": url})
+        async with house.working(house.settings.model_copy(update={"documents": changed})):
+            await eventually(lambda: house.names("error") == ["a.cbz"], timeout=40)
+            await eventually(lambda: house.read("index/metrics.json")["pdf_invalid"] == 3)
+    assert len({order["jobId"] for order in ocr_service.orders}) == 3
+    assert house.names("out") == []
+    (document,) = await house.documents()
+    assert "[pdf_invalid]" in document.message

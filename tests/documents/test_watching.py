@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -210,14 +209,6 @@ async def test_what_another_works_on_is_left_to_him(house: House) -> None:
         assert await house.documents() == []
     await house.look()
     assert len(await house.documents()) == 1
-
-
-@pytest.fixture
-def elsewhere() -> Any:
-    """A directory on another file system than the tests use."""
-    place = Path(tempfile.mkdtemp(dir="/tmp" if tempfile.gettempdir() != "/tmp" else "/dev/shm"))
-    yield place
-    shutil.rmtree(place)
 
 
 async def test_from_another_file_system(house: House, elsewhere: Path) -> None:

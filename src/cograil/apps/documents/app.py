@@ -64,13 +64,16 @@ def _front(instance: Instance) -> ASGIApp:
 
 
 def _checks(settings: Settings, has_worker: bool) -> Mapping[str, Check]:
-    """Without its tools the folder only fills up."""
+    """Without its tools, and the languages that were asked for, the folder only fills up."""
 
     async def tools_are_there(db: Database) -> str:
         from cograil.apps.documents import tools  # noqa: PLC0415
+        from cograil.apps.documents.config import load_config  # noqa: PLC0415
 
+        async with db.single("documents_config") as tx:
+            now = await load_config(tx, settings.documents)
         infos = await asyncio.to_thread(lambda: (tools.prep_info(), tools.ocr_info()))
-        missing = tools.missing(*infos)
+        missing = tools.missing(*infos) or await asyncio.to_thread(tools.missing_languages, now.ocr_lang)
         return f"{DEGRADED}: these tools are missing: {', '.join(missing)}" if missing else OK
 
     is_here = has_worker and not (settings.documents.prep_url or settings.documents.ocr_url)

@@ -11,6 +11,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import signal
 import stat
 import time
 from collections.abc import Iterator
@@ -18,10 +19,13 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
+import structlog
+
 from cograil.apps.documents import files
 from cograil.apps.documents.admission import ENDINGS
 from cograil.apps.documents.layout import Folder
 
+log = structlog.get_logger("documents")
 QUIET_SECONDS = 10.0
 NOT_OURS = frozenset({errno.EACCES, errno.EPERM, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP})
 STAMP = "%Y%m%d-%H%M%S"
@@ -106,6 +110,8 @@ def has_writer_open(path: Path) -> bool | None:
     except OSError:
         return None
     try:
+        # Whoever opens it for writing in between has us told, by SIGIO unless another is named: that kills.
+        fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGURG)
         fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_RDLCK)
         fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_UNLCK)
     except OSError as error:
@@ -123,17 +129,11 @@ def take(path: Path, folder: Folder) -> Path | None:
     """Take it into staging; where it is then. None when another watcher was quicker.
 
     From another file system it has to be copied, which is no claim: so it is claimed by a rename before, and
-    the copy is made under a lock.
+    the copy is made under a lock. Two mounts of one file system are two for a rename, and look like one.
     """
-    try:
-        is_near = path.lstat().st_dev == folder.staging.stat().st_dev
-    except FileNotFoundError:
-        return None
     for place in _places(folder, path.name):
         try:
-            if is_near:
-                files.move(path, place, "stage")
-            elif not _take_far(path, place, folder):
+            if not _take_near(path, place) and not _take_far(path, place, folder):
                 return None
         except FileExistsError:
             continue
@@ -141,6 +141,17 @@ def take(path: Path, folder: Folder) -> Path | None:
             return None
         return place
     return None
+
+
+def _take_near(path: Path, place: Path) -> bool:
+    """Rename it, if that is possible."""
+    try:
+        files.move(path, place, "stage", may_copy=False)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        return False
+    return True
 
 
 def _places(folder: Folder, name: str) -> Iterator[Path]:
@@ -175,8 +186,13 @@ def bring_left_claims(folder: Folder) -> None:
     """Go on with what somebody claimed who died."""
     with contextlib.suppress(FileNotFoundError):
         for claim in sorted(folder.arrivals.glob(f"{CLAIM}*")):
-            with contextlib.suppress(FileNotFoundError):
+            try:
                 bring_claim(claim, folder.staging / claim.name.removeprefix(CLAIM))
+            except FileNotFoundError:
+                continue
+            except OSError as error:  # of this file: it is whole where it is, and the others must not wait
+                name = files.cleaned(claim.name.removeprefix(CLAIM))
+                log.warning("a file cannot be taken yet", file=name, error=str(error))
 
 
 def is_whole(staged: Path, folder: Folder) -> bool:

@@ -9,7 +9,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cograil.apps.documents import files
+from cograil.apps.documents import admission, files
+from cograil.apps.documents.admission import Kind
 from cograil.apps.documents.jobs import Document, list_documents
 from cograil.apps.documents.layout import Folder
 from cograil.apps.documents.places import place_of
@@ -17,6 +18,7 @@ from cograil.apps.documents.projecting import state_of
 from cograil.store.database import Database
 
 LOOK_SECONDS = 0.2
+ENDING_OF: dict[Kind | None, str] = {Kind.ARCHIVE: ".cbz", Kind.PDF: ".pdf", Kind.IMAGE: ".png"}
 DIGITS = 6
 LONGEST_ALIAS = 200
 
@@ -27,6 +29,7 @@ class Item:
 
     source: Path
     number: int
+    ending: str = ""  # one that watchers take, if it has none
     stage: str = "waiting"
     done: int = 0
     total: int = 0
@@ -39,8 +42,9 @@ class Item:
 
     @property
     def alias(self) -> str:
-        """What it is called in the folder: two may have one name."""
-        return files.fitted_name(f"{self.number:0{DIGITS}}-{files.cleaned(self.source.name)}", LONGEST_ALIAS)
+        """What it is called in the folder: two may have one name, and one may have no ending."""
+        name = f"{self.number:0{DIGITS}}-{files.cleaned(self.source.name)}{self.ending}"
+        return files.fitted_name(name, LONGEST_ALIAS)
 
 
 @dataclass(slots=True)
@@ -50,22 +54,36 @@ class Conversion:
     folder: Folder
     target: Path
     items: list[Item]
+    max_mb: int
     _firsts: dict[str, Item] = field(default_factory=dict)  # by content: the same bytes are converted once
     _twins: dict[int, Item] = field(default_factory=dict)  # the first of each that comes again
 
     def bring_in(self) -> None:
-        """Put a copy of each into the folder; the originals stay."""
+        """Put a copy of each into the folder that can be converted; the originals stay."""
         self.folder.make()
         for item in self.items:
+            if not self._is_taken(item):
+                continue
             first = self._firsts.setdefault(files.hash_of(item.source), item)
             if first is not item:
                 self._twins[item.number] = first
                 continue
-            place = self.folder.arrivals / item.alias
-            if item.source.is_dir():
-                shutil.copytree(item.source, place)
+            source, place = item.source.resolve(), self.folder.arrivals / item.alias
+            if source.is_dir():
+                shutil.copytree(source, place, symlinks=True)
             else:
-                files.copy_whole(item.source, place)
+                files.copy_whole(source, place)
+
+    def _is_taken(self, item: Item) -> bool:
+        """Whether a watcher would take it, under the name that it gets; if not, why not."""
+        source = item.source.resolve()
+        if not (source.is_file() or source.is_dir()):
+            item.error = "it is neither a file nor a directory [not_a_regular_file]"
+        elif refusal := admission.refusal_of(source, max_mb=self.max_mb, name=item.source.name):
+            item.error = f"{refusal.message} [{refusal.reason}]"
+        elif not source.is_dir() and item.source.suffix.lower() not in admission.ENDINGS:
+            item.ending = ENDING_OF.get(admission.kind_of(source), "")
+        return not item.error
 
     async def follow(self, db: Database, show: Callable[[list[Item]], None]) -> None:
         """Until all are over."""
@@ -121,6 +139,7 @@ class Conversion:
     def _note_twin(self, item: Item, first: Item) -> None:
         """The same bytes as another: it gets a copy of what that one became."""
         item.stage, item.error = first.stage, first.error
+        item.done, item.total = first.done, first.total
         if first.pdf is not None:
             for place in files.names_like(self.target / f"{item.source.stem}.pdf"):
                 with suppress(FileExistsError):

@@ -100,8 +100,8 @@ def report(
 
 def facts_of(path: Path) -> dict[str, Any]:
     """A held file, as reports show it."""
-    name = name_of(path)
-    return {"fileName": name, "path": str(path), "sizeBytes": files.size_of(path)}
+    shown = str(path).encode(errors="replace").decode()
+    return {"fileName": files.cleaned(name_of(path)), "path": shown, "sizeBytes": files.size_of(path)}
 
 
 def name_of(held: Path) -> str:
@@ -159,7 +159,7 @@ def apply_decision(places: Places, key: str, existing: Existing | None) -> bool:
         for number, one in enumerate(chosen):
             with contextlib.suppress(FileNotFoundError):
                 _apply(places, key, one, wish, existing, number)
-        _clean_up(places, key)
+        _clean_up(places, key, existing)
     return True
 
 
@@ -222,10 +222,15 @@ def forced_name(name: str, nonce: str) -> str:
     return files.fitted(stem, files.LONGEST_INPUT - len(mark.encode())) + mark
 
 
-def _clean_up(places: Places, key: str) -> None:
+def _clean_up(places: Places, key: str, existing: Existing | None) -> None:
     """When nothing is held any more, nothing is said of it either; the decision goes last."""
     place = places.held / key
-    if not held_files(places, key):
+    if left := held_files(places, key):
+        before = files.read_json(places.reports / f"{key}.json")
+        known = before if isinstance(before, dict) else {}
+        facts = existing.facts if existing else known.get("existing") or {}
+        report(places, key, left[-1], facts, known.get("profile") or {})
+    else:
         files.remove(places.reports / f"{key}.json")
         files.remove(place / STATUS)
     files.remove(place / DECISION)

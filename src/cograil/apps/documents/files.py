@@ -22,6 +22,7 @@ from typing import Any
 from cograil import faults
 
 CHUNK = 1024 * 1024
+MOST_JSON = 16 * 1024 * 1024
 HIDDEN = ".cograil-"
 LONGEST_NAME = 255
 LONGEST_INPUT = 200  # of a document: it gets longer in staging and in hold
@@ -50,10 +51,14 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """What is in this file; None when it is not there or no JSON."""
+    """What is in this file; None when it is not there, no JSON, or nothing that anybody should read."""
     try:
-        return json.loads(path.read_bytes())
-    except (OSError, ValueError):
+        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                return None
+            content = file.read(MOST_JSON + 1)
+        return json.loads(content) if len(content) <= MOST_JSON else None
+    except (OSError, ValueError, RecursionError):
         return None
 
 
@@ -62,16 +67,16 @@ def hidden_name() -> str:
     return f"{HIDDEN}{secrets.token_hex(8)}"
 
 
-def move(source: Path, target: Path, what: str = "move") -> None:
+def move(source: Path, target: Path, what: str = "move", *, may_copy: bool = True) -> None:
     """Move a file or directory to a name that is free. Raises FileExistsError when it is not.
 
-    From another file system it is copied first, and appears whole.
+    From another file system it is copied first, and appears whole; if it may not be, that raises EXDEV.
     """
     faults.point(f"documents.{what}.before")
     try:
         _rename(source, target)
     except OSError as error:
-        if error.errno != errno.EXDEV:
+        if error.errno != errno.EXDEV or not may_copy:
             raise
         _move_across(source, target, what)
     faults.point(f"documents.{what}.after")
@@ -149,7 +154,7 @@ def _rename_without_kernel(source: Path, target: Path) -> None:
 def _move_across(source: Path, target: Path, what: str) -> None:
     """Copy, then remove. The same bytes under the target's name are those of one who died in between."""
     if target.exists() or target.is_symlink():
-        if target.is_symlink() or source.is_symlink() or hash_of(source) != hash_of(target):
+        if not (_has_content(source) and _has_content(target)) or hash_of(source) != hash_of(target):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))
         remove(source)
         return
@@ -164,10 +169,19 @@ def _move_across(source: Path, target: Path, what: str) -> None:
     remove(source)
 
 
+def _has_content(path: Path) -> bool:
+    """Whether it can be read to its end: a file or a directory, and no link to one."""
+    kind = path.lstat().st_mode
+    return stat.S_ISREG(kind) or stat.S_ISDIR(kind)
+
+
 def copy(source: Path, target: Path) -> None:
-    """Copy a file or a directory, links as links; what is written is on the disk."""
-    if stat.S_ISDIR(source.lstat().st_mode):
+    """Copy a file or a directory, links as links; what is written is on the disk. Nothing else is opened."""
+    found = source.lstat()
+    if stat.S_ISDIR(found.st_mode):
         shutil.copytree(source, target, symlinks=True)
+    elif not (stat.S_ISREG(found.st_mode) or stat.S_ISLNK(found.st_mode)):
+        os.mknod(target, found.st_mode, found.st_rdev)
     else:
         shutil.copy2(source, target, follow_symlinks=False)
         if not target.is_symlink():
@@ -222,10 +236,11 @@ def hash_of(path: Path) -> str:
 
 
 def size_of(path: Path) -> int:
-    """How many bytes a file has, or all files of a directory."""
-    if path.is_dir():
+    """How many bytes a file has, or all files of a directory; of a link, the link."""
+    found = path.lstat()
+    if stat.S_ISDIR(found.st_mode):
         return sum(one.lstat().st_size for one in files_below(path))
-    return path.lstat().st_size
+    return found.st_size
 
 
 def files_below(directory: Path) -> list[Path]:

@@ -11,7 +11,9 @@ import os
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from contextvars import ContextVar
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from cograil.apps.documents import arrival, duplicates, files, taking
@@ -44,6 +46,7 @@ OUTSIDE = ("DONE", "ERROR_PREP", "ERROR_OCR")
 InFlight = dict[str, dict[str, Any]]
 Index = dict[str, Any]
 _quiet = arrival.Quiet()
+_config: ContextVar[Mapping[str, Any]] = ContextVar("config", default=MappingProxyType({}))  # of this tick
 
 
 class _Here(Folder):
@@ -51,15 +54,20 @@ class _Here(Folder):
 
     __slots__ = ()
     arrivals = property(lambda self: Path(IN_DIR))
-    work = property(lambda self: Path(WORK_DIR))
-    staging = property(lambda self: Path(WORK_DIR, "_staging"))
+    work = property(lambda self: _work_dir())
+    staging = property(lambda self: _work_dir() / "_staging")
     out = property(lambda self: Path(OUT_DIR))
     archive = property(lambda self: Path(ARCHIVE_DIR))
     error = property(lambda self: Path(ERROR_DIR))
     held = property(lambda self: Path(HOLD_DUP_DIR))
     reports = property(lambda self: Path(REPORTS_DUP_DIR))
     rejections = property(lambda self: Path(REPORTS_DUP_DIR).parent / "rejected")
-    index = property(lambda self: Path(DATA_DIR, "index"))
+    index = property(lambda self: Path(_config.get().get("index_dir") or Path(DATA_DIR, "index")))
+
+
+def _work_dir() -> Path:
+    """What the tick was told; outside of one, what is named above."""
+    return Path(_config.get().get("work_dir") or WORK_DIR)
 
 
 def _here() -> Folder:
@@ -97,10 +105,11 @@ def check_stale_jobs(in_flight: InFlight, timeout_s: float) -> None:
         if stage not in ("PREP_RUNNING", "OCR_RUNNING"):
             continue
         word = stage.partition("_")[0]
-        path = Path(WORK_DIR, job_key, f"{word.lower()}.heartbeat")
-        began = meta.get("startedAt")
-        is_missing = not path.exists() and began is not None and time.time() - began > 2 * timeout_s
-        if is_heartbeat_stale(path, timeout_s) or is_missing:
+        path = _work_dir() / job_key / f"{word.lower()}.heartbeat"
+        ran = time.time() - meta["startedAt"] if "startedAt" in meta else None
+        is_missing = ran is not None and ran > 2 * timeout_s and not path.exists()
+        is_of_this_try = ran is None or ran > timeout_s  # before that it may be what an earlier one left
+        if (is_of_this_try and is_heartbeat_stale(path, timeout_s)) or is_missing:
             update_state(
                 job_key, {"state": f"{word}_TIMEOUT", "message": f"heartbeat stale after {timeout_s:g}s"}
             )
@@ -118,6 +127,16 @@ def process_tick(
     in_flight: InFlight, index: Index, index_path: str, profile: dict[str, Any], config: dict[str, Any]
 ) -> None:
     """One tick: decisions, discovery, PREP, OCR, heartbeats, metrics. Everything is passed in."""
+    told = _config.set(config)
+    try:
+        _tick(in_flight, index, index_path, profile, config)
+    finally:
+        _config.reset(told)
+
+
+def _tick(
+    in_flight: InFlight, index: Index, index_path: str, profile: dict[str, Any], config: dict[str, Any]
+) -> None:
     metrics = config.setdefault("metrics", make_empty_metrics())
     _here().make()
     check_duplicate_decisions(index, index_path)
@@ -203,7 +222,7 @@ def _submit(
     key: str, meta: dict[str, Any], profile: dict[str, Any], config: dict[str, Any], stage: str, attempts: str
 ) -> bool:
     """Have the service do it; one that is down costs no attempt."""
-    room, told = Path(WORK_DIR, key), profile["ocr"]
+    room, told = _work_dir() / key, profile["ocr"]
     job_id = f"{key}.{meta[attempts] + 1}"
     order: dict[str, Any] = {"jobId": job_id, "workDir": str(room)}
     if stage == "prep":
@@ -259,7 +278,7 @@ def _poll(in_flight: InFlight, index: Index, config: dict[str, Any], stage: str)
 
 def _finish(in_flight: InFlight, index: Index, config: dict[str, Any], key: str) -> None:
     """Bring the PDF to `out` and the input to `archive`, if it is one."""
-    here, meta, room = _here(), in_flight[key], Path(WORK_DIR, key)
+    here, meta, room = _here(), in_flight[key], _work_dir() / key
     try:
         least = DocumentSettings().min_pdf_size_bytes
         validate(room / FINAL_PDF, int(config.get("min_pdf_size_bytes", least)), pages_of(room / RAW_PDF))

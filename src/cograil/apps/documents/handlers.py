@@ -19,6 +19,7 @@ from cograil.apps.documents.files import finish_move
 from cograil.apps.documents.layout import FINAL_PDF, RAW_PDF, SIDECAR, Folder, folder_of
 from cograil.apps.documents.prep import BadDocument
 from cograil.apps.documents.pulsing import Heart
+from cograil.apps.documents.stagelog import kept
 from cograil.apps.documents.workflow import FINISH, OCR, PREP
 from cograil.errors import UsageError
 from cograil.runners.context import Context, Fail, Retry
@@ -37,7 +38,7 @@ class Terms:
     timeout_seconds: float = 600.0
     min_bytes: int = 1024
     is_resumed: bool = True
-    jobs: int = 1
+    jobs: int = 0  # of a document at a time; 0 means as many as there are cores here
     lang: str = ""  # in the order in which it was asked for: tesseract believes the first most
 
     def ocr_profile(self, profile: Mapping[str, Any]) -> dict[str, Any]:
@@ -85,7 +86,7 @@ def staged_work(what: str, room: Path, terms: Terms, work: Callable[[Heart], Any
     """Do this with a heartbeat; what goes wrong becomes an outcome of the engine."""
     heart = Heart(room / f"{what}.heartbeat", terms.pulse_seconds, terms.timeout_seconds)
     try:
-        with heart.beating():
+        with kept(room / f"{what}.log"), heart.beating():
             return work(heart)
     except BadDocument as error:
         raise Fail(str(error), code=error.code) from error
@@ -141,7 +142,7 @@ def ocr_document(
             room,
             on.ocr_profile(profile),
             run=str(ctx.attempt),
-            jobs=on.jobs,
+            jobs=on.jobs or os.cpu_count() or 1,
             min_bytes=on.min_bytes,
             is_resumed=on.is_resumed,
             progress=_pages(ctx, heart),
@@ -151,10 +152,13 @@ def ocr_document(
         done = staged_work("ocr", room, on, work)
     except ocr.InvalidPdf as error:
         ctx.checkpoint({"pdf_invalid": invalid + 1})
-        raise Retry(
-            f"the PDF is not valid: {error}", code="pdf_invalid", details={"pdf_invalid": invalid + 1}
-        ) from error
+        raise invalid_pdf(error, invalid + 1) from error
     return {"pages": done.pages, "words": done.words, "is_reused": done.is_reused, "pdf_invalid": invalid}
+
+
+def invalid_pdf(error: Exception, count: int) -> Retry:
+    """What to raise for a PDF that nobody should get; how many there were is counted at the end."""
+    return Retry(f"the PDF is not valid: {error}", code="pdf_invalid", details={"pdf_invalid": count})
 
 
 def _pages(ctx: Context, heart: Heart) -> prep.Progress:

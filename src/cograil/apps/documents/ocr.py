@@ -17,6 +17,8 @@ from cograil.apps.documents import files
 from cograil.apps.documents.layout import FINAL_PDF, SIDECAR
 from cograil.apps.documents.prep import BadDocument, Progress, pages_of
 
+PROGRESS = "cograil.apps.documents.ocr_progress"
+WHITENING = "cograil.apps.documents.ocr_whitening"
 HOPELESS = {  # exit codes of ocrmypdf that another try does not change
     1: "bad_options",
     2: "bad_pdf",
@@ -101,7 +103,7 @@ def _run(
                 written,
                 sidecar=text,
                 jobs=jobs,
-                plugins=["cograil.apps.documents.ocr_progress"],
+                plugins=plugins_of(profile),
                 progress_bar=True,
                 **options_of(profile),
             )
@@ -130,10 +132,16 @@ def options_of(profile: Mapping[str, Any]) -> dict[str, Any]:
     if options.get("fast_mode"):
         told |= {"rotate_pages": False, "deskew": False, "optimize": 0}
     if options.get("remove_background"):
-        told["remove_background"] = True
+        told["deskew"] = True  # pages are drawn anew only then, see ocr_whitening
     if options.get("dpi"):
         told["oversample"] = int(options["dpi"])
     return told
+
+
+def plugins_of(profile: Mapping[str, Any]) -> list[str]:
+    """What of ours takes part."""
+    is_whitened = profile.get("options", {}).get("remove_background")
+    return [PROGRESS, WHITENING] if is_whitened else [PROGRESS]
 
 
 def _words(text: str) -> list[str]:

@@ -25,8 +25,11 @@ def _id_of(root: Path) -> str:
     if not mark.exists():
         root.mkdir(parents=True, exist_ok=True)
         hidden = mark.with_name(files.hidden_name())
-        hidden.write_text(f"{uuid4()}\n")
-        with contextlib.suppress(FileExistsError):
-            files.move(hidden, mark, "mark")
-        files.remove(hidden)
+        try:
+            hidden.write_text(f"{uuid4()}\n")
+            files.sync(hidden)
+            with contextlib.suppress(FileExistsError):
+                files.move(hidden, mark, "mark")
+        finally:
+            files.remove(hidden)
     return str(UUID(mark.read_text().strip()))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,11 +12,14 @@ from typing import Any
 from cograil.apps.documents import files
 from cograil.apps.documents.admission import Kind, kind_of
 from cograil.apps.documents.layout import RAW_PDF
-from cograil.apps.documents.unpacking import is_picture, order_of, take_pages
+from cograil.apps.documents.unpacking import PAGE_BOUNDS, is_picture, order_of, take_pages
 from cograil.workspace import WorkspaceError
 
 Progress = Callable[[int, int | None, str], None]
 PLAIN = frozenset({"1", "L", "RGB", "P", "CMYK"})  # how a page may be stored without loss
+FORMATS = ("JPEG", "JPEG2000", "PNG", "WEBP", "TIFF", "BMP", "GIF")  # others are programs, or start some
+LEAST_DPI = 30  # what says less does not know
+SMALLER_COPY = 254, 1  # the tag of a TIFF, and its bit for what shows another page once more
 MAX_PIXELS = 300_000_000
 
 
@@ -115,29 +118,62 @@ def _join(pages: list[Path], room: Path, written: Path, dpi: int | None, progres
 
     fit: list[str] = []
     for number, page in enumerate(pages, 1):
-        fit.append(str(_fit(page, room / f"fit-{number:06}")))
+        fit += [str(one) for one in _fit(page, room / f"fit-{number:06}")]
+        if len(fit) > PAGE_BOUNDS.entries:
+            raise BadDocument("too_many_pages", "it has more pages than a document may have")
         progress(number, len(pages), "pages")
     layout: dict[str, Any] = {"rotation": img2pdf.Rotation.ifvalid}
     if dpi:
         layout["layout_fun"] = img2pdf.get_fixed_dpi_layout_fun((dpi, dpi))
-    with written.open("wb") as file:
-        img2pdf.convert(fit, outputstream=file, **layout)
+    try:
+        with written.open("wb") as file:
+            img2pdf.convert(fit, outputstream=file, **layout)
+    except _refusals(img2pdf) as error:
+        if getattr(error, "errno", None):
+            raise  # of the disk, not of a picture
+        raise BadDocument("bad_image", f"the pictures do not make a PDF: {error}") from error
 
 
-def _fit(page: Path, place: Path) -> Path:
+def _refusals(img2pdf: Any) -> tuple[type[Exception], ...]:
+    """What img2pdf and Pillow raise for pictures that they do not take."""
+    own = (img2pdf.ImageOpenError, img2pdf.PdfTooLargeError, img2pdf.UnsupportedColorspaceError)
+    return OSError, ValueError, SyntaxError, *own
+
+
+def _fit(page: Path, place: Path) -> list[Path]:
     """The picture, or what it was converted to because img2pdf does not take it. Raises BadDocument."""
     import img2pdf  # noqa: PLC0415
     from PIL import Image, UnidentifiedImageError  # noqa: PLC0415
 
     Image.MAX_IMAGE_PIXELS = MAX_PIXELS // 2  # over twice of it Pillow refuses
     try:
-        with Image.open(page) as image:
-            is_plain = image.format in ("JPEG", "PNG", "TIFF") and image.mode in PLAIN
+        with Image.open(page, formats=FORMATS) as image:
+            is_plain = image.format in ("JPEG", "PNG") and image.mode in PLAIN
             if is_plain and "transparency" not in image.info and _is_taken(page, img2pdf):
-                return page
-            return _converted(image, place)
+                return [page]
+            return [
+                _converted(frame, place.with_name(f"{place.name}-{number}.png"))
+                for number, frame in enumerate(_frames(image), 1)
+            ]
     except (UnidentifiedImageError, Image.DecompressionBombError, OSError, SyntaxError, ValueError) as error:
+        if getattr(error, "errno", None):
+            raise
         raise BadDocument("bad_image", f"{page.name} is no picture that can be read: {error}") from error
+
+
+def _frames(image: Any) -> Iterator[Any]:
+    """The pages of a TIFF, each once; of what moves, the first picture."""
+    if image.format != "TIFF":
+        yield image
+        return
+    tag, bit = SMALLER_COPY
+    for number in range(getattr(image, "n_frames", 1)):
+        image.seek(number)
+        if number and int(image.tag_v2.get(tag, 0)) & bit:
+            continue
+        if image.width * image.height > MAX_PIXELS:
+            raise ValueError(f"page {number + 1} has {image.width * image.height:,} points")
+        yield image
 
 
 def _is_taken(page: Path, img2pdf: Any) -> bool:
@@ -151,17 +187,18 @@ def _is_taken(page: Path, img2pdf: Any) -> bool:
     return True
 
 
-def _converted(image: Any, place: Path) -> Path:
-    """The first frame, on white where it is transparent, without loss."""
-    from PIL import Image  # noqa: PLC0415
+def _converted(image: Any, target: Path) -> Path:
+    """This picture, upright, on white where it is transparent, without loss."""
+    from PIL import Image, ImageOps  # noqa: PLC0415
 
     dpi = image.info.get("dpi")
+    image = ImageOps.exif_transpose(image)
     if image.mode not in ("1", "L", "RGB"):
         shown = image.convert("RGBA")
         image = Image.new("RGB", shown.size, "white")
         image.paste(shown, mask=shown.getchannel("A"))
-    target = place.with_suffix(".png")
-    image.save(target, "PNG", compress_level=1, **({"dpi": dpi} if dpi else {}))
+    known = {"dpi": dpi} if dpi and min(dpi) >= LEAST_DPI else {}
+    image.save(target, "PNG", compress_level=1, **known)
     return target
 
 

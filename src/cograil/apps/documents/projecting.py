@@ -136,7 +136,7 @@ class Projector:
         return found
 
     def _write(self, found: list[Document], counts: dict[str, int]) -> None:
-        is_new = not self._entries and not (self._folder.index / JOBS_FILE).exists()
+        is_new = not (self._folder.index / JOBS_FILE).exists()
         for document in found:
             self._write_state(document)
             entry = entry_of(document)

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from pathlib import Path
 from typing import Any
 
 import httpx2
 
+from cograil.apps.documents import ocr, prep
 from cograil.apps.documents.core import is_heartbeat_stale
-from cograil.apps.documents.handlers import Terms, folder_here, place_input, room_of
-from cograil.apps.documents.layout import RAW_PDF
+from cograil.apps.documents.handlers import Terms, folder_here, invalid_pdf, place_input, room_of
+from cograil.apps.documents.layout import FINAL_PDF, RAW_PDF
 from cograil.apps.documents.workflow import OCR_SERVICE, PREP_SERVICE
 from cograil.outbound import ForbiddenDestination, PublicOnly, UnknownHost, open_request
 from cograil.runners.context import Context, Fail, Retry
@@ -81,19 +83,27 @@ def register(registry: Registry, settings: DocumentSettings) -> None:
         source = await asyncio.to_thread(place_input, here, key, name, staged)
         order = {"inputPath": str(source), "options": profile["ocr"].get("options", {})}
         done = await _see_through(ctx, str(settings.prep_url), "prep", key, room, order, on)
-        return {"pages": done.get("pages"), "is_reused": bool(done.get("is_reused"))}
+        pages = await asyncio.to_thread(prep.pages_of, room / RAW_PDF)
+        if not pages:
+            raise Retry("the service says that it is done, and there is no raw.pdf", code="pdf_invalid")
+        return {"pages": pages, "is_reused": bool(done.get("is_reused"))}
 
     async def ocr_by_service(
         ctx: Context, folder: str, key: str, name: str, profile: dict[str, Any], terms: dict[str, Any]
     ) -> dict[str, Any]:
         """Have final.pdf made."""
-        on = Terms(**terms)
+        on, invalid = Terms(**terms), (ctx.checkpoint_data or {}).get("pdf_invalid", 0)
         room = room_of(folder_here(folder), key, name)
         names = ("lang", "rotatePages", "deskew", "optimize", "options")
         told = on.ocr_profile(profile)
         order = {"rawPdfPath": str(room / RAW_PDF)} | {one: told[one] for one in names if one in told}
-        done = await _see_through(ctx, str(settings.ocr_url), "ocr", key, room, order, on)
-        return {"pages": done.get("pages"), "is_reused": bool(done.get("is_reused")), "pdf_invalid": 0}
+        try:
+            done = await _see_through(ctx, str(settings.ocr_url), "ocr", key, room, order, on)
+            pages = await asyncio.to_thread(_validated, room, on.min_bytes)
+        except ocr.InvalidPdf as error:
+            await ctx.checkpoint({"pdf_invalid": invalid + 1})
+            raise invalid_pdf(error, invalid + 1) from error
+        return {"pages": pages, "is_reused": bool(done.get("is_reused")), "pdf_invalid": invalid}
 
     if settings.prep_url:
         registry.register(prep_by_service, PREP_SERVICE)
@@ -101,14 +111,35 @@ def register(registry: Registry, settings: DocumentSettings) -> None:
         registry.register(ocr_by_service, OCR_SERVICE)
 
 
+class Pulse:
+    """The heartbeat of a stage that a service runs, from the moment at which it was first seen to run.
+
+    What an earlier try left behind says nothing of this one.
+    """
+
+    def __init__(self, path: Path, terms: Terms) -> None:
+        self._path = path
+        self._patience = terms.timeout_seconds + 4 * terms.pulse_seconds
+        self._since: float | None = None
+
+    def is_gone(self) -> bool:
+        """Whether it has not beaten for too long, or never did for twice that time."""
+        self._since = self._since or time.monotonic()
+        waited = time.monotonic() - self._since
+        if not self._path.exists():
+            return waited > 2 * self._patience
+        return waited > self._patience and is_heartbeat_stale(self._path, self._patience)
+
+
 async def _see_through(
     ctx: Context, url: str, kind: str, key: str, room: Path, order: dict[str, Any], terms: Terms
 ) -> dict[str, Any]:
-    """Have this done; what the service says of it. Raises Fail or Retry."""
+    """Have this done; what the service says of it. Raises Fail, Retry or InvalidPdf."""
     job_id = f"{key}.{ctx.job_id[-12:]}.{ctx.attempt}"
     order = {"jobId": job_id, "workDir": str(room), "smartResume": terms.is_resumed, **order}
     pause = POLL_SECONDS
     is_sent = False
+    pulse = Pulse(room / f"{kind}.heartbeat", terms)
     while True:
         try:
             if not is_sent:
@@ -126,8 +157,16 @@ async def _see_through(
         elif status == 200 and record["state"] in ("DONE", "ERROR"):
             return _outcome(record)
         else:
-            _tell(ctx, kind, room, record, terms)
+            _tell(ctx, kind, record)
+            if record["state"] == "RUNNING" and pulse.is_gone():
+                told = f"{kind} had not moved for {terms.timeout_seconds:g} s"
+                raise Retry(told, code="heartbeat_timeout")
             await asyncio.sleep(POLL_SECONDS)
+
+
+def _validated(room: Path, min_bytes: int) -> int:
+    """The pages of what a service made, which may be anybody's. Raises InvalidPdf."""
+    return ocr.validate(room / FINAL_PDF, min_bytes, prep.pages_of(room / RAW_PDF))
 
 
 def _accepted(answer: tuple[int, Any]) -> None:
@@ -142,16 +181,14 @@ def _outcome(record: dict[str, Any]) -> dict[str, Any]:
     if record["state"] == "DONE":
         return record
     error = record.get("error") or {}
+    if error.get("type") == "pdf_invalid":
+        raise ocr.InvalidPdf(str(error.get("detail") or "the service says so"))
     kind = Fail if error.get("final") else Retry
     raise kind(str(error.get("detail") or "it failed"), code=str(error.get("type") or "service_error"))
 
 
-def _tell(ctx: Context, kind: str, room: Path, record: dict[str, Any], terms: Terms) -> None:
-    """Progress; and an end to what has not moved for too long, though the service runs."""
+def _tell(ctx: Context, kind: str, record: dict[str, Any]) -> None:
+    """Progress in pages."""
     progress = record.get("progress") or {}
     if progress.get("total") and (kind == "prep" or progress.get("what") == "OCR"):
         ctx.progress(progress["current"], progress["total"], str(progress.get("what", "")))
-    if record["state"] == "RUNNING" and is_heartbeat_stale(
-        room / f"{kind}.heartbeat", terms.timeout_seconds + 4 * terms.pulse_seconds
-    ):
-        raise Retry(f"{kind} had not moved for {terms.timeout_seconds:g} s", code="heartbeat_timeout")

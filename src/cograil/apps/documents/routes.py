@@ -69,7 +69,7 @@ async def show_job(call: Call) -> Response:
     found = await _documents(call, call.path["key"])
     if not found:
         raise Refusal(404, "not_found", "there is no document of this key")
-    return reply(details_of(found[0]))
+    return reply(details_of(found[0], _folder_of(call, found[0])))
 
 
 async def no_job(call: Call) -> Response:
@@ -81,7 +81,7 @@ async def show_metrics(call: Call) -> Response:
     """Show what was counted, and how many are queued and running."""
     async with call.transaction("documents_show") as tx:
         counts = await jobs.count_documents(tx, _place(call), call.caller.tenant)
-    gauges = gauges_of([entry_of(document) for document in await _documents(call)])
+    gauges = gauges_of([entry_of(document) for document in await _documents(call, is_open=True)])
     return reply(make_empty_metrics() | counts | gauges | {"updatedAt": now_text()})
 
 
@@ -120,21 +120,35 @@ async def decide(call: Call) -> Response:
 
 def held_of(folder: Folder) -> list[dict[str, Any]]:
     """What is held in this folder: its reports, with the status of each."""
-    held = []
-    for key in duplicates.held_keys(folder):
-        report = files.read_json(folder.reports / f"{key}.json") or {"jobKey": key}
-        status = files.read_json(folder.held / key / duplicates.STATUS) or {}
-        names = [{"file": one.name, **duplicates.facts_of(one)} for one in duplicates.held_files(folder, key)]
-        decision = files.read_json(folder.held / key / duplicates.DECISION)
-        held.append(report | {"held": names, "status": status, "decision": decision})
-    return held
+    return [_held(folder, key) for key in filter(IS_KEY, duplicates.held_keys(folder))]
 
 
-async def _documents(call: Call, key: str | None = None) -> list[Document]:
-    """Those that are asked for: of a user, or of all; of this key, or of all."""
+def _held(folder: Folder, key: str) -> dict[str, Any]:
+    """What is held of a key. Its files may be anybody's by now: what is no object is left out."""
+    place = folder.held / key
+    names = [
+        {"file": files.cleaned(one.name), **duplicates.facts_of(one)}
+        for one in duplicates.held_files(folder, key)
+    ]
+    return (_object(folder.reports / f"{key}.json") or {}) | {
+        "jobKey": key,
+        "held": names,
+        "status": _object(place / duplicates.STATUS) or {},
+        "decision": _object(place / duplicates.DECISION),
+    }
+
+
+def _object(path: Path) -> dict[str, Any] | None:
+    found = files.read_json(path)
+    return found if isinstance(found, dict) else None
+
+
+async def _documents(call: Call, key: str | None = None, *, is_open: bool = False) -> list[Document]:
+    """Those that are asked for: of a user, or of all; of this key, or of all; all that are not done."""
     async with call.transaction("documents_show") as tx:
         tenant = call.caller.tenant
-        found = await jobs.list_documents(tx, None, tenant, key=key, limit=MOST_LISTED)
+        since, limit = (tx.now, jobs.ALL) if is_open else (None, MOST_LISTED)
+        found = await jobs.list_documents(tx, None, tenant, key=key, since=since, limit=limit)
     user = call.query.user
     return [one for one in found if not user or one.place.endswith(f"/users/{user}")]
 
@@ -146,6 +160,18 @@ def _place(call: Call) -> str | None:
     from cograil.apps.documents.places import place_of  # noqa: PLC0415
 
     return place_of(folder_for(call, call.query.user))
+
+
+def _folder_of(call: Call, document: Document) -> Folder | None:
+    """Where this document is, if that is a folder of this instance."""
+    from cograil.apps.documents.places import place_of  # noqa: PLC0415
+
+    name = document.place.partition("/")[2]
+    try:
+        folder = folder_for(call, name.removeprefix("users/"))
+    except NotFound:
+        return None
+    return folder if place_of(folder) == document.place else None
 
 
 def folder_for(call: Call, user: str) -> Folder:

@@ -24,6 +24,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
+from cograil import jsontext
 from cograil.apps.documents import files, tools
 from cograil.apps.documents.core import now_text
 from cograil.intake.http.server import bind, serving
@@ -144,7 +145,11 @@ class Service:
         for path in paths:
             if "\0" in path or not Path(path).is_absolute():
                 raise Refused(f"{path[:200]!a} is no absolute path")
-            if not Path(path).resolve().is_relative_to(self._root):
+            try:
+                is_inside = Path(path).resolve().is_relative_to(self._root)
+            except (OSError, RuntimeError, ValueError) as error:  # links in a circle, names that are none
+                raise Refused(f"{path[:200]!a} is no path that can be used") from error
+            if not is_inside:
                 raise Refused(f"{path[:200]!a} is outside the data directory")
 
     def _record(self, job_id: str, state: str, message: str) -> dict[str, Any]:
@@ -188,9 +193,11 @@ class Service:
                 continue
             try:
                 await self._run(claimed)
-            except (OSError, ValueError) as error:
+            except Exception as error:  # whatever it is: the next job must not pay for it
                 log.exception("a job of the service failed", job=claimed.stem)
-                self._end(claimed, {"error": {"type": "service_error", "detail": str(error), "final": False}})
+                told = {"error": {"type": "service_error", "detail": str(error)[:2000], "final": False}}
+                with contextlib.suppress(OSError):  # the disk is full: it is queued again at the next start
+                    await asyncio.to_thread(self._end, claimed, told)
 
     def _claim(self) -> Path | None:
         waiting = [path for path in self._place("queue").glob("*.json") if not path.name.startswith(".")]
@@ -204,7 +211,9 @@ class Service:
         return None
 
     async def _run(self, claimed: Path) -> None:
-        record = files.read_json(claimed) or {}
+        record = files.read_json(claimed)
+        if not isinstance(record, dict):
+            raise Refused("this is no record of a job")
         order = ORDERS[self.kind].model_validate(record.get("order"))
         await asyncio.to_thread(os.makedirs, order.workDir, exist_ok=True)
         process = await asyncio.create_subprocess_exec(
@@ -284,9 +293,9 @@ def service_app(service: Service) -> Starlette:
             if len(raw) > MAX_BODY:
                 return JSONResponse({"detail": "the body is too large"}, 413)
         try:
-            body = json.loads(raw)
-        except ValueError:
-            return JSONResponse({"detail": "the body is no JSON"}, 422)
+            body = jsontext.read(raw, max_bytes=MAX_BODY)
+        except jsontext.InvalidJson as error:
+            return JSONResponse({"detail": f"the body is no JSON: {error}"}, 422)
         try:
             job_id = await asyncio.to_thread(service.take, body)
         except Refused as error:

@@ -17,6 +17,7 @@ from typing import Any
 from cograil.apps.documents import ocr, prep
 from cograil.apps.documents.layout import FINAL_PDF, RAW_PDF
 from cograil.apps.documents.pulsing import Heart
+from cograil.apps.documents.stagelog import kept
 
 PR_SET_PDEATHSIG = 1
 
@@ -31,7 +32,7 @@ def run(order: dict[str, Any], tell: Any) -> dict[str, Any]:
         tell({"progress": [done, total, what]})
 
     try:
-        with heart.beating():
+        with kept(room / f"{kind}.log"), heart.beating():
             return {"done": _work(order, room, progress)}
     except prep.BadDocument as error:
         return {"error": {"type": error.code, "detail": str(error), "final": True}}

@@ -6,8 +6,10 @@ nothing can be written elsewhere; an archive that tries is refused all the same.
 
 from __future__ import annotations
 
+import locale
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ IMAGES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".tif", ".tiff", ".bmp", "
 JUNK = frozenset({"thumbs.db", ".ds_store", "desktop.ini"})
 JUNK_FOLDERS = frozenset({"__macosx"})
 ARCHIVES = ("zip", "rar", "rar5")
+UTF_8 = "UTF-8"
 MOST_SKIPPED = 20  # that are told by name
 PAGE_BOUNDS = Bounds(bytes=8 * 1024**3, entries=20_000, ratio=200, free_bytes=64 * 1024**2)
 
@@ -42,7 +45,10 @@ def take_pages(archive: Path, into: Path, bounds: Bounds = PAGE_BOUNDS) -> Taken
     taken, named = Taken(), []
     packed = archive.stat().st_size
     try:
-        with libarchive.file_reader(str(archive), format_name=_format(archive), filter_name="none") as reader:
+        with (
+            _any_letters(),
+            libarchive.file_reader(str(archive), format_name=_format(archive), filter_name="none") as reader,
+        ):
             for number, entry in enumerate(reader, 1):
                 if number > bounds.entries:
                     raise WorkspaceError("archive_too_many_entries", "the archive holds too many entries")
@@ -58,6 +64,19 @@ def take_pages(archive: Path, into: Path, bounds: Bounds = PAGE_BOUNDS) -> Taken
     return taken
 
 
+@contextmanager
+def _any_letters() -> Iterator[None]:
+    """Let the library read names of all letters in this block: under LC_ALL=C it gives none for them."""
+    before = locale.setlocale(locale.LC_CTYPE)
+    with suppress(locale.Error):  # then what is not ASCII cannot be read here
+        if locale.nl_langinfo(locale.CODESET) != UTF_8:
+            locale.setlocale(locale.LC_CTYPE, "C.UTF-8")
+    try:
+        yield
+    finally:
+        locale.setlocale(locale.LC_CTYPE, before)
+
+
 def _format(archive: Path) -> str:
     with archive.open("rb") as file:
         first = file.read(8)
@@ -71,8 +90,12 @@ def _format(archive: Path) -> str:
 
 
 def _name_of(entry: Any) -> str:
-    """The entry's name, with slashes. Raises WorkspaceError for one that leads elsewhere."""
-    name = str(entry.pathname or "").replace("\\", "/")
+    """The entry's name, with slashes. Raises WorkspaceError for one that leads elsewhere.
+
+    Packers of old write names in the letters of their country and do not say which: they only need an order.
+    """
+    found = entry.pathname or ""
+    name = (found.decode("cp437") if isinstance(found, bytes) else found).replace("\\", "/")
     if not name:
         raise WorkspaceError("archive_corrupt", "the archive holds an entry without a name")
     if name.startswith("/") or ".." in name.split("/") or re.match(r"[A-Za-z]:/", name):

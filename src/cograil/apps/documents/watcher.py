@@ -23,7 +23,7 @@ from cograil.apps.documents.config import load_config
 from cograil.apps.documents.core import canonical_profile
 from cograil.apps.documents.duplicates import Existing
 from cograil.apps.documents.jobs import Document, Verdict
-from cograil.apps.documents.layout import Folder, folders_of
+from cograil.apps.documents.layout import IS_KEY, Folder, folders_of
 from cograil.apps.documents.places import place_of
 from cograil.apps.documents.projecting import Projector, entry_of
 from cograil.apps.documents.workflow import publish_current
@@ -91,8 +91,11 @@ class Watcher:
         """One pass over all folders; whether there was more than one pass can take."""
         is_more = False
         for folder in await asyncio.to_thread(folders_of, self._root):
-            await asyncio.to_thread(folder.make)
-            is_more |= await self._look_at(folder)
+            try:
+                await asyncio.to_thread(folder.make)
+                is_more |= await self._look_at(folder)
+            except OSError as error:  # of this folder: the others must not wait for it
+                self._tell_trouble(f"{folder.base}: {error}")
         await self._tidy()
         return is_more
 
@@ -113,7 +116,9 @@ class Watcher:
         most = await self._most(folder, place)
         taken = 0
         if most and await asyncio.to_thread(_has_arrivals, folder):
-            if await self.profile(self._settings.documents) is None:
+            async with self._db.single("documents_config") as tx:
+                settings = await load_config(tx, self._settings.documents)
+            if await self.profile(settings) is None:
                 return False, False
             taken = await asyncio.to_thread(taking.take_arrivals, folder, quiet, most)
         if not taken and not await asyncio.to_thread(_has_staged, folder):
@@ -252,7 +257,7 @@ def _keys_to_see_to(folder: Folder) -> list[str]:
     return [
         key
         for key in duplicates.held_keys(folder)
-        if duplicates.is_decided(folder, key) or duplicates.is_unreported(folder, key)
+        if IS_KEY(key) and (duplicates.is_decided(folder, key) or duplicates.is_unreported(folder, key))
     ]
 
 

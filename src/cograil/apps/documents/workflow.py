@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 
 from cograil.definitions import read_workflow
 from cograil.errors import VersionTaken
@@ -69,7 +68,7 @@ def text_of(settings: DocumentSettings, version: int, pulse_seconds: float = 5.0
         "timeout_seconds": settings.job_timeout_seconds,
         "min_bytes": settings.min_pdf_size_bytes,
         "is_resumed": settings.enable_smart_resume,
-        "jobs": settings.ocr_jobs or os.cpu_count() or 1,
+        "jobs": settings.ocr_jobs,  # 0: as many as the worker has cores, which is not for us to say
         "lang": settings.ocr_lang,
     }
     return TEXT.format(

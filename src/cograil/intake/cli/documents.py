@@ -63,9 +63,21 @@ def convert(sources: tuple[Path, ...], target: Path, lang: str | None, as_json: 
         if not source.exists():
             raise UsageError(f"there is no {source}")
     settings = load_settings({"documents.ocr_lang": lang})
+    _check_tools(settings)
     target.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".cograil-convert-", dir=target.absolute()) as room:
         return run_async(_convert(settings, list(sources), target, Path(room), as_json))
+
+
+def _check_tools(settings: Settings) -> None:
+    """Raises UsageError when nothing could be converted here: a watcher would wait until it can."""
+    from cograil.apps.documents import tools  # noqa: PLC0415
+
+    own = settings.documents
+    infos = [*([] if own.prep_url else [tools.prep_info()]), *([] if own.ocr_url else [tools.ocr_info()])]
+    missing = tools.missing(*infos) or ([] if own.ocr_url else tools.missing_languages(own.ocr_lang))
+    if missing:
+        raise UsageError(f"these are missing here: {', '.join(missing)}")
 
 
 async def _convert(settings: Settings, sources: list[Path], target: Path, room: Path, as_json: bool) -> int:
@@ -73,7 +85,7 @@ async def _convert(settings: Settings, sources: list[Path], target: Path, room: 
     from cograil.apps.documents.layout import Folder  # noqa: PLC0415
 
     items = [Item(source, number) for number, source in enumerate(sources, 1)]
-    conversion = Conversion(Folder(room), target, items)
+    conversion = Conversion(Folder(room), target, items, settings.documents.max_input_size_mb)
     conversion.bring_in()
     with tempfile.TemporaryDirectory(prefix="cograil-convert-") as engine:
         own = _for_one_run(settings, room, Path(engine), len(items))
