@@ -80,7 +80,7 @@ async def test_s06_three_sources_that_answer_make_a_success(bureau: Bureau) -> N
         "city": "PARIS",
         "country_code": "FR",
     }
-    assert company["registry"] == {"city": "PARIS", "name": "Greffe du tribunal de commerce de PARIS"}
+    assert company["registry"] == {"city": "PARIS", "name": "Greffe de PARIS"}
     assert (company["creation_date"], company["brand_name"]) == ("1908-02-02", "BSN")
     assert company["finances"]["2023"]["ca"] == 27619000000
     assert "complements" in company
