@@ -248,6 +248,8 @@ def test_a_page_that_the_register_does_not_give_is_not_asked_for(page: int, per_
         ("Sat, 31 Jan 2026 08:00:00 GMT", 0.0),
         ("soon", None),
         ("-1", None),
+        ("Sat, 31 Jan 99999999999999 09:00:30 GMT", None),
+        ("Sat, 31 Jan 2026 09:00:30 +99999999999999999", None),
         ("", None),
         (None, None),
     ],
