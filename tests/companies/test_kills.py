@@ -210,32 +210,6 @@ async def test_a_worker_that_slept_through_its_lock_changes_nothing_any_more(
         await sleeper.kill()
 
 
-async def test_one_that_slept_before_it_noted_a_failure_notes_nothing_over_the_next_run(
-    dsn: str, tmp_path: Path, companies: dict[str, Any]
-) -> None:
-    short = companies | {"lock_seconds": 1.0, "timeout_seconds": 0.25, "sweep_seconds": 60}
-    async with open_scene(dsn, tmp_path, short) as scene, scene.bureau.lab.orchestrator():
-        siren = scene.siren()
-        scene.bureau.registers.answer(INPI, said(404))
-        sleeper = await scene.fork(fault="companies.note.check_lease:1:stop")
-        id = await scene.bureau.asked(siren)
-        await asyncio.wait_for(sleeper.stopped.wait(), 30)
-        over = "select 1 from cograil.leases where lease_until <= clock_timestamp()"
-        await until(lambda: scene.bureau.lab.rows(over))
-        scene.bureau.registers.heal()
-        heir = await scene.fork()
-        await scene.bureau.look(id)  # which ends what was left, and begins the next attempt
-        await scene.bureau.over(id)
-        told = await scene.told(siren)
-        sleeper.resume()
-        await until(lambda: _since(sleeper, "report.commit.after"))
-        noted = "select last_status from cograil.company_source_retrievals where source_api = 'INPI_RNE'"
-        assert await scene.bureau.lab.rows(noted) == [("SUCCESS",)]
-        assert await scene.told(siren) == told
-        await sleeper.kill()
-        await heir.kill()
-
-
 OF_A_POST = ("open_record", "begin_run", "add_request", "tell_world")
 SERVER_POINTS = [f"{name}:1" for name in OF_A_POST] + ["commit.before:2", "commit.after:2"]
 

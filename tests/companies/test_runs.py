@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import io
+import json
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from bureau import Bureau, told, until, working
 from registers import DANONE, INPI, OTHER, RCS, RECHERCHE, SIRET, Asked, said, silence
 
+from cograil import logs
 from cograil.apps.companies.enriching import House
+from cograil.apps.companies.handlers import Tools, register
 from cograil.apps.companies.listing import find_companies
 from cograil.apps.companies.rows import Of
 from cograil.apps.companies.sweeping import sweep
 from cograil.apps.companies.views import company_page
+from cograil.apps.companies.workflow import FETCH
+from cograil.model.ids import new_id
+from cograil.runners.context import Fail
+from cograil.runners.registry import Registry
 
 ONE_EACH = {RECHERCHE: 1, INPI: 1, RCS: 1}
 
@@ -147,11 +156,17 @@ class TestShortLock:
             async with working(closed):
                 await asyncio.wait_for(blocked.wait(), 10)
             house = House(closed.lab.decider, closed.lab.settings.companies)
+            stream = io.StringIO()
+            logs.configure("info", "json", stream)
             await until(lambda: sweep(closed.lab.db, house))
             assert await closed.state() == "FAILED"
             await until(lambda: told(receiver, "CompanyEnrichmentCompleted"))
         (error,) = await closed.lab.rows("select error from cograil.company_enrichments")
         assert error == ("API_RECHERCHE_ENTREPRISES:-:INTERNAL_ERROR",)
+        lines = [json.loads(line) for line in stream.getvalue().splitlines()]
+        heard = {line["event"]: line for line in lines if line["logger"] == "companies"}
+        assert heard["source given up"]["error_code"] == "INTERNAL_ERROR"
+        assert heard["run was left"]["job_id"] == heard["source given up"]["job_id"]
         assert len(told(receiver, "CompanyEnrichmentSourceFetched")) == 1
 
 
@@ -180,6 +195,21 @@ async def test_one_that_was_cancelled_in_its_middle_has_a_verdict(bureau: Bureau
     assert shown["request"]["enrichment_status"] == "PARTIAL"
     assert shown["request"]["enrichment_error"] == "INPI_RNE:-:INTERNAL_ERROR"
     assert shown["company"]["legal_name"] == "DANONE"
+
+
+async def test_who_lost_the_lock_notes_no_failure_over_the_next_run(bureau: Bureau) -> None:
+    await bureau.asked()
+    registry, lab = Registry(), bureau.lab
+    register(registry, Tools(lab.db, House(lab.decider, lab.settings.companies), {}))
+    late = SimpleNamespace(tenant_id="default", job_id=new_id(), correlation_id="late", attempt=1)
+    ended = [{"source": RECHERCHE, "status": "failed", "error": {"code": "RATE_LIMIT", "message": "m"}}]
+    fetch = registry.get(FETCH)
+    assert fetch is not None
+    for fence in (1, 2):
+        with pytest.raises(Fail, match="is lost"):
+            await fetch.call(ctx=late, source=INPI, siren=DANONE, fence=fence, ended=ended)
+    noted = "select last_status from cograil.company_source_retrievals order by source_api"
+    assert await lab.rows(noted) == [("SUCCESS",)] * 3
 
 
 class TestPace:

@@ -264,8 +264,8 @@ async def _close(tx: Transaction, house: House, of: Of, standing: Standing) -> R
     await put_together(tx, of, job_id)
     verdict = await conclude(tx, house, of, run, standing.turn, is_abnormal=True)
     if verdict is not None:
-        told = {"enrichment_status": verdict.status, "enrichment_error": verdict.error}
-        _journal(of, run).write("run was left", COMPLETED_EVENT, **told)
+        journal, status, error = _journal(of, run), verdict.status, verdict.error
+        journal.write("run was left", COMPLETED_EVENT, enrichment_status=status, enrichment_error=error)
     if not standing.is_job_over:
         with contextlib.suppress(AlreadyTerminal, JobNotFound):
             await cancel(tx, house.decider, job_id, by="companies", reason="its lock expired")
