@@ -64,14 +64,14 @@ class _Flaw:
     message: str
 
 
-def read(text: str | bytes, *, max_bytes: int = MAX_BYTES) -> Json:
+def read(text: str | bytes, *, max_bytes: int = MAX_BYTES, max_keys: int = MAX_KEYS) -> Json:
     """The value of this JSON text; raises `InvalidJson` for anything but plain, unambiguous JSON."""
     raw = _encoded(text, max_bytes)
     if len(raw) > max_bytes:
         raise InvalidJson("too_large", f"JSON of more than {max_bytes:,} bytes")
     decoded = _decoded(raw)
     _refuse_depth(raw)
-    document = _Document()
+    document = _Document(max_keys)
     value = document.parse(decoded)
     # Raw control characters and surrogates cannot have come this far; only escapes can bring them.
     if document.has_flaws or b"\\u" in raw:

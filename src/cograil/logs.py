@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any, Protocol, TextIO
 
@@ -27,16 +28,29 @@ class About(Protocol):
     @property
     def attempt(self) -> int: ...
     @property
+    def handler(self) -> str: ...
+    @property
     def trace_parent(self) -> str | None: ...
 
 
+# What an app wants on every line about an attempt, by how the names of its handlers begin: `companies`.
+app_facts: dict[str, Callable[[Any], dict[str, Any]]] = {}
 about: ContextVar[About | None] = ContextVar("about", default=None)  # what runs here, for lines said inside
 
 
-def facts_of(item: About) -> dict[str, Any]:
-    """What a line that is said about an attempt has, with the id of its trace if it has one."""
+def facts_of(item: About, known: Any = None) -> dict[str, Any]:
+    """What a line that is said about an attempt has, with the id of its trace if it has one.
+
+    `known` fills what an app wants to hear and cannot tell by the attempt alone, such as an error.
+    """
     facts = {"job_id": item.job_id, "node_id": item.node_id, "attempt": item.attempt}
-    return facts if item.trace_parent is None else facts | {"trace_id": item.trace_parent[3:35]}
+    if item.trace_parent is not None:
+        facts["trace_id"] = item.trace_parent[3:35]
+    tell = app_facts.get(item.handler.partition(".")[0])
+    if tell is None:
+        return facts
+    own, said = tell(item), known if isinstance(known, dict) else {}
+    return own | {name: value for name, value in said.items() if name in own} | facts
 
 
 class Lines:

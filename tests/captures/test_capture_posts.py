@@ -200,6 +200,20 @@ async def test_another_user_of_the_tenant_learns_nothing(vault: Vault) -> None:
     assert [row[4] for row in refusals] == [SAMPLE["capture_id"]] * 2
 
 
+async def test_the_owner_is_checked_where_no_row_is_hidden(vault: Vault) -> None:
+    await vault.lab.rows("alter table vault_secure.capture_events disable row level security")
+    ada, bob = str(uuid4()), str(uuid4())
+    mine = await vault.api.make_key("submitter", user_id=ada)
+    theirs = await vault.api.make_key("submitter", user_id=bob)
+    first = await vault.post(sample(), key=mine)
+    refused = await vault.post(sample(), key=theirs)
+    assert (refused.status, refused.body["error"]) == (409, "CONFLICT")
+    assert (await vault.get(str(SAMPLE["capture_id"]), key=theirs)).status == 404
+    trail = (await vault.get(f"{SAMPLE['capture_id']}/audit", key=mine)).body
+    assert [entry["user_id"] for entry in trail["entries"]] == [ada], "it tells of its owner only"
+    assert trail["chain"] == first.body["capture_event_id"]
+
+
 async def test_who_is_not_recognised_is_401_and_in_the_log_without_a_user(vault: Vault) -> None:
     key = await vault.api.make_key("viewer", user_id=str(uuid4()))
     for asked in (await vault.post(sample()), await vault.post(sample(), key="cog_wrong")):

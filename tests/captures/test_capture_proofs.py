@@ -14,12 +14,14 @@ import orjson
 import pytest
 from vault import Sealing
 
+import cograil
 from cograil.apps.captures import audit, manifest
 from cograil.apps.captures.signing import BadKey, load_public, load_signer
 from cograil.apps.captures.verifying import verify
 from cograil.jsoncanon import canonical
 
 CONTENT = b"what was on the screen"
+TREE = str(Path(cograil.__file__).parents[1])  # a command is that of the tree that is tested
 
 
 @dataclass
@@ -134,6 +136,54 @@ async def test_a_row_that_is_changed_in_the_database_is_found(house: Sealing, se
     assert sealed.problems(trail=await house.trail(sealed.id)) == []
 
 
+async def test_a_long_trail_comes_in_pages_and_all_of_them_are_held_against_the_proof(
+    house: Sealing, sealed: Sealed
+) -> None:
+    async def page(query: str) -> bytes:
+        answer = await house.vault.get(f"{sealed.id}/audit?{query}")
+        assert answer.status == 200, answer.raw
+        return answer.raw
+
+    first, second, rest = await page("limit=2"), await page("after=2&limit=1"), await page("after=3")
+    shown = [orjson.loads(one) for one in (first, second, rest)]
+    assert [[entry["seq"] for entry in one["entries"]] for one in shown] == [[1, 2], [3], [4]]
+    assert [one["next_after"] for one in shown] == [2, 3, None]
+    assert [one["broken_at"] for one in shown] == [None, None, None]
+    assert orjson.loads(await page("after=9"))["entries"] == []
+    assert sealed.problems(trail=[first, second, rest]) == []
+    for pages in (
+        [first],
+        [first, second],
+        [first, rest],
+        [second, rest],
+        [second, first, rest],
+        [first] * 2,
+    ):
+        assert sealed.problems(trail=pages), "some of it is missing, or in another order"
+    for place in range(len(first)):
+        changed = bytearray(first)
+        changed[place] ^= (0x01, 0x20, 0x80)[place % 3]
+        assert sealed.problems(object=None, trail=[bytes(changed), second, rest]), place
+
+
+@pytest.mark.parametrize(
+    "query", ["after=-1", "limit=0", "limit=10001", "limit=x", "page=1", "after=1&after=2"]
+)
+async def test_a_page_that_there_is_not_is_refused(house: Sealing, sealed: Sealed, query: str) -> None:
+    answer = await house.vault.get(f"{sealed.id}/audit?{query}")
+    assert (answer.status, answer.body["error"]) == (400, "BAD_REQUEST")
+
+
+async def test_a_page_tells_that_the_entry_before_it_was_changed(house: Sealing, sealed: Sealed) -> None:
+    lab = house.vault.lab
+    await lab.rows("alter table vault_secure.capture_audit_log disable trigger append_only")
+    await lab.rows(
+        "delete from vault_secure.capture_audit_log where capture_id = %(id)s and seq = 2", id=sealed.id
+    )
+    page = (await house.vault.get(f"{sealed.id}/audit?after=2")).body
+    assert ([entry["seq"] for entry in page["entries"]], page["broken_at"]) == ([3, 4], 3)
+
+
 async def test_the_command_says_the_same_without_an_instance(sealed: Sealed, tmp_path: Path) -> None:
     names = {"proof.json": sealed.proof, "object": sealed.object, "audit.json": sealed.trail}
     for name, content in names.items():
@@ -143,7 +193,7 @@ async def test_the_command_says_the_same_without_an_instance(sealed: Sealed, tmp
         return subprocess.run(
             [sys.executable, "-P", "-m", "cograil.intake.cli", "captures", *words],
             cwd=tmp_path,
-            env={"PATH": "", "COGRAIL_DATA_DIR": str(tmp_path)},
+            env={"PATH": "", "COGRAIL_DATA_DIR": str(tmp_path), "PYTHONPATH": TREE},
             capture_output=True,
             text=True,
             check=False,

@@ -60,6 +60,9 @@ async def test_a_store_that_refuses_us_or_is_away_may_be_asked_again(monkeypatch
         changed.setenv("AWS_SECRET_ACCESS_KEY", "another")
         with pytest.raises(StoreUnreachable):
             await ask()
+    with pytest.raises(StoreUnreachable, match="no such bucket"):
+        async with Objects("s3://another-bucket").open("is-there"):
+            pass
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
     with pytest.raises(StoreUnreachable):
         await ask()

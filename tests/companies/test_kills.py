@@ -186,7 +186,7 @@ async def test_all_that_works_dies_in_the_middle_of_a_run(
 async def test_a_worker_that_slept_through_its_lock_changes_nothing_any_more(
     dsn: str, tmp_path: Path, companies: dict[str, Any]
 ) -> None:
-    short = companies | {"lock_seconds": 1.0, "timeout_seconds": 0.25, "sweep_seconds": 60}
+    short = companies | {"lock_seconds": 3.0, "timeout_seconds": 0.75, "sweep_seconds": 60}
     async with open_scene(dsn, tmp_path, short) as scene, scene.bureau.lab.orchestrator():
         siren = scene.siren()
         sleeper = await scene.fork(fault="companies.pulse.pulse_lease:2:stop")

@@ -80,7 +80,7 @@ async def test_s06_three_sources_that_answer_make_a_success(bureau: Bureau) -> N
         "city": "PARIS",
         "country_code": "FR",
     }
-    assert company["registry"] == {"city": "PARIS", "name": "Greffe du tribunal de commerce de PARIS"}
+    assert company["registry"] == {"city": "PARIS", "name": "Greffe de PARIS"}
     assert (company["creation_date"], company["brand_name"]) == ("1908-02-02", "BSN")
     assert company["finances"]["2023"]["ca"] == 27619000000
     assert "complements" in company
@@ -198,8 +198,20 @@ class TestS12:
         assert all(line.keys() >= FIELDS for line in own), own
         assert {line["correlation_id"] for line in own} == {"corr-12"}
         assert {line["request_id"] for line in own} == {id}
-        slow = [line for line in own if line["error_code"] == "TIMEOUT"]
+        of_jobs = [line for line in lines if "job_id" in line]
+        assert {line["logger"] for line in of_jobs} == {"companies", "handler", "worker"}
+        assert all(line.keys() >= FIELDS for line in of_jobs), "also what the engine says of an attempt"
+        assert all(line["event_type"].startswith("CompanyEnrichment") for line in of_jobs)
+        (failed, *_) = [line for line in lines if line["event"] == "attempt failed"]
+        assert (failed["company_siren"], failed["source_api"], failed["error_code"]) == (
+            DANONE,
+            INPI,
+            "TIMEOUT",
+        )
+        slow = [line for line in own if line["event"] == "source failed"]
         assert len(slow) == 3, "each of the three tries"
+        (given_up,) = [line for line in own if line["event"] == "source given up"]
+        assert (given_up["error_code"], given_up["source_api"]) == ("TIMEOUT", INPI)
         assert {(line["source_api"], line["http_status"], line["level"]) for line in slow} == {
             (INPI, None, "warning")
         }

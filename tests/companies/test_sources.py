@@ -33,6 +33,7 @@ from registers import (
 from cograil import logs
 
 NOT_FOUND = "API_RECHERCHE_ENTREPRISES:200:NOT_FOUND"
+UNKEPT = "API_RECHERCHE_ENTREPRISES:200:INTERNAL_ERROR"
 
 
 @pytest.mark.parametrize(
@@ -51,6 +52,8 @@ NOT_FOUND = "API_RECHERCHE_ENTREPRISES:200:NOT_FOUND"
         (RECHERCHE, cut_short(results(result())), 3, "API_RECHERCHE_ENTREPRISES:200:SOURCE_UNAVAILABLE"),
         (RECHERCHE, said(200, results(result()))[:-9], 3, "API_RECHERCHE_ENTREPRISES:-:SOURCE_UNAVAILABLE"),
         (RECHERCHE, b"", 3, "API_RECHERCHE_ENTREPRISES:-:SOURCE_UNAVAILABLE"),
+        (RECHERCHE, said(200, results(result(sigle="A\0B"))), 1, UNKEPT),
+        (RECHERCHE, said(200, results(result(score=2**70))), 1, UNKEPT),
         (INPI, said(404), 1, "INPI_RNE:404:NOT_FOUND"),
         (INPI, said(503), 3, "INPI_RNE:503:UPSTREAM_5XX"),
         (INPI, said(200, formality(OTHER)), 1, "INPI_RNE:200:NOT_FOUND"),
@@ -242,6 +245,30 @@ async def test_a_register_that_fails_again_and_again_is_left_alone_for_a_while(b
     assert len(bureau.registers.asked) == asked, "nothing was sent"
     bureau.registers.heal()
     assert (await bureau.look(shown["request"]["id"]))["request"]["siren"] == "443061841", "reads go on"
+
+
+@pytest.mark.parametrize("answer", [said(429, retry_after="3600"), said(503, retry_after="60")])
+async def test_one_that_wants_more_patience_again_and_again_is_left_alone_too(
+    bureau: Bureau, answer: bytes
+) -> None:
+    for source in (RECHERCHE, INPI, LOGIN, RCS):
+        bureau.registers.answer(source, answer)
+    for siren in (DANONE, OTHER):
+        await bureau.ended(await bureau.asked(siren))
+    asked = len(bureau.registers.asked)
+    assert asked == 5, "one port is one origin: its fifth failure in a row is the last"
+    await bureau.ended(await bureau.asked("443061841"))
+    assert len(bureau.registers.asked) == asked, "nothing was sent"
+
+
+async def test_a_company_may_have_thousands_of_establishments(bureau: Bureau) -> None:
+    large = formality()
+    one = {"descriptionEtablissement": {f"field{n}": n for n in range(30)}}
+    large["formality"]["content"]["personneMorale"]["autresEtablissements"] = [one] * 1_000
+    bureau.registers.answer(INPI, said(200, large))
+    answer = await bureau.ask()
+    assert answer.body["request"]["enrichment_status"] == "SUCCESS"
+    assert answer.body["company"]["creation_date"] == "1908-02-02", "which INPI says"
 
 
 async def test_no_secret_is_in_a_log_an_event_or_an_error(bureau: Bureau) -> None:

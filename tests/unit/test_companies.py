@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from cograil.apps.companies import mapping
 from cograil.apps.companies.calling import read_retry_after
 from cograil.apps.companies.identifiers import Identifiers, doubts, is_luhn, is_plausible_siret
+from cograil.apps.companies.legal_forms import LABELS
 from cograil.apps.companies.merging import MATRIX, NOTHING, Company, Said, freshness, merge
 from cograil.apps.companies.sources import Wanted, expiry, search
 from cograil.apps.companies.verdict import MOST_ERROR, Ended, failed_as, judge
@@ -187,6 +188,11 @@ def test_a_person_has_a_name_at_inpi_and_at_the_register_of_commerce() -> None:
     [
         ("5710", "SAS, société par actions simplifiée"),
         (6540, "Société civile immobilière"),
+        ("6565", "Société civile professionnelle de notaires"),
+        ("6571", "Société civile professionnelle de médecins"),
+        ("6576", "Société civile professionnelle de vétérinaires"),
+        ("5658", "SA coopérative de production (SCOP) à directoire"),
+        ("7410", "Groupement d'intérêt public (GIP)"),
         ("0000", None),
         (None, None),
     ],
@@ -197,6 +203,31 @@ def test_legal_forms_have_labels_and_unknown_ones_none(code: Any, label: str | N
 
 def test_a_company_that_was_struck_off_is_closed() -> None:
     assert mapping.rcs_fields({"data": {"date_radiation": "2020-01-01"}})["active_status"] == "C"
+
+
+@pytest.mark.parametrize(
+    ("content", "status"),
+    [
+        ({"personneMorale": {"detailCessationEntreprise": {"dateRadiation": "2020-01-01"}}}, "C"),
+        ({"personneMorale": {"detailCessationEntreprise": {"dateCessationTotaleActivite": "2020"}}}, None),
+        ({"natureCessationEntreprise": {"etatAdministratifInsee": "C"}}, "C"),
+        ({"natureCessationEntreprise": {"etatAdministratifInsee": "?"}}, None),
+    ],
+)
+def test_inpi_says_in_two_places_whether_a_company_is_closed(content: Any, status: str | None) -> None:
+    assert mapping.inpi_fields({"formality": {"content": content}})["active_status"] == status
+
+
+def test_where_inpi_has_a_form_of_its_own_that_of_insee_counts() -> None:
+    creation = {"formeJuridique": "0001", "formeJuridiqueInsee": "5710"}
+    found = mapping.inpi_fields({"formality": {"content": {"natureCreation": creation}}})
+    assert found["legal_form"] == "SAS, société par actions simplifiée"
+
+
+def test_every_legal_form_has_the_shape_of_one() -> None:
+    assert len(LABELS) > 250
+    assert all(len(code) == 4 and code.isdecimal() for code in LABELS)
+    assert len(set(LABELS.values())) == len(LABELS), "no two have the same words"
 
 
 # -- asking ------------------------------------------------------------------------------------------------
@@ -217,6 +248,8 @@ def test_a_page_that_the_register_does_not_give_is_not_asked_for(page: int, per_
         ("Sat, 31 Jan 2026 08:00:00 GMT", 0.0),
         ("soon", None),
         ("-1", None),
+        ("Sat, 31 Jan 99999999999999 09:00:30 GMT", None),
+        ("Sat, 31 Jan 2026 09:00:30 +99999999999999999", None),
         ("", None),
         (None, None),
     ],

@@ -90,7 +90,7 @@ class WorkerChannel:
         """Keep this line, and let it be heard where this process logs."""
         self._lines.notes.add(self._identity, item, line=line)
         fields = {"fields": line["fields"]} if "fields" in line else {}
-        getattr(said, line["level"])(line["message"], **logs.facts_of(item), **fields)
+        getattr(said, line["level"])(line["message"], **logs.facts_of(item, line.get("fields")), **fields)
 
 
 async def _saved(once: Callable[[], Awaitable[bool]], what: str) -> bool:

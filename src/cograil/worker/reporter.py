@@ -43,7 +43,8 @@ class Reporter:
     def _tell_failure(self, report: Report) -> None:
         item, outcome = report.item, report.outcome
         assert isinstance(outcome, Failed)
-        log.warning("attempt failed", code=outcome.code, error=outcome.message, **logs.facts_of(item))
+        facts = logs.facts_of(item, outcome.details)
+        log.warning("attempt failed", code=outcome.code, error=outcome.message, **facts)
 
     async def drain(self) -> None:
         """Return when all is sent."""

@@ -63,6 +63,15 @@ class Entry:
         return Entry(**facts, hash=hash_of(facts))
 
 
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Some entries of a chain: the first that is not as it was written, and after which there are more."""
+
+    entries: list[dict[str, Any]]
+    broken_at: int | None
+    next_after: int | None
+
+
 def hash_of(facts: dict[str, Any]) -> str:
     """Of an entry without its hash."""
     return hashlib.sha256(jsoncanon.canonical(facts)).hexdigest()
@@ -115,9 +124,20 @@ async def _add(tx: Transaction, chain: str, seq: int, previous: str, happening: 
     return entry
 
 
-async def list_entries(tx: Transaction, chain: str, after: int = 0, limit: int = 1_000_000) -> list[Entry]:
-    """A chain, in order."""
+async def list_entries(tx: Transaction, chain: str, after: int, limit: int) -> list[Entry]:
+    """So many entries of a chain that come after this one, in order."""
     return [_entry(row) for row in await tx.fetch(LIST_ENTRIES, chain=chain, after=after, limit=limit)]
+
+
+async def list_page(tx: Transaction, chain: str, after: int, limit: int) -> Page:
+    """The same, held against the entry before them."""
+    found = await list_entries(tx, chain, max(0, after - 1), limit + 2)
+    previous = NOTHING if after == 0 else ""  # which nobody has
+    if after > 0 and found and found[0].seq == after:
+        previous, found = found[0].hash, found[1:]
+    entries = [asdict(entry) for entry in found[:limit]]
+    next_after = entries[-1]["seq"] if len(found) > limit else None
+    return Page(entries, first_broken(entries, previous, after + 1), next_after)
 
 
 def _entry(row: Sequence[Any]) -> Entry:

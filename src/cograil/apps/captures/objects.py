@@ -22,6 +22,7 @@ from cograil.apps.captures.unsealable import StoreUnreachable, Unsealable
 
 CHUNK = 1024 * 1024
 RETRY: Any = {"max_retries": 2, "retry_timeout": timedelta(seconds=10)}  # the engine tries again, too
+NO_BUCKET = "<Code>NoSuchBucket</Code>"  # somebody named a wrong one: nothing is said of the object by that
 ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
 
 
@@ -46,7 +47,9 @@ class Objects:
         try:
             found = await obstore.get_async(self._opened(), key)
             yield Found(found.meta["size"], _chunks(found))
-        except FileNotFoundError:
+        except FileNotFoundError as error:
+            if NO_BUCKET in str(error):
+                raise StoreUnreachable("there is no such bucket") from error
             raise Unsealable("object_missing", f"there is no object {key!r} in the store") from None
         except (InvalidPathError, ValueError) as error:
             raise Unsealable("object_missing", f"{key!r} cannot be the key of an object") from error

@@ -104,6 +104,6 @@ async def _chain(tx: Transaction, happening: Happening) -> str:
         return f"address/{happening.source_ip}"
     if happening.capture_id is not None:
         own = await rows.find_capture(tx, happening.tenant_id, happening.capture_id)
-        if own is not None:
+        if own is not None and own.user_id == happening.user_id:
             return own.id
     return f"user/{happening.tenant_id}/{happening.user_id}"

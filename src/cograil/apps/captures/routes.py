@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 import math
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from typing import Annotated, Any
 from weakref import WeakValueDictionary
 
+from pydantic import Field
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
@@ -24,6 +25,7 @@ from cograil.apps.captures.rows import Capture
 from cograil.errors import NotFound
 from cograil.intake.http.door import Call, Door, Instance, reply
 from cograil.intake.http.problems import Refusal
+from cograil.intake.http.reading import Query
 from cograil.intake.http.table import Table
 from cograil.jsoncanon import canonical
 from cograil.model.ids import is_id
@@ -31,6 +33,7 @@ from cograil.store.database import Transaction
 
 POSTED = "/documents/capture"
 PREFIX = "/v1/captures"
+MOST_SEQ = 2**62
 HIDDEN = frozenset({"id", "tenant_id", "user_id", "aes_gcm_nonce_b64", "aes_gcm_tag_b64", "dek_wrapped_b64"})
 
 captures = Table("captures", "")
@@ -123,14 +126,24 @@ async def show_proof(call: Call[House]) -> Response:
     return Response(proof.encode(), media_type="application/json")
 
 
-@captures.get(f"{PREFIX}/{{id}}/audit", "viewer")
+class TrailPage(Query):
+    """Which entries."""
+
+    after: Annotated[int, Field(ge=0, le=MOST_SEQ)] = 0
+    limit: Annotated[int, Field(ge=1, le=10_000)] = 1_000
+
+
+@captures.get(f"{PREFIX}/{{id}}/audit", "viewer", query=TrailPage)
 async def show_audit(call: Call[House]) -> Response:
-    """Show all that was asked about it and what became of it, and whether that is still as it was written."""
+    """Show what was asked about it and what became of it, and whether that is still as it was written.
+
+    What comes after a page is that of `after=next_after`.
+    """
+    asked: TrailPage = call.query
     async with call.transaction("show_capture") as tx:
         own = await _own(call, tx)
-        entries = [asdict(entry) for entry in await audit.list_entries(tx, own.id)]
-    broken = audit.first_broken(entries)
-    trail = {"capture_id": own.capture_id, "chain": own.id, "broken_at": broken, "entries": entries}
+        page = await audit.list_page(tx, own.id, asked.after, asked.limit)
+    trail = {"capture_id": own.capture_id, "chain": own.id} | asdict(page)
     return Response(canonical(trail), media_type="application/json")
 
 

@@ -126,7 +126,8 @@ async def _write_proof(tx: Transaction, capture: Capture, examined: Examined, si
     """The state that it has now. Somebody else may have sealed it, for another job."""
     found = {"object_sha256": examined.object_sha256, "key_id": signer.facts["key_id"]}
     last = await _note(tx, capture, "CAPTURE_SEALED", found | {"state": states.SEALED})
-    entries = await audit.list_entries(tx, capture.id, after=max(0, last.seq - manifest.MOST_ENTRIES))
+    most = manifest.MOST_ENTRIES
+    entries = await audit.list_entries(tx, capture.id, max(0, last.seq - most), most)
     made = manifest.manifest_of(capture, examined, entries, signer.facts)
     if not await rows.seal_capture(tx, capture, manifest.signed(made, signer), made["sealed_at"]):
         raise Retry("somebody else ended this capture meanwhile", code="capture_ended")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
@@ -48,15 +48,16 @@ def verify(
     proof: bytes,
     *,
     object: BinaryIO | None = None,
-    trail: bytes | None = None,
+    trail: bytes | Sequence[bytes] | None = None,
     trusted: bytes | None = None,
 ) -> list[Checked]:
     """Every claim that could be checked, in order; after one that nothing can follow there are no more.
 
-    `object` is the encrypted object or what was in it, `trail` what `GET .../audit` answers, `trusted` the
-    public key that must have signed.
+    `object` is the encrypted object or what was in it, `trail` what `GET .../audit` answers, all pages of it
+    in their order, `trusted` the public key that must have signed.
     """
-    return list(_checked(_claims(proof, object, trail, trusted)))
+    pages = [trail] if isinstance(trail, bytes) else trail
+    return list(_checked(_claims(proof, object, pages, trusted)))
 
 
 Claims = Iterator[tuple[str, Callable[[], None]]]
@@ -78,7 +79,9 @@ def _checked(claims: Claims) -> Iterator[Checked]:
         yield Checked("the proof can be read, and is signed", str(error))
 
 
-def _claims(text: bytes, object: BinaryIO | None, trail: bytes | None, trusted: bytes | None) -> Claims:
+def _claims(
+    text: bytes, object: BinaryIO | None, trail: Sequence[bytes] | None, trusted: bytes | None
+) -> Claims:
     proof = _read(text, "the proof")
     if not isinstance(proof, dict) or proof.keys() - {"timestamp"} != PROOF:
         raise NotProven("it is no proof of a capture")
@@ -158,21 +161,36 @@ def _check_entries(sealed: dict[str, Any]) -> None:
         raise NotProven("its last entry is not the one that was signed")
 
 
-def _check_trail(made: dict[str, Any], text: bytes) -> None:
+def _check_trail(made: dict[str, Any], texts: Sequence[bytes]) -> None:
     """The chain from its first entry on, and that it is the one whose head was signed."""
-    trail, sealed = _read(text, "the audit trail"), made["audit"]
-    if not isinstance(trail, dict) or trail.keys() != TRAIL or not isinstance(trail["entries"], list):
-        raise NotProven("it is no audit trail")
-    is_same = trail["chain"] == sealed["chain"] and trail["capture_id"] == made["payload"]["capture_id"]
-    if not is_same or trail["broken_at"] is not None:
-        raise NotProven("it is that of another capture, or it says itself that it is broken")
-    broken = audit.first_broken(trail["entries"])
+    sealed, entries, next_after = made["audit"], [], None
+    for text in texts:
+        page = _read_page(made, text)
+        entries += page["entries"]
+        next_after = page.get("next_after")
+        if next_after is not None and next_after != len(entries):
+            raise NotProven("a page does not end where it says")
+    broken = audit.first_broken(entries)
     if broken is not None:
         raise NotProven(f"entry {broken} is not as it was written, or is missing")
-    if {entry["chain"] for entry in trail["entries"]} != {sealed["chain"]}:
+    if {entry["chain"] for entry in entries} != {sealed["chain"]}:
         raise NotProven("an entry is of another chain")
-    if len(trail["entries"]) < sealed["seq"] or trail["entries"][sealed["seq"] - 1]["hash"] != sealed["head"]:
+    if next_after is not None:
+        raise NotProven(f"there is more of it after entry {next_after}: the next page is missing")
+    if len(entries) < sealed["seq"] or entries[sealed["seq"] - 1]["hash"] != sealed["head"]:
         raise NotProven(f"entry {sealed['seq']} is not the one that was signed")
+
+
+def _read_page(made: dict[str, Any], text: bytes) -> dict[str, Any]:
+    page = _read(text, "the audit trail")
+    is_trail = isinstance(page, dict) and page.keys() - {"next_after"} == TRAIL
+    if not is_trail or not isinstance(page["entries"], list):
+        raise NotProven("it is no audit trail")
+    is_same = page["chain"] == made["audit"]["chain"] and page["capture_id"] == made["payload"]["capture_id"]
+    if not is_same or page["broken_at"] is not None:
+        raise NotProven("it is that of another capture, or it says itself that it is broken")
+    found: dict[str, Any] = page
+    return found
 
 
 def _check_object(made: dict[str, Any], file: BinaryIO) -> None:

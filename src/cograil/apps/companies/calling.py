@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from functools import partial
 from typing import Any
 
 from cograil import jsontext
@@ -26,6 +27,9 @@ from cograil.outbound import ForbiddenDestination, KeptConnections, OutboundGuar
 from cograil.outlets.breaker import Breakers
 
 MOST_BYTES = 8 * 1024 * 1024
+MOST_KEYS = jsontext.MAX_KEYS_OF_MANY  # a company may have thousands of establishments
+LARGE_BYTES = 128 * 1024  # takes long enough to read that others should not wait for it
+BROKEN = frozenset({"malformed_json", "invalid_encoding"})  # what a better answer may follow
 PER_PLACE = 32
 MOST_RETRY_AFTER = 10.0  # who asks for more is not asked again in this run
 CODES = {400: INTERNAL_ERROR, 401: AUTH_ERROR, 403: FORBIDDEN, 404: NOT_FOUND, 408: TIMEOUT, 429: RATE_LIMIT}
@@ -88,7 +92,7 @@ class Caller:
             self._breakers.note(origin, is_well=False)
             raise SourceFailure(TIMEOUT, f"request timed out after {self._seconds:g} s") from None
         except SourceFailure as failure:
-            self._breakers.note(origin, is_well=not failure.is_retryable)
+            self._breakers.note(origin, is_well=failure.code not in AGAIN)
             raise
         self._breakers.note(origin, is_well=True)
         return reply
@@ -126,9 +130,17 @@ async def _read(response: Any) -> Reply:
         if len(raw) > MOST_BYTES:
             raise SourceFailure(INTERNAL_ERROR, f"the answer has more than {MOST_BYTES:,} bytes", status)
     try:
-        return Reply(jsontext.read(bytes(raw), max_bytes=MOST_BYTES), len(raw), status)
-    except jsontext.InvalidJson:
-        raise SourceFailure(SOURCE_UNAVAILABLE, "the answer is no JSON", status) from None
+        return Reply(await _parsed(bytes(raw)), len(raw), status)
+    except jsontext.InvalidJson as error:
+        if error.code in BROKEN:
+            raise SourceFailure(SOURCE_UNAVAILABLE, "the answer is no JSON", status) from None
+        message = f"the answer is JSON that cannot be kept: {error.code}"
+        raise SourceFailure(INTERNAL_ERROR, message, status) from None
+
+
+async def _parsed(raw: bytes) -> Any:
+    read = partial(jsontext.read, raw, max_bytes=MOST_BYTES, max_keys=MOST_KEYS)
+    return await asyncio.to_thread(read) if len(raw) > LARGE_BYTES else read()
 
 
 def _failure(status: int, retry_after: str | None) -> SourceFailure:
@@ -152,7 +164,7 @@ def read_retry_after(value: str | None, now: datetime) -> float | None:
         return float(value)
     try:
         until = parsedate_to_datetime(value)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     if until.tzinfo is None:
         until = until.replace(tzinfo=UTC)

@@ -13,13 +13,17 @@ from functools import cache
 from typing import cast
 
 from cograil.apps.companies import events, rows
+from cograil.apps.companies.journal import Journal
 from cograil.apps.companies.merging import merge
 from cograil.apps.companies.rows import Of, Run, Standing
 from cograil.apps.companies.verdict import Ended, Verdict, judge
 from cograil.apps.companies.words import (
+    COMPLETED_EVENT,
     FAILED,
+    FETCHED_EVENT,
     INTERNAL_ERROR,
     REFRESH,
+    REQUESTED_EVENT,
     RUNNING,
     SOURCES,
     Trigger,
@@ -234,7 +238,7 @@ async def settle(tx: Transaction, house: House, of: Of) -> bool:
         return False
     run = await _close(tx, house, of, standing)
     if run is not None and standing.status != RUNNING and run.attempt < MOST_RESTARTS:
-        asking = Asking(of, cast("Trigger", run.trigger), run.correlation_id, None, run.request_id)
+        asking = Asking(of, cast("Trigger", run.trigger), run.correlation_id, run.siret, run.request_id)
         turn, _ = await _take_turn(tx, house, of, is_forced=True)
         if turn is not None:
             await _begin(tx, house, asking, turn)
@@ -249,13 +253,19 @@ async def _close(tx: Transaction, house: House, of: Of, standing: Standing) -> R
     if found is None or standing.status != RUNNING:
         if standing.turn is not None:
             await idempotency.give_back(tx, cache_key(of), standing.turn)
-        return await rows.abandon_run(tx, of.tenant, job_id)
+        abandoned = await rows.abandon_run(tx, of.tenant, job_id)
+        if abandoned is not None:
+            _journal(of, abandoned).write("run never began", REQUESTED_EVENT, trigger=abandoned.trigger)
+        return abandoned
     run, _ = found
     if standing.fence is not None:
         await leases.release(tx, lock_name(of.siren), standing.fence, tenant=of.tenant)
     await _note_the_missing(tx, of, run)
     await put_together(tx, of, job_id)
-    await conclude(tx, house, of, run, standing.turn, is_abnormal=True)
+    verdict = await conclude(tx, house, of, run, standing.turn, is_abnormal=True)
+    if verdict is not None:
+        journal, status, error = _journal(of, run), verdict.status, verdict.error
+        journal.write("run was left", COMPLETED_EVENT, enrichment_status=status, enrichment_error=error)
     if not standing.is_job_over:
         with contextlib.suppress(AlreadyTerminal, JobNotFound):
             await cancel(tx, house.decider, job_id, by="companies", reason="its lock expired")
@@ -270,3 +280,8 @@ async def _note_the_missing(tx: Transaction, of: Of, run: Run) -> None:
     if missing is not None:
         lost = Ended(missing, None, INTERNAL_ERROR, "the run was lost")
         await note_failure(tx, of, run.job_id, run.correlation_id, lost)
+        _journal(of, run).write("source given up", FETCHED_EVENT, lost)
+
+
+def _journal(of: Of, run: Run) -> Journal:
+    return Journal(*of, run.correlation_id, run.request_id, run.job_id)

@@ -15,10 +15,11 @@ from typing import Any
 
 import orjson
 
+from cograil import logs
 from cograil.apps.companies import events, rows
 from cograil.apps.companies.calling import SourceFailure
 from cograil.apps.companies.enriching import House, conclude, note_failure, put_together
-from cograil.apps.companies.journal import Journal
+from cograil.apps.companies.journal import Journal, facts_of_attempt
 from cograil.apps.companies.rows import Of, Run
 from cograil.apps.companies.sources import Found, Source, Wanted
 from cograil.apps.companies.verdict import Ended, failed_as
@@ -39,6 +40,8 @@ from cograil.store.joint import Session
 from cograil.verbs import buckets, leases
 
 BUCKET = "companies:recherche"  # one for all tenants: the register counts us, not them
+AT_ONCE = 1.0  # more would be saved up while nobody asks, and then be too many in one second
+PACE = 6 / 7  # of what is allowed: what leaves here evenly does not arrive so
 MOST_WAIT_SECONDS = 15.0  # for a token of it
 
 
@@ -70,7 +73,7 @@ def register(registry: Registry, tools: Tools) -> None:
     ) -> dict[str, Json]:
         """Ask one source."""
         journal = _journal(ctx, siren, request_id)
-        await _note_failures(tools, ctx, journal, ended)
+        await _note_failures(tools, ctx, journal, fence, ended)
         return await _fetch(tools, ctx, journal, source, Wanted(siren, siret), fence)
 
     async def merge(
@@ -85,6 +88,7 @@ def register(registry: Registry, tools: Tools) -> None:
         """Write the verdict."""
         return await _evaluate(tools, ctx, _journal(ctx, siren, request_id), fence, turn)
 
+    logs.app_facts["companies"] = facts_of_attempt
     for handler, name in ((begin, BEGIN), (fetch, FETCH), (merge, MERGE), (evaluate, EVALUATE)):
         registry.register(handler, name)
 
@@ -93,10 +97,10 @@ def bucket_of(db: Database, per_second: float) -> Callable[[], Any]:
     """Waits for a token of the register's bucket, which all workers share. Raises SourceFailure."""
 
     async def token() -> None:
-        capacity, waited = max(1.0, per_second), 0.0
+        waited = 0.0
         while True:
             async with db.single("companies.token") as tx:
-                wait = await buckets.take(tx, BUCKET, capacity, per_second)
+                wait = await buckets.take(tx, BUCKET, AT_ONCE, per_second * PACE)
             if not wait:
                 return
             if waited + wait > MOST_WAIT_SECONDS:
@@ -161,9 +165,14 @@ async def _merge(
     of = Of(ctx.tenant_id, journal.company_siren)
     async with _together(ctx) as tx:
         await _require_lock(tx, of, fence)
-        for one in _failures(ended):
-            await note_failure(tx, of, ctx.job_id, journal.correlation_id, one)
+        new = [
+            one
+            for one in _failures(ended)
+            if await note_failure(tx, of, ctx.job_id, journal.correlation_id, one)
+        ]
         await put_together(tx, of, ctx.job_id)
+    for one in new:
+        journal.write("source given up", FETCHED_EVENT, one)
     return {}
 
 
@@ -234,12 +243,17 @@ def _failures(ended: list[dict[str, Any]]) -> list[Ended]:
     return [failed_as(one["source"], one["error"]) for one in ended if one["status"] == "failed"]
 
 
-async def _note_failures(tools: Tools, ctx: Context, journal: Journal, ended: list[dict[str, Any]]) -> None:
+async def _note_failures(
+    tools: Tools, ctx: Context, journal: Journal, fence: int, ended: list[dict[str, Any]]
+) -> None:
     """Those that were asked before this one and failed for good: noted and told now, if nobody has."""
     of = Of(ctx.tenant_id, journal.company_siren)
     for one in _failures(ended)[-1:]:
         async with tools.db.transaction("companies.note") as tx:
-            await note_failure(tx, of, ctx.job_id, journal.correlation_id, one)
+            await _require_lock(tx, of, fence)  # the next run may have noted something else
+            is_new = await note_failure(tx, of, ctx.job_id, journal.correlation_id, one)
+        if is_new:
+            journal.write("source given up", FETCHED_EVENT, one)
 
 
 async def _keep(tx: Transaction, tools: Tools, of: Of, source: str, found: Found, checksum: str) -> None:

@@ -1,6 +1,7 @@
 """Log lines of a run: thirteen fields on each, whatever it is about; never a payload, never a key.
 
-Two of them, `timestamp` and `level`, are added by whoever writes the line.
+Two of them, `timestamp` and `level`, are added by whoever writes the line. What the engine says of an attempt
+has them too: it asks `facts_of_attempt`.
 """
 
 from __future__ import annotations
@@ -11,6 +12,16 @@ from typing import Any
 import structlog
 
 from cograil.apps.companies.verdict import Ended
+from cograil.apps.companies.words import COMPLETED_EVENT, FETCHED_EVENT, STARTED_EVENT
+from cograil.apps.companies.workflow import BEGIN, EVALUATE, FETCH, MERGE
+from cograil.model.outcome import WorkItem
+
+EVENTS = {
+    BEGIN: STARTED_EVENT,
+    FETCH: FETCHED_EVENT,
+    MERGE: COMPLETED_EVENT,
+    EVALUATE: COMPLETED_EVENT,
+}  # towards which a node works
 
 log = structlog.get_logger("companies")
 
@@ -45,3 +56,13 @@ class Journal:
         """One line: a warning when something failed."""
         is_bad = ended is not None and ended.has_failed
         (log.warning if is_bad else log.info)(message, **self.fields(event_type, ended), **more)
+
+
+def facts_of_attempt(item: WorkItem) -> dict[str, Any]:
+    """The fields, as far as an attempt tells them."""
+    given = item.params
+    correlation_id = item.correlation_id or item.job_id
+    own = Journal(
+        item.tenant_id, given.get("siren", ""), correlation_id, given.get("request_id"), item.job_id
+    )
+    return own.fields(EVENTS.get(item.handler, item.handler)) | {"source_api": given.get("source")}

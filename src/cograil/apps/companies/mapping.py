@@ -79,14 +79,13 @@ def inpi_fields(answer: Mapping[str, Any]) -> Fields:
     body = next((found for kind in KINDS if (found := part(content, kind))), {})
     entity = part(part(body, "identite"), "entreprise")
     address = part(part(body, "adresseEntreprise"), "adresse")
-    ended = part(body, "detailCessationEntreprise") or part(content, "natureCessationEntreprise")
     return {
         "legal_name": text(entity.get("denomination")) or _person(body),
         "trade_name": text(entity.get("nomCommercial")),
         "brand_name": text(part(part(body, "identite"), "description").get("sigle")),
-        "legal_form": label_of(entity.get("formeJuridique")) or label_of(creation.get("formeJuridique")),
+        "legal_form": _form(entity, creation, part(answer, "formality")),
         "creation_date": day(creation.get("dateCreation")) or day(entity.get("dateImmat")),
-        "active_status": "C" if ended.get("dateRadiation") else None,
+        "active_status": _activity(body, content),
         "address_line1": _street(address),
         "address_line2": text(address.get("complementLocalisation")),
         "postal_code": text(address.get("codePostal")),
@@ -104,6 +103,20 @@ def _person(body: Mapping[str, Any]) -> str | None:
     given = person.get("prenoms")
     first = given[0] if isinstance(given, list) and given else given
     return " ".join(word for word in (text(first), text(person.get("nom"))) if word) or None
+
+
+def _form(*said: Mapping[str, Any]) -> str | None:
+    """INPI has codes of its own beside those of INSEE; where it has one, it gives the other too."""
+    codes = (one.get(name) for one in said for name in ("formeJuridique", "formeJuridiqueInsee"))
+    return next((label for code in codes if (label := label_of(code))), None)
+
+
+def _activity(body: Mapping[str, Any], content: Mapping[str, Any]) -> str | None:
+    """Whoever rests is not closed: that is only who was struck off, or of whom INSEE says so."""
+    if part(body, "detailCessationEntreprise").get("dateRadiation"):
+        return "C"
+    said = text(part(content, "natureCessationEntreprise").get("etatAdministratifInsee"))
+    return said if said in ("A", "C") else None
 
 
 def _street(address: Mapping[str, Any]) -> str | None:
@@ -134,7 +147,7 @@ def rcs_fields(answer: Mapping[str, Any]) -> Fields:
         "country_code": country(address.get("pays")),
         "naf_code": naf(part(data, "etablissement_principal").get("code_ape")),
         "rcs_city": court,
-        "registry_name": None if court is None else f"Greffe du tribunal de commerce de {court}",
+        "registry_name": None if court is None else f"Greffe de {court}",  # not all are of commerce
     }
 
 

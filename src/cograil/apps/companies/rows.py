@@ -73,6 +73,7 @@ class Run(NamedTuple):
     trigger: str
     attempt: int
     correlation_id: str
+    siret: str | None = None  # of the request that it is for
 
 
 async def add_request(
@@ -225,7 +226,7 @@ async def abandon_run(tx: Transaction, tenant: str, job_id: str) -> Run | None:
 async def find_run(tx: Transaction, tenant: str, job_id: str) -> tuple[Run, str] | None:
     """A run, and its SIREN."""
     rows = await tx.fetch(FIND_RUN, tenant=tenant, job=job_id)
-    return (Run(job_id, *rows[0][:4]), rows[0][4]) if rows else None
+    return (Run(job_id, *rows[0][:5]), rows[0][5]) if rows else None
 
 
 async def find_left(tx: Transaction, limit: int = 100) -> Sequence[Of]:

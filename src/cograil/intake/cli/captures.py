@@ -37,12 +37,15 @@ def captures() -> None:
 @click.argument("proof", metavar="MANIFEST", type=click.File("rb"))
 @click.option("--object", "object_", type=click.File("rb"), help="The encrypted object, or what was in it.")
 @click.option(
-    "--audit", type=click.File("rb"), help="The audit trail, as GET /v1/captures/ID/audit gives it."
+    "--audit",
+    type=click.File("rb"),
+    multiple=True,
+    help="The audit trail, as GET /v1/captures/ID/audit gives it; once for each page, in their order.",
 )
 @click.option("--key", type=FILE, help="The public key that must have signed, in PEM.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def verify(
-    proof: BinaryIO, object_: BinaryIO | None, audit: BinaryIO | None, key: Path | None, as_json: bool
+    proof: BinaryIO, object_: BinaryIO | None, audit: tuple[BinaryIO, ...], key: Path | None, as_json: bool
 ) -> int:
     """Check a proof, and what it is about. Exits 1 when anything was changed. Asks nobody.
 
@@ -58,7 +61,7 @@ def verify(
     from cograil.apps.captures.verifying import verify as check  # noqa: PLC0415
 
     trusted = None if key is None else load_public(key)
-    trail = None if audit is None else audit.read()
+    trail = [page.read() for page in audit] or None
     found = check(proof.read(), object=object_, trail=trail, trusted=trusted)
     is_proven = all(one.holds for one in found)
     if as_json:

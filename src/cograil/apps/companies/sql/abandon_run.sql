@@ -3,9 +3,11 @@
 with run as (
   update cograil.company_runs set finished_at = clock_timestamp(), is_abnormal = true
   where tenant_id = %(tenant)s and job_id = %(job)s::uuid and finished_at is null
-  returning siren, request_id::text, trigger, attempt, correlation_id
+  returning siren, request_id, trigger, attempt, correlation_id
 ), state as (
   update cograil.company_enrichments e set job_id = null, turn = null from run
   where e.tenant_id = %(tenant)s and e.siren = run.siren and e.job_id = %(job)s::uuid and e.status <> 'RUNNING'
 )
-select request_id, trigger, attempt, correlation_id from run
+select request_id::text, trigger, attempt, correlation_id,
+       (select r.siret from cograil.company_requests r where r.id = run.request_id)
+from run
