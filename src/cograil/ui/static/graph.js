@@ -144,8 +144,15 @@ export class Graph {
 
   async refreshOpen() {
     if (!this.open.size) return;
-    for (const id of this.open.keys()) this.open.set(id, await this.stripOf(id));
+    for (const id of [...this.open.keys()]) {
+      const letters = await this.stripOf(id);
+      if (this.open.has(id)) this.open.set(id, letters); // it may have been closed in the meantime
+    }
+    const focused = document.activeElement?.closest?.(".dag-node");
+    const [id, isButton] = [focused?.dataset.id, document.activeElement?.matches?.("[role=button]")];
     this.draw();
+    const drawn = id ? this.nodes.get(id) : null;
+    (isButton ? drawn?.button : drawn?.link)?.focus();
   }
 
   // -- how it stands -------------------------------------------------------------------------------------------
