@@ -201,6 +201,11 @@ async def test_make_a_schedule_make_good_a_day_and_remove_it(visitor: Any) -> No
     await page.get_by_role("button", name="Make it").click()
     await expect(page.get_by_role("alert")).to_contain_text("cron")
     await page.get_by_label("Cron").fill("0 3 * * *")
+    await page.get_by_label("Name").fill("mornings")
+    await page.get_by_role("button", name="Make it").click()
+    await expect(page.get_by_role("alert")).to_contain_text("mornings")  # is taken, and the form stays
+    await expect(page.get_by_label("Cron")).to_have_value("0 3 * * *")
+    await page.get_by_label("Name").fill("nightly")
     await page.get_by_role("button", name="Make it").click()
     await expect(page.locator(".toasts")).to_contain_text("the schedule nightly was made")
     await page.get_by_role("link", name="nightly").click()
@@ -217,4 +222,4 @@ async def test_make_a_schedule_make_good_a_day_and_remove_it(visitor: Any) -> No
     await expect(page.get_by_role("link", name="nightly")).to_have_count(0)
     actions = [action for action, _ in (await visitor.house.audited())[:3]]
     assert actions == ["remove schedule", "backfill", "create schedule"]
-    visitor.complaints.clear()  # that the first one was answered 422
+    visitor.complaints.clear()  # that the first ones were answered 422 and 409

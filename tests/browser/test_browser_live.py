@@ -144,6 +144,7 @@ async def test_the_children_of_the_past_are_those_of_then(visitor: Any) -> None:
     await page.keyboard.press("Escape")
     await expect(node(page, "spread").locator("rect.fill-completed")).to_have_count(21)
     await page.get_by_label("Time travel").fill(str(begun))
+    await expect(page.locator("#travel-out")).to_contain_text(f"event {begun} of")
     await node(page, "spread").locator("a").click()
     await expect(page.get_by_text(f"as of event {begun}")).to_be_visible()
     await expect(page.locator("[data-region=children] .badge.completed")).to_have_count(0)
