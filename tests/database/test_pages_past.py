@@ -204,3 +204,5 @@ async def test_the_moment_of_the_past_is_that_of_its_event_also_of_a_child(
         answer = await browser.get(f"/ui/jobs/{job_id}/at?seq={seq}", accept="*/*")
         moments.append(orjson.loads(answer.raw)["now"])
     assert moments[1] - moments[0] >= 30
+    page = await browser.get(f"/ui/jobs/{job_id}/nodes/spread?at={begun}")
+    assert b"<dt>Took</dt><dd>0 ms</dd>" in page.raw  # until then, not until now

@@ -59,6 +59,7 @@ async def show_node(visit: Visit) -> Response:
         events = await store.newest_node_events(tx, job_id, node_id, tenant, EVENTS)
         logs = await store.newest_logs(tx, job_id, node_id, tenant)
         inputs = (*node["earlier_inputs"], {"until": None, "input": node["input"]})
+        board = None
         if asked.at is not None:
             board = await past_board(visit, tx, job_id, workflow, asked.at)
             children = await _past_children(tx, job_id, node, tenant, board, asked)
@@ -82,6 +83,7 @@ async def show_node(visit: Visit) -> Response:
         child_status=asked.status,
         more_after=children.page[-1]["index"] if len(children.page) == CHILDREN else None,
         at_seq=asked.at,
+        as_of=None if board is None else board.now,
         can_retry=can_retry(job, node),
         states=NODE_STATES,
     )
