@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from playwright.async_api import Page, expect
+from ui_house import LONG_NAME
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -157,6 +158,23 @@ async def test_submit_by_the_form_and_as_json(visitor: Any) -> None:
     visitor.complaints.clear()  # that the first one was answered 422
 
 
+async def test_a_form_leaves_open_what_is_left_open_and_keeps_lines_apart(visitor: Any) -> None:
+    page = await visitor.page("submitter")
+    await page.goto(f"/ui/submit?workflow_id={LONG_NAME}")
+    await expect(page.get_by_label("text")).to_have_value("first\nsecond")
+    await expect(page.get_by_label("nothing")).to_have_value("")
+    await page.get_by_role("radio", name="JSON").check()
+    await page.locator("#json").fill("null")
+    await page.get_by_role("radio", name="Form").check()  # what is no object changes nothing
+    await page.get_by_role("radio", name="JSON").check()
+    await page.locator("#json").fill('{"text": "one\\ntwo"}')
+    await page.get_by_role("radio", name="Form").check()
+    await page.get_by_role("button", name="Submit").click()
+    await expect(page.locator(".toasts")).to_contain_text("was submitted")
+    job = await visitor.house.lab.job(page.url.rpartition("/")[2])
+    assert job["input_params"] == {"text": "one\ntwo", "is_sure": None, "nothing": None}
+
+
 async def test_without_scripts_it_is_asked_on_a_page_of_its_own(visitor: Any) -> None:
     context = await visitor.browser.new_context(base_url=visitor.house.url, java_script_enabled=False)
     try:
@@ -183,6 +201,11 @@ async def test_make_a_schedule_make_good_a_day_and_remove_it(visitor: Any) -> No
     await page.get_by_role("button", name="Make it").click()
     await expect(page.get_by_role("alert")).to_contain_text("cron")
     await page.get_by_label("Cron").fill("0 3 * * *")
+    await page.get_by_label("Name").fill("mornings")
+    await page.get_by_role("button", name="Make it").click()
+    await expect(page.get_by_role("alert")).to_contain_text("mornings")  # is taken, and the form stays
+    await expect(page.get_by_label("Cron")).to_have_value("0 3 * * *")
+    await page.get_by_label("Name").fill("nightly")
     await page.get_by_role("button", name="Make it").click()
     await expect(page.locator(".toasts")).to_contain_text("the schedule nightly was made")
     await page.get_by_role("link", name="nightly").click()
@@ -199,4 +222,4 @@ async def test_make_a_schedule_make_good_a_day_and_remove_it(visitor: Any) -> No
     await expect(page.get_by_role("link", name="nightly")).to_have_count(0)
     actions = [action for action, _ in (await visitor.house.audited())[:3]]
     assert actions == ["remove schedule", "backfill", "create schedule"]
-    visitor.complaints.clear()  # that the first one was answered 422
+    visitor.complaints.clear()  # that the first ones were answered 422 and 409

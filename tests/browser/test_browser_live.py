@@ -114,6 +114,78 @@ async def test_the_graph_opens_nodes_lights_paths_and_zooms(visitor: Any) -> Non
     await expect(page.locator("h1")).to_have_text("spread")
 
 
+async def test_a_graph_of_a_thousand_nodes_is_there_soon_and_shows_what_happens(visitor: Any) -> None:
+    wide = "".join(f"  a{n}: {{handler: echo, next: [b{n}, b{(n * 7 + 1) % 250}]}}\n" for n in range(250))
+    long = "".join(f"  c{n}: {{type: wait, wait: {{seconds: 0}}, next: c{n + 1}}}\n" for n in range(400))
+    text = (
+        f"workflow_id: large\nnodes:\n{wide}{long}  c400: {{type: approval, approval: {{message: Well?}}}}\n"
+    )
+    await visitor.house.lab.publish(text + "".join(f"  b{n}: {{handler: echo}}\n" for n in range(250)))
+    job_id = await visitor.house.submit("large")
+    await visitor.house.node_is(job_id, "c400", "waiting")
+    page = await visitor.page()
+    await page.goto(f"/ui/jobs/{job_id}")
+    await expect(page.locator(".dag-node")).to_have_count(901, timeout=10_000)
+    await expect(node(page, "c400")).to_be_in_viewport()
+    await expect(node(page, "c0")).not_to_be_in_viewport()
+    await page.get_by_role("button", name="Show all").click()
+    await expect(node(page, "c0")).to_be_in_viewport()
+    await visitor.house.post(f"/jobs/{job_id}/cancel", {})
+
+
+async def test_the_children_of_a_fan_out_are_followed_on_the_page_of_their_node(visitor: Any) -> None:
+    job_id = await visitor.house.submit("crowd")
+    await visitor.house.node_is(job_id, "many", "running")
+    page = await visitor.page()
+    await page.goto(f"/ui/jobs/{job_id}/nodes/many")
+    await page.evaluate(MARK)
+    await expect(page.locator("[data-region=children]")).to_contain_text("5 dispatched")
+    await expect(page.locator("[data-live-feed]")).to_have_attribute("data-live-state", "on")
+    await visitor.house.post(f"/jobs/{job_id}/cancel", {})
+    await expect(page.locator("[data-region=children]")).to_contain_text("5 cancelled")
+    await expect(page.locator("canvas.strip")).not_to_have_attribute("width", "300")  # it was drawn again
+    assert await page.evaluate(IS_MARKED)
+
+
+async def test_the_children_of_the_past_are_those_of_then(visitor: Any) -> None:
+    job_id = visitor.house.jobs["fan"]
+    events = await visitor.house.lab.events(job_id)
+    begun = next(
+        e["seq"] for e in events if (e["event_type"], e["node_id"]) == ("node_dispatched", "spread__3")
+    )
+    page = await visitor.page()
+    await page.goto(f"/ui/jobs/{job_id}")
+    await page.get_by_role("button", name="Children of spread").click()
+    await expect(node(page, "spread").locator("rect.fill-completed")).to_have_count(21)
+    await page.get_by_label("Time travel").fill(str(begun))
+    await expect(node(page, "spread").locator("rect.fill-completed")).to_have_count(0)
+    await expect(node(page, "spread").locator("rect.fill-dispatched[rx]")).to_have_count(4)
+    await page.keyboard.press("Escape")
+    await expect(node(page, "spread").locator("rect.fill-completed")).to_have_count(21)
+    await page.get_by_label("Time travel").fill(str(begun))
+    await expect(page.locator("#travel-out")).to_contain_text(f"event {begun} of")
+    await node(page, "spread").locator("a").click()
+    await expect(page.get_by_text(f"as of event {begun}")).to_be_visible()
+    await expect(page.locator("[data-region=children] .badge.completed")).to_have_count(0)
+    await page.get_by_role("link", name="spread__19").click()
+    await expect(page.get_by_text("Not rendered then.")).to_be_visible()
+
+
+async def test_what_came_while_one_looked_back_is_there_afterwards(visitor: Any) -> None:
+    job_id = await visitor.house.submit("ask")
+    await visitor.house.node_is(job_id, "question", "waiting")
+    page = await visitor.page()
+    await page.goto(f"/ui/jobs/{job_id}")
+    await page.get_by_label("Time travel").fill("2")
+    await expect(page.get_by_role("button", name="Back to now")).to_be_enabled()
+    await answer(visitor, job_id)
+    await visitor.house.status(job_id, "completed")
+    await expect(page.locator("#travel-to")).not_to_have_attribute("max", "4")
+    await page.get_by_role("button", name="Back to now").click()
+    await expect(page.locator("[data-job-badge]")).to_have_text("completed")
+    await expect(page.get_by_role("button", name="Retry")).to_be_visible()
+
+
 async def test_a_job_is_seen_as_it_was(visitor: Any) -> None:
     job_id = visitor.house.jobs["broken"]
     events = await visitor.house.lab.events(job_id)

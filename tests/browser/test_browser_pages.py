@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from playwright.async_api import Page, expect
+from ui_house import LONG_NAME, LONG_NODE
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 AXE = Path(__file__).with_name("vendor") / "axe.min.js"
@@ -22,6 +23,12 @@ PAGES = {
     "/ui/jobs/{fan}/nodes/spread__3": "spread__3",
     "/ui/jobs/{broken}/nodes/wrong": "wrong",
     "/ui/jobs/{asking}/nodes/question": "question",
+    "/ui/jobs/{fan}/nodes/spread?at=40": "spread",
+    "/ui/jobs/{long}": LONG_NAME,
+    f"/ui/jobs/{{long}}/nodes/{LONG_NODE}": LONG_NODE,
+    "/ui/jobs/{long}/timeline": "Timeline",
+    f"/ui/workflows/{LONG_NAME}": LONG_NAME,
+    f"/ui/submit?workflow_id={LONG_NAME}": "Submit a job",
     "/ui/workflows": "Workflows",
     "/ui/workflows/hello?version=2&against=1": "hello",
     "/ui/submit": "Submit a job",
@@ -44,6 +51,12 @@ PAGES = {
     "/ui/audit": "Audit",
 }
 
+# Words in the cards of a phone that begin left of them, where nobody can scroll to.
+CUT_OFF = """[...document.querySelectorAll(".cards td *")].filter((part) => {
+  const { left, width } = part.getBoundingClientRect();
+  return width && left < 0;
+}).map((part) => part.outerHTML)"""
+
 
 async def wrong_for_some(page: Page, *rules: str) -> list[str]:
     """What axe-core finds: each rule that does not hold, and where; of these rules, or of all."""
@@ -62,11 +75,13 @@ async def test_a_page_is_whole_in_the_light_in_the_dark_and_on_a_phone(visitor: 
     assert "unsafe" not in answer.headers["content-security-policy"]
     await expect(page.locator("h1")).to_have_text(PAGES[path])
     await expect(page.locator("[aria-current=page]")).to_have_count(1)
+    assert await page.evaluate("document.documentElement.scrollWidth") <= 1280
     assert await wrong_for_some(page) == []
     await page.emulate_media(color_scheme="dark", reduced_motion="reduce")
     assert await wrong_for_some(page, "color-contrast") == []  # nothing else has changed
     await page.set_viewport_size({"width": 390, "height": 800})
     assert await page.evaluate("document.documentElement.scrollWidth") <= 390
+    assert await page.evaluate(CUT_OFF) == []
     await page.get_by_role("button", name="Menu").click()
     await expect(page.get_by_role("link", name="Queues")).to_be_visible()
 
@@ -115,9 +130,12 @@ async def test_what_one_may_not_do_is_not_offered(visitor: Any) -> None:
         "/ui/queues",
         f"/ui/jobs/{jobs['stuck']}",
         f"/ui/jobs/{jobs['broken']}",
+        f"/ui/jobs/{jobs['broken']}/nodes/wrong",
+        f"/ui/jobs/{jobs['asking']}/nodes/question",
         "/ui/approvals",
         "/ui/deliveries",
         "/ui/schedules",
+        "/ui/schedules/mornings",
         "/ui/workflows/hello",
         "/ui/companies",
         "/ui/companies/552032534",

@@ -95,7 +95,25 @@ nodes:
   wrong: {handler: fail, params: {error_message: it broke}, retry: {max_attempts: 1}}
   waits: {type: approval, approval: {message: "Go on?"}}
 """
-FILES = (HELLO, HELLO_2, FAN, ASK, BROKEN, STUCK, HALF)
+CROWD = """
+workflow_id: crowd
+nodes:
+  many: {type: fan_out, source: [1, 2, 3, 4, 5], task: {handler: nobody_has_this}, next: one}
+  one: {type: fan_in}
+"""
+# As long as names may be, and input that a line of a form cannot hold.
+LONG_NAME = "a_long_one_" + "x" * 53
+LONG_NODE = "a_node_" + "y" * 57
+LONG = f"""
+workflow_id: {LONG_NAME}
+inputs:
+  text: {{type: string, default: "first\\nsecond"}}
+  is_sure: {{type: boolean, required: false}}
+  nothing: {{type: string, required: false, default: null}}
+nodes:
+  {LONG_NODE}: {{handler: fail, params: {{error_message: "{"long" * 60}"}}, retry: {{max_attempts: 1}}}}
+"""
+FILES = (HELLO, HELLO_2, FAN, ASK, BROKEN, STUCK, HALF, CROWD, LONG)
 ROLES = ("viewer", "submitter", "operator", "admin")
 
 
@@ -223,7 +241,13 @@ async def _jobs(house: House) -> None:
     jobs["broken"] = await house.submit("broken")
     jobs["stuck"] = await house.submit("stuck", labels={"urgent": "yes"})
     jobs["asking"] = await house.submit("ask")
-    for name, wanted in (("done", "completed"), ("fan", "completed"), ("broken", "failed")):
+    jobs["long"] = await house.submit(LONG_NAME, labels={"l" * 63: "v" * 255}, correlation_id="c" * 64)
+    for name, wanted in (
+        ("done", "completed"),
+        ("fan", "completed"),
+        ("broken", "failed"),
+        ("long", "failed"),
+    ):
         await house.status(jobs[name], wanted)
     await house.node_is(jobs["asking"], "question", "waiting")
     await house.node_is(jobs["stuck"], "long", "dispatched")

@@ -22,10 +22,13 @@ JOB_BOARD = statement("job_board")
 SHOW_NODE = statement("show_node")
 NEWEST_LOGS = statement("newest_logs")
 NEWEST_EVENTS = statement("newest_events")
+NEWEST_NODE_EVENTS = statement("newest_node_events")
+EVENT_MOMENT = statement("event_moment")
 LIST_CHILDREN = statement("list_children")
 STRIP_OF_CHILDREN = statement("strip_of_children")
 SPREAD_OF_CHILDREN = statement("spread_of_children")
 CHILDREN_AT = statement("children_at")
+STRIP_AT = statement("strip_at")
 SEARCH_JOBS = statement("search_jobs")
 WAITING_NODES = statement("waiting_nodes")
 
@@ -104,16 +107,31 @@ async def show_node(tx: Transaction, job_id: str, node_id: str, tenant: str) -> 
     rows = await tx.fetch(SHOW_NODE, tenant=tenant, job=job_id, node=node_id)
     if not rows:
         return None
-    checkpoint = None if rows[0][26] is None else dict(zip(CHECKPOINT, rows[0][26:], strict=True))
+    checkpoint = None if rows[0][27] is None else dict(zip(CHECKPOINT, rows[0][27:], strict=True))
     if checkpoint is not None and checkpoint["data"] is not None:
         checkpoint["data"] = orjson.loads(checkpoint["data"])
-    return node_view(job_id, rows[0][:26]) | {"checkpoint": checkpoint}
+    earlier = [orjson.loads(one) for one in rows[0][26] or ()]
+    return node_view(job_id, rows[0][:26]) | {"earlier_inputs": earlier, "checkpoint": checkpoint}
 
 
 async def newest_logs(tx: Transaction, job_id: str, node_id: str, tenant: str) -> list[View]:
     """What a node logged last, in order."""
     rows = await tx.fetch(NEWEST_LOGS, tenant=tenant, job=job_id, node=node_id, limit=LOG_ROWS)
     return [{"attempt": row[1], **line} for row in rows for line in orjson.loads(row[2])]
+
+
+async def newest_node_events(
+    tx: Transaction, job_id: str, node_id: str, tenant: str, limit: int
+) -> list[View]:
+    """The last events of a node or a child, in order."""
+    rows = await tx.fetch(NEWEST_NODE_EVENTS, tenant=tenant, job=job_id, node=node_id, limit=limit)
+    return [event_view(job_id, row) for row in reversed(rows)]
+
+
+async def event_moment(tx: Transaction, job_id: str, tenant: str, seq: int) -> datetime | None:
+    """When this event happened; None when there is none of this number."""
+    rows = await tx.fetch(EVENT_MOMENT, tenant=tenant, job=job_id, seq=seq)
+    return rows[0][0] if rows else None
 
 
 async def newest_events(tx: Transaction, job_id: str, tenant: str, limit: int) -> list[View]:
@@ -165,6 +183,11 @@ async def children_at(tx: Transaction, job_id: str, tenant: str, seq: int) -> di
     for parent, kind, number in await tx.fetch(CHILDREN_AT, tenant=tenant, job=job_id, seq=seq):
         found.setdefault(parent, {})[kind] = number
     return found
+
+
+async def strip_at(tx: Transaction, job_id: str, parent: str, tenant: str, seq: int) -> dict[int, str]:
+    """The kind of the last event of each child when the job was there, by the place of its item."""
+    return dict(await tx.fetch(STRIP_AT, tenant=tenant, job=job_id, parent=parent, seq=seq))
 
 
 async def search_jobs(

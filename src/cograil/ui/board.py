@@ -109,18 +109,23 @@ def _millis(at: datetime | None) -> int | None:
 
 
 def board_at(
-    events: Iterable[View], children: Mapping[str, Mapping[str, int]], seq: int, workflow: Workflow
+    events: Iterable[View],
+    children: Mapping[str, Mapping[str, int]],
+    seq: int,
+    workflow: Workflow,
+    at: datetime | None = None,
 ) -> Board:
     """The board when this event had just happened; `events` are all but those of children, in their order.
 
-    A task that a worker had taken by then ran, though its event came later: with its report.
+    `at` is when that was, if the event may be one of a child. A task that a worker had taken by then ran,
+    though its event came later: with its report.
     """
     past = [event for event in events if event["seq"] <= seq]
     later = [event for event in events if event["seq"] > seq]
     story = Story(workflow)
     for event in past:
         story.tell(event)
-    at: datetime = past[-1]["created_at"]
+    at = at or past[-1]["created_at"]
     story.run_what_had_begun(later, at)
     nodes = {
         name: replace(card, children=_children_at(card, children.get(name, {})))
@@ -129,13 +134,43 @@ def board_at(
     return Board(seq, story.status, story.started_at, story.finished_at, None, at, 0, nodes)
 
 
+def child_at(events: Iterable[View], seq: int, child: str, board: Board, parent: str) -> NodeCard:
+    """A child as it was: `events` are its own, `board` is of that moment."""
+    story = Story(None, (child,))
+    later = []
+    for event in events:
+        if event["seq"] <= seq:
+            story.tell(event)
+        else:
+            later.append(event)
+    story.run_what_had_begun(later, board.now)
+    card, fan_out = story.cards[child], board.nodes[parent]
+    if card.status not in NODE_TERMINAL and _is_given_up(fan_out):
+        return replace(card, status="cancelled", finished_at=fan_out.finished_at)
+    return card
+
+
+def strip_at(last: Mapping[int, str], card: NodeCard) -> list[str]:
+    """The states of the children of a fan-out as they were, from the last event of each."""
+    if card.total is None:
+        return []
+    states = [AFTER[last[index]] if index in last else "pending" for index in range(card.total)]
+    if _is_given_up(card):
+        return [state if state in NODE_TERMINAL else "cancelled" for state in states]
+    return states
+
+
+def _is_given_up(fan_out: NodeCard) -> bool:
+    return fan_out.status in NODE_TERMINAL and fan_out.status != "completed"
+
+
 def _children_at(card: NodeCard, last: Mapping[str, int]) -> dict[str, int]:
     if card.total is None:
         return {}
     counts: Counter[str] = Counter()
     for kind, number in last.items():
         counts[AFTER[kind]] += number
-    if card.status in NODE_TERMINAL and card.status != "completed":
+    if _is_given_up(card):
         counts = Counter({s: n for s, n in counts.items() if s in NODE_TERMINAL})
         counts["cancelled"] += card.total - counts.total()
     else:
@@ -144,11 +179,12 @@ def _children_at(card: NodeCard, last: Mapping[str, int]) -> dict[str, int]:
 
 
 class Story:
-    """What is known of a job after the events that were told."""
+    """What is known of a job after the events that were told; or of nodes of other names, such as a child."""
 
-    def __init__(self, workflow: Workflow) -> None:
-        self.cards = {name: NodeCard(name) for name in workflow.nodes}
-        self.workflow = workflow
+    def __init__(self, workflow: Workflow | None, names: Iterable[str] = ()) -> None:
+        nodes = {} if workflow is None else workflow.nodes
+        self.cards = {name: NodeCard(name) for name in (*nodes, *names)}
+        self.waits = {name for name, node in nodes.items() if node.type is NodeType.WAIT}
         self.status = "pending"
         self.started_at: datetime | None = None
         self.finished_at: datetime | None = None
@@ -165,12 +201,12 @@ class Story:
 
     def _move(self, name: str, kind: str, data: View, at: datetime) -> None:
         card, status = self.cards[name], AFTER[kind]
-        if kind == "node_started" and self.workflow.nodes[name].type is NodeType.WAIT:
+        if kind == "node_started" and name in self.waits:
             status = "waiting"
         told: View = {"status": status, "finished_at": at if status in NODE_TERMINAL else None}
-        if kind == "node_dispatched":
+        if kind in ("node_dispatched", "child_started"):
             told |= {"attempt": data.get("attempt", card.attempt + 1), "error_message": None}
-        elif kind in ("node_started", "approval_requested", "child_started"):
+        if kind in ("node_started", "approval_requested", "child_started"):
             told |= {
                 "started_at": _time(data.get("started_at")) or at,
                 "total": data.get("children", card.total),

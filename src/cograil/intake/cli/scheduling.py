@@ -275,6 +275,8 @@ def backfill(data_dir: Path | None, as_json: bool, **words: Any) -> None:
     if as_json:
         write_json(done)
         return
+    for moment in done["moments"]:
+        click.echo(f"{moment:%Y-%m-%d %H:%M:%SZ}")
     would = "would be submitted" if done["is_preview"] else "submitted"
     say(
         f"{done['submitted']} jobs {would}, {done['kept']} moments had theirs, {done['refused']} were refused"

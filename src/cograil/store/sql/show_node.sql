@@ -1,9 +1,9 @@
 -- name: show_node
--- One node, or one child, with the columns of list_nodes, and its last checkpoint.
+-- One node, or one child, with the columns of list_nodes, what it was given before, and its last checkpoint.
 select n.node_id, case when t.state = 'running' then 'running' else n.status end, n.attempt, coalesce(t.id, n.task_id), n.parent, n.idx,
        n.input, n.output, n.error, coalesce(t.started_at, n.started_at), n.finished_at, n.not_before, n.skip_reason,
        n.total, n.expanded, n.ended, n.failed, p.current, p.total, p.message, t.queue, t.handler, t.state, w.name,
-       c.id::text, c.status, k.attempt, k.number, k.phase, k.data, k.saved_at
+       c.id::text, c.status, n.earlier_inputs, k.attempt, k.number, k.phase, k.data, k.saved_at
 from cograil.nodes n
 left join cograil.tasks t on t.job_id = n.job_id and t.node_id = n.node_id
 left join cograil.processes w on w.id = t.worker_id

@@ -46,10 +46,15 @@ born as (
       finished_at, rest)
 )
 -- part: noded
+-- The seq of the job is read as it was before this statement: until then the input was the old one.
 noded as (
   update cograil.nodes n
   set status = u.status, attempt = u.attempt, task_id = coalesce(u.task_id, n.task_id), not_before = u.not_before,
       input = coalesce(u.input, n.input), output = coalesce(u.output, n.output),
+      earlier_inputs = case when u.input is not null and n.input is not null and u.input::text <> n.input::text
+        then n.earlier_inputs || json_build_object('until', (select j.seq from cograil.jobs j where j.id = u.job_id),
+                                                   'input', n.input)
+        else n.earlier_inputs end,
       started_at = u.started_at, finished_at = u.finished_at,
       lost = coalesce((rest ->> 'lost')::int, 0), budget_from = coalesce((rest ->> 'budget_from')::int, 0),
       skip_reason = rest ->> 'skip_reason', taken_branch = rest ->> 'taken_branch', total = (rest ->> 'total')::int,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
 from typing import Annotated
 
@@ -16,7 +17,7 @@ from cograil.intake.http.problems import Refusal
 from cograil.intake.http.reading import Query
 from cograil.model.workflow import Workflow
 from cograil.store import board as store
-from cograil.store.board import Board
+from cograil.store.board import Board, NodeCard
 from cograil.store.database import Transaction
 from cograil.store.reading import View
 from cograil.store.watching import new_events
@@ -98,7 +99,17 @@ async def past_board(visit: Visit, tx: Transaction, job_id: str, workflow: Workf
     now = await store.job_board(tx, job_id, tenant)
     if not events or now is None or seq > now.seq:
         raise Refusal(404, "not_found", "this job has no such event, or not any more")
-    return board_at(events, children, max(seq, events[0]["seq"]), workflow)
+    at = await store.event_moment(tx, job_id, tenant, seq)
+    board = board_at(events, children, max(seq, events[0]["seq"]), workflow, at)
+    return replace(board, nodes={name: _with_branch(card, now) for name, card in board.nodes.items()})
+
+
+def _with_branch(card: NodeCard, now: Board) -> NodeCard:
+    """A branch is taken once: which one, the node knows and its events do not."""
+    known = now.nodes.get(card.node_id)
+    if known is None or card.status != "completed":
+        return card
+    return replace(card, taken_branch=known.taken_branch)
 
 
 @job_pages.get("/jobs/{job_id}/timeline", "viewer", media_type=HTML)

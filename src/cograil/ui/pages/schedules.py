@@ -9,7 +9,7 @@ import orjson
 from pydantic import Field
 from starlette.responses import Response
 
-from cograil.errors import InvalidInput, Problem
+from cograil.errors import Conflict, InvalidInput, Problem
 from cograil.intake.http import schedules as calendar
 from cograil.intake.http.reading import Query, as_model
 from cograil.model.workflow import Json
@@ -65,6 +65,9 @@ async def create_schedule(visit: Visit) -> Response:
         await calendar.create_schedule(call)
     except InvalidInput as error:
         return await _listed(visit, form, error.problems, status=422)
+    except Conflict as error:  # the name is taken: what was written stays on the page
+        taken = Problem(error.code, str(error), "/name")
+        return await _listed(visit, form, (taken,), status=error.status)
     return gone_to(visit, "/ui/schedules", f"the schedule {call.body.name} was made")
 
 

@@ -71,7 +71,7 @@ def _asked(form: Mapping[str, str], workflow: Workflow) -> dict[str, Json]:
         params = {}
         for spec in (workflow.inputs or {}).values():
             text = form.get(f"input.{spec.name}", "")
-            if text or spec.type == "boolean":
+            if text:
                 params[spec.name] = value_of(spec, text)
     asked: dict[str, Json] = {"input_params": params}
     if form.get("priority", "").isdecimal():
@@ -87,7 +87,7 @@ def value_of(spec: InputSpec, text: str) -> Json:
     """What a field says, as the input wants it. Raises InvalidInput; the rest is checked at the submit."""
     pointer = f"/input_params/{spec.name}"
     if spec.type == "string":
-        return text
+        return text.replace("\r\n", "\n")  # so browsers send the lines of a field
     if spec.type == "boolean":
         return text in ("true", "on", "yes", "1")
     return as_json(text, pointer)

@@ -1,4 +1,6 @@
 // The graph of a workflow or a job: dagre says where things are, we draw them as SVG.
+import { layered } from "./layers.js";
+
 const SVG = "http://www.w3.org/2000/svg";
 const STATES = ["completed", "running", "failed", "waiting", "ready", "dispatched", "pending", "skipped", "cancelled"];
 const LETTERS = { p: "pending", y: "ready", d: "dispatched", r: "running", w: "waiting", c: "completed", f: "failed", s: "skipped", x: "cancelled" };
@@ -6,6 +8,8 @@ const WORST = "frwydpxsc";
 const CELL = 6;
 const COLUMNS = 40;
 const MOST_CELLS = 1000;
+const MOST_FOR_DAGRE = 150; // nodes; beyond, it takes seconds
+const [LEAST_SCALE, READABLE] = [0.25, 0.7];
 
 function make(name, facts = {}, parent = null) {
   const element = document.createElementNS(SVG, name);
@@ -50,9 +54,15 @@ export class Graph {
   }
 
   layout() {
-    const graph = new dagre.graphlib.Graph();
     const isNarrow = this.container.clientWidth < 560; // on a phone it goes down, not to the right
-    graph.setGraph({ rankdir: isNarrow ? "TB" : "LR", nodesep: 18, ranksep: isNarrow ? 26 : 46, marginx: 12, marginy: 12 });
+    const [nodesep, ranksep, margin] = [18, isNarrow ? 26 : 46, 12];
+    if (this.outline.nodes.length > MOST_FOR_DAGRE) {
+      const nodes = this.outline.nodes.map((node) => ({ id: node.id, ...this.sizeOf(node) }));
+      this.plan = layered(nodes, this.outline.edges, { isNarrow, nodesep, ranksep, margin });
+      return;
+    }
+    const graph = new dagre.graphlib.Graph();
+    graph.setGraph({ rankdir: isNarrow ? "TB" : "LR", nodesep, ranksep, marginx: margin, marginy: margin });
     graph.setDefaultEdgeLabel(() => ({}));
     for (const node of this.outline.nodes) graph.setNode(node.id, this.sizeOf(node));
     for (const { from, to, branches } of this.outline.edges) {
@@ -144,14 +154,25 @@ export class Graph {
 
   async refreshOpen() {
     if (!this.open.size) return;
-    for (const id of this.open.keys()) this.open.set(id, await this.stripOf(id));
+    for (const id of [...this.open.keys()]) {
+      const letters = await this.stripOf(id);
+      if (this.open.has(id)) this.open.set(id, letters); // it may have been closed in the meantime
+    }
+    const focused = document.activeElement?.closest?.(".dag-node");
+    const [id, isButton] = [focused?.dataset.id, document.activeElement?.matches?.("[role=button]")];
     this.draw();
+    const drawn = id ? this.nodes.get(id) : null;
+    (isButton ? drawn?.button : drawn?.link)?.focus();
   }
 
   // -- how it stands -------------------------------------------------------------------------------------------
 
   update(state) {
     this.state = state;
+    if (this.isTooLarge && !this.hasMoved) {
+      this.fit();
+      this.place();
+    }
     for (const [id, drawn] of this.nodes) this.updateNode(drawn, state.nodes[id] ?? { status: "pending" });
     for (const { from, to, line } of this.edges) {
       const [source, target] = [state.nodes[from]?.status, state.nodes[to]?.status];
@@ -204,14 +225,33 @@ export class Graph {
 
   // -- zoom and pan --------------------------------------------------------------------------------------------
 
-  fit() {
+  // All of it, or, where nothing could be read then, what happens now.
+  fit(isAll = false) {
     const { width, height } = this.plan.graph();
-    const wanted = height * Math.min(1.25, this.container.clientWidth / width) + 40;
+    const whole = Math.min(1.25, this.container.clientWidth / width);
+    this.isTooLarge = whole < LEAST_SCALE;
+    const wanted = height * (this.isTooLarge && !isAll ? READABLE : whole) + 40;
     this.container.style.height = `${Math.round(Math.min(560, Math.max(220, wanted)))}px`;
     const box = this.container.getBoundingClientRect();
-    this.scale = Math.min(1.25, box.width / width, box.height / height);
+    if (this.isTooLarge && !isAll) return this.lookAt(this.nodeOfNow(), box);
+    this.scale = Math.min(whole, box.height / height);
     this.x = (box.width - width * this.scale) / 2;
     this.y = (box.height - height * this.scale) / 2;
+  }
+
+  lookAt(id, box) {
+    const { x, y } = this.plan.node(id);
+    const { width, height } = this.plan.graph();
+    const within = (at, all, room) => (all < room ? (room - all) / 2 : Math.min(0, Math.max(room - all, room / 2 - at)));
+    this.scale = READABLE;
+    this.x = within(x * READABLE, width * READABLE, box.width);
+    this.y = within(y * READABLE, height * READABLE, box.height);
+  }
+
+  nodeOfNow() {
+    const names = this.outline.nodes.map((node) => node.id);
+    const is = (...states) => names.find((id) => states.includes(this.state.nodes[id]?.status));
+    return is("running", "dispatched") ?? is("failed") ?? is("waiting", "ready") ?? names[0];
   }
 
   place() {
@@ -227,10 +267,16 @@ export class Graph {
     this.place();
   }
 
+  showAll() {
+    this.fit(true);
+    this.hasMoved = this.isTooLarge; // and stays so, though what happens now would be nearer
+    this.place();
+  }
+
   listen() {
     const tools = document.createElement("div");
     tools.className = "zoom";
-    const acts = [["+", "Zoom in", () => this.zoom(1.3)], ["−", "Zoom out", () => this.zoom(1 / 1.3)], ["⤢", "Show all", () => { this.fit(); this.hasMoved = false; this.place(); }]];
+    const acts = [["+", "Zoom in", () => this.zoom(1.3)], ["−", "Zoom out", () => this.zoom(1 / 1.3)], ["⤢", "Show all", () => this.showAll()]];
     for (const [text, label, act] of acts) {
       const button = document.createElement("button");
       button.type = "button";

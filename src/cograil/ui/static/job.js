@@ -22,7 +22,7 @@ async function fetchJson(path, signal) {
 
 const graph = new Graph(document.getElementById("graph"), read("graph-data"), {
   addressOf: (id) => `${address}/nodes/${encodeURIComponent(id)}${isPast ? `?at=${shown.seq}` : ""}`,
-  stripOf: async (id) => (await fetchJson(`${address}/nodes/${encodeURIComponent(id)}/strip`)).strip,
+  stripOf: async (id) => (await fetchJson(`${address}/nodes/${encodeURIComponent(id)}/strip${isPast ? `?at=${shown.seq}` : ""}`)).strip,
 });
 
 // -- showing -----------------------------------------------------------------------------------------------
@@ -118,7 +118,9 @@ function take(state) {
   if (hasMoved) regions();
 }
 
-const graphRefresh = paced(() => graph.refreshOpen(), 2000);
+const refreshOpen = () => graph.refreshOpen().catch(() => {}); // what is shown stays, as with the state
+const graphRefresh = paced(refreshOpen, 2000);
+const graphTravels = paced(refreshOpen, 200);
 const regions = paced(async () => isPast || (await refreshRegions()), 3000);
 const asked = paced(ask, 250);
 
@@ -152,6 +154,7 @@ async function travel(seq) {
     const at = new Date(state.now).toISOString().slice(11, 23);
     out.textContent = `event ${seq} of ${now.seq}, ${at}`;
     show(state);
+    graphTravels();
   } catch (error) {
     if (error.name !== "AbortError") out.textContent = "this moment cannot be shown";
   }
@@ -166,6 +169,8 @@ function toNow() {
   slider.value = slider.max;
   out.textContent = `now, event ${now.seq}`;
   show(now);
+  graphTravels();
+  regions(); // what came in the meantime was not put in place
 }
 
 function stop() {

@@ -2,9 +2,10 @@
 import "./app.js";
 
 const NAMES = { p: "pending", y: "ready", d: "dispatched", r: "running", w: "waiting", c: "completed", f: "failed", s: "skipped", x: "cancelled" };
-const canvas = document.querySelector("[data-strip]");
 
 function draw() {
+  const canvas = document.querySelector("[data-strip]");
+  if (!canvas) return;
   const letters = JSON.parse(document.getElementById(canvas.dataset.strip).textContent);
   const style = getComputedStyle(document.documentElement);
   const size = letters.length > 3000 ? 6 : letters.length > 400 ? 9 : 14;
@@ -20,12 +21,10 @@ function draw() {
     const box = canvas.getBoundingClientRect();
     const scale = canvas.width / box.width;
     const index = Math.floor(((event.clientY - box.top) * scale) / size) * columns + Math.floor(((event.clientX - box.left) * scale) / size);
-    if (index < letters.length) location.assign(`${canvas.dataset.nodes}${index}`);
+    if (index < letters.length) location.assign(`${canvas.dataset.nodes}${index}${canvas.dataset.then ?? ""}`);
   };
 }
 
-if (canvas) {
-  draw();
-  document.addEventListener("theme", draw);
-  addEventListener("resize", draw);
-}
+draw();
+for (const kind of ["theme", "regions"]) document.addEventListener(kind, draw); // a fresh region has an empty canvas
+addEventListener("resize", draw);

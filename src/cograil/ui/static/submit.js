@@ -29,10 +29,12 @@ function toForm() {
   } catch {
     return;
   }
+  if (given === null || typeof given !== "object") return;
   for (const field of fields) {
-    if (!(nameOf(field) in given)) continue;
-    const value = given[nameOf(field)];
-    field.value = typeof value === "string" && field.dataset.type === "string" ? value : JSON.stringify(value, null, field.tagName === "TEXTAREA" ? 2 : 0);
+    const value = given[nameOf(field)] ?? null;
+    if (value === null) field.value = "";
+    else field.value = typeof value === "string" && field.dataset.type === "string" ? value : JSON.stringify(value, null, field.tagName === "TEXTAREA" ? 2 : 0);
+    if (field.tagName === "SELECT" && field.selectedIndex < 0) field.selectedIndex = 0;
   }
 }
 

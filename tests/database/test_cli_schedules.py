@@ -1,0 +1,89 @@
+"""Schedules from a terminal: every command of `cograil schedules`, for people and for programs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from typing import Any
+
+from lab import Lab
+
+HELLO = "workflow_id: hello\ninputs: {name: {type: string}}\nnodes: {greet: {handler: hello_world}}\n"
+RANGE = ("--from", "2026-01-01T00:00:00Z", "--until", "2026-01-03T00:00:00Z")
+MAKE = ("create", "nightly", "hello", "--cron", "30 2 * * *", "--timezone", "Europe/Paris")
+
+
+class Terminal:
+    """Runs commands on a database."""
+
+    def __init__(self, dsn: str) -> None:
+        kept = {name: text for name, text in os.environ.items() if not name.startswith("COGRAIL_")}
+        self.environment = kept | {"COGRAIL_DATABASE_URL": dsn}
+
+    async def run(self, *words: str) -> tuple[int, str, str]:
+        """Exit code, data and talk."""
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-P", "-m", "cograil.intake.cli", "schedules", *words),
+            env=self.environment,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        out, talk = await process.communicate()
+        assert process.returncode is not None
+        return process.returncode, out.decode(), talk.decode()
+
+    async def read(self, *words: str) -> Any:
+        """What it says to programs."""
+        code, out, talk = await self.run(*words, "--json")
+        assert code == 0, talk
+        return json.loads(out)
+
+
+async def test_a_schedule_is_made_changed_paused_and_removed(lab: Lab, dsn: str) -> None:
+    await lab.publish(HELLO)
+    terminal = Terminal(dsn)
+    made = await terminal.read(*MAKE, "--input", "name=Ada", "--overlap", "cancel", "--missed", "all")
+    assert (made["timezone"], made["overlap"], made["missed"]) == ("Europe/Paris", "cancel", "all")
+    assert (await terminal.run(*MAKE, "--input", "name=Ada"))[0] == 4  # the name is taken
+    change = ("change", "nightly", "hello", "--cron", "0 5 * * *", "--input", "name=Grace")
+    assert (await terminal.read(*change))["cron"] == "0 5 * * *"
+    assert (await terminal.read("pause", "nightly", "--reason", "moving"))["paused_at"] is not None
+    assert (await terminal.read("resume", "nightly"))["paused_at"] is None
+    code, out, _ = await terminal.run("list")
+    assert (code, "nightly" in out, "0 5 * * *" in out) == (0, True, True)
+    assert await terminal.read("remove", "nightly") == {"name": "nightly", "is_removed": True}
+    assert (await terminal.run("pause", "nightly"))[0] == 3
+    audited = await lab.rows("select action from cograil.audit_log order by id")
+    done = ["create", "change", "pause", "resume", "remove"]
+    assert [action for (action,) in audited if "schedule" in action] == [f"{verb} schedule" for verb in done]
+
+
+async def test_a_backfill_says_which_moments_before_it_submits(lab: Lab, dsn: str) -> None:
+    await lab.publish(HELLO)
+    terminal = Terminal(dsn)
+    await terminal.read(*MAKE, "--input", "name=Ada")
+    code, out, talk = await terminal.run("backfill", "nightly", *RANGE, "--preview")
+    assert (code, out) == (0, "2026-01-01 01:30:00Z\n2026-01-02 01:30:00Z\n")
+    assert "2 jobs would be submitted" in talk
+    assert await lab.rows("select count(*) from cograil.jobs") == [(0,)]
+    assert (await terminal.read("backfill", "nightly", *RANGE))["submitted"] == 2
+    assert (await terminal.read("backfill", "nightly", *RANGE))["kept"] == 2  # each leads to one job
+    code, out, _ = await terminal.run("firings", "nightly")
+    assert (code, out.count("submitted")) == (0, 2)
+
+
+async def test_what_is_no_schedule_is_refused(lab: Lab, dsn: str) -> None:
+    await lab.publish(HELLO)
+    terminal = Terminal(dsn)
+    for words, code in (
+        (("create", "x", "hello", "--cron", "61 * * * *", "--input", "name=a"), 2),
+        (("create", "x", "hello", "--cron", "0 5 * * *", "--timezone", "Mars/Olympus"), 2),
+        (("create", "x", "hello", "--cron", "0 5 * * *"), 2),  # an input is missing
+        (("create", "x", "none", "--cron", "0 5 * * *"), 3),
+        (("firings", "none"), 3),
+        (("backfill", "none", *RANGE), 3),
+    ):
+        assert (await terminal.run(*words))[0] == code, words
+    assert await lab.rows("select count(*) from cograil.schedules") == [(0,)]
