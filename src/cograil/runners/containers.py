@@ -216,7 +216,7 @@ class ContainerEngine:
         """Remove it with its volumes, whatever it does. That it is gone already is fine."""
         self._stopped.discard(container)
         try:
-            async with _told("engine_unreachable"):
+            async with _told("engine_unreachable"), asyncio.timeout(ASK_SECONDS):
                 await self._docker.containers.container(container).delete(force=True, v=True)
         except EngineError as error:
             if error.code != "not_found":
