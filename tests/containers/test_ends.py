@@ -104,6 +104,7 @@ async def test_cancel_while_inputs_are_fetched(house: House) -> None:
         assert (await house.call("DELETE", "/fetching")).status == 204
         await house.swept()
         assert (await house.show("fetching"))["status"] == "cancelled"
+        await house.heard("fetching", "exit")
     assert house.kinds("fetching") == ["exit"]
 
 

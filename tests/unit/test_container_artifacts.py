@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import errno
 from pathlib import Path
+from typing import Any
 
 import pytest
+from tars import entry, tar_gz
 
-from cograil.model.containers import List, Read, Write
+from cograil.model.containers import Archive, List, Read, Unarchive, Write
 from cograil.outbound import PublicOnly
 from cograil.runners import container_artifacts
 from cograil.runners.container_artifacts import content_of, move
@@ -25,7 +27,7 @@ async def test_a_full_disk_is_told(tmp_path: Path) -> None:
             raise OSError(errno.ENOSPC, "No space left on device", "/somewhere/of/ours")
 
     write = Write.model_validate({"id": "a", "type": "write", "in": "x", "out": "x"})
-    done = await move(write, Full(tmp_path, PublicOnly(OutboundSettings())))
+    done = await move(write, Full(tmp_path, PublicOnly(OutboundSettings())), print)
     assert done == {"status": "failed", "error": "io_error: No space left on device"}
 
 
@@ -35,15 +37,39 @@ async def test_what_is_too_much_for_an_event_is_a_failed_artifact(
     monkeypatch.setattr(container_artifacts, "MOST_CONTENT", 100)
     for number in range(20):
         (tmp_path / f"file-{number}").touch()
-    done = await move(List.model_validate({"id": "a", "type": "list", "in": "."}), mover(tmp_path))
+    done = await move(List.model_validate({"id": "a", "type": "list", "in": "."}), mover(tmp_path), print)
     assert done["status"] == "failed"
     assert done["error"].startswith("too_large")
 
 
 async def test_a_megabyte_of_what_json_writes_long_is_a_failed_artifact(tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(b"\x01" * 1024 * 1024)
-    done = await move(Read.model_validate({"id": "a", "type": "read", "in": "x"}), mover(tmp_path))
+    done = await move(Read.model_validate({"id": "a", "type": "read", "in": "x"}), mover(tmp_path), print)
     assert done["status"] == "failed"
+
+
+async def test_what_is_left_out_of_an_archive_is_noted(tmp_path: Path) -> None:
+    noted: list[tuple[str, dict[str, Any]]] = []
+
+    def note(message: str, **fields: Any) -> None:
+        noted.append((message, fields))
+
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "file").touch()
+    (tmp_path / "in" / "link").symlink_to("/etc/passwd")
+    (tmp_path / "a.tgz").write_bytes(tar_gz(entry(b"x", b"x"), entry(b"y", kind=b"2")))
+    pack = {"id": "out", "type": "archive", "in": "in", "out": "o.tgz", "format": "tar.gz"}
+    unpack = {"id": "in", "type": "unarchive", "in": "a.tgz", "out": "there"}
+    for done in (
+        await move(Archive.model_validate(pack), mover(tmp_path), note),
+        await move(Unarchive.model_validate(unpack), mover(tmp_path), note),
+    ):
+        assert done == {"status": "success"}
+    said = "links and devices were left out"
+    assert noted == [
+        (said, {"artifact": "out", "names": ["link"]}),
+        (said, {"artifact": "in", "names": ["y"]}),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 from cograil import jsontext
@@ -24,12 +25,13 @@ MOST_TEXT = 1_000
 MOST_CONTENT = 3 * 1024 * 1024  # as JSON, for an event holds no more
 
 Done = dict[str, Json]
+Note = Callable[..., None]  # takes a message and fields
 
 
-async def move(artifact: Artifact, mover: Mover) -> Done:
-    """What became of it: `{status, content?, error?}`."""
+async def move(artifact: Artifact, mover: Mover, note: Note) -> Done:
+    """What became of it: `{status, content?, error?}`. What was left out of it is noted."""
     try:
-        content = await _moved(artifact, mover)
+        content = await _moved(artifact, mover, note)
         if content is not None:
             jsontext.write(content, max_bytes=MOST_CONTENT)
     except MovingFailed as error:
@@ -55,23 +57,27 @@ def out_of_reach() -> Done:
     return {"status": FAILED, "error": "workspace_lost: the machine that has the workspace is gone"}
 
 
-async def _moved(artifact: Artifact, mover: Mover) -> Json:
+async def _moved(artifact: Artifact, mover: Mover, note: Note) -> Json:
     """What there is to tell of it, if anything."""
+    left_out: list[str] = []
     match artifact:
         case Download():
             await mover.download(artifact.source, artifact.target)
         case Write():
             await mover.write(artifact.content, artifact.target)
         case Unarchive():
-            await mover.unpack(artifact.source, artifact.target, artifact.subdir or "")
+            found = await mover.unpack(artifact.source, artifact.target, artifact.subdir or "")
+            left_out = found.skipped
         case Upload():
             await mover.upload(artifact.source, artifact.target)
         case Archive():
-            await mover.pack(artifact.source, artifact.target)
+            await mover.pack(artifact.source, artifact.target, left_out)
         case Read():
             return content_of(await mover.read(artifact.source))
         case List():
             return await mover.list(artifact.source, recursive=artifact.recursive, excludes=artifact.excludes)
+    if left_out:
+        note("links and devices were left out", artifact=artifact.id, names=left_out)
     return None
 
 

@@ -173,7 +173,7 @@ class ContainerAttempt:
         if not is_free:
             done = not_run(artifact)
         else:
-            done = out_of_reach() if mover is None else await move(artifact, mover)
+            done = out_of_reach() if mover is None else await move(artifact, mover, self._ctx.log.warning)
         facts.done[artifact.id] = self._kept(done)
         await self._tell("artifact", {"artifactId": artifact.id, "artifactType": artifact.type, **done})
         return bool(done["status"] == SUCCESS)

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 TRIES = 4
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
 PIECE = 1024 * 1024
+MOST_SKIPPED = 100  # that are told by name
 SENT_PIECE = 256 * 1024  # each has to pass in time
 T = TypeVar("T")
 
@@ -97,10 +98,17 @@ class Mover:
         bounds = self._limits.archive
         return await self._in_thread(lambda room: extract(room, source, target, subdir=subdir, bounds=bounds))
 
-    async def pack(self, source: str, target: str) -> int:
-        """Pack a file or directory into an archive; how many files."""
-        most = self._limits.file_bytes
-        return await self._in_thread(lambda room: write_archive(room, source, target, most_bytes=most))
+    async def pack(self, source: str, target: str, left_out: list[str] | None = None) -> int:
+        """Pack a file or directory into an archive; how many files. `left_out` gets the names of the rest."""
+        most, names = self._limits.file_bytes, [] if left_out is None else left_out
+
+        def skipped(name: str) -> None:
+            if len(names) < MOST_SKIPPED:
+                names.append(os.fsencode(name).decode("utf-8", "replace"))
+
+        return await self._in_thread(
+            lambda room: write_archive(room, source, target, most_bytes=most, on_skipped=skipped)
+        )
 
     async def list(self, path: str, *, recursive: bool = True, excludes: Sequence[str] = ()) -> list[str]:
         """The files below a path."""

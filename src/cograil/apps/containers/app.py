@@ -18,7 +18,7 @@ from cograil.settings import Settings
 from cograil.store import reading
 from cograil.store.database import Database
 
-PATIENCE_SECONDS = 2.0
+PATIENCE_SECONDS = 5.0  # a busy engine takes its time to say that it is there
 
 
 def _doors(instance: Instance) -> Mapping[str, ASGIApp]:
