@@ -9,7 +9,7 @@
  7  a missing output was waited for                   test_artifacts: a failed output is told
  8  dependents ran, plans were not checked            test_artifacts, test_wire: could not be carried out
  9  an open relay, no policy for addresses            test_artifacts: pass the guard; below: no relay
-10  a breaker that let all through, lost events       test_posting: a breaker opens; test_relay, test_relay_faults
+10  a breaker that let all through, lost events       test_posting: a breaker opens; test_relay_faults
 11  stamps of the engine in lines, an event a chunk   test_runtimes: a line is whole; test_ends: fifty at once
 12  re-encoded bodies broke signatures                below: large numbers are signed as they are sent
 13  secrets in containers; archives of themselves     below: no key; test_workspace, test_workspace_extracting

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 import tracemalloc
 from pathlib import Path
 
@@ -203,3 +204,28 @@ async def test_large_files_pass_through_little_memory(room: Path, open_site: Ope
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 16 << 20
+
+
+async def test_a_name_is_looked_up_while_many_archives_are_packed(
+    room: Path, open_site: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both take threads, and there are few."""
+    going, packing = threading.Event(), threading.Semaphore(0)
+
+    def slow(*_: object, **__: object) -> int:
+        packing.release()
+        going.wait(20)
+        return 0
+
+    monkeypatch.setattr(moving, "write_archive", slow)
+    site = await open_site()
+    site.answers(200, b"x")
+    one = mover(room)
+    packed = [asyncio.create_task(one.pack("a", "b")) for _ in range(64)]
+    try:
+        assert await asyncio.get_running_loop().run_in_executor(None, packing.acquire, True, 10)
+        async with asyncio.timeout(10):
+            assert await one.download(f"http://localhost:{site.port}/", "x") == 1
+    finally:
+        going.set()
+        await asyncio.gather(*packed)

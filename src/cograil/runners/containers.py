@@ -291,7 +291,7 @@ class ContainerEngine:
             self._docker._query("images/create", "POST", params=asked, timeout=patience) as answer,
             answer,
         ):
-            async for step in json_stream_stream(answer):  # type: ignore[no-untyped-call]
+            async for step in json_stream_stream(answer):
                 yield step
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,6 +33,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
 PIECE = 1024 * 1024
 MOST_SKIPPED = 100  # that are told by name
 SENT_PIECE = 256 * 1024  # each has to pass in time
+LONG = ThreadPoolExecutor(8, "moving")  # apart: who looks up a name must not wait for archives
 T = TypeVar("T")
 
 
@@ -96,7 +98,9 @@ class Mover:
     async def unpack(self, source: str, target: str, subdir: str = "") -> Extracted:
         """Unpack an archive into a directory."""
         bounds = self._limits.archive
-        return await self._in_thread(lambda room: extract(room, source, target, subdir=subdir, bounds=bounds))
+        return await self._in_thread(
+            lambda room: extract(room, source, target, subdir=subdir, bounds=bounds), LONG
+        )
 
     async def pack(self, source: str, target: str, left_out: list[str] | None = None) -> int:
         """Pack a file or directory into an archive; how many files. `left_out` gets the names of the rest."""
@@ -107,7 +111,7 @@ class Mover:
                 names.append(os.fsencode(name).decode("utf-8", "replace"))
 
         return await self._in_thread(
-            lambda room: write_archive(room, source, target, most_bytes=most, on_skipped=skipped)
+            lambda room: write_archive(room, source, target, most_bytes=most, on_skipped=skipped), LONG
         )
 
     async def list(self, path: str, *, recursive: bool = True, excludes: Sequence[str] = ()) -> list[str]:
@@ -178,13 +182,15 @@ class Mover:
         except UnknownHost as error:
             raise MovingFailed("unknown_host", str(error), is_passing=True) from error
 
-    async def _in_thread(self, work: Callable[[Workspace], T]) -> T:
+    async def _in_thread(
+        self, work: Callable[[Workspace], T], threads: ThreadPoolExecutor | None = None
+    ) -> T:
         def run() -> T:
             with Workspace(self._room) as workspace:
                 return work(workspace)
 
         try:
-            return await asyncio.to_thread(run)
+            return await asyncio.get_running_loop().run_in_executor(threads, run)
         except WorkspaceError as error:
             raise MovingFailed(error.code, str(error)) from error
 
