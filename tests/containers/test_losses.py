@@ -107,6 +107,23 @@ async def test_a_log_that_falls_silent_is_asked_for_anew_while_its_container_run
         await lossy.swept()
 
 
+async def test_however_many_containers_are_followed_there_is_a_connection_left(
+    engine: ContainerEngine, room: Path
+) -> None:
+    """Each that runs has two logs and an end to wait for; by default a worker runs 64."""
+    container = await engine.start(run(room, "echo up; sleep 600"), POLICY)
+    logs = [engine.lines(container, "stdout") for _ in range(3 * 64)]
+    try:
+        async with asyncio.timeout(30):
+            for log in logs:
+                await anext(log)
+            assert (await engine.state(container)).is_running
+            await engine.stop(container, 0)
+    finally:
+        for log in logs:
+            await log.aclose()
+
+
 async def test_whoever_gives_up_asking_which_engine_there_is_leaves_nothing_open(
     lossy: House, between: Between
 ) -> None:

@@ -119,6 +119,8 @@ class ContainerEngine:
             self._docker = aiodocker.Docker(url=url, timeout=aiohttp.ClientTimeout(total=ASK_SECONDS))
         except Exception as error:  # whatever it is, it is about the URL
             raise EngineError("engine_unreachable", f"{url!r} leads to no engine: {error}") from error
+        # Each container that runs holds three: of the usual hundred, soon none would be left to stop one.
+        self._docker.connector._limit = 0
         self._is_podman: bool | None = None
         self._stopped: set[str] = set()
 
