@@ -10,28 +10,29 @@ import re
 import struct
 from collections.abc import AsyncGenerator, AsyncIterator
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from cograil.runners.runtime import BEGINNING, LogPlace
 from cograil.runners.sandbox.supervisor import pieces_of
-
-if TYPE_CHECKING:
-    from aiohttp import StreamReader
 
 _HEADER = struct.Struct(">BxxxL")  # of a frame: which stream, and how long it is
 _PARTS = re.compile(r"([^.Z+]+?)(?:\.(\d+))?(Z|[+-]\d\d:\d\d)")
 _STAMPED = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)) ?(.*)", re.DOTALL)
 
 
-async def frames_of(content: StreamReader) -> AsyncGenerator[bytes]:
-    """The frames of a log, until it ends or breaks off, which look alike."""
-    import aiohttp  # noqa: PLC0415  most workers never run a container
+class Content(Protocol):
+    """The body of an answer, while it comes."""
 
+    async def readexactly(self, count: int, /) -> bytes: ...
+
+
+async def frames_of(content: Content) -> AsyncGenerator[bytes]:
+    """The frames of a log, until it ends or is cut short, which look alike."""
     while True:
         try:
             _, length = _HEADER.unpack(await content.readexactly(_HEADER.size))
             frame = await content.readexactly(length)
-        except (aiohttp.ClientConnectionError, asyncio.IncompleteReadError):
+        except asyncio.IncompleteReadError:
             return
         if frame:
             yield frame
