@@ -49,7 +49,6 @@ class Log:
     def end(self) -> None:
         """Write what is left without a newline."""
         self._write([self._rest] if self._rest else [])
-        self._rest = b""
 
     def _write(self, lines: list[bytes]) -> None:
         rest = memoryview(b"".join(self._stamped(line) for line in lines))
