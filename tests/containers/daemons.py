@@ -1,4 +1,4 @@
-"""A dockerd that can be killed: its containers belong to a containerd of their own, and live on."""
+"""Engines that can be killed: their containers belong to somebody else, and live on."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from runtimes import QUIET, give_image, is_answered
+from runtimes import PODMAN, QUIET, give_image, is_answered
 
 CONFIG = """
 version = 2
@@ -23,21 +23,56 @@ disabled_plugins = ["io.containerd.grpc.v1.cri"]
 WITH_SBIN = os.environ | {"PATH": os.environ["PATH"] + ":/usr/sbin"}
 
 
-class SturdyEngine:
-    """dockerd and containerd, each a process of its own."""
+class Sturdy:
+    """Processes in a directory of their own, and the socket of one of them."""
 
     def __init__(self) -> None:
         self.place = Path(tempfile.mkdtemp(prefix="cograil-sturdy-"))
         self.socket = self.place / "d.sock"
         self.url = f"unix://{self.socket}"
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    def close(self) -> None:
+        for process in reversed(self._processes.values()):
+            process.terminate()
+            process.wait(30)
+        for line in reversed(Path("/proc/mounts").read_text().splitlines()):
+            if str(self.place) in line:
+                subprocess.run(["umount", "-l", line.split()[1]], check=False)
+        shutil.rmtree(self.place, ignore_errors=True)
+
+    def _run(self, *command: str | Path, **more: str) -> None:
+        name = str(command[0])
+        with (self.place / f"{name}.log").open("ab") as log:
+            self._processes[name] = subprocess.Popen(
+                command, stdout=log, stderr=log, env=WITH_SBIN | more, cwd=self.place
+            )
+
+    def _kill(self, name: str) -> None:
+        self._processes[name].send_signal(signal.SIGKILL)
+        self._processes[name].wait(10)
+
+    def _wait(self, condition: object) -> None:
+        until = time.monotonic() + 30
+        while not condition():  # type: ignore[operator]
+            logs = "\n".join(file.read_text()[-2000:] for file in self.place.glob("*.log"))
+            assert time.monotonic() < until, logs
+            time.sleep(0.05)  # a process that tells nobody when it is ready
+
+
+class SturdyDocker(Sturdy):
+    """dockerd and containerd, each a process of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
         (self.place / "config.toml").write_text(CONFIG.format(place=self.place))
-        self._containerd = self._run("containerd", "--config", self.place / "config.toml")
+        self._run("containerd", "--config", self.place / "config.toml")
         self._wait((self.place / "containerd.sock").is_socket)
         self.start()
         give_image(self.socket)
 
     def start(self) -> None:
-        self._dockerd = self._run(
+        self._run(
             "dockerd", "--data-root", self.place / "data", "--exec-root", self.place / "exec", "-H", self.url,
             "--pidfile", self.place / "pid", "--containerd", self.place / "containerd.sock",
             "--live-restore", *QUIET,
@@ -46,26 +81,27 @@ class SturdyEngine:
 
     def kill(self) -> None:
         """Without a chance to say good-bye."""
-        self._dockerd.send_signal(signal.SIGKILL)
-        self._dockerd.wait(10)
+        self._kill("dockerd")
         (self.place / "pid").unlink(missing_ok=True)
 
-    def close(self) -> None:
-        for process in (self._dockerd, self._containerd):
-            process.terminate()
-            process.wait(30)
-        for line in Path("/proc/mounts").read_text().splitlines():
-            if str(self.place) in line:
-                subprocess.run(["umount", "-l", line.split()[1]], check=False)
-        shutil.rmtree(self.place, ignore_errors=True)
 
-    def _run(self, *command: str | Path) -> subprocess.Popen[bytes]:
-        with (self.place / f"{command[0]}.log").open("ab") as log:
-            return subprocess.Popen(command, stdout=log, stderr=log, env=WITH_SBIN)
+class SturdyPodman(Sturdy):
+    """The service of podman; each container has a process that is not its own."""
 
-    def _wait(self, condition: object) -> None:
-        until = time.monotonic() + 30
-        while not condition():  # type: ignore[operator]
-            logs = "\n".join(file.read_text()[-2000:] for file in self.place.glob("*.log"))
-            assert time.monotonic() < until, logs
-            time.sleep(0.05)  # a process that tells nobody when it is ready
+    def __init__(self) -> None:
+        super().__init__()
+        (self.place / "containers.conf").write_text(PODMAN)
+        self.start()
+        give_image(self.socket)
+
+    def start(self) -> None:
+        place = self.place
+        command = ["podman", "--root", place / "root", "--runroot", place / "run", "--tmpdir", place / "tmp"]
+        command += ["system", "service", "--time", "0", self.url]
+        self._run(*command, CONTAINERS_CONF=str(place / "containers.conf"))
+        self._wait(lambda: is_answered(self.socket))
+
+    def kill(self) -> None:
+        """Without a chance to say good-bye."""
+        self._kill("podman")
+        self.socket.unlink(missing_ok=True)

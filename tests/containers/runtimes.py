@@ -109,7 +109,7 @@ def _serving(place: Path, command: Sequence[str], more: Mapping[str, str] | None
     """An engine that answers and has the image."""
     environment = os.environ | {"PATH": os.environ["PATH"] + ":/usr/sbin:/sbin"} | dict(more or {})
     with (place / "log").open("wb") as log:
-        daemon = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
+        daemon = subprocess.Popen(command, stdout=log, stderr=log, env=environment, cwd=place)
     try:
         _wait_for(place / "sock", daemon, place / "log")
         give_image(place / "sock")

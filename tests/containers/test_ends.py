@@ -6,8 +6,12 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import pytest
 from house import IMAGE, House, open_site, working
 from test_wire import settled
+
+from cograil.model.ids import new_id
+from cograil.runners.rooms import Rooms
 
 RUNNING = "trap 'echo told; exit 0' TERM; echo up; while true; do sleep 0.1; done"
 STUBBORN = "trap '' TERM; echo up; while true; do sleep 0.1; done"
@@ -46,6 +50,39 @@ async def test_a_job_that_is_cancelled_elsewhere_tells_its_exit_too(house: House
         await settled(house, "long")
 
 
+async def test_a_job_that_is_cancelled_where_nothing_runs_containers_tells_its_exit_too(house: House) -> None:
+    nowhere = house.lab.settings.containers.model_copy(update={"runtime": "none"})
+    house.lab.settings = house.lab.settings.model_copy(update={"containers": nowhere})
+    await house.start("never")
+    ((job,),) = await house.lab.rows("select job_id::text from cograil.container_jobs")
+    await house.lab.cancel(job)
+    async with working(house.lab):
+        assert (await house.heard("never", "exit"))["exitCode"] == 137
+    assert (await house.show("never"))["status"] == "cancelled"
+
+
+async def test_a_workspace_that_cannot_be_removed_holds_up_no_other(
+    house: House, monkeypatch: pytest.MonkeyPatch, eventually: Any
+) -> None:
+    """As those of a worker that is not root, where the containers were."""
+    rooms = Rooms(house.data_dir / "workspaces")
+    stuck, *others = (f"{new_id()}.run.1" for _ in range(4))
+    remove = Rooms.remove
+
+    def refuse(self: Rooms, name: str) -> None:
+        if name == stuck:
+            raise PermissionError(13, "Permission denied")
+        remove(self, name)
+
+    async with working(house.lab):
+        with monkeypatch.context() as patched:
+            patched.setattr(Rooms, "remove", refuse)
+            for name in (stuck, *others):
+                rooms.make(name)
+            await eventually(lambda: house.rooms() == [stuck])
+        await house.swept()
+
+
 async def test_cancel_while_inputs_are_fetched(house: House) -> None:
     asked = asyncio.Event()
 
@@ -67,6 +104,7 @@ async def test_cancel_while_inputs_are_fetched(house: House) -> None:
         assert (await house.call("DELETE", "/fetching")).status == 204
         await house.swept()
         assert (await house.show("fetching"))["status"] == "cancelled"
+        await house.heard("fetching", "exit")
     assert house.kinds("fetching") == ["exit"]
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from daemons import SturdyEngine
+from daemons import SturdyDocker, SturdyPodman
 from house import KEY, House, house_settings, is_signed, open_house, working
 from receivers import receiving
 
@@ -163,10 +163,11 @@ async def test_up_is_killed_while_a_container_runs(house: House, start: Start, t
 # aiodocker does not close a connection whose other end was killed; it is left to the collector.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.timeout(180)
+@pytest.mark.parametrize("kind", [SturdyDocker, SturdyPodman])
 async def test_the_engine_is_killed_while_its_containers_run(
-    dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[SturdyDocker | SturdyPodman]
 ) -> None:
-    sturdy = await asyncio.to_thread(SturdyEngine)
+    sturdy = await asyncio.to_thread(kind)
     try:
         monkeypatch.setenv("DOCKER_HOST", sturdy.url)
         async with (

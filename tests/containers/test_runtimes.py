@@ -145,6 +145,31 @@ async def test_a_log_ends_with_what_has_no_newline(runtime: Runtime, room: Path)
     assert await said(runtime, room, "printf 'a\\n\\nb'") == "a\n\nb"
 
 
+async def test_a_line_is_whole_however_it_was_written(runtime: Runtime, room: Path) -> None:
+    """Some engines tell it in pieces, each with a stamp of theirs."""
+    command = "printf one; sleep 0.1; printf ' žlu'; printf 'ť '; echo two; printf 'end '; printf .; seq 1 3"
+    container = await runtime.start(run(room, command), POLICY)
+    live = [line async for line in runtime.lines(container, "stdout")]
+    await runtime.wait(container)
+    lines = [line async for line in runtime.lines(container, "stdout")]
+    assert [text for _, text in lines] == ["one žluť two", "end .1", "2", "3"]
+    assert live == lines
+    for read, (place, _) in enumerate(lines, 1):
+        assert await output(runtime, container, after=place) == [text for _, text in lines[read:]]
+
+
+async def test_a_line_that_is_too_long_comes_in_pieces_of_nothing_else(runtime: Runtime, room: Path) -> None:
+    command = f"head -c {3 * 65536 + 100} /dev/zero | tr '\\0' x; echo; echo next; printf '\\n'; echo last"
+    container = await runtime.start(run(room, command), POLICY)
+    await runtime.wait(container)
+    lines = [line async for line in runtime.lines(container, "stdout")]
+    texts = [text for _, text in lines]
+    assert [len(text) for text in texts] == [65536, 65536, 65536, 100, 4, 0, 4]
+    assert set("".join(texts[:4])) == {"x"}
+    for read in (1, 3, 5):
+        assert await output(runtime, container, after=lines[read - 1][0]) == texts[read:]
+
+
 async def test_lines_come_while_it_runs(runtime: Runtime, room: Path) -> None:
     container = await runtime.start(run(room, "echo ready; sleep 60"), POLICY)
     await until_it_says(runtime, container, "ready")
@@ -185,6 +210,13 @@ async def test_too_much_memory_is_told_as_such(runtime: Runtime, room: Path) -> 
     assert (state.exit_code, state.is_out_of_memory) == (137, True)
     container = await runtime.start(run(room, HUNGRY, memory_mb=512), POLICY)
     assert (await runtime.wait(container)).exit_code == 0, "and enough is enough"
+
+
+async def test_who_gets_over_what_was_killed_in_it_has_not_failed(runtime: Runtime, room: Path) -> None:
+    container = await runtime.start(run(room, f"{HUNGRY}; exit 0", memory_mb=16), POLICY)
+    async with asyncio.timeout(60):
+        state = await runtime.wait(container)
+    assert (state.exit_code, state.is_out_of_memory) == (0, False)
 
 
 async def test_who_kills_itself_is_not_out_of_memory(runtime: Runtime, room: Path) -> None:

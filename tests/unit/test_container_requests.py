@@ -64,6 +64,20 @@ def test_what_is_not_said_has_its_defaults() -> None:
     assert (request.workspace, request.command, request.callback) == ("/workspace", "", None)
 
 
+def test_null_means_what_saying_nothing_means() -> None:
+    """As clients in Go write what is empty, and their server read it."""
+    optional = ("command", "cpu", "memory", "environment", "timeoutSeconds", "workspace", "meta", "artifacts")
+    nothing = dict.fromkeys((*optional, "callback"))
+    assert read_request(PLAIN | nothing) == read_request(PLAIN)
+    callback = {"url": "https://x.example", "key": None, "events": None}
+    assert read_request(PLAIN | {"callback": callback}).callback.events == []  # type: ignore[union-attr]
+    given = [of("unarchive", depends=None) | {"subdir": "", "depends": ""}, of("list", "b", excludes=None)]
+    unpacked, listed = read_request(PLAIN | {"artifacts": given}).artifacts
+    assert (unpacked.depends, unpacked.subdir, listed.excludes) == (None, None, [])  # type: ignore[union-attr]
+    with pytest.raises(InvalidRequest, match="image is required"):
+        read_request(PLAIN | {"image": None})
+
+
 @pytest.mark.parametrize("kind", ["download", "write", "unarchive", "upload", "read", "archive", "list"])
 def test_every_kind_of_artifact_is_taken(kind: str) -> None:
     (artifact,) = read_request(PLAIN | {"artifacts": [of(kind)]}).artifacts

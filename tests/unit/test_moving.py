@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import threading
 import tracemalloc
 from pathlib import Path
 
@@ -61,6 +63,55 @@ async def test_an_answer_that_is_cut_leaves_nothing(room: Path, open_site: Open)
         await mover(room, stall_seconds=0.2).download(site.url, "x")
     assert caught.value.code in ("stalled", "unreachable")
     assert os.listdir(room) == []
+
+
+async def test_who_never_answers_is_not_waited_for_for_ever(room: Path, open_site: Open) -> None:
+    """Neither for a file, nor for the word that one was taken."""
+    site = await open_site()
+    site.is_silent = True
+    (room / "x").write_text("x")
+    one = mover(room, stall_seconds=0.1, answer_seconds=0.2)
+    for moved in (one.download(site.url, "y"), one.upload("x", site.url)):
+        before = site.connections
+        async with asyncio.timeout(20):
+            with pytest.raises(MovingFailed) as caught:
+                await moved
+        assert caught.value.code == "stalled"
+        assert site.connections == before + moving.TRIES
+    assert os.listdir(room) == ["x"]
+
+
+async def test_who_takes_nothing_is_not_sent_to_for_ever(room: Path) -> None:
+    async def deaf(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await gone.wait()
+        writer.close()
+
+    gone = asyncio.Event()
+    with (room / "x").open("wb") as file:
+        file.truncate(64 << 20)
+    server = await asyncio.start_server(deaf, "127.0.0.1", 0, limit=1024)
+    async with server, asyncio.timeout(20):
+        with pytest.raises(MovingFailed) as caught:
+            await mover(room, stall_seconds=0.3).upload(
+                "x", f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+            )
+        gone.set()
+    assert caught.value.code == "stalled"
+
+
+async def test_who_is_slow_but_goes_on_is_waited_for(room: Path) -> None:
+    async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\n")
+        for _ in range(8):
+            await asyncio.sleep(0.2)  # so slow it is
+            writer.write(b"x")
+        writer.close()
+
+    server = await asyncio.start_server(slow, "127.0.0.1", 0)
+    async with server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+        assert await mover(room, stall_seconds=1.0).download(url, "x") == 8
 
 
 async def test_what_has_no_end_is_cut(room: Path, open_site: Open) -> None:
@@ -153,3 +204,28 @@ async def test_large_files_pass_through_little_memory(room: Path, open_site: Ope
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 16 << 20
+
+
+async def test_a_name_is_looked_up_while_many_archives_are_packed(
+    room: Path, open_site: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both take threads, and there are few."""
+    going, packing = threading.Event(), threading.Semaphore(0)
+
+    def slow(*_: object, **__: object) -> int:
+        packing.release()
+        going.wait(20)
+        return 0
+
+    monkeypatch.setattr(moving, "write_archive", slow)
+    site = await open_site()
+    site.answers(200, b"x")
+    one = mover(room)
+    packed = [asyncio.create_task(one.pack("a", "b")) for _ in range(64)]
+    try:
+        assert await asyncio.get_running_loop().run_in_executor(None, packing.acquire, True, 10)
+        async with asyncio.timeout(10):
+            assert await one.download(f"http://localhost:{site.port}/", "x") == 1
+    finally:
+        going.set()
+        await asyncio.gather(*packed)

@@ -211,7 +211,7 @@ def read_body(value: Any, kind: type[B]) -> B:
     if not isinstance(value, dict):
         raise InvalidRequest("the body must be an object")
     try:
-        return kind.model_validate(value)
+        return kind.model_validate(_said(value))
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = _where(first["loc"])
@@ -220,6 +220,24 @@ def read_body(value: Any, kind: type[B]) -> B:
         if first["type"] == "missing":
             raise InvalidRequest(f"{where} is required") from None
         raise InvalidRequest(f"{where}: {first['msg'].removeprefix('Value error, ')}") from None
+
+
+def _said(value: dict[str, Any]) -> dict[str, Any]:
+    """Without what is null, which means what saying nothing means: clients in Go write so what is empty."""
+    said = {name: one for name, one in value.items() if one is not None}
+    if isinstance(callback := said.get("callback"), dict):
+        said["callback"] = {name: one for name, one in callback.items() if one is not None}
+    if isinstance(artifacts := said.get("artifacts"), list):
+        said["artifacts"] = [_said_of_artifact(one) if isinstance(one, dict) else one for one in artifacts]
+    return said
+
+
+def _said_of_artifact(artifact: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: one
+        for name, one in artifact.items()
+        if one is not None and not (one == "" and name in ("depends", "subdir"))
+    }
 
 
 def _where(steps: tuple[int | str, ...]) -> str:

@@ -39,11 +39,17 @@ async def _engine() -> Choice:
     """The first engine that answers."""
     refusals = []
     for url in engine_urls():
-        engine = ContainerEngine(url)
+        try:
+            engine = ContainerEngine(url)
+        except EngineError as error:
+            refusals.append(str(error))
+            continue
         try:
             return Choice(engine, f"containers run on {await engine.version()} at {url}")
-        except EngineError:
+        except BaseException as error:  # also when nobody waits for the answer any more
             await engine.__aexit__()
+            if not isinstance(error, EngineError):
+                raise
             refusals.append(f"{url} does not answer")
     return Choice(
         None, "; ".join(refusals) or "there is no container engine, by DOCKER_HOST or a usual socket"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from typing import Any
 
 from cograil import jsontext
@@ -20,17 +22,29 @@ from cograil.runners.moving import Mover, MovingFailed
 
 SUCCESS, FAILED = "success", "failed"
 MOST_TEXT = 1_000
+MOST_CONTENT = 3 * 1024 * 1024  # as JSON, for an event holds no more
 
 Done = dict[str, Json]
+Note = Callable[..., None]  # takes a message and fields
 
 
-async def move(artifact: Artifact, mover: Mover) -> Done:
-    """What became of it: `{status, content?, error?}`."""
+async def move(artifact: Artifact, mover: Mover, note: Note) -> Done:
+    """What became of it: `{status, content?, error?}`. What was left out of it is noted."""
     try:
-        content = await _moved(artifact, mover)
+        content = await _moved(artifact, mover, note)
+        if content is not None:
+            jsontext.write(content, max_bytes=MOST_CONTENT)
     except MovingFailed as error:
-        return {"status": FAILED, "error": f"{error.code}: {error}"[:MOST_TEXT]}
+        return _failed(f"{error.code}: {error}")
+    except jsontext.InvalidJson as error:
+        return _failed(f"too_large: what it holds cannot be told: {error}")
+    except OSError as error:  # a full disk, or a file of a user that we are not
+        return _failed(f"io_error: {error.strerror or error}")
     return {"status": SUCCESS} | ({} if content is None else {"content": content})
+
+
+def _failed(why: str) -> Done:
+    return {"status": FAILED, "error": why[:MOST_TEXT]}
 
 
 def not_run(artifact: Artifact) -> Done:
@@ -38,29 +52,40 @@ def not_run(artifact: Artifact) -> Done:
     return {"status": FAILED, "error": f"not run: {artifact.depends!r}, on which it depends, failed"}
 
 
-async def _moved(artifact: Artifact, mover: Mover) -> Json:
+def out_of_reach() -> Done:
+    """Of one whose workspace is on a machine from which nothing was heard again."""
+    return {"status": FAILED, "error": "workspace_lost: the machine that has the workspace is gone"}
+
+
+async def _moved(artifact: Artifact, mover: Mover, note: Note) -> Json:
     """What there is to tell of it, if anything."""
+    left_out: list[str] = []
     match artifact:
         case Download():
             await mover.download(artifact.source, artifact.target)
         case Write():
             await mover.write(artifact.content, artifact.target)
         case Unarchive():
-            await mover.unpack(artifact.source, artifact.target, artifact.subdir or "")
+            found = await mover.unpack(artifact.source, artifact.target, artifact.subdir or "")
+            left_out = found.skipped
         case Upload():
             await mover.upload(artifact.source, artifact.target)
         case Archive():
-            await mover.pack(artifact.source, artifact.target)
+            await mover.pack(artifact.source, artifact.target, left_out)
         case Read():
             return content_of(await mover.read(artifact.source))
         case List():
             return await mover.list(artifact.source, recursive=artifact.recursive, excludes=artifact.excludes)
+    if left_out:
+        note("links and devices were left out", artifact=artifact.id, names=left_out)
     return None
 
 
 def content_of(raw: bytes) -> Any:
     """The value if it is JSON, else the text; what is no text is shown as far as it is one."""
     try:
-        return jsontext.read(raw, max_bytes=len(raw))
-    except jsontext.InvalidJson:
+        value = json.loads(raw.decode())
+        jsontext.write(value, max_bytes=MOST_CONTENT)  # which holds no number that others would round
+    except (ValueError, RecursionError, jsontext.InvalidJson):
         return raw.decode(errors="replace").replace("\0", "\N{REPLACEMENT CHARACTER}")
+    return value

@@ -19,7 +19,7 @@ from cograil.model.artifact_plan import make_plan
 from cograil.model.containers import JOB, Artifact, ContainerBody
 from cograil.model.workflow import Json
 from cograil.outbound import OutboundGuard
-from cograil.runners.container_artifacts import SUCCESS, Done, move, not_run
+from cograil.runners.container_artifacts import SUCCESS, Done, move, not_run, out_of_reach
 from cograil.runners.container_facts import KILLED, NEVER_RAN, Exit, facts_of
 from cograil.runners.container_log import follow_log
 from cograil.runners.context import Context, Fail, Retry
@@ -54,8 +54,9 @@ class ContainerAttempt:
         self._name = name
         self._tools = tools
         self._plan = make_plan(body.artifacts)
-        self._facts = facts_of(ctx.checkpoint_data, tools.rooms.place)
+        self._facts = facts_of(ctx.checkpoint_data, tools.rooms.place, is_end_final=name is not None)
         self._room = f"{ctx.job_id}.{ctx.node_id}.{self._facts.run}"
+        self._telling = asyncio.Lock()  # what is kept is what was told, in this order
 
     async def run(self) -> dict[str, Json]:
         """The phases, each passed once. Raises Fail or Retry for an end that is none."""
@@ -70,52 +71,66 @@ class ContainerAttempt:
         finally:
             if self._ctx.reason == "lost":
                 self._tools.is_to_sweep.set()
-        await asyncio.to_thread(self._tools.rooms.remove, self._room)
+        await self._remove_room()
         return await self._conclude()
 
     # -- phases --------------------------------------------------------------------------------------
 
     async def _get_to_exit(self) -> None:
         facts = self._facts
-        if facts.exit is None:
-            mover = await self._mover()
-            for artifact in self._plan.before:
-                if artifact.id not in facts.done and not await self._move(artifact, mover):
-                    error = f"the artifact {artifact.id!r} failed: {facts.done[artifact.id]['error']}"
-                    await self._tell_exit(Exit(NEVER_RAN, "input_failed", error))
-                    return
-            async with self._tools.slots:
-                await self._start()
-                if facts.exit is None:
-                    await self._follow()
+        if facts.exit is not None:
+            return
+        if facts.container is not None:  # never started again; and it runs, whether there is a slot or not
+            await self._follow(facts.container)
+            return
+        mover = await self._mover()
+        for artifact in self._plan.before:
+            if artifact.id not in facts.done and not await self._move(artifact, mover):
+                error = f"the artifact {artifact.id!r} failed: {facts.done[artifact.id]['error']}"
+                await self._tell_exit(Exit(NEVER_RAN, "input_failed", error))
+                return
+        async with self._tools.slots:
+            if container := await self._start():
+                await self._follow(container)
 
-    async def _start(self) -> None:
+    async def _start(self) -> str | None:
+        """The container; None when it cannot be started, which is told."""
         facts, tools = self._facts, self._tools
         try:
             container = await self._patiently(lambda: tools.engine.start(self._wanted(), tools.policy))
         except EngineError as error:
             await self._tell_exit(Exit(NEVER_RAN, error.code, str(error)))
-            return
-        if facts.container is None:
-            facts.container, facts.started_at = container, time.time()
-            await self._tell("start", {})
+            return None
+        facts.container, facts.started_at = container, time.time()
+        await self._tell("start", {})
+        return container
 
-    async def _follow(self) -> None:
-        """Until it has ended and all it said is told; one that runs for too long is stopped."""
-        facts, engine = self._facts, self._tools.engine
-        assert facts.container is not None
-        is_late, ended = False, asyncio.Event()
+    async def _follow(self, container: str) -> None:
+        """Until it has ended and all it said is told."""
+        facts, ended = self._facts, asyncio.Event()
         async with asyncio.TaskGroup() as group:
-            group.create_task(follow_log(engine, facts.container, facts.log_place, self._tell_log, ended))
+            group.create_task(
+                follow_log(self._tools.engine, container, facts.log_place, self._tell_log, ended)
+            )
+            state = await self._end(container)
+            ended.set()
+        await self._tell_exit(self._exit_of(state))
+
+    async def _end(self, container: str) -> State | None:
+        """How it ended; one that runs for too long is stopped. What ended while nobody looked is not late."""
+        facts = self._facts
+        if not facts.is_late:
             try:
                 async with asyncio.timeout(facts.started_at + self._body.seconds - time.time()):
-                    state = await self._ended(facts.container)
+                    return await self._ended(container)
             except TimeoutError:
-                is_late = True
-                await self._stop(facts.container)
-                state = await self._ended(facts.container)
-            ended.set()
-        await self._tell_exit(self._exit_of(state, is_late=is_late))
+                if not await self._is_running(container):
+                    return await self._ended(container)
+            async with self._telling:  # before it is stopped, or who takes over takes that for its own end
+                facts.is_late = True
+                await self._ctx.checkpoint(facts.as_json(), phase=facts.phase)
+        await self._stop(container)
+        return await self._ended(container)
 
     async def _put_outputs(self) -> None:
         """What comes after the container; that it fails changes nothing of how it ended."""
@@ -123,7 +138,8 @@ class ContainerAttempt:
         if facts.is_complete:
             return
         if facts.container is not None:
-            mover = await self._mover()
+            is_here = facts.place == self._tools.rooms.place
+            mover = await self._mover() if is_here else None
             for artifact in self._plan.after:
                 if artifact.id not in facts.done:
                     await self._move(artifact, mover)
@@ -149,12 +165,15 @@ class ContainerAttempt:
         room = await asyncio.to_thread(self._tools.rooms.make, self._room)
         return Mover(room, self._tools.guard)
 
-    async def _move(self, artifact: Artifact, mover: Mover) -> bool:
-        """Move it and tell so; whether it went well."""
+    async def _move(self, artifact: Artifact, mover: Mover | None) -> bool:
+        """Move it and tell so; whether it went well. Without a mover its workspace is out of reach."""
         facts = self._facts
         before = facts.done.get(artifact.depends or "", {"status": SUCCESS})
         is_free = artifact.depends in (None, JOB) or before["status"] == SUCCESS
-        done = await move(artifact, mover) if is_free else not_run(artifact)
+        if not is_free:
+            done = not_run(artifact)
+        else:
+            done = out_of_reach() if mover is None else await move(artifact, mover, self._ctx.log.warning)
         facts.done[artifact.id] = self._kept(done)
         await self._tell("artifact", {"artifactId": artifact.id, "artifactType": artifact.type, **done})
         return bool(done["status"] == SUCCESS)
@@ -190,6 +209,12 @@ class ContainerAttempt:
         except EngineError:
             return None
 
+    async def _is_running(self, container: str) -> bool:
+        try:
+            return (await self._patiently(lambda: self._tools.engine.state(container))).is_running
+        except EngineError:
+            return False
+
     async def _stop(self, container: str) -> None:
         try:
             await self._patiently(lambda: self._tools.engine.stop(container, STOP_SECONDS))
@@ -205,6 +230,13 @@ class ContainerAttempt:
             except EngineError as error:
                 self._ctx.log.warning("the container is removed later", why=str(error))
 
+    async def _remove_room(self) -> None:
+        """What cannot be removed now, such as files of another user, is left to the sweeper."""
+        try:
+            await asyncio.to_thread(self._tools.rooms.remove, self._room)
+        except OSError as error:
+            self._ctx.log.warning("the workspace is removed later", why=str(error))
+
     async def _patiently(self, ask: Callable[[], Awaitable[T]]) -> T:
         """What the engine answers; one that does not is asked until it does. Raises EngineError otherwise."""
         while True:
@@ -216,9 +248,9 @@ class ContainerAttempt:
                 self._ctx.progress(0, message=str(error))
             await asyncio.sleep(RETRY_SECONDS)
 
-    def _exit_of(self, state: State | None, *, is_late: bool) -> Exit:
+    def _exit_of(self, state: State | None) -> Exit:
         body = self._body
-        if is_late:
+        if self._facts.is_late:
             return Exit(KILLED, "timeout", f"timeout: it ran for more than {body.seconds} s and was stopped")
         if state is None:
             return Exit(KILLED, "container_gone", "the container was removed while it ran")
@@ -230,8 +262,7 @@ class ContainerAttempt:
         return Exit(state.exit_code, "exit_code" if state.exit_code else "")
 
     async def _give_up(self) -> None:
-        if self._facts.container is not None:
-            await self._tools.engine.remove(self._facts.container)
+        await self._remove_container()
         if self._facts.exit is None and self._name is not None:
             error = "timeout: all of it took too long"
             await self._tell_exit(Exit(KILLED, "timeout", error))
@@ -246,13 +277,18 @@ class ContainerAttempt:
         await self._tell("exit", told if exit_.error is None else told | {"error": exit_.error})
 
     async def _tell_log(self, stream: Stream, lines: list[str], place: LogPlace) -> None:
-        self._facts.logs[stream] = place
-        if self._name is None:
-            for line in lines:
-                self._ctx.log.info(line, stream=stream)
-        await self._tell("log", {"lines": lines, "stream": stream})
+        async with self._telling:
+            self._facts.logs[stream] = place
+            if self._name is None:
+                for line in lines:
+                    self._ctx.log.info(line, stream=stream)
+            await self._say("log", {"lines": lines, "stream": stream})
 
     async def _tell(self, kind: str, data: dict[str, Json]) -> None:
+        async with self._telling:
+            await self._say(kind, data)
+
+    async def _say(self, kind: str, data: dict[str, Json]) -> None:
         """Tell it and keep what is known now, both or neither."""
         known, phase = self._facts.as_json(), self._facts.phase
         if self._name is None:

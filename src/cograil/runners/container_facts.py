@@ -32,6 +32,7 @@ class Facts:
     started_at: float = 0.0
     logs: dict[Stream, LogPlace] = field(default_factory=dict)
     exit: Exit | None = None
+    is_late: bool = False  # it ran for too long and is being stopped
     is_complete: bool = False
     was_elsewhere: bool = False  # it was begun on a machine from which nothing was heard again
 
@@ -54,27 +55,31 @@ class Facts:
             known["logs"] = {stream: list(place) for stream, place in self.logs.items()}
         if self.exit is not None:
             known["exit"] = {"code": self.exit.code, "kind": self.exit.kind, "error": self.exit.error}
-        known |= {"is_complete": True} if self.is_complete else {}
-        return known | ({"was_elsewhere": True} if self.was_elsewhere else {})
+        marks = ("is_late", "is_complete", "was_elsewhere")
+        return known | {mark: True for mark in marks if getattr(self, mark)}
 
 
-def facts_of(kept: Json, place: str) -> Facts:
-    """What the last attempt left. What is elsewhere cannot be reached from here: then it begins anew."""
+def facts_of(kept: Json, place: str, *, is_end_final: bool = False) -> Facts:
+    """What the last attempt left. What is elsewhere cannot be reached from here: then it begins anew.
+
+    Unless it has ended and its caller was told so (`is_end_final`): then its files alone are out of reach.
+    """
     if not isinstance(kept, dict):
         return Facts(place)
     run = int(kept.get("run", 1))
-    is_over = "exit" in kept and bool(kept.get("is_complete"))
+    is_over = "exit" in kept and (is_end_final or bool(kept.get("is_complete")))
     if kept.get("place", place) != place and not is_over:
         return Facts(place, run + 1, was_elsewhere=bool(kept.get("container") or kept.get("was_elsewhere")))
     exit_ = kept.get("exit")
     return Facts(
-        place,
+        kept.get("place", place),
         run,
         dict(kept.get("done", {})),
         kept.get("container"),
         float(kept.get("started_at", 0.0)),
         {stream: LogPlace(*where) for stream, where in kept.get("logs", {}).items()},
         None if exit_ is None else Exit(exit_["code"], exit_["kind"], exit_["error"]),
-        is_over,
+        bool(kept.get("is_late")),
+        "exit" in kept and bool(kept.get("is_complete")),
         bool(kept.get("was_elsewhere")),
     )

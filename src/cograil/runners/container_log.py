@@ -16,9 +16,10 @@ STREAMS: tuple[Stream, ...] = ("stdout", "stderr")
 MOST_LINES = 500
 MOST_CHARACTERS = 64 * 1024
 WAIT_SECONDS = 0.3
-AHEAD = 2_000  # lines that are read before they are told
+AHEAD = 256  # lines that are read before they are told; each may be long
 RETRY_SECONDS = 0.5
 SILENT_SECONDS = 5.0  # after the end of a container, until its log is taken for broken off
+QUIET_SECONDS = 300.0  # before its end, until it is asked for anew: who tells it may have died without a word
 
 Line = tuple[LogPlace, str]
 Told = Callable[[Stream, list[str], LogPlace], Awaitable[None]]
@@ -54,7 +55,7 @@ async def _read(
 ) -> None:
     """All lines, then None. A log that breaks off looks like one that ends: it is read on after the end.
 
-    One that is silent for a while after the end of its container has broken off, too.
+    One that is silent for a while has broken off, too; for a long while, as long as its container runs.
     """
     was_over = False
     while True:
@@ -80,7 +81,7 @@ async def _read(
 
 
 class _Patience:
-    """With a log: endless while its container runs, and while what it told is put away."""
+    """With a log: long while its container runs, short when it has ended, endless while it is put away."""
 
     def __init__(self, limit: asyncio.Timeout, ended: asyncio.Event) -> None:
         self._limit = limit
@@ -88,9 +89,8 @@ class _Patience:
         self._is_kept = False
 
     def begin(self) -> None:
-        is_limited = self._ended.is_set() and not self._is_kept
-        until = asyncio.get_running_loop().time() + SILENT_SECONDS
-        self._limit.reschedule(until if is_limited else None)
+        seconds = SILENT_SECONDS if self._ended.is_set() else QUIET_SECONDS
+        self._limit.reschedule(None if self._is_kept else asyncio.get_running_loop().time() + seconds)
 
     @contextlib.contextmanager
     def kept(self) -> Iterator[None]:
@@ -103,9 +103,10 @@ class _Patience:
 
 @contextlib.asynccontextmanager
 async def _patience(ended: asyncio.Event) -> AsyncIterator[_Patience]:
-    """Raises TimeoutError in this block when nothing more is told for a while after the end."""
+    """Raises TimeoutError in this block when nothing more is told for a while."""
     async with asyncio.timeout(None) as limit:
         patience = _Patience(limit, ended)
+        patience.begin()
 
         async def wait() -> None:
             await ended.wait()

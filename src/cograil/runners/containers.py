@@ -9,18 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from cograil.runners.engine_log import frames_of, lines_behind, seconds_of
 from cograil.runners.kernel_log import was_out_of_memory
 from cograil.runners.runtime import (
     BEGINNING,
     KILLED,
-    LONGEST_LINE,
     STOP_SECONDS,
     EngineError,
     Held,
@@ -48,12 +46,12 @@ __all__ = [
     "engine_urls",
 ]
 
-PULL_SECONDS = 30.0
+ASK_SECONDS = 120.0  # for an answer to what takes an engine a moment; a slow machine has long moments
+PULL_SECONDS = 30.0  # within which a pull goes on, or has failed
 LOOK_SECONDS = 30.0  # after which an engine is asked anew how a container is
 CPU_PERIOD, LEAST_QUOTA = 100_000, 1_000  # microseconds
 TMP = "rw,noexec,nosuid,nodev,size=64m,mode=1777"  # else a user who is not root cannot write there
-_PARTS = re.compile(r"([^.Z+]+?)(?:\.(\d+))?(Z|[+-]\d\d:\d\d)")
-_STAMPED = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)) ?(.*)", re.DOTALL)
+NO_CONNECTION, NOT_FOUND = 900, 404  # the first is the library's own word
 
 
 def container_config(run: Run, policy: Policy) -> dict[str, Any]:
@@ -110,13 +108,19 @@ def engine_urls() -> list[str]:
 
 
 class ContainerEngine:
-    """An engine that answers."""
+    """An engine that answers. Raises EngineError for a URL that leads to none."""
 
     def __init__(self, url: str) -> None:
         import aiodocker  # noqa: PLC0415  most workers never run a container
+        import aiohttp  # noqa: PLC0415
 
         self.url = url
-        self._docker = aiodocker.Docker(url=url)
+        try:
+            self._docker = aiodocker.Docker(url=url, timeout=aiohttp.ClientTimeout(total=ASK_SECONDS))
+        except Exception as error:  # whatever it is, it is about the URL
+            raise EngineError("engine_unreachable", f"{url!r} leads to no engine: {error}") from error
+        # Each container that runs holds three: of the usual hundred, soon none would be left to stop one.
+        self._docker.connector._limit = 0
         self._is_podman: bool | None = None
         self._stopped: set[str] = set()
 
@@ -153,7 +157,7 @@ class ContainerEngine:
         return [Held(one.id, one["Labels"]) for one in found]
 
     async def start(self, run: Run, policy: Policy) -> str:
-        """Run it, unless it runs already; its container. Raises EngineError, and then nothing is left."""
+        """Run it, unless it runs already; its container. Raises EngineError; who refuses leaves nothing."""
         if (known := await self.find(run.labels)) is None:
             await self._have_image(run.image, policy.pull)
             async with _told("create_failed"):
@@ -165,8 +169,9 @@ class ContainerEngine:
             try:
                 async with _told("start_failed"):
                     await self._docker.containers.container(known).start()
-            except EngineError:
-                await self.remove(known)
+            except EngineError as error:
+                if error.code == "start_failed":  # one that does not answer may have started it
+                    await self.remove(known)
                 raise
         return known
 
@@ -176,7 +181,7 @@ class ContainerEngine:
             told = (await self._docker.containers.container(container).show())["State"]
         has_run = not str(told.get("StartedAt", "0001")).startswith("0001")
         exit_code, is_running = int(told.get("ExitCode", 0)), bool(told.get("Running"))
-        is_out = bool(told.get("OOMKilled"))
+        is_out = bool(told.get("OOMKilled")) and bool(exit_code)  # else it got over what was killed
         if exit_code == KILLED and not is_running and not is_out:
             is_out = await self._is_likely_out_of_memory(container)
         return State(is_running, has_run, exit_code, is_out)
@@ -213,7 +218,7 @@ class ContainerEngine:
         """Remove it with its volumes, whatever it does. That it is gone already is fine."""
         self._stopped.discard(container)
         try:
-            async with _told("engine_unreachable"):
+            async with _told("engine_unreachable"), asyncio.timeout(ASK_SECONDS):
                 await self._docker.containers.container(container).delete(force=True, v=True)
         except EngineError as error:
             if error.code != "not_found":
@@ -225,47 +230,71 @@ class ContainerEngine:
         """The lines of a log behind this place, each with its own, until the container ends."""
         asked: dict[str, Any] = {stream: True, "follow": True, "timestamps": True}
         if after.stamp:
-            asked["since"] = _seconds(after.stamp)
-        place, seen = after, 0
-        pieces = self._log(container, asked)
-        async with _told("engine_unreachable"), aclosing(pieces), aclosing(_whole_lines(pieces)) as lines:
-            async for stamp, text in lines:
-                if stamp == after.stamp:
-                    seen += 1
-                    if seen <= after.lines:
-                        continue
-                elif after.stamp and stamp < after.stamp:
-                    continue
-                place = LogPlace(stamp, place.lines + 1 if stamp == place.stamp else 1)
-                yield place, text
+            asked["since"] = seconds_of(after.stamp)
+        frames = self._log(container, asked)
+        async with (
+            _told("engine_unreachable"),
+            aclosing(frames),
+            aclosing(lines_behind(frames, after)) as lines,
+        ):
+            async for line in lines:
+                yield line
 
-    async def _log(self, container: str, asked: dict[str, Any]) -> AsyncGenerator[str]:
-        """As the library does it, but it never lets go of a log that is not read to its end."""
+    async def _log(self, container: str, asked: dict[str, Any]) -> AsyncGenerator[bytes]:
+        """Not as the library does it, which never lets go of a log that is not read to its end."""
         import aiohttp  # noqa: PLC0415
-        from aiodocker.multiplexed import multiplexed_result_stream  # noqa: PLC0415
 
-        path, patience = f"containers/{container}/logs", aiohttp.ClientTimeout(total=None)
-        async with self._docker._query(path, params=asked, timeout=patience) as answer, answer:
-            async for piece in multiplexed_result_stream(answer):  # type: ignore[no-untyped-call]
-                yield piece
+        path, patience = f"containers/{container}/logs", aiohttp.ClientTimeout(sock_connect=ASK_SECONDS)
+        async with (
+            self._docker._query(path, params=asked, timeout=patience) as answer,
+            answer,
+            aclosing(frames_of(answer.content)) as frames,
+        ):
+            async for frame in frames:
+                yield frame
 
     async def _have_image(self, image: str, pull: Pull) -> None:
         """Raises EngineError when the image is not there and cannot be had."""
+        if pull != "always" and await self._has_image(image):
+            return
+        if pull == "never":
+            raise EngineError("image_not_found", f"there is no image {image!r} here")
+        try:
+            async with asyncio.timeout(PULL_SECONDS) as limit, _told("image_not_found"):
+                async for _ in self._pulled(image):  # a large one takes its time, as long as some of it comes
+                    limit.reschedule(asyncio.get_running_loop().time() + PULL_SECONDS)
+        except (EngineError, TimeoutError) as error:
+            if isinstance(error, EngineError) and error.code == "engine_unreachable":
+                raise
+            why = str(error) or "nothing comes"
+            raise EngineError("image_not_found", f"the image {image!r} cannot be pulled: {why}") from error
+
+    async def _has_image(self, image: str) -> bool:
         import aiodocker  # noqa: PLC0415
 
-        try:
-            if pull != "always":
+        async with _told("image_not_found"):
+            try:
                 await self._docker.images.inspect(image)
-                return
-        except aiodocker.DockerError as error:
-            if pull == "never" or error.status != 404:
-                raise EngineError("image_not_found", f"there is no image {image!r} here") from error
-        try:
-            async with asyncio.timeout(PULL_SECONDS):
-                await self._docker.images.pull(image)
-        except (aiodocker.DockerError, TimeoutError) as error:
-            why = error.message if isinstance(error, aiodocker.DockerError) else "it takes too long"
-            raise EngineError("image_not_found", f"the image {image!r} cannot be pulled: {why}") from error
+            except aiodocker.DockerError as error:
+                if error.status != NOT_FOUND:
+                    raise
+                return False
+        return True
+
+    async def _pulled(self, image: str) -> AsyncGenerator[Any]:
+        """What the engine says of its progress; the library would not let go of a pull that is given up."""
+        import aiohttp  # noqa: PLC0415
+        from aiodocker.jsonstream import json_stream_stream  # noqa: PLC0415
+
+        name = image.rpartition("/")[2]
+        asked = {"fromImage": image} | ({} if {":", "@"} & set(name) else {"tag": "latest"})
+        patience = aiohttp.ClientTimeout(sock_connect=ASK_SECONDS)
+        async with (
+            self._docker._query("images/create", "POST", params=asked, timeout=patience) as answer,
+            answer,
+        ):
+            async for step in json_stream_stream(answer):
+                yield step
 
 
 @asynccontextmanager
@@ -277,33 +306,10 @@ async def _told(code: str) -> AsyncIterator[None]:
     try:
         yield
     except aiodocker.DockerError as error:
-        is_gone = error.status == 404 and code == "engine_unreachable"
-        raise EngineError("not_found" if is_gone else code, str(error.message)) from error
+        if error.status == NO_CONNECTION:
+            code = "engine_unreachable"
+        elif error.status == NOT_FOUND and code == "engine_unreachable":
+            code = "not_found"
+        raise EngineError(code, str(error.message)) from error
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
         raise EngineError("engine_unreachable", f"the container engine does not answer: {error}") from error
-
-
-async def _whole_lines(pieces: AsyncIterator[str]) -> AsyncGenerator[tuple[str, str]]:
-    """Stamps and texts of whole lines; podman tells a line in several pieces."""
-    rest = ""
-    async for piece in pieces:
-        rest += piece
-        while True:
-            line, newline, after = rest.partition("\n")
-            if not newline and len(rest) <= LONGEST_LINE:
-                break
-            line, rest = (line, after) if newline else (rest, "")
-            yield _unstamped(line)
-    if rest:
-        yield _unstamped(rest)
-
-
-def _unstamped(line: str) -> tuple[str, str]:
-    found = _STAMPED.fullmatch(line.rstrip("\r"))
-    return (found[1], found[2]) if found else ("", line)
-
-
-def _seconds(stamp: str) -> str:
-    """A stamp as the engine wants it: seconds and their fraction, without losing a digit."""
-    whole, fraction, zone = _PARTS.fullmatch(stamp).groups()  # type: ignore[union-attr]
-    return f"{int(datetime.fromisoformat(whole + zone).timestamp())}.{fraction or '0'}"

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, TypeVar
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 TRIES = 4
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
 PIECE = 1024 * 1024
+MOST_SKIPPED = 100  # that are told by name
+SENT_PIECE = 256 * 1024  # each has to pass in time
+LONG = ThreadPoolExecutor(8, "moving")  # apart: who looks up a name must not wait for archives
 T = TypeVar("T")
 
 
@@ -49,6 +53,7 @@ class MovingLimits:
     file_bytes: int = 64 * 1024**3
     read_bytes: int = 1024 * 1024
     stall_seconds: float = 60.0
+    answer_seconds: float = 300.0  # for the answer to a file that was sent: it may be stored first
     archive: Bounds = field(default_factory=Bounds)
 
 
@@ -93,12 +98,21 @@ class Mover:
     async def unpack(self, source: str, target: str, subdir: str = "") -> Extracted:
         """Unpack an archive into a directory."""
         bounds = self._limits.archive
-        return await self._in_thread(lambda room: extract(room, source, target, subdir=subdir, bounds=bounds))
+        return await self._in_thread(
+            lambda room: extract(room, source, target, subdir=subdir, bounds=bounds), LONG
+        )
 
-    async def pack(self, source: str, target: str) -> int:
-        """Pack a file or directory into an archive; how many files."""
-        most = self._limits.file_bytes
-        return await self._in_thread(lambda room: write_archive(room, source, target, most_bytes=most))
+    async def pack(self, source: str, target: str, left_out: list[str] | None = None) -> int:
+        """Pack a file or directory into an archive; how many files. `left_out` gets the names of the rest."""
+        most, names = self._limits.file_bytes, [] if left_out is None else left_out
+
+        def skipped(name: str) -> None:
+            if len(names) < MOST_SKIPPED:
+                names.append(os.fsencode(name).decode("utf-8", "replace"))
+
+        return await self._in_thread(
+            lambda room: write_archive(room, source, target, most_bytes=most, on_skipped=skipped), LONG
+        )
 
     async def list(self, path: str, *, recursive: bool = True, excludes: Sequence[str] = ()) -> list[str]:
         """The files below a path."""
@@ -109,12 +123,14 @@ class Mover:
     # -- once -------------------------------------------------------------------------------------------
 
     async def _fetch(self, url: str, path: str) -> int:
-        destination = await self._checked(url)
+        destination, size = await self._checked(url), 0
         with _told(destination), Workspace(self._room) as workspace, workspace.writing(path) as file:
-            async with open_request(destination, "GET", [(b"accept-encoding", b"identity")], b"") as answer:
+            async with (
+                _going_on(self._limits.stall_seconds) as heard,
+                open_request(destination, "GET", [(b"accept-encoding", b"identity")], b"") as answer,
+            ):
                 _expect(answer, destination, is_good=answer.status_code == 200)
-                size = 0
-                async for piece in self._pieces(answer):
+                async for piece in _pieces(answer, heard):
                     size += len(piece)
                     if size > self._limits.file_bytes:
                         raise MovingFailed("too_large", f"{destination.host} sends more than may be fetched")
@@ -123,9 +139,10 @@ class Mover:
 
     async def _put(self, path: str, url: str) -> int:
         destination = await self._checked(url)
+        limits = self._limits
         with _told(destination), Workspace(self._room) as workspace, workspace.reading(path) as file:
             size = os.fstat(file.fileno()).st_size
-            if size > self._limits.file_bytes:
+            if size > limits.file_bytes:
                 raise MovingFailed(
                     "too_large", f"{path!r} has {size:,} bytes, which is more than may be sent"
                 )
@@ -133,28 +150,14 @@ class Mover:
                 (b"content-type", b"application/octet-stream"),
                 (b"content-length", str(size).encode()),
             ]
-            async with open_request(destination, "PUT", headers, lambda: _file_pieces(file, size)) as answer:
-                _expect(answer, destination, is_good=200 <= answer.status_code < 300)
-        return size
+            async with _going_on(limits.stall_seconds) as heard:
 
-    async def _pieces(self, answer: httpx2.Response) -> AsyncIterator[bytes]:
-        """The body in large pieces; each has to come in time."""
-        pieces = aiter(answer.aiter_raw())
-        gathered: list[bytes] = []
-        size = 0
-        while True:
-            try:
-                async with asyncio.timeout(self._limits.stall_seconds):
-                    piece = await anext(pieces, b"")
-            except TimeoutError:
-                raise MovingFailed("stalled", "nothing more comes", is_passing=True) from None
-            gathered.append(piece)
-            size += len(piece)
-            if size >= PIECE or (size and not piece):
-                yield b"".join(gathered)
-                gathered, size = [], 0
-            if not piece:
-                return
+                def content() -> AsyncIterator[bytes]:
+                    return _file_pieces(file, size, heard, limits.answer_seconds)
+
+                async with open_request(destination, "PUT", headers, content) as answer:
+                    _expect(answer, destination, is_good=200 <= answer.status_code < 300)
+        return size
 
     # -- around it --------------------------------------------------------------------------------------
 
@@ -179,13 +182,15 @@ class Mover:
         except UnknownHost as error:
             raise MovingFailed("unknown_host", str(error), is_passing=True) from error
 
-    async def _in_thread(self, work: Callable[[Workspace], T]) -> T:
+    async def _in_thread(
+        self, work: Callable[[Workspace], T], threads: ThreadPoolExecutor | None = None
+    ) -> T:
         def run() -> T:
             with Workspace(self._room) as workspace:
                 return work(workspace)
 
         try:
-            return await asyncio.to_thread(run)
+            return await asyncio.get_running_loop().run_in_executor(threads, run)
         except WorkspaceError as error:
             raise MovingFailed(error.code, str(error)) from error
 
@@ -212,12 +217,53 @@ def _expect(answer: httpx2.Response, destination: Destination, *, is_good: bool)
         raise MovingFailed("http_status", f"{destination.host} answered {status}", is_passing=status >= 500)
 
 
-async def _file_pieces(file: BinaryIO, size: int) -> AsyncIterator[bytes]:
+Heard = Callable[[float | None], None]
+
+
+@asynccontextmanager
+async def _going_on(seconds: float) -> AsyncIterator[Heard]:
+    """Raises MovingFailed when nothing was heard for so long; what is given is called when something was.
+
+    It takes how long the next thing may take, if that is not the usual.
+    """
+    loop = asyncio.get_running_loop()
+    try:
+        async with asyncio.timeout(seconds) as limit:
+
+            def heard(patience: float | None = None) -> None:
+                if not limit.expired():
+                    limit.reschedule(loop.time() + (patience or seconds))
+
+            yield heard
+    except TimeoutError:
+        raise MovingFailed("stalled", "nothing more comes", is_passing=True) from None
+
+
+async def _pieces(answer: httpx2.Response, heard: Heard) -> AsyncIterator[bytes]:
+    """The body in large pieces."""
+    gathered: list[bytes] = []
+    size = 0
+    async for piece in answer.aiter_raw():
+        heard(None)
+        gathered.append(piece)
+        size += len(piece)
+        if size >= PIECE:
+            yield b"".join(gathered)
+            gathered, size = [], 0
+    if gathered:
+        yield b"".join(gathered)
+
+
+async def _file_pieces(
+    file: BinaryIO, size: int, heard: Heard, answer_seconds: float
+) -> AsyncIterator[bytes]:
     """So many bytes of the file, from its beginning."""
     file.seek(0)
     while size:
-        piece = await asyncio.to_thread(file.read, min(PIECE, size))
+        piece = await asyncio.to_thread(file.read, min(SENT_PIECE, size))
         if not piece:
             raise MovingFailed("workspace_changed", "the file became shorter while it was sent")
         size -= len(piece)
+        heard(None)
         yield piece
+    heard(answer_seconds)

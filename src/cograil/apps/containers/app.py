@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # a worker needs neither
 
     from cograil.intake.http.door import Instance
 
-PATIENCE_SECONDS = 2.0
+PATIENCE_SECONDS = 5.0  # a busy engine takes its time to say that it is there
 
 
 def _doors(instance: Instance) -> Mapping[str, ASGIApp]:

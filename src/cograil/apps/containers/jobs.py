@@ -26,7 +26,7 @@ from cograil.verbs.submit import Submission, submit
 
 EXIT = "orchestrator.job.exit"
 USUAL_EVENTS = [f"orchestrator.job.{kind}" for kind in ("start", "artifact", "log")] + [EXIT]
-MOST_LISTED = 1_000
+MOST_LISTED = 10_000
 QUEUE = "containers"
 WORKFLOW_ID = "cograil.containers"
 WORKFLOW = f"""\

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 
 import structlog
 
-from cograil.apps.containers.sweeping import Sweeper
+from cograil.apps.containers.sweeping import PASSING, Sweeper, settle_ended
 from cograil.outbound import PublicOnly
 from cograil.runners.choosing import choose_runtime
 from cograil.runners.container import register_container, tools_of
@@ -52,8 +52,15 @@ async def _serve(
     db: Database,
     settings: Settings,
 ) -> None:
-    """Sweep until cancelled. Until there is something that runs containers, their tasks wait."""
+    """Sweep until cancelled. Until there is something that runs containers, their tasks wait.
+
+    Jobs end without it, too: they are cancelled, or deleted.
+    """
     while runtime is None:
+        try:
+            await settle_ended(db, settings.containers)
+        except PASSING as error:
+            log.warning("not settled, trying again", error=str(error).strip())
         await asyncio.sleep(LOOK_SECONDS)
         runtime, why = await choose_runtime(settings)
         if runtime is not None:

@@ -25,6 +25,7 @@ from cograil.store.database import Database
 
 log = structlog.get_logger("containers")
 ID_LENGTH = 36
+PASSING = (EngineError, DatabaseUnavailable, psycopg.Error, OSError)  # for which it is tried again
 
 
 class Sweeper:
@@ -41,7 +42,7 @@ class Sweeper:
             self._tools.is_to_sweep.clear()
             try:
                 await self.sweep()
-            except (EngineError, DatabaseUnavailable, psycopg.Error, OSError) as error:
+            except PASSING as error:
                 log.warning("sweep failed, trying again", error=str(error).strip())
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._settings.sweep_seconds):
@@ -49,18 +50,8 @@ class Sweeper:
 
     async def sweep(self) -> None:
         """Once: settle what has ended, forget what is old, remove what is left."""
-        await self._settle()
-        async with self._db.single("prune_containers") as tx:
-            await store.prune_container_jobs(tx, self._settings.retention_seconds)
+        await settle_ended(self._db, self._settings)
         await self._remove_left()
-
-    async def _settle(self) -> None:
-        async with self._db.single("unsettled") as tx:
-            ended = await store.unsettled_container_jobs(tx)
-        for tenant, id in ended:
-            async with self._db.transaction("settle") as tx:
-                end = await settle(tx, tenant, id, self._settings.retention_seconds)
-            count_end(end)
 
     async def _remove_left(self) -> None:
         rooms = self._tools.rooms
@@ -73,15 +64,32 @@ class Sweeper:
             needed = await store.needed_runs(tx, rooms.place, there)
         left = [one for one in held if _run_held(one) not in needed]
         await asyncio.gather(*(self._remove(one) for one in left))
-        for name, run in named.items():
-            if run not in needed:
+        for name in [name for name, run in named.items() if run not in needed]:
+            try:
                 await asyncio.to_thread(rooms.remove, name)
+            except OSError as error:  # such as files of another user; the others need not wait for it
+                log.warning("a workspace cannot be removed", room=name, error=str(error))
 
     async def _remove(self, one: Held) -> None:
         log.info("removing a container that nobody needs", container=one.container[:12], **one.labels)
         with contextlib.suppress(EngineError):  # it has ended, or is gone
             await self._tools.engine.stop(one.container, STOP_SECONDS)
-        await self._tools.engine.remove(one.container)
+        try:
+            await self._tools.engine.remove(one.container)
+        except EngineError as error:
+            log.warning("a container cannot be removed", container=one.container[:12], error=str(error))
+
+
+async def settle_ended(db: Database, settings: ContainerSettings) -> None:
+    """Write and tell how jobs ended of which nobody did; forget those that ended long ago."""
+    async with db.single("unsettled") as tx:
+        ended = await store.unsettled_container_jobs(tx)
+    for tenant, id in ended:
+        async with db.transaction("settle") as tx:
+            end = await settle(tx, tenant, id, settings.retention_seconds)
+        count_end(end)
+    async with db.single("prune_containers") as tx:
+        await store.prune_container_jobs(tx, settings.retention_seconds)
 
 
 def run_of(name: str) -> RunName | None:

@@ -35,6 +35,7 @@ from cograil.runners.sandbox.seccomp import seccomp_filter
 
 LOOK_SECONDS = 0.05  # between two looks at a log that grows
 KILL_SECONDS = 10.0
+START_SECONDS = 60.0  # for a command to run once its supervisor does
 PROBE_SECONDS = 10.0
 ABANDONED_SECONDS = 600.0  # after which a directory without a name was left by somebody who died
 PROBE = (
@@ -164,10 +165,13 @@ class Sandbox:
         groups = self._limits(run, policy)
         plan = supervisor_plan(run, policy, self._image(run.image), place, self._bwrap, groups)
         program = [sys.executable, "-I", "-S", supervisor.__file__, str(place)]
-        done = await asyncio.to_thread(
-            subprocess.run, program, input=json.dumps(plan).encode(), stdout=subprocess.PIPE, cwd="/",
-            env={"PATH": os.defpath}, start_new_session=True, check=False,
-        )  # fmt: skip
+        try:
+            done = await asyncio.to_thread(
+                subprocess.run, program, input=json.dumps(plan).encode(), stdout=subprocess.PIPE, cwd="/",
+                env={"PATH": os.defpath}, start_new_session=True, check=False, timeout=START_SECONDS,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired:
+            raise EngineError("start_failed", "the sandbox does not start in time") from None
         if done.stdout != b"ok":
             why = done.stdout.decode(errors="replace").strip() or "its supervisor died"
             raise EngineError("start_failed", f"the sandbox does not start: {why}")

@@ -42,15 +42,13 @@ class Log:
 
     def take(self, data: bytes) -> None:
         """Write the lines that are whole now, and what is too long to be one."""
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        if len(self._rest) > LONGEST_LINE:
-            lines, self._rest = [*lines, self._rest], b""
-        self._write(lines)
+        *lines, rest = (self._rest + data).split(b"\n")
+        *begun, self._rest = pieces_of(rest)
+        self._write([*lines, *begun])
 
     def end(self) -> None:
         """Write what is left without a newline."""
         self._write([self._rest] if self._rest else [])
-        self._rest = b""
 
     def _write(self, lines: list[bytes]) -> None:
         rest = memoryview(b"".join(self._stamped(line) for line in lines))
@@ -58,14 +56,22 @@ class Log:
             rest = rest[os.write(self._file, rest) :]
 
     def _stamped(self, line: bytes) -> bytes:
-        pieces = [line[at : at + LONGEST_LINE] for at in range(0, len(line), LONGEST_LINE)] or [b""]
-        return b"".join(b"%s %s\n" % (self._stamp(), piece) for piece in pieces)
+        return b"".join(b"%s %s\n" % (self._stamp(), piece) for piece in pieces_of(line))
 
     def _stamp(self) -> bytes:
         self._last = max(time.time_ns(), self._last + 1)
         seconds, fraction = divmod(self._last, 1_000_000_000)
         whole = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
         return f"{whole}.{fraction:09d}Z".encode()
+
+
+def pieces_of(line: bytes) -> list[bytes]:
+    """The line; one that is too long, in pieces that cut no character in two."""
+    if len(line) <= LONGEST_LINE:
+        return [line]
+    ends = range(LONGEST_LINE, LONGEST_LINE - 4, -1)
+    at = next((at for at in ends if line[at] & 0xC0 != 0x80), LONGEST_LINE)
+    return [line[:at], *pieces_of(line[at:])]
 
 
 class Box:
@@ -142,9 +148,8 @@ def _become(plan: Plan, stdout: int, stderr: int, status: int) -> None:
         held = [_held(arguments), _held(bytes.fromhex(plan["seccomp"])), status]
         for descriptor in held:
             os.set_inheritable(descriptor, True)
-        options = zip(("--args", "--seccomp", "--json-status-fd"), map(str, held), strict=True)
-        command = [part for option in options for part in option]
-        os.execve(plan["bwrap"], ["bwrap", *command, "--", *plan["command"]], {"PATH": os.defpath})
+        options = ("--args", str(held[0]), "--seccomp", str(held[1]), "--json-status-fd", str(held[2]))
+        os.execve(plan["bwrap"], ["bwrap", *options, "--", *plan["command"]], {"PATH": os.defpath})
     except BaseException as error:  # whatever it is, this process must not go on as the supervisor
         os.write(2, f"cograil: {type(error).__name__}: {error}\n".encode())
     os._exit(NOT_STARTED)
@@ -207,10 +212,9 @@ def _below(top: int, path: str, owner: int | None) -> int:
             if owner is not None:
                 os.chown(step, owner, owner, dir_fd=at, follow_symlinks=False)
         try:
-            inner = os.open(step, DIRECTORY, dir_fd=at)
+            at = os.open(step, DIRECTORY, dir_fd=at)
         except OSError as error:
             raise OSError(error.errno, f"/{path} of the image is no directory, or behind a link") from None
-        at = inner
     return at
 
 
@@ -324,9 +328,8 @@ def remove_groups(groups: list[Plan]) -> None:
 
 
 def _oom_kills(group: Plan) -> int:
-    if not group["oom"]:
-        return 0
-    with contextlib.suppress(OSError), open(f"{group['path']}/{group['oom']}", encoding="ascii") as file:
+    told = f"{group['path']}/{group['oom'] or ''}"
+    with contextlib.suppress(OSError), open(told, encoding="ascii") as file:
         for line in file:
             if line.startswith("oom_kill "):
                 return int(line.split()[1])
@@ -350,10 +353,8 @@ def _held(content: bytes) -> int:
 
 def _write(path: str, text: str) -> None:
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    try:
-        os.write(file, text.encode())
-    finally:
-        os.close(file)
+    with open(file, "wb", buffering=0) as whole:
+        whole.write(text.encode())
 
 
 def _call(name: str, *arguments: object) -> None:
@@ -372,9 +373,8 @@ def _mount(source: str | None, target: str, kind: str | None, flags: int, data: 
 
 
 def _tell(answer: int, text: str) -> None:
-    with contextlib.suppress(OSError):  # whoever asked may be dead
-        os.write(answer, text.encode())
-        os.close(answer)
+    with contextlib.suppress(OSError), open(answer, "wb", buffering=0) as file:  # who asked may be dead
+        file.write(text.encode())
 
 
 def main(directory: str) -> None:

@@ -1,0 +1,157 @@
+"""Engines of which an answer is lost, or that never answer: nothing waits for ever, nothing runs twice."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from between import Between, open_between
+from house import House, house_settings, open_house, working
+from test_runtimes import run
+
+from cograil.runners import container_log, containers
+from cograil.runners.choosing import choose_runtime
+from cograil.runners.containers import ContainerEngine
+from cograil.runners.runtime import EngineError, Policy
+
+POLICY = Policy(network="none")
+ONCE = "echo ran >> runs; cat runs"
+# aiodocker does not close a connection whose other end is gone; it is left to the collector.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
+
+@pytest.fixture
+async def between(engine_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Between]:
+    monkeypatch.setattr(containers, "ASK_SECONDS", 2.0)
+    monkeypatch.setattr(containers, "LOOK_SECONDS", 2.0)
+    async with open_between(engine_url, tmp_path) as between:
+        yield between
+
+
+@pytest.fixture
+async def lossy(
+    dsn: str, engine: ContainerEngine, between: Between, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[House]:
+    """A house whose workers reach the engine through somebody who loses answers."""
+    monkeypatch.setenv("DOCKER_HOST", between.url)
+    async with open_house(dsn, engine, house_settings(tmp_path / "data")) as house:
+        yield house
+
+
+@pytest.mark.parametrize("asked", ["find", "held", "state", "start", "remove", "wait"])
+async def test_an_engine_that_never_answers_is_not_waited_for_for_ever(
+    between: Between, engine: ContainerEngine, room: Path, monkeypatch: pytest.MonkeyPatch, asked: str
+) -> None:
+    monkeypatch.setattr(containers, "ASK_SECONDS", 0.5)
+    monkeypatch.setattr(containers, "LOOK_SECONDS", 0.5)
+    wanted = run(room, "sleep 60")
+    container = await engine.start(wanted, POLICY)
+    async with ContainerEngine(between.url) as deaf, asyncio.timeout(20):
+        await deaf.version()
+        between.lose("/containers/", "silent", times=10)
+        call = {
+            "find": lambda: deaf.find(wanted.labels),
+            "held": lambda: deaf.held(wanted.labels),
+            "state": lambda: deaf.state(container),
+            "start": lambda: deaf.start(wanted, POLICY),
+            "remove": lambda: deaf.remove(container),
+            "wait": lambda: deaf.wait(container),
+        }[asked]
+        with pytest.raises(EngineError) as caught:
+            await call()
+    assert caught.value.code == "engine_unreachable"
+    assert between.lost
+
+
+@pytest.mark.parametrize("loss", ["silent", "cut"])
+@pytest.mark.parametrize(
+    "request_",
+    [
+        "GET .*/images/",
+        "POST .*/containers/create",
+        "POST .*/containers/[0-9a-f]+/start",
+        "POST .*/containers/[0-9a-f]+/wait",
+        "GET .*/containers/json",
+        "GET .*/containers/[0-9a-f]+/json",
+    ],
+)
+async def test_a_job_gets_over_an_answer_that_is_lost(
+    lossy: House, between: Between, request_: str, loss: str
+) -> None:
+    """It was heard or not: either way the container runs, and once."""
+    between.lose(request_, "silent" if loss == "silent" else "cut")
+    async with working(lossy.lab):
+        await lossy.start("once", ONCE)
+        ended = await lossy.until("once", "completed", "failed", seconds=50)
+        await lossy.heard("once", "exit")
+        await lossy.swept()
+    assert between.lost
+    assert ended == {"id": "once", "status": "completed", "exitCode": 0}
+    assert lossy.lines("once") == ["ran"]
+    assert lossy.kinds("once") == ["start", "log", "exit"]
+
+
+async def test_a_log_that_falls_silent_is_asked_for_anew_while_its_container_runs(
+    lossy: House, between: Between, monkeypatch: pytest.MonkeyPatch, eventually: Any
+) -> None:
+    monkeypatch.setattr(container_log, "QUIET_SECONDS", 0.5)
+    between.lose("GET .*/logs.*stdout", "silent")
+    async with working(lossy.lab):
+        await lossy.start("heard", "echo one; sleep 1; echo two; until [ -f stop ]; do sleep 0.1; done")
+        await eventually(lambda: lossy.lines("heard") == ["one", "two"])
+        assert (await lossy.show("heard"))["status"] == "running"
+        assert (await lossy.call("DELETE", "/heard")).status == 204
+        await lossy.swept()
+
+
+async def test_however_many_containers_are_followed_there_is_a_connection_left(
+    engine: ContainerEngine, room: Path
+) -> None:
+    """Each that runs has two logs and an end to wait for; by default a worker runs 64."""
+    container = await engine.start(run(room, "echo up; sleep 600"), POLICY)
+    logs = [engine.lines(container, "stdout") for _ in range(3 * 64)]
+    try:
+        async with asyncio.timeout(30):
+            for log in logs:
+                await anext(log)
+            assert (await engine.state(container)).is_running
+            await engine.stop(container, 0)
+    finally:
+        for log in logs:
+            await log.aclose()
+
+
+async def test_whoever_gives_up_asking_which_engine_there_is_leaves_nothing_open(
+    lossy: House, between: Between
+) -> None:
+    between.lose("GET .*/version", "silent", times=3)
+    for _ in range(3):
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.2):
+                await choose_runtime(lossy.lab.settings)
+    assert len(between.lost) == 3
+
+
+async def test_a_pull_of_which_nothing_comes_fails_and_names_the_image(
+    between: Between, room: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(containers, "PULL_SECONDS", 0.5)
+    between.lose("POST .*/images/create", "silent")
+    async with ContainerEngine(between.url) as engine, asyncio.timeout(20):
+        with pytest.raises(EngineError, match=r"nowhere/nothing:1.*nothing comes") as caught:
+            await engine.start(run(room, "x", image="nowhere/nothing:1"), POLICY)
+    assert caught.value.code == "image_not_found"
+
+
+@pytest.mark.parametrize("told", ["ssh://somebody@somewhere", "nonsense", "npipe:////./pipe/docker", "fd://"])
+async def test_an_address_that_leads_to_no_engine_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: str
+) -> None:
+    monkeypatch.setenv("DOCKER_HOST", told)
+    settings = house_settings(tmp_path, runtime="docker")
+    runtime, why = await choose_runtime(settings)
+    assert runtime is None
+    assert f"{told!r} leads to no engine" in why

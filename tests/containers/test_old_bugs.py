@@ -1,0 +1,84 @@
+"""Thirteen bugs of the service before this one: each with the test that it does not come back.
+
+ 1  events of artifacts were lost on their way        test_artifacts: every kind of artifact
+ 2  jobs that fetched their inputs were reaped        test_ends: cancel while inputs are fetched
+ 3  a timeout stopped nothing                         test_ends: runs for too long; test_takeovers
+ 4  a failed input left a job `accepted`              test_artifacts: a failed input fails the job
+ 5  cancel was not told, not counted, and undone      test_ends, test_counting; below: while it is made
+ 6  a restart forgot whom to tell, told logs anew     test_restarts
+ 7  a missing output was waited for                   test_artifacts: a failed output is told
+ 8  dependents ran, plans were not checked            test_artifacts, test_wire: could not be carried out
+ 9  an open relay, no policy for addresses            test_artifacts: pass the guard; below: no relay
+10  a breaker that let all through, lost events       test_posting: a breaker opens; test_relay_faults
+11  stamps of the engine in lines, an event a chunk   test_runtimes: a line is whole; test_ends: fifty at once
+12  re-encoded bodies broke signatures                below: large numbers are signed as they are sent
+13  secrets in containers; archives of themselves     below: no key; test_workspace, test_workspace_extracting
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+from between import open_between
+from house import House, is_signed, working
+
+from cograil.runners.containers import ContainerEngine
+
+
+async def test_5_a_cancel_while_the_container_is_made_is_not_undone(
+    house: House, engine_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The engine has heard the request, and its answer is still out."""
+    for asked in ("create", "[0-9a-f]+/start"):
+        (tmp_path / asked[:3]).mkdir()
+        async with open_between(engine_url, tmp_path / asked[:3]) as between:
+            monkeypatch.setenv("DOCKER_HOST", between.url)
+            between.lose(f"POST .*/containers/{asked}", "silent")
+            id = f"made-{asked[:3].strip('[')}"
+            async with working(house.lab):
+                await house.start(id, "sleep 600")
+                async with asyncio.timeout(20):
+                    while not between.lost:  # noqa: ASYNC110  it is looked at
+                        await asyncio.sleep(0.02)
+                assert (await house.call("DELETE", f"/{id}")).status == 204
+                assert (await house.heard(id, "exit"))["exitCode"] == 137
+                await house.swept()
+                assert (await house.show(id))["status"] == "cancelled"
+            assert house.kinds(id) == ["exit"]
+
+
+async def test_9_there_is_no_relay(house: House) -> None:
+    answer = await house.api.call("POST", f"/internal/events?url={house.receiver.url}", {"type": "x"})
+    assert answer.status == 404
+    assert house.receiver.requests == []
+
+
+async def test_12_large_numbers_are_signed_as_they_are_sent(house: House) -> None:
+    artifacts = [{"id": "n", "type": "read", "in": "n.json", "depends": "job"}]
+    numbers = "9007199254740993, -9223372036854775808, 1e-7, 0.1"
+    async with working(house.lab):
+        await house.start("numbers", f"echo '[{numbers}]' > n.json", artifacts=artifacts)
+        told = await house.heard("numbers", "artifact")
+    assert told["content"] == json.loads(f"[{numbers}]")
+    assert all(is_signed(request) for request in house.requests("numbers"))
+    assert b"9007199254740993,-9223372036854775808" in house.requests("numbers")[-1].body
+
+
+async def test_13_the_key_of_the_caller_is_nowhere_in_the_container(
+    house: House, engine: ContainerEngine
+) -> None:
+    async with working(house.lab):
+        await house.start("secret", "env; sleep 600", meta={"who": "somebody"})
+        await house.heard("secret", "log")
+        (held,) = await engine.held({"cograil.node": "run"})
+        shown = json.dumps(await engine._docker.containers.container(held.container).show())
+        assert (await house.call("DELETE", "/secret")).status == 204
+        await house.swept()
+    for told in (shown, json.dumps(house.lines("secret"))):
+        assert house.key not in told
+        assert json.dumps(house.key)[1:-1] not in told
+        assert house.receiver.url not in told
+        assert "somebody" not in told
