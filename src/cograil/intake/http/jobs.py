@@ -251,15 +251,15 @@ def submission_of(call: Call, given: NewJob) -> Submission:
         priority=given.priority,
         correlation_id=given.correlation_id,
         submitted_by=given.submitted_by or call.caller.name or None,
-        labels=_labels(call, given.labels),
+        labels=with_hop(call, given.labels),
         not_before=given.not_before,
         callback=given.callback,
         trace_parent=trace_parent_of(call),
     )
 
 
-def _labels(call: Call, labels: dict[str, str] | None) -> dict[str, str] | None:
-    """With the hop, if this comes from an event of ours."""
+def with_hop(call: Call, labels: dict[str, str] | None) -> dict[str, str] | None:
+    """These labels with the hop, if this comes from an event of ours."""
     hop = call.headers.get(HOP)
     return labels if hop is None else {**(labels or {}), HOP: hop}
 
