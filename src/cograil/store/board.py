@@ -107,7 +107,7 @@ async def show_node(tx: Transaction, job_id: str, node_id: str, tenant: str) -> 
     checkpoint = None if rows[0][26] is None else dict(zip(CHECKPOINT, rows[0][26:], strict=True))
     if checkpoint is not None and checkpoint["data"] is not None:
         checkpoint["data"] = orjson.loads(checkpoint["data"])
-    return node_view(job_id, rows[0][:26]) | {"checkpoint": checkpoint}
+    return node_view(job_id, (*rows[0][:26], False)) | {"checkpoint": checkpoint}
 
 
 async def newest_logs(tx: Transaction, job_id: str, node_id: str, tenant: str) -> list[View]:

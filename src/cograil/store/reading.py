@@ -19,6 +19,7 @@ FIND_JOB = statement("find_job")
 FIND_JOBS = statement("find_jobs")
 LIST_JOBS = statement("list_jobs")
 LIST_NODES = statement("list_nodes")
+MOST_NODE_BYTES = 32 * 1024 * 1024  # of what the nodes of one list took and returned
 LIST_EVENTS = statement("list_events")
 LIST_LOGS = statement("list_logs")
 LIST_PROCESSES = statement("list_processes")
@@ -151,6 +152,7 @@ def node_view(job_id: str, row: Row) -> View:
         "task_state": row[22],
         "worker": row[23],
         "child_job": None if row[24] is None else {"job_id": row[24], "status": row[25]},
+        "is_left_out": bool(row[26]),
     }
 
 
@@ -167,10 +169,20 @@ def _progress_view(row: Row) -> View | None:
 
 
 async def list_nodes(
-    tx: Transaction, job_id: str, workflow: Workflow, *, tenant: str = "default", children: bool = True
+    tx: Transaction,
+    job_id: str,
+    workflow: Workflow,
+    *,
+    tenant: str = "default",
+    children: bool = True,
+    only: str | None = None,
 ) -> list[View]:
-    """The nodes in the workflow's order, each fan-out followed by its children; pending ones included."""
-    found = await tx.fetch(LIST_NODES, tenant=tenant, job=job_id, children=children)
+    """The nodes in the workflow's order, each fan-out followed by its children; pending ones included.
+
+    What would be too much for one list is left out of its last ones; of `only` one node it is all there.
+    """
+    params = {"children": children, "only": only, "most_bytes": MOST_NODE_BYTES}
+    found = await tx.fetch(LIST_NODES, tenant=tenant, job=job_id, **params)
     rows = [node_view(job_id, row) for row in found]
     known = {view["node_id"]: view for view in rows if view["parent_node_id"] is None}
     offspring: dict[str, list[View]] = {}
@@ -182,7 +194,7 @@ async def list_nodes(
         view = known.get(name) or pending_view(name)
         views.append(view | {"type": node.type.value, "handler": view["handler"] or node.handler or None})
         views.extend(child | {"type": "task"} for child in offspring.get(name, ()))
-    return views
+    return views if only is None else [view for view in views if view["node_id"] == only]
 
 
 async def list_failures(
@@ -195,7 +207,7 @@ async def list_failures(
 
 def pending_view(name: str) -> View:
     """A node that has no row yet."""
-    return node_view("", (name, "pending", 0, *[None] * 23))
+    return node_view("", (name, "pending", 0, *[None] * 24))
 
 
 def event_view(job_id: str, row: Row) -> View:
