@@ -362,3 +362,18 @@ async def test_what_is_too_much_for_one_list_is_left_out_and_can_be_asked_for(
     assert (alone["is_left_out"], alone["input"]) == (False, {"it": "x" * 10_000})
     unknown = await api.get(f"{JOBS}/{job_id}/nodes?node_id=split__9")
     assert (unknown.status, unknown.code) == (404, "not_found")
+
+
+async def test_a_page_of_large_jobs_is_short_and_leads_on(shop: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """None is left out and none comes twice; one at least is on each page."""
+    made = [await shop.submit("hello", input_params={"name": "x" * size}) for size in (9_000, 9_000, 40_000)]
+    made += [await shop.submit("hello") for _ in range(3)]
+    monkeypatch.setattr(reading, "MOST_PAGE_BYTES", 10_000)
+    pages, cursor = [], ""
+    while cursor is not None:
+        page = (await shop.get(f"{JOBS}?limit=5{cursor and '&cursor='}{cursor}")).body
+        pages.append([job["job_id"] for job in page["jobs"]])
+        cursor = page["next_cursor"]
+    assert [len(page) for page in pages] == [4, 2]
+    assert [job_id for page in pages for job_id in page] == made[::-1]
+    assert (await shop.get(f"{JOBS}?limit=2")).body["next_cursor"] is not None

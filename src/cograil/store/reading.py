@@ -28,6 +28,8 @@ STATUS_OF_JOBS = statement("status_of_jobs")
 FIND_TRACEBACK = statement("find_traceback")
 
 View = dict[str, Json]
+ANY_BYTES = 2**62
+MOST_PAGE_BYTES = 32 * 1024 * 1024  # of the inputs and results of the jobs of one page
 STATUSES = ("pending", "running", "completed", "failed", "cancelled")
 LAST_ID = "ffffffff-ffff-ffff-ffff-ffffffffffff"  # sorts after any other
 
@@ -97,6 +99,14 @@ async def find_jobs(tx: Transaction, ids: Sequence[str], tenant: str = "default"
     return {row[0]: job_view(row) for row in rows}
 
 
+class Page(list[View]):
+    """Some of many."""
+
+    def __init__(self, views: Iterable[View], *, has_more: bool) -> None:
+        super().__init__(views)
+        self.has_more = has_more  # or there may be
+
+
 async def list_jobs(
     tx: Transaction,
     *,
@@ -106,8 +116,9 @@ async def list_jobs(
     correlation: str | None = None,
     before: str | None = None,
     limit: int = 50,
-) -> list[View]:
-    """Jobs, newest first."""
+    most_bytes: int = ANY_BYTES,
+) -> Page:
+    """Jobs, newest first; no more of them than these bytes of inputs and results, but one at least."""
     rows = await tx.fetch(
         LIST_JOBS,
         way=way_of(statuses, workflow, correlation),
@@ -117,8 +128,10 @@ async def list_jobs(
         correlation=correlation,
         before=before or LAST_ID,
         limit=limit,
+        most_bytes=most_bytes,
     )
-    return [job_view(row) for row in rows]
+    found = rows[0][20] if rows else 0
+    return Page([job_view(row) for row in rows], has_more=found >= limit or len(rows) < found)
 
 
 def way_of(statuses: Sequence[str] | None, workflow: str | None, correlation: str | None) -> str:
