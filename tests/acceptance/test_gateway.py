@@ -35,6 +35,21 @@ def test_a_request_is_accepted_done_and_answered_under_its_id(site: Site, prefix
     assert stored == 1
 
 
+def test_a_circle_through_the_gateway_comes_to_an_end(site: Site, partner: Caller, operator: Caller) -> None:
+    """B138: the hop of an event is handed on to the job, so the events of that one say one more."""
+    for place, hop in enumerate(("1", "2")):
+        answer = partner.post("/platform/submit", SUBMIT, headers={"cograil-hop": hop})
+        job = site.job_of(answer.json()["request_id"])
+        assert site.rows(f"select labels ->> 'cograil-hop' from cograil.jobs where id = '{job}'") == [(hop,)]
+        jobs = {"jobs": [{"workflow_id": "greet"}] * (place + 1)}
+        many = operator.post("/gateway/submit/batch", jobs, headers={"cograil-hop": hop}).json()
+        for request in many["message_ids"]:
+            found = operator.get(f"/status/lookup?correlation_id={request}").json()
+            assert found["labels"] == {"cograil-hop": hop}
+    refused = partner.post("/platform/submit", SUBMIT, headers={"cograil-hop": "3"})
+    assert (refused.status_code, refused.json()["code"]) == (508, "loop_detected")
+
+
 def test_a_job_that_was_never_a_request_is_none_of_those_outside(
     site: Site, partner: Caller, operator: Caller
 ) -> None:

@@ -99,6 +99,23 @@ def test_a_gateway_starts_before_the_database_and_opens_when_all_is_there(
         assert caller.get("/readyz").json()["details"] == {"database": "unreachable"}
 
 
+def test_a_gateway_finds_an_instance_that_listens_everywhere(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    """Its file says 0.0.0.0, which is no address that one can be connected to."""
+    directory = tmp_path_factory.mktemp("everywhere")
+    (directory / "key").write_text("a-key-in-a-file\n")
+    port, secret = free_port(), {"API_KEY_FILE": str(directory / "key")}
+    with (
+        cograil(directory, "up", "--port", "0", "--host", "0.0.0.0", **secret),
+        cograil(directory, "gateway", "--port", str(port), **secret),
+    ):
+        caller = Caller(f"http://127.0.0.1:{port}", "a-key-in-a-file")
+        until(lambda: answers(f"{caller.url}/readyz") == 200)
+        assert caller.get("/readyz").json()["checks"]["orchestrator"] == "ok"
+        assert caller.post("/platform/submit", SUBMIT).status_code == 404
+
+
 def test_a_database_or_an_api_that_nobody_has_is_named_in_the_checks(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:

@@ -34,8 +34,9 @@ async def test_the_page_works_word_for_word(start: Start, eventually: Eventually
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("HTTP 202") == 1
-    assert done.stdout.count("HTTP 200") == 1
+    assert done.stdout.count("HTTP 202") == 2
+    assert done.stdout.count("HTTP 200") == 2
+    assert '"printed":3' in done.stdout
     assert '"code":"unknown_input"' in done.stdout or '"pointer":"/' in done.stdout
     assert '"kind":"approval"' in done.stdout
     assert "event: approval_requested" in done.stdout

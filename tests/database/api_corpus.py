@@ -74,6 +74,11 @@ def flow(node: str) -> bytes:
     return post(json.dumps({"source": source}).encode(), path="/api/v1/workflows")
 
 
+def scheduled(cron: str) -> bytes:
+    body = {"name": "odd", "workflow_id": "hello", "cron": cron}
+    return post(json.dumps(body).encode(), path="/api/v1/schedules")
+
+
 def told(url: str, **facts: object) -> bytes:
     return post(job(callback={"url": url} | facts))
 
@@ -166,6 +171,7 @@ NAMES = [
     *[Row(f"B44 a timeout of {text}", flow(f"timeout_seconds: {text}"), 422, "invalid_value") for text in ("0", "-1", "1e300")],
     *[Row(f"B45 not_before {text}", post(job(not_before=text)), 422, "invalid_timestamp") for text in ("0000-01-01T00:00:00Z", "9999-12-31T23:59:59-14:00", "9999-01-01T00:00:00Z", "0001-01-01T00:00:00+14:00", "2024-02-30T00:00:00Z", "2024-01-01", "2024-01-01T00:00:00", "", "soon", 5, True)],
     Row("B45 the past is now", post(job(not_before="2020-01-01T00:00:00Z")), 202),
+    *[Row(f"B46 cron {text[:20]!r}", scheduled(text), 422, "invalid_schedule") for text in ("* * * * * *", "60 * * * *", "@reboot", "* " * 5000, "", "* * * *", "0 0 31 2 *", "*/0 * * * *", "\u0663 * * * *")],
     *[Row(f"B47 max_attempts {text}", flow(f"retry: {{max_attempts: {text}}}"), 422, "invalid_value") for text in ("0", "-1", "1001")],
     *[Row(f"B48 {text}", post(inputs(json.dumps(text).encode())), 202) for text in ("'; drop table cograil.jobs;--", "%s", "{}", "{{7*7}}", "<script>alert(1)</script>", "a\nb\r\n\x1b[2J\u2028")],
     Row("B50 a request id that would break a log", get(JOBS, "X-Request-ID: a{}b"), 200),
@@ -175,6 +181,7 @@ NAMES = [
     Row("B52 two keys", post(job(), "Idempotency-Key: a", "Idempotency-Key: a"), 400, "invalid_idempotency_key"),
     Row("B52 a key with a control character - it is no header", post(job(), "Idempotency-Key: a\x01b"), 400, "malformed_request"),
     Row("B144 a key in the URL", get(f"{JOBS}?key=cog_a_b"), 422, "unknown_parameter"),
+    *[Row(f"B153 {path}", get(path), 404, "not_found") for path in ("/ui/%2e%2e/x", "/ui/../x", "/ui/..%2fx", "/ui/static/%2e%2e/%2e%2e/app.py", "/ui//evil.example")],
     *[Row(f"B148 a tenant {where}", request, 422, "unknown_field") for where, request in (("in the body", post(job(tenant_id="acme"))), ("in the URL", get(f"{JOBS}?tenant=acme")), ("in the URL of a route without parameters", get(f"{JOBS}/{ID}?tenant_id=acme")), ("in a header", get(JOBS, "X-Tenant-Id: acme")), ("in a header of a submit", post(job(), "X-Tenant: acme")))],
 ]
 CALLBACKS = [
@@ -183,7 +190,8 @@ CALLBACKS = [
     *[Row(f"B127 {host}", told(f"http://{host}/"), 422, "callback_invalid_host") for host in ("127.1", "0177.0.0.1", "2130706433", "0x7f000001", "169.254.43518", "0")],
     *[Row(f"B128 {host}", told(f"http://{host}/"), 422, "callback_blocked_address") for host in ("[::ffff:169.254.169.254]", "[64:ff9b::a9fe:a9fe]", "[2002:7f00:1::]", "[::7f00:1]", "[fec0::1]")],
     Row("B128 a zone", told("http://[fe80::1%25lo]/"), 422, "callback_invalid_host"),
-    *[Row(f"B129 {host}", told(f"http://{host}/"), 422, "callback_invalid_host") for host in ("①②⑦.⓪.⓪.①", "127。0。0。1", "ⓛocalhost", "bücher.example")],
+    *[Row(f"B128 {host}", told(f"http://{host}/"), 422, "callback_invalid_host") for host in ("[2606:4700::1111].a.example", "127.0.0.1[2606:4700::1111]", "[v1.x]")],
+    *[Row(f"B129 {host}", told(f"http://{host}/"), 422, "callback_invalid_host") for host in ("①②⑦.⓪.⓪.①", "127。0。0。1", "ⓛocalhost", "bücher.example", "\u212a.example")],
     *[Row(f"B130 {url!r}", told(url), 422, "callback_invalid_url") for url in ("http://good@169.254.169.254/", "http://good.example\\@bad.example/", "http://a.example/#@b", "http://a.example/\t", "http://a.example/\n")],
     *[Row(f"B131 {url}", told(url), 422, "callback_userinfo") for url in ("http://u:p@169.254.169.254/", "https://u:p@a.example/", "https://u:@a.example/")],
     *[Row(f"B132 port {port}", told(f"https://a.example:{port}/"), 422, "callback_port") for port in ("0", "99999", "22", "25", "6379")],

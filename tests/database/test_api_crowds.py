@@ -134,6 +134,21 @@ async def test_when_no_connection_is_free_callers_are_told_to_come_back(
         assert (await first).status == 200
 
 
+@pytest.mark.parametrize("body", [{}, {"idempotency_key": "k"}])
+async def test_nobody_waits_for_the_database_for_ever(
+    lab: Lab, dsn: str, monkeypatch: pytest.MonkeyPatch, body: dict[str, str]
+) -> None:
+    monkeypatch.setattr(database, "DOOR_SECONDS", 0.3)
+    async with open_door(lab, dsn) as api:
+        await api.post("/api/v1/workflows", {"source": HELLO})
+        async with held(lab, "jobs"):
+            answers = [await api.get(JOBS), await api.post(JOBS, body | {"workflow_id": "hello"})]
+            assert {(answer.status, answer.code) for answer in answers} == {(503, "database_unavailable")}
+            assert {answer.headers["retry-after"] for answer in answers} == {"1"}
+        assert (await api.post(JOBS, body | {"workflow_id": "hello"})).status == 202
+        assert len((await api.get(JOBS)).body["jobs"]) == 1
+
+
 async def test_a_session_that_was_idle_for_too_long_is_no_fault_of_ours(shop: Api) -> None:
     """PostgreSQL ends it in the middle of a transaction; the caller may come back."""
 

@@ -10,6 +10,7 @@ from doors import Api
 from lab import Lab
 
 from cograil.store import idempotency as store_idempotency
+from cograil.store import reading
 from cograil.verbs.idempotency import Key
 
 HELLO = """
@@ -330,3 +331,49 @@ async def test_jobs_are_found_by_label_and_by_what_is_in_their_input(api: Api) -
     assert (other.status, other.code) == (422, "invalid_cursor")
     both = await api.get("/api/v1/jobs?search=paris&correlation_id=one")
     assert (both.status, both.code) == (422, "invalid_parameter")
+
+
+WIDE = """
+workflow_id: wide
+inputs: {large: {type: string}}
+nodes:
+  one: {handler: elsewhere, params: {it: "{{ inputs.large }}"}, next: split}
+  split: {type: fan_out, source: [1, 2, 3, 4], task: {handler: elsewhere, params: {it: "{{ inputs.large }}"}}}
+"""
+
+
+async def test_what_is_too_much_for_one_list_is_left_out_and_can_be_asked_for(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A small request may have thousands of children that each take a large one."""
+    monkeypatch.setattr(reading, "MOST_NODE_BYTES", 25_000)
+    await api.post("/api/v1/workflows", {"source": WIDE})
+    job_id = await api.submit("wide", input_params={"large": "x" * 10_000})
+    (task,) = (await api.post("/api/v1/tasks/claim", {"worker_id": "w"})).body["tasks"]
+    done = {"task_id": task["task_id"], "fence": task["fence"], "status": "completed", "output": {}}
+    await api.post("/api/v1/callbacks/task-result", done)
+    await api.lab.advance()
+    for path in (f"{JOBS}/{job_id}", f"{JOBS}/{job_id}/nodes", f"/api/dag/jobs/{job_id}/nodes"):
+        nodes = {one["node_id"]: one for one in (await api.get(path)).body["nodes"]}
+        assert [name for name in nodes if nodes[name]["is_left_out"]] == ["split__1", "split__2", "split__3"]
+        assert nodes["split__0"]["input"] == {"it": "x" * 10_000}
+        assert (nodes["split__3"]["input"], nodes["split__3"]["status"]) == (None, "dispatched")
+    (alone,) = (await api.get(f"{JOBS}/{job_id}/nodes?node_id=split__3")).body["nodes"]
+    assert (alone["is_left_out"], alone["input"]) == (False, {"it": "x" * 10_000})
+    unknown = await api.get(f"{JOBS}/{job_id}/nodes?node_id=split__9")
+    assert (unknown.status, unknown.code) == (404, "not_found")
+
+
+async def test_a_page_of_large_jobs_is_short_and_leads_on(shop: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """None is left out and none comes twice; one at least is on each page."""
+    made = [await shop.submit("hello", input_params={"name": "x" * size}) for size in (9_000, 9_000, 40_000)]
+    made += [await shop.submit("hello") for _ in range(3)]
+    monkeypatch.setattr(reading, "MOST_PAGE_BYTES", 10_000)
+    pages, cursor = [], ""
+    while cursor is not None:
+        page = (await shop.get(f"{JOBS}?limit=5{cursor and '&cursor='}{cursor}")).body
+        pages.append([job["job_id"] for job in page["jobs"]])
+        cursor = page["next_cursor"]
+    assert [len(page) for page in pages] == [4, 2]
+    assert [job_id for page in pages for job_id in page] == made[::-1]
+    assert (await shop.get(f"{JOBS}?limit=2")).body["next_cursor"] is not None

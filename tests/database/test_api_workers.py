@@ -91,6 +91,36 @@ async def test_a_second_result_is_refused_and_the_first_stays(desk: Api) -> None
     assert "warning" in await desk.lab.event_types(job_id)
 
 
+@pytest.mark.parametrize("end", [{}, {"status": "failed", "error_message": "no paper", "retryable": False}])
+async def test_whoever_did_not_hear_the_answer_may_say_it_again(desk: Api, end: dict[str, Any]) -> None:
+    """F16: while it is news, when the job has heard it, and when it has ended by it; nobody was late."""
+    job_id = await desk.submit("two")
+    (task,) = await claim(desk)
+    said = result(task, worker_id="w1", **end)
+    assert (await desk.post(RESULT, said)).status == 202
+    assert (await desk.post(RESULT, said)).status == 200
+    await desk.lab.advance()
+    again = await desk.post(RESULT, said)
+    assert (again.status, again.body) == (200, {"status": "accepted", "task_id": task["task_id"]})
+    await desk.post(f"/api/v1/jobs/{job_id}/cancel")
+    assert (await desk.post(RESULT, said)).status == 200
+    for other in ({"output": {"made": 8}}, {"worker_id": "w2"}, {"status": "failed", "error_message": "x"}):
+        answer = await desk.post(RESULT, result(task) | other)
+        assert (answer.status, answer.code) in ((409, "already_terminal"), (409, "stale_attempt"))
+    assert "warning" not in await desk.lab.event_types(job_id)
+
+
+async def test_the_same_result_twice_at_the_same_moment_is_no_late_one(desk: Api) -> None:
+    """F16."""
+    job_id = await desk.submit("two")
+    (task,) = await claim(desk)
+    answers = await asyncio.gather(*(desk.post(RESULT, result(task)) for _ in range(8)))
+    assert sorted(answer.status for answer in answers) == [200] * 7 + [202]
+    await desk.lab.advance()
+    assert (await desk.lab.nodes(job_id))["first"]["output"] == {"made": 7}
+    assert "warning" not in await desk.lab.event_types(job_id)
+
+
 @pytest.mark.parametrize(
     "change", [{"fence": 9}, {"worker_id": "another"}, {"task_id": "999999.{job}"}, {"task_id": "x"}]
 )

@@ -13,6 +13,8 @@ from cograil.settings import Settings
 
 HELLO = "workflow_id: hello\nnodes: {greet: {handler: hello_world}}"
 
+BROKEN = "workflow_id: broken\nnodes: {wrong: {handler: fail, retry: {max_attempts: 1}}}"
+
 
 @pytest.fixture
 def lab_settings() -> Settings:
@@ -50,6 +52,39 @@ async def test_a_receiver_that_answers_every_event_with_a_job_comes_to_an_end(
     assert answers[-1][1]["code"] == "loop_detected"
     assert [one.headers["cograil-hop"] for one in receiver.requests] == ["1", "2", "3"]
     assert all(one.is_signed() for one in receiver.requests)
+
+
+async def test_a_receiver_that_retries_whatever_failed_comes_to_an_end(api: Api, eventually: Any) -> None:
+    """Without the hop it would go on for ever: each new job has the callback of the old one."""
+    await api.post("/api/v1/workflows", {"source": BROKEN})
+    answers: list[int] = []
+    tasks = []
+
+    def react(request: Request) -> bytes:
+        tasks.append(asyncio.create_task(retry_it(request)))
+        return OK
+
+    async def retry_it(request: Request) -> None:
+        hop = {"cograil-hop": request.headers["cograil-hop"]}
+        path = f"/api/v1/jobs/{request.event['data']['job_id']}/retry"
+        answers.append((await api.post(path, headers=hop)).status)
+
+    async with receiving(react) as receiver, api.lab.running(), relaying(api.lab):
+        callback = receiver.callback(events=["job.failed"])
+        body = {"workflow_id": "broken", "callback": callback, "labels": {"of": "acme"}}
+        assert (await api.post("/api/v1/jobs", body)).status == 202
+        await eventually(lambda: len(answers) == 3)
+        await asyncio.gather(*tasks)
+    assert answers == [202, 202, 508]
+    labels = [job["labels"] for job in (await api.get("/api/v1/jobs")).body["jobs"]]
+    assert labels == [{"of": "acme", "cograil-hop": "2"}, {"of": "acme", "cograil-hop": "1"}, {"of": "acme"}]
+
+
+async def test_the_hop_is_none_of_the_labels_that_a_job_may_have(api: Api) -> None:
+    await api.post("/api/v1/workflows", {"source": HELLO})
+    body = {"workflow_id": "hello", "labels": {str(n): "x" for n in range(64)}}
+    answer = await api.post("/api/v1/jobs", body, headers={"cograil-hop": "1"})
+    assert (answer.status, len(answer.body["labels"])) == (202, 65)
 
 
 @pytest.mark.parametrize(

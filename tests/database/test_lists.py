@@ -62,6 +62,7 @@ async def _blocks(
         workflow=workflow,
         correlation=correlation,
         before=reading.LAST_ID,
+        most_bytes=2**62,
         limit=20,
     )
     plan: dict[str, Any] = json.loads(rows[0][0])[0]["Plan"]

@@ -89,6 +89,22 @@ def test_ten_thousand_children_are_made_a_chunk_at_a_time() -> None:
     assert job.output("gather")["count"] == 10_000
 
 
+def test_children_with_large_params_are_made_a_few_at_a_time() -> None:
+    """One at least, however large: what is made in one pass is written while all others wait."""
+    wide = FAN.replace("MODE", "first").replace("at: ", 'all: "{{ inputs.large }}", at: ')
+    given = {"list": list(range(40)), "large": "x" * 250_000}
+    for most, made in ((4 * 1024 * 1024, [17, 17, 6]), (1, [1] * 40)):
+        job = Job(wide, given, bounds=Bounds(chunk_bytes=most))
+        passes = [len(job.dispatched)]
+        while job.more:
+            before = len(job.dispatched)
+            job.advance()
+            passes.append(len(job.dispatched) - before)
+        assert passes == made
+        job.advance(*[job.completed(name, {"n": 1}) for name in list(job.tasks)])
+        assert (job.status, len(set(job.dispatched))) == ("completed", 40)
+
+
 def test_too_many_elements_fail_the_fan_out() -> None:
     job = fan(10_001)
     assert job.error["code"] == "fanout_too_large"

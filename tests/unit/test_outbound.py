@@ -60,6 +60,8 @@ async def test_addresses_that_are_not_public_are_refused_however_they_are_writte
         *("ftp://a.test/", "file:///etc/passwd", "gopher://a.test", "a.test", "//a.test/", "data:,x", ""),
         *("http://user@a.test/", "http://u:p@a.test/", "http://a.test\\@b.test/", "http://a.test/\n"),
         *("http://a b/", "http://a.test:0/", "http://a.test:99999/", "http://a.test:x/", "http://[::1/"),
+        *("http://[2606:4700::1111].a.test/", "http://127.0.0.1[2606:4700::1111]/", "http://[v1.x]/"),
+        *("http://[2606:4700::1111]a:80/", "http://\u212a.test/", "http://a.test:\u0668\u0660/"),
         "http://a.test/" + "x" * 9000,
     ],
 )  # fmt: skip

@@ -14,7 +14,7 @@ from http_sites import Names, Open, Site
 from test_outbound import certificate
 
 from cograil.outbound import Destination, Headers, KeptConnections, PublicOnly
-from cograil.outlets.breaker import FAILURES, OPEN_SECONDS, Breakers
+from cograil.outlets.breaker import FAILURES, MOST_KNOWN, OPEN_SECONDS, Breakers
 from cograil.outlets.posting import BACKOFF, Answer, judge, post
 from cograil.outlets.signatures import standard_signature
 from cograil.settings import OutboundSettings, RelaySettings
@@ -209,6 +209,16 @@ def test_a_breaker_opens_lets_one_through_and_closes() -> None:
     now[0] += OPEN_SECONDS + 1
     breakers.note("a", is_well=True)
     assert (breakers.troubled(), breakers.next_look()) == ({}, None)
+
+
+def test_of_origins_that_never_answer_only_so_many_are_remembered() -> None:
+    breakers = Breakers(lambda: 0.0)
+    for number in range(2 * MOST_KNOWN):
+        for _ in range(FAILURES):
+            breakers.note(f"https://{number}.example:443", is_well=False)
+        breakers.note("https://known.example:443", is_well=False)
+    assert len(breakers.troubled()) == MOST_KNOWN
+    assert breakers.is_open("https://known.example:443")
 
 
 def test_a_receiver_that_refuses_is_well() -> None:

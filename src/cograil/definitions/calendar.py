@@ -15,6 +15,7 @@ from cronsim import CronSim, CronSimError
 from cograil.errors import InvalidInput, Problem
 
 LONGEST_CRON = 256
+FIELDS = 5  # minute to weekday: what comes by the second is no job for a calendar
 ALIASES = {
     "@hourly": "0 * * * *",
     "@daily": "0 0 * * *",
@@ -38,10 +39,12 @@ def check_calendar(cron: str, timezone: str) -> None:
     try:
         if len(cron) > LONGEST_CRON:
             raise CronSimError(f"more than {LONGEST_CRON} characters")
+        if len(_plain(cron).split()) != FIELDS:
+            raise CronSimError(f"it has {FIELDS} fields")
         CronSim(_plain(cron), datetime.now(UTC))
     except CronSimError as error:
         message = f"{cron[:64]!a} is no cron expression ({str(error).lower()}); '30 6 * * 1-5' is one"
-        problems.append(Problem("invalid_value", message, "/cron"))
+        problems.append(Problem("invalid_schedule", message, "/cron"))
     if problems:
         raise InvalidInput(problems)
 

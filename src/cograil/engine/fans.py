@@ -43,12 +43,15 @@ def expand(board: Board, write: NodeWrite, node: Node) -> None:
     state = write.state
     total = state.total or 0
     last = min(state.expanded + board.bounds.chunk, total)
-    for index in range(state.expanded, last):
+    size = 0
+    while state.expanded < last and size <= board.bounds.chunk_bytes:
+        index = state.expanded
         child = board.edit(f"{node.node_id}__{index}", parent=node.node_id, index=index)
         board.move(child, "ready")
         begin_child(board, child, node)
-    state.expanded = last
-    if last < total:
+        size += len(child.input or b"")
+        state.expanded += 1
+    if state.expanded < total:
         board.more.append(node.node_id)
 
 

@@ -337,3 +337,4 @@ class Bounds:
     chunk: int = 1000  # children made in one pass: more would stall the other jobs of the loop
     fan_out_items: int = 10_000
     fan_in_bytes: int = 64 * 1024 * 1024
+    chunk_bytes: int = 4 * 1024 * 1024  # of the params of these children: they are written while all wait

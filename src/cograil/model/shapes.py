@@ -88,7 +88,7 @@ class ChildJob(TypedDict):
 
 
 class Node(TypedDict):
-    """A node of a job."""
+    """A node of a job. `is_left_out`: its input and output were too much for this list; ask for it alone."""
 
     node_id: str
     type: str
@@ -111,6 +111,7 @@ class Node(TypedDict):
     task_state: str | None
     worker: str | None
     child_job: ChildJob | None
+    is_left_out: bool
 
 
 class JobWithNodes(TypedDict):

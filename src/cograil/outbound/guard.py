@@ -32,6 +32,7 @@ OTHER_PORTS = frozenset(
 _NOT_IN_URL = re.compile(r"[\x00-\x20\x7f\\]")
 _LABEL = r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?"
 _NAME = re.compile(rf"(?=.{{1,253}}$){_LABEL}(?:\.{_LABEL})*")
+_IN_BRACKETS = re.compile(r"\[[0-9A-Fa-f:.]+\](?::[0-9]*)?")  # and nothing before or behind them
 _NUMERIC = re.compile(r"(?:.*\.)?(?:[0-9]+|0x[0-9a-f]*)")  # resolvers take 127.1 and 0x7f.1 for addresses
 
 # Our own table: what `ipaddress` calls global differs between versions of Python.
@@ -210,11 +211,12 @@ def _split(url: str, most: int) -> SplitResult:
 
 def _host_of(parts: SplitResult) -> str:
     """The host in lower case: an address as it is usually written, or a name that cannot be taken for one."""
-    host = parts.hostname or ""
+    host, written = parts.hostname or "", parts.netloc
+    is_odd = not written.isascii() or ("[" in written and not _IN_BRACKETS.fullmatch(written))
     literal = _literal(host)
-    if literal is not None:
+    if literal is not None and not is_odd:
         return str(literal)
-    if not _NAME.fullmatch(host) or _NUMERIC.fullmatch(host):
+    if is_odd or not _NAME.fullmatch(host) or _NUMERIC.fullmatch(host):
         raise ForbiddenDestination(
             "invalid_host",
             f"{host[:80]!r} is neither the name of a host nor an address; write other scripts as xn--",

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 FAILURES = 5
 OPEN_SECONDS = 30.0
+MOST_KNOWN = 1000  # origins that are not well; anybody can name one that never was
 
 
 @dataclass(slots=True)
@@ -19,7 +20,7 @@ class _State:
 
 
 class Breakers:
-    """What is known of origins; one that is well is not kept."""
+    """What is known of origins; one that is well is not kept, and of the others those that failed last."""
 
     def __init__(self, clock: Callable[[], float], open_seconds: float = OPEN_SECONDS) -> None:
         self._clock = clock
@@ -31,7 +32,10 @@ class Breakers:
         if is_well:
             self._states.pop(origin, None)
             return
-        state = self._states.setdefault(origin, _State())
+        state = self._states.pop(origin, None) or _State()
+        self._states[origin] = state  # the latest last
+        if len(self._states) > MOST_KNOWN:
+            del self._states[next(iter(self._states))]
         state.failures += 1
         if state.failures >= FAILURES:
             state.open_until = self._clock() + self._open_seconds

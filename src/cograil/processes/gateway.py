@@ -80,4 +80,11 @@ async def _find(settings: Settings, inside: Place) -> Place:
     except NoInstance:
         return Place(database, api)
     instance = read_instance(settings.data_dir)
-    return Place(database, api or (f"http://{instance.host}:{instance.port}" if instance else None))
+    return Place(database, api or (url_of(instance.host, instance.port) if instance else None))
+
+
+def url_of(host: str, port: int) -> str:
+    """Where this machine itself reaches what listens there."""
+    if host in ("0.0.0.0", "::"):
+        host = "127.0.0.1" if host == "0.0.0.0" else "::1"
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -163,12 +163,10 @@ class Supervisor:
     ) -> AbstractAsyncContextManager[asyncio.Task[None]]:
         """Beside the API, to which it sends what it does not do itself."""
         from cograil.intake.gateway.startup import Place  # noqa: PLC0415
-        from cograil.processes.gateway import open_gateway  # noqa: PLC0415  most have none
+        from cograil.processes.gateway import open_gateway, url_of  # noqa: PLC0415  most have none
 
         port = self.listening.getsockname()[1]
-        return open_gateway(
-            self.settings, listening, Place(conninfo, f"http://{_reached(self.settings.host)}:{port}")
-        )
+        return open_gateway(self.settings, listening, Place(conninfo, url_of(self.settings.host, port)))
 
     async def _keep_database(self) -> None:
         """A PostgreSQL of ours that ends is started again; whoever was connected connects anew."""
@@ -181,13 +179,6 @@ class Supervisor:
 def _states(parts: Mapping[str, object]) -> dict[str, Callable[[], bool]]:
     """How to ask each of these whether it is ready."""
     return {name: partial(getattr, part, "is_ready") for name, part in parts.items()}
-
-
-def _reached(host: str) -> str:
-    """Where this process itself reaches what listens there."""
-    if host in ("0.0.0.0", "::"):
-        host = "127.0.0.1" if host == "0.0.0.0" else "::1"
-    return f"[{host}]" if ":" in host else host
 
 
 def _take_port(settings: Settings) -> socket.socket:

@@ -111,7 +111,8 @@ async def show_node(tx: Transaction, job_id: str, node_id: str, tenant: str) -> 
     if checkpoint is not None and checkpoint["data"] is not None:
         checkpoint["data"] = orjson.loads(checkpoint["data"])
     earlier = [orjson.loads(one) for one in rows[0][26] or ()]
-    return node_view(job_id, rows[0][:26]) | {"earlier_inputs": earlier, "checkpoint": checkpoint}
+    view = node_view(job_id, (*rows[0][:26], False))
+    return view | {"earlier_inputs": earlier, "checkpoint": checkpoint}
 
 
 async def newest_logs(tx: Transaction, job_id: str, node_id: str, tenant: str) -> list[View]:

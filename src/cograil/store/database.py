@@ -48,6 +48,7 @@ RECONNECT_SECONDS = 1.0
 # The connection is gone, by whoever's doing; a loop that is too busy loses it while it is in a transaction.
 LOST = (psycopg.OperationalError, psycopg.InterfaceError, psycopg.errors.IdleInTransactionSessionTimeout)
 READERS = frozenset({"cograil_gateway"})  # roles that never write
+DOOR_SECONDS = 30.0  # for one statement that somebody waits for at a door: then it is given up
 
 
 class RawJson(Loader):
@@ -73,9 +74,9 @@ def session_settings(settings: DatabaseSettings, role: str = "") -> dict[str, st
     """What the engine needs of a session; a door acts in a role of its own.
 
     A process that is stopped inside a transaction must lose its locks soon; a dead network must be
-    noticed; plans are made once and must not fall for empty tables.
+    noticed; plans are made once and must not fall for empty tables. Nobody waits at a door for ever.
     """
-    acting = {"role": role} if role else {}
+    acting = {"role": role, "statement_timeout": str(int(DOOR_SECONDS * 1000))} if role else {}
     if role in READERS:
         acting["default_transaction_read_only"] = "on"
     return acting | {

@@ -19,6 +19,7 @@ FIND_JOB = statement("find_job")
 FIND_JOBS = statement("find_jobs")
 LIST_JOBS = statement("list_jobs")
 LIST_NODES = statement("list_nodes")
+MOST_NODE_BYTES = 32 * 1024 * 1024  # of what the nodes of one list took and returned
 LIST_EVENTS = statement("list_events")
 LIST_LOGS = statement("list_logs")
 LIST_PROCESSES = statement("list_processes")
@@ -27,6 +28,8 @@ STATUS_OF_JOBS = statement("status_of_jobs")
 FIND_TRACEBACK = statement("find_traceback")
 
 View = dict[str, Json]
+ANY_BYTES = 2**62
+MOST_PAGE_BYTES = 32 * 1024 * 1024  # of the inputs and results of the jobs of one page
 STATUSES = ("pending", "running", "completed", "failed", "cancelled")
 LAST_ID = "ffffffff-ffff-ffff-ffff-ffffffffffff"  # sorts after any other
 
@@ -96,6 +99,14 @@ async def find_jobs(tx: Transaction, ids: Sequence[str], tenant: str = "default"
     return {row[0]: job_view(row) for row in rows}
 
 
+class Page(list[View]):
+    """Some of many."""
+
+    def __init__(self, views: Iterable[View], *, has_more: bool) -> None:
+        super().__init__(views)
+        self.has_more = has_more  # or there may be
+
+
 async def list_jobs(
     tx: Transaction,
     *,
@@ -105,8 +116,9 @@ async def list_jobs(
     correlation: str | None = None,
     before: str | None = None,
     limit: int = 50,
-) -> list[View]:
-    """Jobs, newest first."""
+    most_bytes: int = ANY_BYTES,
+) -> Page:
+    """Jobs, newest first; no more of them than these bytes of inputs and results, but one at least."""
     rows = await tx.fetch(
         LIST_JOBS,
         way=way_of(statuses, workflow, correlation),
@@ -116,8 +128,10 @@ async def list_jobs(
         correlation=correlation,
         before=before or LAST_ID,
         limit=limit,
+        most_bytes=most_bytes,
     )
-    return [job_view(row) for row in rows]
+    found = rows[0][20] if rows else 0
+    return Page([job_view(row) for row in rows], has_more=found >= limit or len(rows) < found)
 
 
 def way_of(statuses: Sequence[str] | None, workflow: str | None, correlation: str | None) -> str:
@@ -151,6 +165,7 @@ def node_view(job_id: str, row: Row) -> View:
         "task_state": row[22],
         "worker": row[23],
         "child_job": None if row[24] is None else {"job_id": row[24], "status": row[25]},
+        "is_left_out": bool(row[26]),
     }
 
 
@@ -167,10 +182,20 @@ def _progress_view(row: Row) -> View | None:
 
 
 async def list_nodes(
-    tx: Transaction, job_id: str, workflow: Workflow, *, tenant: str = "default", children: bool = True
+    tx: Transaction,
+    job_id: str,
+    workflow: Workflow,
+    *,
+    tenant: str = "default",
+    children: bool = True,
+    only: str | None = None,
 ) -> list[View]:
-    """The nodes in the workflow's order, each fan-out followed by its children; pending ones included."""
-    found = await tx.fetch(LIST_NODES, tenant=tenant, job=job_id, children=children)
+    """The nodes in the workflow's order, each fan-out followed by its children; pending ones included.
+
+    What would be too much for one list is left out of its last ones; of `only` one node it is all there.
+    """
+    params = {"children": children, "only": only, "most_bytes": MOST_NODE_BYTES}
+    found = await tx.fetch(LIST_NODES, tenant=tenant, job=job_id, **params)
     rows = [node_view(job_id, row) for row in found]
     known = {view["node_id"]: view for view in rows if view["parent_node_id"] is None}
     offspring: dict[str, list[View]] = {}
@@ -182,7 +207,7 @@ async def list_nodes(
         view = known.get(name) or pending_view(name)
         views.append(view | {"type": node.type.value, "handler": view["handler"] or node.handler or None})
         views.extend(child | {"type": "task"} for child in offspring.get(name, ()))
-    return views
+    return views if only is None else [view for view in views if view["node_id"] == only]
 
 
 async def list_failures(
@@ -195,7 +220,7 @@ async def list_failures(
 
 def pending_view(name: str) -> View:
     """A node that has no row yet."""
-    return node_view("", (name, "pending", 0, *[None] * 23))
+    return node_view("", (name, "pending", 0, *[None] * 24))
 
 
 def event_view(job_id: str, row: Row) -> View:

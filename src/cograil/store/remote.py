@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from cograil.model.outcome import WorkItem
+from cograil.model.outcome import Completed, Failed, WorkItem
 from cograil.store.database import Transaction
 from cograil.store.statements import statement
 
@@ -12,6 +12,7 @@ JOIN_REMOTE_WORKER = statement("join_remote_worker")
 READY_HANDLERS = statement("ready_handlers")
 FIND_HELD_TASK = statement("find_held_task")
 NOTE_LATE = statement("note_late")
+FIND_REPEATED = statement("find_repeated")
 
 
 class HeldTask(NamedTuple):
@@ -57,3 +58,22 @@ async def note_late(tx: Transaction, tenant: str, job_id: str, task_id: int, fen
     """Tell the job of a result that came too late; whether the task was one of it."""
     params = {"tenant": tenant, "job": job_id, "task": task_id, "fence": fence}
     return bool(await tx.fetch(NOTE_LATE, **params))
+
+
+async def find_repeated(
+    tx: Transaction,
+    tenant: str,
+    job_id: str,
+    task_id: int,
+    fence: int,
+    outcome: Completed | Failed,
+    worker: str | None = None,
+) -> bool:
+    """Whether this very outcome of the attempt is recorded; by this worker, if one is named."""
+    said = (
+        {"output": outcome.output.decode(), "code": None, "message": None}
+        if isinstance(outcome, Completed)
+        else {"output": None, "code": outcome.code, "message": outcome.message}
+    )
+    params = {"tenant": tenant, "job": job_id, "task": task_id, "fence": fence, "worker": worker}
+    return bool(await tx.fetch(FIND_REPEATED, **params, **said))

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from cograil import jsontext, tracing
 from cograil.definitions import apply_inputs
 from cograil.errors import InvalidInput, Problem, QueueNotNamed, WorkflowNotFound
+from cograil.model.hops import HOP
 from cograil.model.ids import new_id
 from cograil.model.job import JobState
 from cograil.model.workflow import Json, Workflow
@@ -117,7 +118,7 @@ def _are_labels(labels: Json) -> bool:
     """Whoever submits from SQL may have given anything."""
     return (
         isinstance(labels, dict)
-        and len(labels) <= MAX_LABELS
+        and len(labels.keys() - {HOP}) <= MAX_LABELS
         and all(len(key) <= 63 and isinstance(text, str) and len(text) <= 255 for key, text in labels.items())
     )
 

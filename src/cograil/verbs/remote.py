@@ -70,3 +70,16 @@ async def note_late(tx: Transaction, tenant: str, job_id: str, task_id: int, fen
     Which node that was, and whose, is ours to know; of a task that there never was nothing is told.
     """
     await remote.note_late(tx, tenant, job_id, task_id, fence)
+
+
+async def is_repeated(
+    tx: Transaction,
+    tenant: str,
+    job_id: str,
+    task_id: int,
+    fence: int,
+    outcome: Completed | Failed,
+    worker: str | None = None,
+) -> bool:
+    """Whether this was reported before, word for word: then our answer was lost, and not the attempt."""
+    return await remote.find_repeated(tx, tenant, job_id, task_id, fence, outcome, worker)

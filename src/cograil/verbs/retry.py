@@ -90,18 +90,21 @@ async def retry(
     by: str = "",
     inputs: Mapping[str, Json] | None = None,
     trace_parent: str | None = None,
+    labels: Mapping[str, str] | None = None,
 ) -> str:
     """Run again what did not complete; the id of the job in which that happens.
 
     A finished job is final: a new job keeps its completed nodes; with `node_id`, that node and all that
     follows it run again. `inputs` replace inputs of the same names; what a kept node made of the old
-    ones stays (see `preview_retry`). In a running job only a failed node can be retried, in place.
+    ones stays (see `preview_retry`); `labels` are those that a new job has beside those of the old one.
+    In a running job only a failed node can be retried, in place.
     Raises JobNotFound, NodeNotFound, NotFinished, InvalidInput, or Conflict when there is nothing to run
     again, or the node would be skipped again because of a choice that is kept.
     """
     found = await _find(tx, decider, job_id, node_id)
     if found.state.status in JOB_TERMINAL:
-        return await _as_new_job(tx, decider, await _plan(tx, found, inputs), by, trace_parent)
+        plan = await _plan(tx, found, inputs)
+        return await _as_new_job(tx, decider, plan, by, trace_parent, labels or {})
     failed = _require_failed(found, inputs)
     if failed.parent is not None:
         found.state.nodes[failed.node_id] = failed
@@ -231,13 +234,20 @@ def _outdated(plan: _Plan, stays: frozenset[str]) -> dict[str, tuple[str, ...]]:
 
 
 async def _as_new_job(
-    tx: Transaction, decider: Decider, plan: _Plan, by: str, trace_parent: str | None
+    tx: Transaction,
+    decider: Decider,
+    plan: _Plan,
+    by: str,
+    trace_parent: str | None,
+    labels: Mapping[str, str],
 ) -> str:
     old, workflow, nodes, takeover = plan.old, plan.workflow, plan.nodes, plan.takeover
     job_id = new_id()
     again = plan.node_id or ""
     ended = await retrying.copy_nodes(tx, old.job_id, job_id, takeover.kept, takeover.reopened, again)
     words = await retrying.load_words(tx, old.job_id)
+    if labels:
+        words["labels"] = {**(words["labels"] or {}), **labels}
     if old.started_at is None and words["callback"] is not None:
         check_callback(words["callback"], decider.outbound)
     new = _new_state(tx, plan, job_id, by, _taken_over(nodes, takeover, ended))

@@ -181,9 +181,10 @@ class Jobs(Calling):
             if cursor is None:
                 return
 
-    async def nodes(self, job_id: str) -> list[Node]:
-        """The nodes of a job."""
-        nodes: list[Node] = (await self._ask("GET", f"/jobs/{step(job_id)}/nodes"))["nodes"]
+    async def nodes(self, job_id: str, node_id: str | None = None) -> list[Node]:
+        """The nodes of a job, or one of them with all that it took and returned."""
+        path, params = f"/jobs/{step(job_id)}/nodes", {"node_id": node_id}
+        nodes: list[Node] = (await self._ask("GET", path, params=params))["nodes"]
         return nodes
 
     async def events(

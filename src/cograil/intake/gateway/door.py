@@ -15,7 +15,9 @@ from cograil.intake.http.table import Endpoint, Table
 from cograil.verbs.catalog import Catalog
 
 ALSO_UNDER = "/api"
-OURS = frozenset({"bad_gateway", "unreachable", "gateway_timeout", "not_configured", "not_ready"})
+OURS = frozenset(
+    {"bad_gateway", "unreachable", "gateway_timeout", "not_configured", "not_ready", "loop_detected"}
+)
 CANNOT = "this cannot be done now; try again later"
 
 

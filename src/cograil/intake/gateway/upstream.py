@@ -11,6 +11,7 @@ import orjson
 
 from cograil.errors import Problem
 from cograil.intake.http.problems import Refusal
+from cograil.model.hops import HOP
 from cograil.outbound import ForbiddenDestination, KeptConnections, PublicOnly, UnknownHost
 from cograil.settings import OutboundSettings
 
@@ -23,6 +24,7 @@ PASSED_ON = (
     "x-request-id",
     "idempotency-key",
     "traceparent",
+    HOP,
 )
 
 

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from cograil.engine.states import JOB_TERMINAL
 from cograil.errors import AlreadyTerminal, Conflict, InvalidInput, NodeNotFound, Problem
 from cograil.intake.http.door import Call, reply
-from cograil.intake.http.jobs import find_job, trace_parent_of
+from cograil.intake.http.jobs import find_job, trace_parent_of, with_hop
 from cograil.intake.http.once import idempotency_key, name_of, once
 from cograil.intake.http.reading import Body
 from cograil.intake.http.table import Table
@@ -147,6 +147,7 @@ async def _run_again(call: Call, node_id: str | None, tx: Transaction) -> View:
         inputs=asked.input_params,
         by=by_whom(call),
         trace_parent=trace_parent_of(call),
+        labels=with_hop(call, None),
     )
     await call.audit(tx, "retry", job_id, node_id=node_id, retried_as=again)
     return (await reading.find_jobs(tx, [again], tenant))[again]

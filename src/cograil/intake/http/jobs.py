@@ -157,14 +157,15 @@ async def submit_jobs(call: Call) -> Response:
     "/jobs",
     "viewer",
     query=JobList,
-    answers={200: "a page of jobs, newest first; of a search it may be short, see next_cursor"},
+    answers={200: "a page of jobs, newest first; it may be short, see next_cursor"},
     gives=shapes.JobPage,
 )
 async def list_jobs(call: Call) -> Response:
     """List jobs, newest first.
 
     `label` is `customer=acme,urgent`: those that have all of these; `search` is what is in the input, the
-    labels, the id, or who submitted it. A page of those looks through a bounded number of jobs.
+    labels, the id, or who submitted it. A page of those looks through a bounded number of jobs, and any page
+    ends after 32 MiB of inputs and results.
     """
     asked: JobList = call.query
     filters = (asked.status, asked.workflow_id, asked.correlation_id)
@@ -187,8 +188,9 @@ async def _listed(tx: Transaction, call: Call, before: str | None) -> tuple[list
         correlation=asked.correlation_id,
         before=before,
         limit=asked.limit,
+        most_bytes=reading.MOST_PAGE_BYTES,
     )
-    return found, found[-1]["job_id"] if len(found) == asked.limit else None
+    return found, found[-1]["job_id"] if found.has_more else None
 
 
 async def _search(tx: Transaction, call: Call, before: str | None) -> tuple[list[View], str | None]:
@@ -251,15 +253,15 @@ def submission_of(call: Call, given: NewJob) -> Submission:
         priority=given.priority,
         correlation_id=given.correlation_id,
         submitted_by=given.submitted_by or call.caller.name or None,
-        labels=_labels(call, given.labels),
+        labels=with_hop(call, given.labels),
         not_before=given.not_before,
         callback=given.callback,
         trace_parent=trace_parent_of(call),
     )
 
 
-def _labels(call: Call, labels: dict[str, str] | None) -> dict[str, str] | None:
-    """With the hop, if this comes from an event of ours."""
+def with_hop(call: Call, labels: dict[str, str] | None) -> dict[str, str] | None:
+    """These labels with the hop, if this comes from an event of ours."""
     hop = call.headers.get(HOP)
     return labels if hop is None else {**(labels or {}), HOP: hop}
 

@@ -15,7 +15,7 @@ from cograil.intake.http.jobs import NewJob, show_job, submit_job
 from cograil.intake.http.problems import Refusal
 from cograil.intake.http.reading import Body, Query
 from cograil.intake.http.table import Table
-from cograil.intake.http.views import list_nodes
+from cograil.intake.http.views import NodesOf, list_nodes
 from cograil.model import shapes, surveys
 from cograil.store import observing as store
 from cograil.store import reading
@@ -344,7 +344,9 @@ dag.post(
 dag.get("/jobs/{job_id}", "viewer", gives=shapes.JobWithNodes, answers={200: "the job with its nodes"})(
     show_job
 )
-dag.get("/jobs/{job_id}/nodes", "viewer", gives=shapes.NodesOfJob, answers={200: "the nodes"})(list_nodes)
+dag.get("/jobs/{job_id}/nodes", "viewer", query=NodesOf, gives=shapes.NodesOfJob, answers={200: "the nodes"})(
+    list_nodes
+)
 dag.post(
     "/jobs/{job_id}/cancel",
     "submitter",

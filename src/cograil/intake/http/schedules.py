@@ -5,9 +5,10 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, WithJsonSchema
 from starlette.responses import Response
 
+from cograil.definitions.calendar import LONGEST_CRON
 from cograil.intake.http.deeds import WithReason, by_whom
 from cograil.intake.http.door import Call, reply
 from cograil.intake.http.reading import Body, Query
@@ -20,12 +21,15 @@ from cograil.verbs import schedules as verbs
 
 schedules = Table("schedules")
 
+# Whatever it is, it is called by its own name: what is no calendar is refused by `check_calendar`.
+Cron = Annotated[str, WithJsonSchema({"type": "string", "minLength": 1, "maxLength": LONGEST_CRON})]
+
 
 class Calendar(Body):
     """What runs, and when."""
 
     workflow_id: WorkflowName
-    cron: Annotated[str, Field(min_length=1, max_length=256)]
+    cron: Cron
     timezone: Annotated[str, Field(min_length=1, max_length=64)] = "UTC"
     input_params: dict[str, Json] = Field(default_factory=dict)
     version: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = None

@@ -30,17 +30,31 @@ class EventPage(Query):
     limit: Annotated[int, Field(ge=1, le=1000)] = 100
 
 
+class NodesOf(Query):
+    """All of them, or one."""
+
+    node_id: Annotated[str, Field(min_length=1, max_length=80)] | None = None
+
+
 @views.get(
     "/jobs/{job_id}/nodes",
     "viewer",
+    query=NodesOf,
     answers={200: "the nodes, children of fan-outs included"},
     gives=shapes.NodesOfJob,
 )
 async def list_nodes(call: Call) -> Response:
-    """List the nodes of a job."""
+    """List the nodes of a job, or one of them.
+
+    Of inputs and outputs a list has 32 MiB: those of nodes where `is_left_out` is true were too much for it,
+    and `node_id` asks for one node alone.
+    """
+    only = call.query.node_id
     async with call.transaction("show") as tx:
         job, workflow = await find_job(call, tx)
-        nodes = await reading.list_nodes(tx, job["job_id"], workflow, tenant=call.caller.tenant)
+        nodes = await reading.list_nodes(tx, job["job_id"], workflow, tenant=call.caller.tenant, only=only)
+    if only is not None and not nodes:
+        raise NodeNotFound(job["job_id"], only)
     return reply({"job_id": job["job_id"], "nodes": nodes})
 
 

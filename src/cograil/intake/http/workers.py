@@ -15,7 +15,7 @@ from pydantic import Field
 from starlette.responses import Response
 
 from cograil import jsontext, tracing
-from cograil.errors import StaleAttempt
+from cograil.errors import AlreadyTerminal, StaleAttempt
 from cograil.intake.http.door import Call, reply
 from cograil.intake.http.problems import Refusal
 from cograil.intake.http.reading import Body
@@ -200,28 +200,42 @@ async def pulse(call: Call) -> Response:
     *WORKING,
     body=TaskResult,
     max_body=RESULT_BODY,
-    answers={202: "it counts", 409: "it came too late"},
+    answers={202: "it counts", 200: "it was reported before, and counts", 409: "it came too late"},
     gives=shapes.Accepted,
 )
 async def take_result(call: Call) -> Response:
-    """Take the result of an attempt."""
+    """Take the result of an attempt. Whoever did not hear the answer says the same again."""
     given: TaskResult = call.body
     outcome = _outcome(call, given)
-    late: StaleAttempt | None = None
     if outcome is not None:
         await call.instance.pace.finish(_attempt(call, given))  # its last word on how far it was
-    async with call.transaction("report") as tx:
-        try:
+    accepted = {"status": "accepted", "task_id": given.task_id}
+    try:
+        async with call.transaction("report") as tx:
             held = await _held(call, tx, given)
             if outcome is not None:
                 await remote.report(tx, held, outcome)
-        except StaleAttempt as error:
-            late = error
-            if (place := _read_place(given.task_id)) is not None:
-                await remote.note_late(tx, call.caller.tenant, place.job_id, place.task_id, given.fence)
-    if late is not None:  # after the commit: what was refused is recorded all the same
-        raise late
-    return reply({"status": "accepted", "task_id": given.task_id}, 202)
+    except (StaleAttempt, AlreadyTerminal) as error:
+        if not await _was_said(call, given, outcome, is_late=isinstance(error, StaleAttempt)):
+            raise
+        return reply(accepted, 200)
+    return reply(accepted, 202)
+
+
+async def _was_said(
+    call: Call, given: TaskResult, outcome: Completed | Failed | None, *, is_late: bool
+) -> bool:
+    """Whether the same was reported before. If not, the job is told of what came too late."""
+    place = _read_place(given.task_id)
+    if place is None:
+        return False
+    attempt = (call.caller.tenant, place.job_id, place.task_id, given.fence)
+    async with call.transaction("report") as tx:
+        if outcome is not None and await remote.is_repeated(tx, *attempt, outcome, given.worker_id):
+            return True
+        if is_late:
+            await remote.note_late(tx, *attempt)
+    return False
 
 
 def _outcome(call: Call, given: TaskResult) -> Completed | Failed | None:

@@ -1,7 +1,8 @@
 -- name: list_jobs
 -- Newest first; `before` is the last id of the page before. `way` is the index by which they are found, so that few
 -- jobs are read however many there are: of each status, of a workflow (both asked for as ranges, or the planner walks
--- over the jobs of all others), or of a correlation id. The newest of those are shown.
+-- over the jobs of all others), or of a correlation id. The newest of those are shown, as many as are not too much for
+-- one page; `found` is how many there were.
 with picked as (
   select newest.id
   from unnest(%(statuses)s::text[]) s(status) cross join lateral (
@@ -25,7 +26,13 @@ with picked as (
 )
 select j.id::text, j.workflow_id, j.workflow_version, j.status, j.input, j.result, j.error, j.created_at,
        j.started_at, j.finished_at, j.submitted_by, j.correlation_id, j.priority, j.labels, p.name, j.retry_of::text,
-       j.definition_id, j.not_before, j.deadline, j.wake_at
-from cograil.jobs j left join cograil.processes p on p.id = j.owner_id
-where j.id = any(array(select k.id from picked k order by k.id desc limit %(limit)s))
+       j.definition_id, j.not_before, j.deadline, j.wake_at, j.found
+from (
+  select l.*, count(*) over () as found,
+         coalesce(sum(coalesce(octet_length(l.input::text), 0) + coalesce(octet_length(l.result::text), 0))
+           over (order by l.id desc rows between unbounded preceding and 1 preceding), 0) as bytes_before
+  from cograil.jobs l
+  where l.id = any(array(select k.id from picked k order by k.id desc limit %(limit)s))
+) j left join cograil.processes p on p.id = j.owner_id
+where j.bytes_before < %(most_bytes)s::bigint
 order by j.id desc
