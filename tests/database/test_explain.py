@@ -21,6 +21,11 @@ from cograil.verbs.publish import publish
 from cograil.verbs.work import register_process
 
 CHAIN = "workflow_id: chain\nnodes:\n  a: {handler: %s, queue: %s, next: b}\n  b: {handler: echo}\n"
+FAN_OF_TWO = "workflow_id: fan\nnodes:\n  split: {type: fan_out, source: [0, 1], task: {handler: echo}}\n"
+SILENT = (
+    "update cograil.processes set pulsed_at = now() - %(ago)s * interval '1 second',"
+    " lease_until = now() + %(left)s * interval '1 second' where name = %(name)s"
+)
 
 
 async def blockers(lab: Lab, job: str) -> list[Blocker]:
@@ -136,6 +141,34 @@ async def test_a_task_that_runs(lab: Lab) -> None:
     (found,) = await blockers(lab, job)
     assert (found.kind, found.node_id, found.data["worker"]) == ("running", "a", "ada")
     assert "a is running on ada for" in found.message
+
+
+async def test_a_worker_that_fell_silent_is_named_before_its_lease_is_over(lab: Lab) -> None:
+    await lab.tick()
+    job = await lab.submit(FAN_OF_TWO)
+    for name in ("ada", "mute"):
+        await (await lab.hand(name)).claim(1)
+    await lab.rows(SILENT, name="mute", ago=9, left=6)
+    both = {b.data["worker"]: b for b in await blockers(lab, job) if b.kind == "running"}
+    assert (both["ada"].data["is_silent"], "heard of" in both["ada"].message) == (False, False)
+    assert both["mute"].data["is_silent"]
+    assert "which was last heard of 9 s ago: unless it pulses by" in both["mute"].message
+    await lab.rows(SILENT, name="mute", ago=16, left=-1)
+    (over,) = [b for b in await blockers(lab, job) if b.data.get("worker") == "mute"]
+    assert "its lease is over, and an orchestrator will count the attempt as lost" in over.message
+
+
+async def test_a_task_in_a_queue_tells_of_workers_that_fell_silent(lab: Lab) -> None:
+    await lab.tick()
+    await lab.hand("mute")
+    job = await lab.submit(one())
+    assert (await blockers(lab, job))[0].message.endswith("1 workers can run it")
+    await lab.rows(SILENT, name="mute", ago=9, left=6)
+    (found,) = await blockers(lab, job)
+    assert found.message.endswith("1 workers can run it, but none of them has been heard of lately")
+    await lab.hand("ada")
+    (found,) = await blockers(lab, job)
+    assert found.message.endswith("2 workers can run it, but 1 have not been heard of lately")
 
 
 async def test_news_that_nobody_has_taken(lab: Lab) -> None:

@@ -37,6 +37,7 @@ from cograil.verbs.idempotency import (
     New,
     Policy,
     Replay,
+    Stale,
     attach,
     cache,
     hold,
@@ -257,6 +258,32 @@ async def test_a_new_turn_that_is_given_back_leaves_no_record(lab: Lab) -> None:
     assert await give_back(lab, fence)
     assert await find(lab) is None
     assert await begun(lab, replay()) > fence
+
+
+async def test_who_has_lost_the_turn_can_neither_give_it_back_nor_to_a_job(lab: Lab) -> None:
+    job, policy = await lab.submit(ONE), attach(turn_seconds=60)
+    zombie = await begun(lab, policy)
+    await pass_time(lab, 61)
+    fence = await begun(lab, policy)
+    assert not await give_back(lab, zombie)
+    assert not await give(lab, zombie, job)
+    assert (await existing(lab)).job_id is None
+    assert await answer(lab, fence, 1), "what the next one has begun stays with the next one"
+
+
+async def test_who_has_lost_the_turn_to_refresh_cannot_give_it_back(lab: Lab) -> None:
+    policy = cache(60, 600, turn_seconds=60)
+    await answer(lab, await begun(lab, policy), 1)
+    turns = []
+    for _ in range(2):
+        await pass_time(lab, 61)
+        decision = await decide(lab, policy)
+        assert isinstance(decision, Stale)
+        assert decision.fence is not None
+        turns.append(decision.fence)
+    assert not await give_back(lab, turns[0])
+    assert await answer(lab, turns[1], 2)
+    assert (await existing(lab)).answer == 2
 
 
 async def test_an_answer_waits_for_a_decision_and_comes_too_late(lab: Lab, eventually: Any) -> None:

@@ -253,3 +253,15 @@ async def test_a_job_that_cannot_be_advanced_does_not_hold_up_the_others(
             assert (await lab.ended(await lab.submit(ONE), 15))["status"] == "completed"
     finally:
         await lab.rows("delete from cograil.inbox where node_id = 'nobody'")
+
+
+@pytest.mark.parametrize("whose", ["job", "task"])
+async def test_what_a_rate_held_back_begins_when_the_rate_allows_it(calm: Lab, whose: str) -> None:
+    """Not with the next look at everything, which is half a minute away here."""
+    limits = "limits: {rate: {count: 1, per_seconds: 1}}"
+    of_job, of_task = (limits, "") if whose == "job" else ("", f", {limits}")
+    text = f"workflow_id: paced\n{of_job}\nnodes:\n  a: {{handler: echo{of_task}}}\n"
+    async with calm.running():
+        jobs = await calm.submit_many(text, [{}] * 3)
+        ends = [(await calm.ended(job, 15))["completed_at"] for job in jobs]
+    assert 1.5 < (max(ends) - min(ends)).total_seconds() < 10

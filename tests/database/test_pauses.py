@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from lab import Lab
 
 from cograil.errors import AlreadyTerminal, Conflict, JobNotFound, WorkflowNotFound
 from cograil.model.outcome import Failed
+from cograil.store import pauses
 from cograil.verbs import pause
 
 CHAIN = """
@@ -105,6 +108,29 @@ async def test_a_paused_queue_hands_out_nothing(lab: Lab) -> None:
         async with lab.db.transaction("resume") as tx:
             await pause.resume_queue(tx, "default")
         assert (await lab.ended(job))["status"] == "completed"
+
+
+@pytest.mark.parametrize(("kind", "name"), [("queue", "default"), ("workflow", "chain")])
+async def test_a_pause_is_of_one_tenant_and_so_is_its_end(
+    lab: Lab, eventually: Any, kind: str, name: str
+) -> None:
+    """Two tenants have the same names; what one of them does is nothing to the other."""
+    tenants = ("acme", "default")
+    for tenant in tenants:
+        await lab.submit_many(CHAIN, [{}], tenant)
+        async with lab.db.transaction("pause") as tx:
+            assert await pauses.pause_name(tx, tenant, kind, name, "ada", "")
+    resume = pause.resume_queue if kind == "queue" else pause.resume_workflow
+    async with lab.db.transaction("resume") as tx:
+        await resume(tx, name, tenant="acme")
+        assert [len(await pauses.list_pauses(tx, tenant)) for tenant in tenants] == [0, 1]
+    query = "select tenant_id, status from cograil.jobs order by tenant_id"
+    async with lab.running():
+        await eventually(lambda: _is(lab, query, [("acme", "completed"), ("default", "running")]))
+
+
+async def _is(lab: Lab, query: str, rows: list[tuple[Any, ...]]) -> bool:
+    return await lab.rows(query) == rows
 
 
 async def test_a_paused_job_can_be_cancelled_and_pausing_twice_is_a_conflict(lab: Lab) -> None:

@@ -20,6 +20,15 @@ BRIEF = Limits(grace_seconds=0.02)
 PATIENT = Limits(grace_seconds=30)
 
 
+class Broken:
+    """A transaction that cannot even be undone."""
+
+    is_unfinished, committing = False, None
+
+    async def undo(self) -> None:
+        raise ConnectionError("the way back is lost")
+
+
 class Recorder:
     """A channel that remembers. `owns` False: the attempt has been given to somebody else."""
 

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from attempts import BRIEF, PATIENT, Attempt, eventually, everything_ended, failed, output
+from attempts import BRIEF, PATIENT, Attempt, Broken, eventually, everything_ended, failed, output
 
 from cograil.model.outcome import Failed, Outcome, Released, WorkItem
 from cograil.runners import python
@@ -113,6 +113,23 @@ class UnprintableFail(Fail, Unprintable):
     pass
 
 
+class Unmade(Fail):
+    """Of somebody who forgot to call ours."""
+
+    def __init__(self, page: int) -> None:
+        self.page = page
+
+
+class UnmadeRetry(Retry):
+    def __init__(self, page: int) -> None:
+        self.page = page
+
+
+class Deadly(Fail):
+    def __str__(self) -> str:
+        raise SystemExit(3)
+
+
 RAISED = [
     (Retry("later"), "handler_error", True, "later"),
     (Retry("later", code="rate_limited"), "rate_limited", True, "later"),
@@ -122,6 +139,10 @@ RAISED = [
     (ValueError("a\0b\ud800"), "handler_error", True, "ValueError: a\\x00b\\ud800"),
     (Unprintable(), "handler_error", True, "<exception str() failed>"),
     (UnprintableFail(), "failed", False, "UnprintableFail"),
+    (Unmade(7), "failed", False, "7"),
+    (UnmadeRetry(7), "handler_error", True, "7"),
+    (Deadly(), "handler_error", True, "Deadly, of which nothing can be told: SystemExit"),
+    (Fail("never", code=Unprintable()), "handler_error", True, "Fail, of which nothing can be told"),  # type: ignore[arg-type]
     (RuntimeError("x" * 5000), "handler_error", True, "RuntimeError: xxx"),
     (ExceptionGroup("many", [ValueError()]), "handler_error", True, "ExceptionGroup: many"),
     (SystemExit(3), "handler_crashed", True, "SystemExit: 3"),
@@ -176,6 +197,15 @@ async def test_an_unexpected_exception_shows_its_traceback_without_values_and_wi
         assert "in work" in details["traceback"]
         assert python.__file__ not in details["traceback"]
         assert "hunter2" not in details["traceback"]
+
+
+async def test_what_goes_wrong_after_the_handler_is_a_failure_too(attempt: Attempt) -> None:
+    """Whoever waits for its end must hear of one: nobody else would report it."""
+
+    async def work(ctx: Context) -> None:
+        ctx.joint = Broken()  # type: ignore[assignment]
+
+    assert "the way back is lost" in failed(await attempt(work), "handler_error").message
 
 
 async def test_details_that_cannot_be_stored_do_not_hide_the_failure(attempt: Attempt) -> None:

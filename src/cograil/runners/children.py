@@ -149,16 +149,6 @@ class Child:
         return f"was killed by signal {-code}"
 
 
-async def _process(link: socket.socket) -> asyncio.subprocess.Process:
-    """A clean interpreter that has this end of the link."""
-    return await asyncio.create_subprocess_exec(
-        *(sys.executable, "-P", "-m", "cograil.runners.child", str(link.fileno()), str(os.getpid())),
-        pass_fds=[link.fileno()],
-        stdin=asyncio.subprocess.DEVNULL,
-        start_new_session=True,  # its own group: what a handler starts is killed with it
-    )
-
-
 class Children:
     """The children of a worker. As many run as there are attempts; the idle ones wait for the next."""
 

@@ -12,6 +12,11 @@ class Retry(Exception):
     `max_delay_seconds` of the node still bounds it.
     """
 
+    # Also for a class of the user's whose own __init__ does not call ours.
+    code: str = "handler_error"
+    details: Json = None
+    after_seconds: float | None = None
+
     def __init__(
         self,
         message: str = "",
@@ -28,6 +33,9 @@ class Retry(Exception):
 
 class Fail(Exception):
     """Raised by a handler: it failed, and trying again cannot help."""
+
+    code: str = "failed"
+    details: Json = None
 
     def __init__(self, message: str = "", *, code: str = "failed", details: Json = None) -> None:
         super().__init__(message)

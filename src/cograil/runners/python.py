@@ -235,7 +235,8 @@ def _concluded(work: Work) -> Outcome:
     """The outcome of a handler that ended by itself."""
     if work.cancelled():
         return Failed("handler_error", "CancelledError: the handler cancelled itself")
-    return work.result()
+    error = work.exception()
+    return work.result() if error is None else failure(error)
 
 
 def _stopped(reason: str, item: WorkItem) -> Outcome:
@@ -254,7 +255,15 @@ def _completed(value: Any, limits: Limits) -> Completed:
 
 
 def failure(error: BaseException) -> Failed:
-    """The outcome of an attempt that raised this."""
+    """The outcome of an attempt that raised this. There is always one: nobody would hear of it otherwise."""
+    try:
+        return _told(error)
+    except BaseException as trouble:  # it is an object of the user's: whatever we ask of it may raise
+        name = escaped(type(error).__name__)
+        return Failed("handler_error", f"{name}, of which nothing can be told: {type(trouble).__name__}")
+
+
+def _told(error: BaseException) -> Failed:
     match error:
         case Retry():
             details, after = _kept_details(error.details), _seconds(error.after_seconds)

@@ -40,6 +40,10 @@ class TaskGroup:
     ahead_here: int | None  # those of the same handler
     ahead_by_priority: int | None  # and of these, those of a higher priority
     is_alone: bool  # must run alone
+    silent_able: int  # of the workers that could take it, those that have not been heard of for half a lease
+    is_silent: bool  # whether that is so of the worker that runs it
+    heard_at: datetime | None  # when that one pulsed last
+    lease_until: datetime | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,8 +103,9 @@ def _task_blockers(group: TaskGroup, engine: EngineState) -> Iterator[Blocker]:
         return  # a limit tells
     if group.state == "running":
         seconds = (engine.now - (group.started_at or engine.now)).total_seconds()
-        message = f"{who} running on {group.worker} for {seconds:.1f} s"
-        yield Blocker("running", message, node_id, data=data | {"worker": group.worker, "seconds": seconds})
+        message = f"{who} running on {group.worker} for {seconds:.1f} s{_silence(group, engine)}"
+        data |= {"worker": group.worker, "seconds": seconds, "is_silent": group.is_silent}
+        yield Blocker("running", message, node_id, data=data)
         return
     if group.workers_able == 0:
         yield Blocker("no_worker", f"{who} waiting: {_lack(group)}", node_id, data=data)
@@ -113,11 +114,28 @@ def _task_blockers(group: TaskGroup, engine: EngineState) -> Iterator[Blocker]:
     else:
         message = (
             f"{who} queued on {group.queue!r} behind {group.ahead} tasks; "
-            f"{group.workers_able} workers can run it"
+            f"{group.workers_able} workers can run it{_silent_workers(group)}"
         )
         yield Blocker("queued", message, node_id, data=data | {"ahead": group.ahead})
     if group.ahead_here:
         yield Blocker("priority", _position(group), node_id, data=data | _place(group))
+
+
+def _silence(group: TaskGroup, engine: EngineState) -> str:
+    """What there is to fear of the worker that runs it: it may be dead, though its lease goes on."""
+    if not group.is_silent or group.heard_at is None or group.lease_until is None:
+        return ""
+    heard = f", which was last heard of {(engine.now - group.heard_at).total_seconds():.0f} s ago"
+    if group.lease_until <= engine.now:
+        return f"{heard}: its lease is over, and an orchestrator will count the attempt as lost"
+    return f"{heard}: unless it pulses by {group.lease_until.isoformat()} the attempt is lost"
+
+
+def _silent_workers(group: TaskGroup) -> str:
+    if not group.silent_able:
+        return ""
+    which = "none of them has" if group.silent_able == group.workers_able else f"{group.silent_able} have not"
+    return f", but {which} been heard of lately"
 
 
 def _place(group: TaskGroup) -> dict[str, Any]:

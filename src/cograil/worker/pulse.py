@@ -1,6 +1,9 @@
 """The pulse: one thread, one connection, one statement every few seconds.
 
 It runs apart from the handlers' loop: a handler that blocks the loop must not cost the worker its lease.
+
+A worker that the database does not answer cannot know whether its tasks are still its own. So one pulse
+before its lease would be over, by our own clock, it lets go of them: soon somebody else may be at them.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from cograil.verbs.work import Pulse
 
 log = structlog.get_logger("worker")
 RETRY_SECONDS = 0.5
+NOTHING_IS_OURS = Pulse(is_alive=True, fences={}, has_ready_tasks=False)  # as far as we can know
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +70,8 @@ class PulseThread(threading.Thread):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._wake: asyncio.Event | None = None
         self._is_stopping = False
+        self._sure_of: Identity | None = None  # whose lease the timer is about
+        self._timer: asyncio.TimerHandle | None = None
 
     def hurry(self) -> None:
         """Pulse now: something was revoked."""
@@ -87,6 +93,7 @@ class PulseThread(threading.Thread):
         self._loop = asyncio.get_running_loop()
         self._wake = asyncio.Event()
         while not self._is_stopping:
+            self._begin_lease()
             try:
                 async with await connect(self._conninfo, prepare=False) as connection:
                     await self._pulse_until_stopped(connection, self._wake)
@@ -96,19 +103,47 @@ class PulseThread(threading.Thread):
 
     async def _pulse_until_stopped(self, connection: AsyncConnection[Row], wake: asyncio.Event) -> None:
         while not self._is_stopping:
-            identity = self.identity
+            identity = self._begin_lease()
             if identity is not None:
                 await self._pulse(connection, identity)
             await self._sleep(wake, self._lease.pulse_seconds)
 
     async def _pulse(self, connection: AsyncConnection[Row], identity: Identity) -> None:
-        epoch = self._epoch()
+        epoch, asked_at = self._epoch(), asyncio.get_running_loop().time()
         tx = Transaction(connection, "pulse", datetime.now(UTC))
         answer = await work.pulse(
             tx, identity.worker_id, identity.name, self._lease.seconds, self._info(), self._handlers()
         )
         faults.point("pulse.commit.after")
+        if answer.is_alive:
+            self._be_sure_from(asked_at)
         self._on_pulse(identity, answer, epoch)
+
+    def _begin_lease(self) -> Identity | None:
+        """Who we are; the lease of one that is new has just begun."""
+        identity = self.identity
+        if identity is not self._sure_of:
+            self._sure_of = identity
+            self._be_sure_from(asyncio.get_running_loop().time())
+        return identity
+
+    def _be_sure_from(self, asked_at: float) -> None:
+        """The lease was extended at `asked_at` or later: until a pulse before its end nobody takes it."""
+        if self._timer is not None:
+            self._timer.cancel()
+        until = asked_at + self._lease.seconds - self._lease.pulse_seconds
+        self._timer = asyncio.get_running_loop().call_at(until, self._let_go)
+
+    def _let_go(self) -> None:
+        """And again with each pulse that is due, for what was claimed meanwhile."""
+        if self._sure_of is None or self._sure_of is not self.identity:
+            return
+        log.warning(
+            "the database has not answered for most of a lease, letting go of all tasks",
+            worker=self._sure_of.name,
+        )
+        self._on_pulse(self._sure_of, NOTHING_IS_OURS, self._epoch())
+        self._timer = asyncio.get_running_loop().call_later(self._lease.pulse_seconds, self._let_go)
 
     async def _sleep(self, wake: asyncio.Event, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):

@@ -3,25 +3,31 @@
 -- before it: in all, of its own handler, and of these by priority. What is in a paused queue is in nobody's way,
 -- but for those of the same queue; nor is what must run alone. While nobody can take it, those of its handler
 -- and queue count. Looking stops at 100,000 and counting at 10,000: nobody minds the difference.
-with live as materialized (
-  select tenant_id, queues, handlers, coalesce(info ->> 'over' = 'http', false) as is_far from cograil.processes
-  where kind = 'worker' and state = 'alive' and lease_until > now()
+-- A pulse comes in each third of a lease: a worker that has not been heard of for half of it is silent.
+with known as materialized (
+  select id, name, tenant_id, queues, handlers, coalesce(info ->> 'over' = 'http', false) as is_far, pulsed_at, lease_until,
+         kind = 'worker' and state = 'alive' and lease_until > now() as is_live,
+         state in ('dead', 'stopped') or now() > pulsed_at + (lease_until - pulsed_at) / 2 as is_silent
+  from cograil.processes
+), live as materialized (
+  select * from known where is_live
 ), mine as materialized (
   select t.tenant_id, min(t.node_id) as node_id, n.parent, t.queue, t.handler, t.state, t.is_alone, count(*) as tasks,
          min(t.created_at) as oldest_at, min(t.started_at) as started_at, min(w.name) as worker,
-         min(t.rank) as rank, min(t.id) as first_id
+         min(t.rank) as rank, min(t.id) as first_id, w.is_silent, min(w.pulsed_at) as heard_at, min(w.lease_until) as lease_until
   from cograil.tasks t
   left join cograil.nodes n on n.job_id = t.job_id and n.node_id = t.node_id
-  left join cograil.processes w on w.id = t.worker_id
+  left join known w on w.id = t.worker_id
   where t.job_id = %(job)s::uuid
-  group by t.tenant_id, coalesce(n.parent, t.node_id), n.parent, t.queue, t.handler, t.state, t.is_alone
+  group by t.tenant_id, coalesce(n.parent, t.node_id), n.parent, t.queue, t.handler, t.state, t.is_alone, w.is_silent
 )
 select t.node_id, t.parent, t.queue, t.handler, t.state, t.tasks, t.oldest_at, t.started_at, t.worker,
        (select count(*) from live) as workers,
        (select count(*) from live p where p.queues is null or t.queue = any(p.queues)) as on_queue,
-       able.workers, -t.rank as priority, before.in_all, before.here, before.by_priority, t.is_alone
+       able.workers, -t.rank as priority, before.in_all, before.here, before.by_priority, t.is_alone,
+       able.silent, coalesce(t.is_silent, false), t.heard_at, t.lease_until
 from mine t cross join lateral (
-  select count(*) as workers from live p
+  select count(*) as workers, count(*) filter (where p.is_silent) as silent from live p
   where (p.queues is null or t.queue = any(p.queues)) and (p.handlers is null or t.handler = any(p.handlers))
     and (not p.is_far or p.tenant_id = t.tenant_id)
 ) as able left join lateral (

@@ -1,0 +1,104 @@
+"""A worker that the database does not answer lets go of its tasks before somebody else may have them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from lab import Lab, quick_settings
+from test_workers import one
+from wires import Wire, wire_to
+
+from cograil.runners.context import Context
+from cograil.store.database import Database
+from cograil.worker.loop import Worker
+
+LEASE = {"seconds": 3.0, "pulse_seconds": 1.0, "scan_seconds": 0.2}
+IS_HELD = "select lease_until > clock_timestamp() from cograil.processes where name = 'far'"
+OUTLIVED = "select 1 from cograil.processes where name = 'far' and pulsed_at > started_at + interval '4 s'"
+
+
+class Patient:
+    """A handler that ends when it is told to, and notes when it is stopped."""
+
+    def __init__(self) -> None:
+        self.begun, self.go_on, self.stopped = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self.runs = 0
+        self.reason: str | None = None
+
+    async def __call__(self, ctx: Context) -> dict[str, Any]:
+        self.runs += 1
+        self.begun.set()
+        try:
+            await self.go_on.wait()
+        except asyncio.CancelledError:
+            self.reason = ctx.reason
+            self.stopped.set()
+            raise
+        return {}
+
+
+@pytest.fixture
+async def wire(dsn: str) -> AsyncIterator[Wire]:
+    async with wire_to(dsn) as wire:
+        yield wire
+
+
+@pytest.fixture
+def patient(lab: Lab) -> Patient:
+    patient = Patient()
+
+    async def wait(ctx: Context) -> dict[str, Any]:
+        return await patient(ctx)
+
+    lab.registry.register(wait, "patient")
+    return patient
+
+
+@pytest.fixture
+async def far(lab: Lab, wire: Wire, patient: Patient) -> AsyncIterator[Worker]:
+    """A worker whose database is at the other end of a wire."""
+    settings = quick_settings(lease=LEASE, worker={"grace_seconds": 0.5})
+    async with Database(wire.dsn, settings.database) as db:
+        worker = Worker(db, settings, lab.registry, "far")
+        running = asyncio.create_task(worker.run())
+        yield worker
+        await wire.mend()
+        patient.go_on.set()
+        worker.stop()
+        await running
+
+
+@pytest.mark.parametrize("is_cut", [True, False], ids=["cut", "frozen"])
+async def test_it_stops_what_it_runs_while_the_lease_is_still_its_own(
+    lab: Lab, wire: Wire, far: Worker, patient: Patient, is_cut: bool
+) -> None:
+    job = await lab.submit(one("patient"))
+    async with lab.orchestrator():
+        await patient.begun.wait()
+        await wire.cut() if is_cut else wire.freeze()
+        async with asyncio.timeout(10):
+            await patient.stopped.wait()
+        assert await lab.rows(IS_HELD) == [(True,)], "nobody else could have begun before"
+        assert patient.reason == "lost"
+        patient.go_on.set()
+        await wire.mend()
+        assert (await lab.ended(job))["status"] == "completed"
+    assert patient.runs == 2
+
+
+async def test_it_keeps_what_it_runs_for_as_long_as_it_is_heard(
+    lab: Lab, far: Worker, patient: Patient, eventually: Any
+) -> None:
+    job = await lab.submit(one("patient"))
+    async with lab.orchestrator():
+        await patient.begun.wait()
+        later = (
+            "select 1 from cograil.processes where name = 'far' and pulsed_at > started_at + interval '4 s'"
+        )
+        await eventually(lambda: lab.rows(later), 15)
+        patient.go_on.set()
+        assert (await lab.ended(job))["status"] == "completed"
+    assert (patient.runs, patient.stopped.is_set()) == (1, False)
