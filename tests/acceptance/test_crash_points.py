@@ -105,4 +105,4 @@ def test_a_fault_of_unknown_mode_is_refused() -> None:
 
 
 def _points_in_the_page() -> set[str]:
-    return set(re.findall(r"`([a-z]+\.[a-z_]+(?:\.[a-z]+)?)`", PAGE.read_text()))
+    return set(re.findall(r"`([a-z_]+\.[a-z_]+(?:\.[a-z]+)?)`", PAGE.read_text()))

@@ -27,18 +27,16 @@ class Between:
         self.losses += [(pattern, loss)] * times
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        there, here = await asyncio.open_unix_connection(self.engine.removeprefix("unix://"))
-        losing: list[Loss] = []
-        with contextlib.suppress(OSError):
-            async with asyncio.TaskGroup() as group:
+        async with closing(writer):
+            there, here = await asyncio.open_unix_connection(self.engine.removeprefix("unix://"))
+            losing: list[Loss] = []
+            async with closing(here), asyncio.TaskGroup() as group:
                 back = group.create_task(self._back(there, writer, losing))
                 while data := await reader.read(65536):
                     losing += self._losses_of(data)
                     here.write(data)
                     await here.drain()
                 back.cancel()
-        here.close()
-        writer.close()
 
     def _losses_of(self, data: bytes) -> list[Loss]:
         line = data.split(b"\r\n", 1)[0].decode(errors="replace")
@@ -58,6 +56,17 @@ class Between:
                 writer.write(data)
                 await writer.drain()
         writer.close()
+
+
+@contextlib.asynccontextmanager
+async def closing(writer: asyncio.StreamWriter) -> AsyncIterator[None]:
+    """Closed in the end, however that comes."""
+    try:
+        yield
+    finally:
+        writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
 
 
 @contextlib.asynccontextmanager
