@@ -140,6 +140,82 @@ async def test_links_that_a_container_made_lead_nowhere(house: House, tmp_path: 
     assert secret.read_text() == "the host's own"
 
 
+async def test_whatever_a_container_leaves_no_artifact_hangs_or_ends_the_job(house: House) -> None:
+    """A FIFO nobody writes to, a file of more bytes than there are, names of several lines, a deep tree."""
+    async with open_site() as site, working(house.lab):
+        kinds: dict[str, dict[str, Any]] = {
+            "fifo": {"type": "read", "in": "pipe"},
+            "directory": {"type": "read", "in": "deep"},
+            "giant": {"type": "upload", "in": "giant", "out": site.url("giant")},
+            "packed giant": {"type": "archive", "in": "giant", "out": "g.tgz", "format": "tar.gz"},
+            "over a directory": {"type": "archive", "in": "odd", "out": "deep", "format": "tar.gz"},
+            "deep": {"type": "list", "in": "deep"},
+            "odd": {"type": "list", "in": "odd"},
+            "packed": {"type": "archive", "in": "odd", "out": "odd.tgz", "format": "tar.gz"},
+        }
+        artifacts = [{"id": id, "depends": "job", **one} for id, one in kinds.items()]
+        artifacts.append(
+            {"id": "put", "type": "upload", "in": "odd.tgz", "out": site.url("odd"), "depends": "packed"}
+        )
+        command = (
+            "mkfifo pipe; busybox dd of=giant bs=1048576 seek=102400 count=0 < /dev/null; mkdir odd deep;"
+            ' echo x > odd/su; chmod 6755 odd/su; echo x > "odd/a\nb"; echo x > "odd/$(printf \'\\033[2J\')";'
+            " cd deep; i=0; while [ $i -lt 300 ]; do mkdir d; cd d; i=$((i+1)); done"
+        )
+        callback = house.callback("artifact", "complete")
+        await house.start("mess", command, artifacts=artifacts, callback=callback)
+        await house.heard("mess", "complete")
+        assert await house.show("mess") == {"id": "mess", "status": "completed", "exitCode": 0}
+        await house.swept()
+    told = {one["artifactId"]: one for one in house.told("mess", "artifact")}
+    codes = {id: one["error"].partition(":")[0] for id, one in told.items() if one["status"] == "failed"}
+    assert codes == {
+        **dict.fromkeys(["fifo", "directory", "over a directory"], "not_a_regular_file"),
+        **dict.fromkeys(["giant", "packed giant"], "too_large"),
+        "deep": "too_deep",
+    }
+    names = ["\x1b[2J", "a\nb", "su"]
+    assert sorted(told["odd"]["content"]) == names
+    assert sorted(unpacked(site.put["odd"])) == names
+    assert "giant" not in site.put
+
+
+async def test_an_archive_that_leads_out_fails_the_job_and_one_with_links_comes_without_them(
+    house: House,
+) -> None:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w:gz") as archive:
+        for name, to in (("link", "/etc"), ("chain", "link/passwd")):
+            entry = tarfile.TarInfo(name)
+            entry.type, entry.linkname = tarfile.SYMTYPE, to
+            archive.addfile(entry)
+        archive.addfile(tarfile.TarInfo("file"))
+    async with (
+        open_site(
+            bad__tgz=packed(**{"fine": b"x", "..__..__pwned": b"x"}), links__tgz=out.getvalue()
+        ) as site,
+        working(house.lab),
+    ):
+        for name in ("bad", "links"):
+            artifacts = [
+                {"id": "get", "type": "download", "in": site.url(f"{name}.tgz"), "out": "in.tgz"},
+                {"id": "open", "type": "unarchive", "in": "in.tgz", "out": "src", "depends": "get"},
+                {"id": "names", "type": "list", "in": "src", "depends": "job"},
+            ]
+            await house.start(name, "ls -A src", artifacts=artifacts)
+        ended = await house.until("bad", "failed")
+        await house.until("links", "completed")
+        await house.heard("links", "artifact", count=3)
+        await house.swept()
+        pwned = [path for path in house.data_dir.rglob("*") if path.name == "pwned"]
+    assert ended["exitCode"] == -1
+    assert "unsafe_path" in ended["error"]
+    assert house.lines("bad") == []
+    assert pwned == []
+    assert house.lines("links") == ["file"]
+    assert house.told("links", "artifact")[-1]["content"] == ["file"]
+
+
 async def test_requests_of_artifacts_pass_the_guard(house: House) -> None:
     async with working(house.lab):
         artifacts = [{"id": "meta", "type": "download", "in": "http://169.254.169.254/latest", "out": "x"}]

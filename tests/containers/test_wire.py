@@ -43,6 +43,12 @@ async def test_what_cannot_be_understood_is_400_and_says_why(house: House, body:
         ([{"id": "job"}], "job"),
         ([{"id": "a", "depends": "nobody"}], "nobody"),
         ([{"id": "a", "in": "../x"}], "artifacts[0].in"),
+        ([{"id": "a"}, {"id": "b", "in": "/etc/passwd"}], "artifacts[1].in"),
+        ([{"id": "a", "in": "a\0b"}], "U+0000 at /artifacts/0/in"),
+        ([{"id": "a", "in": "a\nb"}], "artifacts[0].in"),
+        ([{"id": "a", "in": "d/" * 33}], "artifacts[0].in"),
+        ([{"id": "a", "in": ".cograil-x"}], "artifacts[0].in"),
+        ([{"id": "a", "type": "write", "out": "x", "sha256": "0"}], "artifacts[0].sha256"),
         ([{"id": "a", "type": "dance"}], "artifacts[0]"),
     ],
 )
@@ -51,9 +57,13 @@ async def test_artifacts_that_could_not_be_carried_out_are_400(
 ) -> None:
     given = [{"type": "list", "in": "x"} | one for one in artifacts]
     answer = await house.post("wrong", artifacts=given)
-    assert answer.status == 400
+    assert (answer.status, answer.body.keys()) == (400, {"error"})
     assert named in answer.body["error"]
     assert (await house.call("GET")).body == {"jobs": []}
+
+
+# Two bytes for a dot, in a body that is fine but for them.
+OVERLONG = b'{"id": "a", "image": "b", "artifacts": [{"id": "c", "type": "read", "in": "x\xc0\xaey"}]}'
 
 
 async def test_bodies_that_are_no_json_or_too_large(house: House) -> None:
@@ -62,6 +72,7 @@ async def test_bodies_that_are_no_json_or_too_large(house: House) -> None:
         ("text/plain", b"{}", 415),
         ("application/json", b"{", 400),
         ("application/json", b'{"id": "a", "id": "b"}', 400),
+        ("application/json", OVERLONG, 400),
         ("application/json", b'"' + b"x" * 1024 * 1024 + b'"', 400),
     ):
         sent = f"{head}content-type: {kind}\r\ncontent-length: {len(content)}\r\n\r\n".encode() + content

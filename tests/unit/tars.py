@@ -13,6 +13,7 @@ def header(
     kind: bytes = b"0",
     *,
     mode: int = 0o644,
+    owner: int = 0,
     link: bytes = b"",
     prefix: bytes = b"",
     size_field: bytes | None = None,
@@ -21,7 +22,7 @@ def header(
     fields = [
         name.ljust(100, b"\0"),
         b"%07o\0" % mode,
-        b"0000000\0" * 2,
+        b"%07o\0" % owner * 2,
         size_field if size_field is not None else b"%011o\0" % size,
         b"00000000000\0",
         b" " * 8,

@@ -134,6 +134,57 @@ def test_what_is_wrong_is_named(given: dict[str, Any], named: str) -> None:
     assert named in str(caught.value)
 
 
+PATHS = [
+    ("download", "out"),
+    ("write", "out"),
+    ("unarchive", "in"),
+    ("unarchive", "out"),
+    ("unarchive", "subdir"),
+    ("upload", "in"),
+    ("read", "in"),
+    ("archive", "in"),
+    ("archive", "out"),
+    ("list", "in"),
+]
+ROOTS = [("unarchive", "out"), ("archive", "in"), ("list", "in")]  # may be the workspace itself
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("../x", "a/../../x", "..", "."),
+        *("/etc/passwd", "C:\\x", "\\\\host\\x"),
+        *("a\0b", "a\nb", "\x1b[2J", "\x7f"),
+        *("x" * 256, "d/" * 513, "d/" * 33 + "x"),
+        ".cograil-x",
+    ],
+)
+@pytest.mark.parametrize(("kind", "field"), PATHS)
+def test_no_path_of_any_artifact_leads_elsewhere(kind: str, field: str, path: str) -> None:
+    body = PLAIN | {"artifacts": [of(kind, **{field: path})]}
+    if path == "." and (kind, field) in ROOTS:
+        read_request(body)
+        return
+    with pytest.raises(InvalidRequest) as caught:
+        read_request(body)
+    assert str(caught.value).startswith(f"artifacts[0].{field}: ")
+    assert str(caught.value).isprintable()
+
+
+@pytest.mark.parametrize(("kind", "field"), PATHS)
+@pytest.mark.parametrize("path", ["~/x", "%2e%2e%2fx", "%252e%252e%252fx", "x.part", "C:x"])
+def test_a_plain_name_is_one_and_is_not_decoded(kind: str, field: str, path: str) -> None:
+    (artifact,) = read_request(PLAIN | {"artifacts": [of(kind, **{field: path})]}).artifacts
+    assert artifact.model_dump(by_alias=True)[field] == path
+
+
+@pytest.mark.parametrize("field", ["sha256", "overwrite", "links"])
+def test_what_artifacts_do_not_have_is_refused_by_name(field: str) -> None:
+    for kind in ("download", "write", "unarchive"):
+        with pytest.raises(InvalidRequest, match=rf"unknown field artifacts\[0\]\.{field}$"):
+            read_request(PLAIN | {"artifacts": [of(kind, **{field: "x"})]})
+
+
 @pytest.mark.parametrize("missing", ["id", "image"])
 def test_what_is_required_is_named(missing: str) -> None:
     with pytest.raises(InvalidRequest, match=f"{missing} is required"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import threading
 import tracemalloc
@@ -156,6 +157,37 @@ async def test_a_put_is_tried_again_from_the_beginning_unless_it_was_refused(
     with pytest.raises(MovingFailed):
         await mover(room).upload("x", site.url)
     assert [body for _, _, body in site.requests] == [b"content"] * tries
+
+
+async def test_a_sparse_giant_is_not_sent(room: Path, open_site: Open) -> None:
+    site = await open_site()
+    with (room / "x").open("wb") as file:
+        file.truncate(100 << 30)
+    with pytest.raises(MovingFailed) as caught:
+        await mover(room).upload("x", site.url)
+    assert caught.value.code == "too_large"
+    assert site.connections == 0
+
+
+async def test_a_file_that_becomes_shorter_while_it_is_sent_is_not_sent(room: Path) -> None:
+    async def shorten(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError):
+            await reader.readuntil(b"\r\n\r\n")
+            os.truncate(room / "x", 0)
+            while await reader.read(1 << 20):
+                pass
+        writer.close()
+        over.set()
+
+    over = asyncio.Event()
+    with (room / "x").open("wb") as file:
+        file.truncate(64 << 20)
+    server = await asyncio.start_server(shorten, "127.0.0.1", 0, limit=1024)
+    async with server:
+        with pytest.raises(MovingFailed) as caught:
+            await mover(room).upload("x", f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/")
+        await over.wait()
+    assert caught.value.code == "workspace_changed"
 
 
 async def test_nothing_behind_a_link_is_sent_or_read(room: Path, open_site: Open) -> None:

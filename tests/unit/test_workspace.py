@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gzip
 import os
+import stat
 import tarfile
 import threading
 from pathlib import Path
@@ -33,15 +34,21 @@ def room(tmp_path: Path) -> Path:
         ("/etc/passwd", "unsafe_path"),
         ("C:\\x", "unsafe_path"),
         ("\\\\host\\x", "unsafe_path"),
+        ("%2e%2e%2f/../x", "unsafe_path"),
         ("a\0b", "unsafe_name"),
         ("a\nb", "unsafe_name"),
         ("\x1b[2J", "unsafe_name"),
         ("\x7f", "unsafe_name"),
         ("\ud800", "unsafe_name"),
+        ("\x85", "unsafe_name"),
+        ("a\u2028b", "unsafe_name"),
+        ("\u202efdp.exe", "unsafe_name"),
         ("x" * 256, "unsafe_path"),
+        ("é" * 128, "unsafe_path"),
         ("d/" * 33 + "x", "unsafe_path"),
         (("d" * 200 + "/") * 6, "unsafe_path"),
         (".cograil-x/y", "reserved_name"),
+        ("y/.cograil", "reserved_name"),
     ],
 )
 def test_a_path_that_leads_elsewhere_is_refused(path: str, code: str) -> None:
@@ -52,8 +59,17 @@ def test_a_path_that_leads_elsewhere_is_refused(path: str, code: str) -> None:
 
 def test_a_plain_path_is_its_steps() -> None:
     assert split_path("a/./b//c/") == ("a", "b", "c")
-    assert split_path("~/é %2e") == ("~", "é %2e")
+    assert split_path("~/é x.part") == ("~", "é x.part")
+    assert split_path("%2e%2e%2fx/%252e%252e") == ("%2e%2e%2fx", "%252e%252e"), "nothing is decoded"
+    assert split_path("/".join(["d" * 31] * 32)), "the longest and deepest there is"
     assert split_path(".", is_root_allowed=True) == ()
+
+
+@pytest.mark.parametrize(
+    "name", ["at 1.00\u202fPM.png", "a\u00a0b\u3000c", "\U0001f468\u200d\U0001f469", "\U0001fae8"]
+)
+def test_names_that_people_give_are_taken(name: str) -> None:
+    assert split_path(f"d/{name}") == ("d", name)
 
 
 def test_what_is_written_is_there_whole_or_not_at_all(room: Path) -> None:
@@ -76,7 +92,7 @@ def test_whoever_runs_there_may_write_what_we_made(room: Path) -> None:
     assert (room / "deep/x").stat().st_mode & 0o777 == 0o666
 
 
-@pytest.mark.parametrize("what", ["link", "through a link", "directory", "fifo", "missing"])
+@pytest.mark.parametrize("what", ["link", "through a link", "directory", "fifo", "socket", "missing"])
 def test_only_regular_files_inside_are_read(room: Path, what: str) -> None:
     match what:
         case "link":
@@ -87,6 +103,8 @@ def test_only_regular_files_inside_are_read(room: Path, what: str) -> None:
             (room / "x").mkdir()
         case "fifo":
             os.mkfifo(room / "x")
+        case "socket":
+            os.mknod(room / "x", stat.S_IFSOCK)
     path = "d/secret" if what == "through a link" else "x"
     with (
         Workspace(room) as workspace,
@@ -95,6 +113,27 @@ def test_only_regular_files_inside_are_read(room: Path, what: str) -> None:
     ):
         pass
     assert caught.value.code == ("file_not_found" if what == "missing" else "not_a_regular_file")
+
+
+def test_devices_are_not_read() -> None:
+    with Workspace(Path("/dev")) as workspace:
+        for name in ("null", "zero"):
+            with pytest.raises(WorkspaceError) as caught, workspace.reading(name):
+                pass
+            assert caught.value.code == "not_a_regular_file"
+
+
+def test_what_is_written_replaces_a_file_but_no_directory(room: Path) -> None:
+    (room / "x").write_text("old")
+    (room / "d").mkdir()
+    with Workspace(room) as workspace:
+        with workspace.writing("x") as file:
+            file.write(b"new")
+        with pytest.raises(WorkspaceError) as caught, workspace.writing("d"):
+            pass
+    assert caught.value.code == "not_a_regular_file"
+    assert (room / "x").read_text() == "new"
+    assert sorted(os.listdir(room)) == ["d", "x"]
 
 
 def test_what_is_written_replaces_a_link_and_is_not_written_through_it(room: Path) -> None:
@@ -212,7 +251,7 @@ def test_the_same_files_make_the_same_archive(room: Path) -> None:
 
 def test_a_sparse_giant_is_refused_by_its_apparent_size(room: Path) -> None:
     with open(room / "giant", "wb") as file:
-        file.truncate(1 << 40)
+        file.truncate(100 << 30)
     with Workspace(room) as workspace, pytest.raises(WorkspaceError) as caught:
         write_archive(workspace, "giant", "x.tar.gz")
     assert caught.value.code == "too_large"

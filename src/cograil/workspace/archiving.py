@@ -8,7 +8,7 @@ import tarfile
 from collections.abc import Callable, Iterator
 from typing import BinaryIO
 
-from cograil.workspace.listing import walk
+from cograil.workspace.listing import changed, walk
 from cograil.workspace.paths import Steps, WorkspaceError, split_path
 from cograil.workspace.tree import Workspace, open_regular
 
@@ -42,6 +42,8 @@ def write_archive(
                 with workspace.directory(above) as directory, open_regular(directory, last) as file:
                     left -= _add(archive, name, file, left)
             except WorkspaceError as error:
+                if error.code == "file_not_found":  # it was there a moment ago
+                    raise changed(name) from None
                 if error.code != "not_a_regular_file":
                     raise
                 on_skipped(name)
@@ -84,5 +86,5 @@ def _add(archive: tarfile.TarFile, name: str, file: BinaryIO, left: int) -> int:
     except OSError as error:
         if error.errno is not None:
             raise
-        raise WorkspaceError("workspace_changed", f"{name!r} changed while it was read") from None
+        raise changed(name) from None
     return status.st_size

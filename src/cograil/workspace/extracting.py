@@ -11,6 +11,7 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import BinaryIO
+from unicodedata import normalize
 
 from cograil.workspace.headers import (
     BLOCK,
@@ -27,6 +28,8 @@ from cograil.workspace.tree import NEW_FILE, Workspace, merge
 CHUNK = 256 * 1024
 GZIP = 31  # zlib's word for the gzip format
 MOST_SKIPPED = 100  # that are told by name
+FREE_PARTS = 1_000  # of gzip, that may hold next to nothing: each takes longer to begin than to read
+HEADERS_EACH = 4  # of one entry: its own, and what may come before it
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +37,7 @@ class Bounds:
     """How much an archive may hold."""
 
     bytes: int = 16 * 1024**3
-    entries: int = 100_000
+    entries: int = 100_000  # with the directories that they need
     ratio: int = 200  # unpacked to packed, once it is large
     free_bytes: int = 64 * 1024**2  # that may be packed as tightly as they like
 
@@ -90,19 +93,19 @@ class Stream:
         self._unpacker = zlib.decompressobj(GZIP)
         self._input = packed.read(CHUNK)
         self._taken = len(self._input)
-        self._ready = b""
-        self._given = 0
+        self._ready = memoryview(b"")  # a slice of it is no copy
+        self._given = self._parts = 0
         if self._input[:2] != b"\x1f\x8b":
             raise WorkspaceError("archive_format", "this is no tar.gz archive")
 
-    def take(self, most: int) -> bytes:
+    def take(self, most: int) -> memoryview:
         """Some bytes, at most so many; none at the end. Raises WorkspaceError."""
         if not self._ready:
-            self._ready = self._unpack()
+            self._ready = memoryview(self._unpack())
         taken, self._ready = self._ready[:most], self._ready[most:]
         return taken
 
-    def exactly(self, count: int) -> Iterator[bytes]:
+    def exactly(self, count: int) -> Iterator[memoryview]:
         """So many bytes, piece by piece. Raises WorkspaceError when there are fewer."""
         while count:
             part = self.take(count)
@@ -117,19 +120,17 @@ class Stream:
         return b"".join([first, *self.exactly(BLOCK - len(first))]) if first else None
 
     def _unpack(self) -> bytes:
-        while True:
+        while not self._unpacker.eof or self._begin_next():
             try:
                 part = self._unpacker.decompress(self._input, CHUNK)
             except zlib.error as error:
                 raise WorkspaceError("archive_corrupt", f"the archive is damaged: {error}") from None
-            self._input = self._unpacker.unconsumed_tail
+            self._input = self._unpacker.unconsumed_tail  # at its end zlib may tell it twice
             if part:
                 return self._counted(part)
-            if self._unpacker.eof:
-                if not self._begin_next():
-                    return b""
-            elif not self._input and not self._refill():
+            if not self._unpacker.eof and not self._input and not self._refill():
                 raise truncated()
+        return b""
 
     def _begin_next(self) -> bool:
         """Files of gzip may stand one behind the other. Whether there is another one."""
@@ -139,6 +140,9 @@ class Stream:
         self._unpacker = zlib.decompressobj(GZIP)
         if self._input[:1] != b"\x1f":
             raise WorkspaceError("archive_corrupt", "something else follows the archive")
+        self._parts += 1
+        if self._parts > FREE_PARTS and self._parts * BLOCK > self._given:
+            raise WorkspaceError("archive_bomb", "the archive is in more pieces than it has blocks")
         return True
 
     def _refill(self) -> bool:
@@ -163,7 +167,8 @@ class Unpacking:
         self._stream = stream
         self._into = into
         self._found = Extracted()
-        self._entries = 0
+        self._headers = self._entries = 0
+        self._spelled: dict[int, int] = {}  # each path by what it is regardless of case: hashes, for memory
         self._name: bytes | None = None  # what an extension says of the next entry
         self._size: int | None = None
         self._link: bytes | None = None
@@ -171,17 +176,23 @@ class Unpacking:
     def run(self) -> Extracted:
         """All of it."""
         while (block := self._stream.block()) is not None and (header := read_header(block)) is not None:
-            self._entries += 1
-            if self._entries > self._stream.bounds.entries:
-                raise WorkspaceError("archive_too_many_entries", "the archive holds too many entries")
+            self._headers += 1
+            if self._headers > HEADERS_EACH * self._stream.bounds.entries:
+                raise _too_many()
             if header.kind in ("pax", "global", "long_name", "long_link"):
                 self._extend(header)
             else:
+                self._count()
                 self._add(header)
                 self._name = self._size = self._link = None
         while self._stream.take(CHUNK):  # the padding, and the checksum behind it
             pass
         return self._found
+
+    def _count(self) -> None:
+        self._entries += 1
+        if self._entries > self._stream.bounds.entries:
+            raise _too_many()
 
     def _extend(self, header: Header) -> None:
         if header.size > LONGEST_EXTENSION:
@@ -213,6 +224,7 @@ class Unpacking:
             self._found.skipped += [name] if len(self._found.skipped) < MOST_SKIPPED else []
             return
         steps = split_path(name, is_root_allowed=True)
+        self._spell(steps)
         if header.kind == "directory":
             self._make(steps)
             return
@@ -222,6 +234,26 @@ class Unpacking:
         self._write(steps, size, is_executable=header.is_executable)
         self._found.files += 1
         self._found.bytes += size
+
+    def _spell(self, steps: Steps) -> None:
+        """Remember a path, and the directories above it, which count as entries too.
+
+        Raises WorkspaceError for one that differs from another only in its case, or in how its accents are
+        written: elsewhere both are one file.
+        """
+        plain = tuple(normalize("NFC", step).lower() for step in steps)
+        for depth in range(len(steps), 0, -1):
+            key, spelling = hash(plain[:depth]), hash(steps[:depth])
+            if (known := self._spelled.get(key)) == spelling:
+                return  # and so are those above it
+            if known is not None:
+                raise WorkspaceError(
+                    "name_collision",
+                    f"the archive holds {'/'.join(steps[:depth])!r} in another spelling, too",
+                )
+            self._spelled[key] = spelling
+            if depth < len(steps):
+                self._count()
 
     def _make(self, steps: Steps) -> None:
         try:
@@ -252,6 +284,10 @@ def _name_of(name: bytes) -> str:
         raise WorkspaceError(
             "unsafe_name", f"the archive holds a name that is no UTF-8: {name[:80]!r}"
         ) from None
+
+
+def _too_many() -> WorkspaceError:
+    return WorkspaceError("archive_too_many_entries", "the archive holds too many entries")
 
 
 def _twice(name: str) -> WorkspaceError:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import re
+
 from cograil.errors import UsageError
 
 LONGEST_NAME, LONGEST_PATH, DEEPEST = 255, 1024, 32
 OURS = ".cograil"  # names that begin so are not for others
+
+# What would be obeyed where a name is shown: control characters, ends of lines, changes of direction. And
+# halves of characters. Spaces of all kinds and joiners are in names that people give.
+_UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 Steps = tuple[str, ...]
 
@@ -38,7 +44,7 @@ def split_path(path: str, *, is_root_allowed: bool = False) -> Steps:
 
 def check_name(name: str) -> None:
     """Raises WorkspaceError for a name that no file of ours may have."""
-    if not name.isprintable():  # control characters and halves of characters too
+    if _UNSAFE.search(name):
         raise WorkspaceError("unsafe_name", f"{_shown(name)} holds characters that no name should")
     if name in ("", ".", "..") or "/" in name:
         raise WorkspaceError("unsafe_path", f"{_shown(name)} leads somewhere else")

@@ -58,7 +58,7 @@ class _PlainStream(Stream):
     def __init__(self, plain: BinaryIO, bounds: Bounds) -> None:
         self._packed = plain
         self.bounds = bounds
-        self._ready = b""
+        self._ready = memoryview(b"")
         self._given = self._taken = 0
 
     def _unpack(self) -> bytes:

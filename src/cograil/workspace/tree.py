@@ -19,7 +19,7 @@ from typing import BinaryIO
 from cograil.workspace.paths import OURS, Steps, WorkspaceError, split_path
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a FIFO must not keep us
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC  # a FIFO must not keep us
 NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _NOT_THERE = (errno.ENOENT,)
 _NOT_OURS = (errno.ELOOP, errno.ENOTDIR, errno.EMLINK, errno.ENXIO)
@@ -115,21 +115,51 @@ def open_regular(directory: int, name: str) -> Iterator[BinaryIO]:
 
 
 def merge(source: int, target: int) -> None:
-    """Move all that is in one directory into another: directories are joined, files replaced."""
+    """Move all that is in one directory into another: directories are joined, files replaced.
+
+    Raises WorkspaceError, before anything is moved, when a file is in the way of a directory or the other way
+    round.
+    """
+    _check_places(source, target)
+    _move_all(source, target)
+
+
+def _check_places(source: int, target: int) -> None:
     for entry in os.listdir(source):
-        if not is_directory(source, entry):
+        try:
+            is_joined = is_directory(target, entry)
+        except FileNotFoundError:
+            continue
+        if is_joined != is_directory(source, entry):
+            is_, needed = ("a directory", "file") if is_joined else ("no directory", "directory")
+            raise WorkspaceError("not_a_regular_file", f"{entry!r} is {is_}: no {needed} can take its place")
+        if is_joined:
+            with _both(source, target, entry) as (inner, outer):
+                _check_places(inner, outer)
+
+
+def _move_all(source: int, target: int) -> None:
+    for entry in os.listdir(source):
+        if is_directory(source, entry):
+            with _both(source, target, entry) as (inner, outer):
+                _move_all(inner, outer)
+        else:
             with _checked(entry):
                 os.rename(entry, entry, src_dir_fd=source, dst_dir_fd=target)
-            continue
-        inner = os.open(entry, _DIRECTORY, dir_fd=source)
+
+
+@contextmanager
+def _both(source: int, target: int, name: str) -> Iterator[tuple[int, int]]:
+    """The directories of this name in both, opened; in the target it is made if it is missing."""
+    inner = os.open(name, _DIRECTORY, dir_fd=source)
+    try:
+        outer = _below(target, name, is_made=True)
         try:
-            outer = _below(target, entry, is_made=True)
-            try:
-                merge(inner, outer)
-            finally:
-                os.close(outer)
+            yield inner, outer
         finally:
-            os.close(inner)
+            os.close(outer)
+    finally:
+        os.close(inner)
 
 
 def is_directory(directory: int, name: str) -> bool:
