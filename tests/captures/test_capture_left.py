@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from nest import open_nest
 from test_capture_crashes import COUNT, Site, gone
-from vault import Sealing, Vault, open_sealing, vault_settings
+from vault import Vault, open_sealing, vault_settings
 
 from cograil.apps.captures.sweeping import sweep
 from cograil.apps.captures.verifying import verify
