@@ -88,7 +88,6 @@ EXCUSED = {
     "keys.delete_key": BY_THE_CLI,
     "keys.find_secret": "only reads",
     "publish.list_processes": "only reads: the CLI warns of handlers that nobody has",
-    "report.find_repeated": "only reads: whether a result over HTTP was reported before",
     "report.note_late": "one statement: a result over HTTP that came too late is noted, or was not",
     "retry.load_submitted": NOT_OPENED,
     "retry.open_jobs": NOT_OPENED,
