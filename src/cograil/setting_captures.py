@@ -43,6 +43,10 @@ class CaptureSettings(Part):
     """Where a time-stamping authority answers (RFC 3161); without it nobody is asked."""
     tsa_seconds: PositiveFloat = 10
     """How long such an authority may take."""
+    sweep_seconds: PositiveFloat = 30
+    """How often a worker looks for captures whose job has ended or is gone without having ended them."""
+    retry_seconds: Annotated[float, Field(ge=0)] = 600
+    """How long such a job may be retried by hand before its capture fails as it did."""
 
     @field_validator("store_url")
     @classmethod

@@ -93,12 +93,15 @@ async def _work(order: dict[str, Any]) -> None:
     from cograil.settings import Settings
 
     settings = Settings(**order["settings"])
+    if order.get("is_early"):  # it may be killed before it is ready
+        _say(pid=os.getpid())
     async with (
         open_lab(order["dsn"], settings) as lab,
         sealing(lab.registry, lab.db, settings),
         lab.running(),
     ):
-        _say(pid=os.getpid())
+        if not order.get("is_early"):
+            _say(pid=os.getpid())
         await asyncio.Event().wait()
 
 

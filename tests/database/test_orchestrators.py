@@ -255,6 +255,36 @@ async def test_a_job_that_cannot_be_advanced_does_not_hold_up_the_others(
         await lab.rows("delete from cograil.inbox where node_id = 'nobody'")
 
 
+async def test_a_job_that_is_set_aside_wakes_nobody(lab: Lab) -> None:
+    """What wakes next is another one."""
+    bad, good = [await lab.submit(WAIT % seconds) for seconds in (1800, 3600)]
+    wakes = dict(await lab.rows("select id::text, wake_at from cograil.jobs"))
+    assert (await lab.tick()).wake_at == wakes[bad]
+    assert (await lab.tick(aside=[bad])).wake_at == wakes[good]
+    assert (await lab.tick(aside=[bad, good])).wake_at is None
+
+
+async def test_an_orchestrator_ticks_no_faster_for_a_job_that_it_has_set_aside(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, eventually: Any
+) -> None:
+    bad = await lab.submit(WAIT % 0.01)
+    real, times = work.tick, []
+
+    async def timed(*args: Any) -> Any:
+        times.append(asyncio.get_running_loop().time())
+        return await real(*args)
+
+    monkeypatch.setattr(work, "tick", timed)
+    one = Orchestrator(lab.db, lab.settings, Decider(), "one")
+    one._aside[bad] = asyncio.get_running_loop().time() + 60
+    running = asyncio.create_task(one.run())
+    await eventually(lambda: len(times) >= 8)
+    one.stop()
+    await running
+    assert times[7] - times[1] > 6 * 0.8 * lab.settings.lease.scan_seconds
+    assert (await lab.job(bad))["status"] == "running", "it was not advanced"
+
+
 @pytest.mark.parametrize("whose", ["job", "task"])
 async def test_what_a_rate_held_back_begins_when_the_rate_allows_it(calm: Lab, whose: str) -> None:
     """Not with the next look at everything, which is half a minute away here."""

@@ -6,11 +6,15 @@ from typing import Any
 
 import psycopg
 import pytest
+import structlog.testing
 from lab import Hand, Lab
 from test_workers import one, warnings
 
 from cograil.model.outcome import Completed, Failed
+from cograil.orchestrator import loop
 from cograil.runners import python as runner
+from cograil.runners.context import Context
+from cograil.store import tasks
 from cograil.verbs import work
 
 
@@ -135,6 +139,68 @@ async def test_a_result_that_the_database_cannot_hold_fails_alone(
         assert [(await lab.ended(job))["status"] for job in good] == ["completed"] * 5
         ended = await lab.ended(bad)
     assert (ended["status"], ended["error"]["code"]) == ("failed", "bad_result")
+
+
+@pytest.mark.parametrize("where", ["report_tasks", "save_progress"])
+async def test_a_report_that_raises_what_nobody_expects_fails_alone_or_counts(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    """A bug in what is sent must not take the others of its batch, and nothing is kept in silence."""
+    bad = await lab.submit(one("telling"))
+    good = await lab.submit_many(one("telling"), [{}] * 5)
+    lab.registry.register(_telling, "telling")
+    _break(monkeypatch, where, bad)
+    with structlog.testing.capture_logs() as logs:
+        async with lab.running():
+            assert [(await lab.ended(job))["status"] for job in good] == ["completed"] * 5
+            ended = await lab.ended(bad)
+    said = {line["event"] for line in logs if line["log_level"] == "error"}
+    if where == "save_progress":
+        assert (ended["status"], said) == ("completed", {"progress not written"})
+        return
+    assert (ended["status"], ended["error"]["code"]) == ("failed", "bad_result")
+    assert said == {"result cannot be recorded"}
+
+
+async def test_an_attempt_of_which_nothing_can_be_said_is_ended_by_its_time_limit(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither is it tried without end, nor are the others kept."""
+    monkeypatch.setattr(loop, "DEADLINE_GRACE_SECONDS", 0.0)
+    bad = await lab.submit(one("telling", timeout=1, attempts=1))
+    good = await lab.submit(one("telling"))
+    lab.registry.register(_telling, "telling")
+    broken = _break(monkeypatch, "report_tasks", bad, is_always=True)
+    with structlog.testing.capture_logs() as logs:
+        async with lab.running():
+            assert (await lab.ended(good))["status"] == "completed"
+            ended = await lab.ended(bad)
+    assert (ended["status"], ended["error"]["code"]) == ("failed", "timeout")
+    assert len(broken) <= 3, "in a batch, by itself, and that it cannot be"
+    assert "attempt cannot be reported, its time limit will end it" in [line["event"] for line in logs]
+
+
+def _break(monkeypatch: pytest.MonkeyPatch, where: str, job: str, *, is_always: bool = False) -> list[str]:
+    """Let this raise what is of this job: its result, or all that is said of it; each time is noted."""
+    real, broken = getattr(tasks, where), []
+
+    async def raising(tx: Any, worker: int, *rest: Any) -> Any:
+        for given in rest[-1]:
+            is_bad = where == "save_progress" or given.item.job_id == job
+            if is_bad and (is_always or where == "save_progress" or isinstance(given.outcome, Completed)):
+                broken.append(where)
+                raise ValueError("nobody expects this")
+        return await real(tx, worker, *rest)
+
+    monkeypatch.setattr(tasks, where, raising)
+    if where == "save_progress":
+        monkeypatch.setattr(work, "note_progress", raising)
+    return broken
+
+
+async def _telling(ctx: Context) -> dict[str, Any]:
+    ctx.progress(1, 2)
+    return {}
 
 
 async def _result(bad: bool) -> dict[str, Any]:

@@ -190,7 +190,12 @@ HOT: dict[str, dict[str, tuple[str, Any]]] = {
         "name": ("text", "w"),
         "handlers": ("text[]", []),
     },
-    "tick_orchestrator": {"lease": ("float8", 15.0), "process": ("bigint", 2), "grace": ("float8", 10.0)},
+    "tick_orchestrator": {
+        "lease": ("float8", 15.0),
+        "process": ("bigint", 2),
+        "grace": ("float8", 10.0),
+        "aside": ("uuid[]", []),
+    },
     "write_changes": {"owner": ("bigint", 2)} | columns_of("write_changes"),
 }
 LARGE = {"jobs", "nodes_default", "tasks", "inbox", "events_default", "checkpoints", "steps"}

@@ -255,9 +255,10 @@ async def _submit_family(lane: Lane, run: Run) -> None:
 
 
 async def _bulk(verb: str, lane: Lane, run: Run) -> None:
-    """The operation is there with its job or not at all; who was not told begins it again."""
+    """The operation is there with its job and its audit or not at all; who was not told begins it again."""
     mark = await (several_running(lane) if verb == "cancel" else several_failed(lane))
     await lane.help_with()
+    ((before,),) = await lane.lab.rows("select coalesce(max(id), 0) from cograil.audit_log")
     answer = await struck(lane, run, "bulk", mark, meanwhile=nothing, verb=verb)
     query = (
         "select j.id::text, o.id::text from cograil.jobs j"
@@ -268,6 +269,10 @@ async def _bulk(verb: str, lane: Lane, run: Run) -> None:
     if len(found) > 1 or None in sum(found, ()) or (answer is not None and [answer] != [r[0] for r in found]):
         run.violations.append(f"the client was told {answer}, but there is {found}")
         return
+    query = "select target from cograil.audit_log where id > %(before)s and action = %(action)s"
+    audited = await lane.lab.rows(query, before=before, action=f"bulk {verb}")
+    if audited != [(row[0],) for row in found]:
+        run.violations.append(f"there is {found}, but the audit log says {audited}")
     job = found[0][0] if found else await begin(lane, verb, mark)
     await lane.help_with("orchestrator", "worker")
     await lane.ended(job)

@@ -21,8 +21,12 @@ from cograil.verbs.keys import create_key
 
 TRIES = 6
 DYING_SECONDS = 2.0  # a connection that broke has a server that is about to be seen dead
-AT_FIRST = ("check.", "schema.", "doors.")  # who cannot look at the database before it opens says so and ends
-BEFORE = (*AT_FIRST, "keys.")  # what every server passes before it does anything for anybody
+BEFORE = (
+    "check.",
+    "schema.",
+    "doors.",
+    "keys.",
+)  # what every server passes before it does anything for anybody
 
 Look = Callable[[], Awaitable[list[str]]]
 
@@ -126,7 +130,6 @@ class Visit:
         points = victim.points()
         self.run.points = [one for one in points if self.is_from_the_start or not one.startswith(BEFORE)]
         self.run.struck = any(point.startswith("!") for point in points)
-        is_at_first = fault is not None and fault.name.startswith(AT_FIRST)
         if victim.stopped.is_set():
             victim.resume()
             async with asyncio.timeout(GONE_SECONDS):
@@ -134,10 +137,10 @@ class Visit:
             self.late += [answer for answer in said if answer is not None and answer.status < 500]
             self.server = victim
             self.door = Path(victim.answer)
-            if not is_at_first and (await self.ask("/jobs?limit=1", method="GET")).status != 200:
+            if (await self.ask("/jobs?limit=1", method="GET")).status != 200:
                 self.run.violations.append("the woken server does not answer")
         is_killed = fault is not None and fault.mode == "kill9"
-        if victim.ended.is_set() and not is_killed and not is_at_first:
+        if victim.ended.is_set() and not is_killed:
             self.run.violations.append(f"the server ended by itself with {victim.code}")
 
 

@@ -179,11 +179,11 @@ from json_to_recordset(%(gone)s) as g(tenant_id text, job_id uuid, node_id text,
 def _rescue_apart() -> None:
     tick = work.tick
 
-    async def rescue_then_say(tx: Transaction, process: int, lease: float, grace: float) -> Tick:
+    async def rescue_then_say(tx: Transaction, process: int, *more: Any) -> Tick:
         gone = (await tx.fetch(Statement("mutant_rescue", TAKE_FROM_THE_DEAD, ""), process=process))[0][0]
         if gone != b"[]":
             await tx.execute(Statement("mutant_halfway", SAY_LOST, ""), gone=gone.decode())
-        return await tick(tx, process, lease, grace)
+        return await tick(tx, process, *more)
 
     work.tick = rescue_then_say  # type: ignore[assignment]
 

@@ -26,6 +26,7 @@ from cograil import faults
 from cograil.apps.containers.sweeping import Sweeper
 from cograil.definitions import read_workflow
 from cograil.errors import VersionTaken
+from cograil.intake.cli.client import audit
 from cograil.intake.http.server import bind
 from cograil.model.job import Signalled
 from cograil.model.workflow import Workflow
@@ -118,7 +119,7 @@ def decider_with_small_chunks(settings: Settings) -> Decider:
 
 
 # What runs beside a worker now and then has tests of its own.
-NO_APPS = {"companies": {"enabled": False}}
+NO_APPS = {"companies": {"enabled": False}, "captures": {"enabled": False}}
 
 
 def settings_of(order: Order) -> Settings:
@@ -275,8 +276,11 @@ async def _fire(tx: Transaction, decider: Decider, order: Order) -> str:
 
 
 async def _begin_bulk(tx: Transaction, decider: Decider, order: Order) -> str:
+    """As `cograil bulk` does."""
     wanted = bulk.JobFilter(correlation_id=order["subject"])
-    return await bulk.begin_bulk(tx, decider, order["verb"], wanted, by="client")
+    job = await bulk.begin_bulk(tx, decider, order["verb"], wanted, by="client")
+    await audit(tx, f"bulk {order['verb']}", job)
+    return job
 
 
 TRANSACTIONS = {"draft": "submit", "make_key": "keys", "revoke_key": "keys"}

@@ -204,7 +204,9 @@ class Orchestrator:
         lease = self.settings.lease
         assert self.process_id is not None
         async with self.db.single("tick") as tx:
-            tick = await work.tick(tx, self.process_id, lease.seconds, DEADLINE_GRACE_SECONDS)
+            tick = await work.tick(
+                tx, self.process_id, lease.seconds, DEADLINE_GRACE_SECONDS, self._set_aside()
+            )
         metrics.leases_expired.inc(tick.dead)
         if tick.rescued:
             metrics.tasks_rescued.inc(tick.rescued)

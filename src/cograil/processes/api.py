@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 
 import structlog
 from starlette.types import ASGIApp
@@ -21,6 +22,7 @@ from cograil.processes.health import Health
 from cograil.processes.running import run_async, stop_on_signals
 from cograil.settings import Settings
 from cograil.store.database import BUSY, Database
+from cograil.store.looking import look, opened
 
 
 def server(settings: Settings) -> None:
@@ -32,9 +34,9 @@ def server(settings: Settings) -> None:
 async def _serve(settings: Settings) -> None:
     log = structlog.get_logger("server")
     conninfo = await find_conninfo(settings)
-    stop = stop_on_signals()
     async with open_api(conninfo, settings) as instance:
-        await check_schema(instance.db)
+        await look(partial(check_schema, instance.db))
+        stop = stop_on_signals()  # until here one signal is enough: nobody was served
         health = Health(instance.db, {}, app_checks(settings, has_worker=False))
         app = application(instance, probe_routes(health.checks, health.samples), apps=all_doors(instance))
         async with (
@@ -65,10 +67,12 @@ async def open_api(conninfo: str, settings: Settings) -> AsyncIterator[Instance]
     """
     url = settings.server.database_url or conninfo
     async with (
-        Database(url, settings.database, application="cograil server", kept=BUSY, role=SERVER_ROLE) as db,
+        opened(
+            Database(url, settings.database, application="cograil server", kept=BUSY, role=SERVER_ROLE)
+        ) as db,
         open_instance(db, decider_of(settings), settings, settings.server.key_file) as instance,
     ):
-        if not is_loopback(settings.host) and not await instance.keys.has_keys():
+        if not is_loopback(settings.host) and not await look(instance.keys.has_keys):
             raise UsageError(
                 f"cannot listen on {settings.host}: there are no keys yet, and whoever reaches the port may "
                 "do everything; make one with `cograil keys create --role admin`, or use 127.0.0.1"

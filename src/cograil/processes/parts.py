@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 
 import structlog
 
@@ -22,6 +23,7 @@ from cograil.processes.running import (
 from cograil.processes.working import load_handlers, work_on
 from cograil.settings import Settings
 from cograil.store.database import BUSY, Database
+from cograil.store.looking import look, opened
 from cograil.store.migrate import check_server
 from cograil.worker.loop import Worker
 
@@ -104,11 +106,15 @@ async def _work(settings: Settings, health_port: int | None) -> None:
 async def _checked_database(settings: Settings, application: str) -> AsyncIterator[Database]:
     """The database of the instance, fit to run on: it keeps what it commits and has our schema."""
     conninfo = await find_conninfo(settings)
-    async with Database(conninfo, settings.database, application=application, kept=BUSY) as db:
-        async with db.single("check") as tx:
-            await check_server(tx.connection, settings.database.allow_unsafe)
-        await check_schema(db)
+    async with opened(Database(conninfo, settings.database, application=application, kept=BUSY)) as db:
+        await look(partial(_check, db, settings))
         yield db
+
+
+async def _check(db: Database, settings: Settings) -> None:
+    async with db.single("check") as tx:
+        await check_server(tx.connection, settings.database.allow_unsafe)
+    await check_schema(db)
 
 
 @asynccontextmanager

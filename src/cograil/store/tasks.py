@@ -159,10 +159,14 @@ async def leave_process(tx: Transaction, process: int, state: str) -> None:
 
 
 async def tick_orchestrator(
-    tx: Transaction, process: int, lease_seconds: float, grace_seconds: float
+    tx: Transaction, process: int, lease_seconds: float, grace_seconds: float, aside: Sequence[str] = ()
 ) -> Tick:
-    """Pulse, rescue what dead workers held, and say whether there is something to do."""
-    rows = await tx.fetch(TICK_ORCHESTRATOR, process=process, lease=lease_seconds, grace=grace_seconds)
+    """Pulse, rescue what dead workers held, and say whether there is something to do.
+
+    Jobs that are set aside are due without anything to do.
+    """
+    params = {"process": process, "lease": lease_seconds, "grace": grace_seconds}
+    rows = await tx.fetch(TICK_ORCHESTRATOR, **params, aside=uuids(list(aside)))
     return Tick(*rows[0][:6])
 
 

@@ -64,6 +64,8 @@ class Notes:
                 await self.flush(identity, ids)
             except (psycopg.Error, DatabaseUnavailable) as error:
                 log.warning("progress not written", error=str(error).strip())
+            except Exception:
+                log.exception("progress not written")
 
     async def flush(self, identity: Identity, ids: set[int]) -> None:
         """Write what is known of these tasks."""

@@ -20,6 +20,11 @@ from cograil.worker.pulse import Identity
 log = structlog.get_logger("worker")
 RETRY_SECONDS = 0.5
 Addressed = tuple[Identity, Report]
+CANNOT = Failed(
+    "bad_result",
+    "what the handler returned cannot be recorded; the log of its worker says why",
+    retryable=False,
+)
 
 
 class Reporter:
@@ -62,14 +67,14 @@ class Reporter:
         is_repeat = False
         while True:
             try:
-                await self._notes.flush(identity, {report.item.task_id for report in reports})
+                await self._flush_notes(identity, reports)
                 send = work.report_again if is_repeat else work.report
                 counted = await send(self._db, identity.worker_id, identity.name, reports)
                 break
-            except psycopg.DataError as error:
-                await self._send_apart(identity, reports, error)
-                return
-            except (psycopg.Error, DatabaseUnavailable) as error:
+            except Exception as error:
+                if not _may_pass(error):
+                    await self._send_apart(identity, reports, error)
+                    return
                 log.warning("report failed, trying again", error=str(error).strip(), tasks=len(reports))
                 is_repeat = True
                 await asyncio.sleep(RETRY_SECONDS)
@@ -81,13 +86,35 @@ class Reporter:
         metrics.tasks_reported.labels("failed").inc(len(reports) - completed)
         self._on_done([report.item.task_id for report in reports])
 
-    async def _send_apart(self, identity: Identity, reports: list[Report], error: psycopg.DataError) -> None:
-        """The database cannot hold one of these: it must not take the others down, and fails by itself."""
+    async def _flush_notes(self, identity: Identity, reports: list[Report]) -> None:
+        """Notes are a help: those that cannot be written are lost rather than a result with them."""
+        try:
+            await self._notes.flush(identity, {report.item.task_id for report in reports})
+        except Exception as error:
+            if _may_pass(error):
+                raise
+            log.exception("progress not written", tasks=len(reports))
+
+    async def _send_apart(self, identity: Identity, reports: list[Report], error: Exception) -> None:
+        """One of these cannot be recorded: it must not take the others down, and fails by itself.
+
+        Where not even that can be said the attempt stays in our hands until its time is up: were it given
+        back, it would be run and given back for ever.
+        """
         if len(reports) > 1:
+            log.warning("report failed, sending each by itself", error=str(error).strip(), tasks=len(reports))
             for report in reports:
                 await self._send(identity, [report])
             return
-        item = reports[0].item
-        log.error("result cannot be stored", error=str(error).strip(), **logs.facts_of(item))
-        failed = Failed("bad_result", "the database cannot hold what the handler returned", retryable=False)
-        await self._send(identity, [Report(item, failed)])
+        item, facts = reports[0].item, logs.facts_of(reports[0].item)
+        if reports[0].outcome is CANNOT:
+            log.error("attempt cannot be reported, its time limit will end it", exc_info=error, **facts)
+            return
+        log.error("result cannot be recorded", error=str(error).strip(), exc_info=error, **facts)
+        await self._send(identity, [Report(item, CANNOT)])
+
+
+def _may_pass(error: Exception) -> bool:
+    """Whether it is the database's or the network's, and not that of what we send."""
+    is_theirs = isinstance(error, psycopg.Error | DatabaseUnavailable)
+    return is_theirs and not isinstance(error, psycopg.DataError)

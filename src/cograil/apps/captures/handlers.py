@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import cache
 from typing import TYPE_CHECKING
 
+from cograil.apps.captures.sweeping import sweep_for_ever
 from cograil.model.workflow import Json
 from cograil.runners.context import Context
 from cograil.runners.registry import Registry
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 @asynccontextmanager
 async def sealing(registry: Registry, db: Database, settings: Settings) -> AsyncIterator[None]:
-    """Let the worker of this registry seal captures."""
+    """Let the worker of this registry seal captures, and look for those that were left."""
 
     @cache
     def sealer() -> Sealer:
@@ -45,4 +46,10 @@ async def sealing(registry: Registry, db: Database, settings: Settings) -> Async
 
     for one in (seal, settle, stamp):
         registry.register(one, f"captures.{one.__name__}")
-    yield
+    sweeping = asyncio.create_task(sweep_for_ever(db, settings), name="captures")
+    try:
+        yield
+    finally:
+        sweeping.cancel()
+        with suppress(asyncio.CancelledError):
+            await sweeping

@@ -126,6 +126,17 @@ async def publish_workflow(tx: Transaction, tenant: str) -> int:
     return (await publish(tx, workflow(), WORKFLOW, tenant)).definition_id
 
 
+def submission_of(id: str, capture_id: str, user: str, definition_id: int, *, is_stamped: bool) -> Submission:
+    """The job that seals this capture."""
+    return Submission(
+        WORKFLOW_ID,
+        {"capture_event_id": id, "is_stamped": is_stamped},
+        definition_id=definition_id,
+        submitted_by=user,
+        labels={"capture_id": capture_id},
+    )
+
+
 async def ingest(
     tx: Transaction, decider: Decider, definition_id: int, capture: NewCapture, asked: Asked
 ) -> Ingested:
@@ -165,13 +176,7 @@ async def _create(
 ) -> Ingested:
     skew_ms = _skew_ms(tx, capture)
     id, capture_id = new_id(), capture.fields.capture_id
-    submission = Submission(
-        WORKFLOW_ID,
-        {"capture_event_id": id, "is_stamped": asked.is_stamped},
-        definition_id=definition_id,
-        submitted_by=asked.user,
-        labels={"capture_id": capture_id},
-    )
+    submission = submission_of(id, capture_id, asked.user, definition_id, is_stamped=asked.is_stamped)
     (made,) = await submit_each(
         tx, decider, [submission], asked.tenant, entries=[asked.entry], is_all_or_none=True
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from datetime import datetime
+from typing import NamedTuple
 
 from cograil.apps.captures.fingerprint import Fields
 from cograil.apps.captures.request import NewCapture
@@ -19,6 +20,9 @@ SEAL_CAPTURE = statement("seal_capture", package="cograil.apps.captures")
 FAIL_CAPTURE = statement("fail_capture", package="cograil.apps.captures")
 STAMP_CAPTURE = statement("stamp_capture", package="cograil.apps.captures")
 FIND_PROOF = statement("find_proof", package="cograil.apps.captures")
+LOCK_LEFT = statement("lock_left", package="cograil.apps.captures")
+LIST_FAMILY = statement("list_family", package="cograil.apps.captures")
+GIVE_JOB = statement("give_job", package="cograil.apps.captures")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +60,15 @@ class Capture:
     def fields(self) -> Fields:
         """What it is recognised by."""
         return Fields(**{name: getattr(self, name) for name in Fields.__slots__})
+
+
+class Relative(NamedTuple):
+    """The job of a capture or a retry of it, as it stands."""
+
+    job_id: str
+    status: str
+    error: str | None  # as JSON
+    finished_at: datetime | None
 
 
 async def act_for_user(tx: Transaction, user: str) -> None:
@@ -129,3 +142,18 @@ async def find_proof(tx: Transaction, capture: Capture) -> str | None:
     """The proof, None before there is one."""
     rows = await tx.fetch(FIND_PROOF, id=capture.id, tenant=capture.tenant_id)
     return rows[0][0] if rows else None
+
+
+async def lock_left(tx: Transaction, tenant: str, id: str) -> bool:
+    """Be the only one who ends this capture until the transaction does; False when it has ended."""
+    return bool(await tx.fetch(LOCK_LEFT, id=id, tenant=tenant))
+
+
+async def list_family(tx: Transaction, capture: Capture) -> list[Relative]:
+    """Its job and all retries of that, those under way first, then the last one; none when all are gone."""
+    return [Relative(*row) for row in await tx.fetch(LIST_FAMILY, job=capture.job_id)]
+
+
+async def give_job(tx: Transaction, capture: Capture, job_id: str) -> None:
+    """From now on this job seals it."""
+    await tx.execute(GIVE_JOB, id=capture.id, tenant=capture.tenant_id, job=job_id)

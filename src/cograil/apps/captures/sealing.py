@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from cograil.apps.captures import audit, manifest, rows, states
-from cograil.apps.captures.audit import Entry, Happening
+from cograil.apps.captures.ending import facts_of, give_up, note
 from cograil.apps.captures.examining import Examined, examine
 from cograil.apps.captures.ingest import workflow
 from cograil.apps.captures.keyring import KeyRing
@@ -83,7 +83,7 @@ class Sealer:
         async with self._db.transaction("begin_sealing") as tx:
             capture = await _find(tx, ctx, id)
             if capture.state not in states.FINAL and await rows.begin_sealing(tx, capture):
-                await _note(tx, capture, "SEALING_STARTED", {"attempt": ctx.attempt, "job_id": ctx.job_id})
+                await note(tx, capture, "SEALING_STARTED", {"attempt": ctx.attempt, "job_id": ctx.job_id})
             return capture
 
     async def settle(self, ctx: Context, capture_event_id: str) -> None:
@@ -91,10 +91,7 @@ class Sealer:
         async with self._db.transaction("settle_capture") as tx:
             capture = await _find(tx, ctx, capture_event_id)
             code, error = await _why(tx, ctx)
-            if await rows.fail_capture(tx, capture, code, error):
-                await _note(tx, capture, "CAPTURE_FAILED", {"error_code": code, "error": error})
-                told = _facts(capture, states.FAILED) | {"error_code": code, "error": error}
-                await tell(tx, capture.tenant_id, "captures.failed", capture.capture_id, told)
+            await give_up(tx, capture, code, error)
         raise Fail(error, code=code)
 
     async def stamp(self, ctx: Context, capture_event_id: str) -> dict[str, Json]:
@@ -118,20 +115,20 @@ class Sealer:
             tx = Session(joint.connection, "stamp", datetime.now(UTC))
             if await rows.stamp_capture(tx, capture, stamped):
                 digest = hashlib.sha256(response).hexdigest()
-                await _note(tx, capture, "CAPTURE_TIMESTAMPED", {"response_sha256": digest})
+                await note(tx, capture, "CAPTURE_TIMESTAMPED", {"response_sha256": digest})
             return {"signature_status": "TIMESTAMPED"}
 
 
 async def _write_proof(tx: Transaction, capture: Capture, examined: Examined, signer: Signer) -> str:
     """The state that it has now. Somebody else may have sealed it, for another job."""
     found = {"object_sha256": examined.object_sha256, "key_id": signer.facts["key_id"]}
-    last = await _note(tx, capture, "CAPTURE_SEALED", found | {"state": states.SEALED})
+    last = await note(tx, capture, "CAPTURE_SEALED", found | {"state": states.SEALED})
     most = manifest.MOST_ENTRIES
     entries = await audit.list_entries(tx, capture.id, max(0, last.seq - most), most)
     made = manifest.manifest_of(capture, examined, entries, signer.facts)
     if not await rows.seal_capture(tx, capture, manifest.signed(made, signer), made["sealed_at"]):
         raise Retry("somebody else ended this capture meanwhile", code="capture_ended")
-    told = _facts(capture, states.SEALED) | {
+    told = facts_of(capture, states.SEALED) | {
         "sealed_at": made["sealed_at"],
         "message": SEALED_MESSAGE,
         "proof": f"/v1/captures/{capture.capture_id}/proof",
@@ -152,19 +149,3 @@ async def _why(tx: Transaction, ctx: Context) -> tuple[str, str]:
     nodes = await reading.list_nodes(tx, ctx.job_id, workflow())
     error: dict[str, Any] = next((one["error"] or {} for one in nodes if one["node_id"] == "seal"), {})
     return str(error.get("code") or "failed"), str(error.get("message") or "it failed")[:LONGEST_ERROR]
-
-
-async def _note(tx: Transaction, capture: Capture, event: str, payload: dict[str, Any]) -> Entry:
-    happening = Happening(
-        event, capture.tenant_id, capture.user_id, capture.capture_id, event_payload=payload
-    )
-    return await audit.append(tx, capture.id, happening)
-
-
-def _facts(capture: Capture, state: str) -> dict[str, Json]:
-    return {
-        "capture_event_id": capture.id,
-        "capture_id": capture.capture_id,
-        "user_id": capture.user_id,
-        "state": state,
-    }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,7 @@ from cograil.model.ids import new_id
 from cograil.settings import Settings
 from cograil.store.database import Database
 from cograil.store.keys import find_secret, what_it_may
+from cograil.store.looking import look
 from cograil.verbs.advance import Decider
 
 SERVER_ROLE = "cograil_server"
@@ -68,9 +70,7 @@ async def open_instance(
     db: Database, decider: Decider, settings: Settings, key_file: Path | None = None
 ) -> AsyncIterator[Instance]:
     """What the API needs. Raises UnsafeDatabase for a role that sees more than one tenant at a time."""
-    async with db.transaction("doors") as tx:
-        refuse_powerful(await what_it_may(tx))
-        secret = await find_secret(tx, "cursor")
+    secret = await look(partial(_find_secret, db))
     doorbell, streams, flights = Doorbell(db), Live(db), Flights[Any](IN_PROGRESS_SECONDS)
     keys = KeyRing(db, key_file, is_local=is_local(settings))
     try:
@@ -90,6 +90,13 @@ async def open_instance(
         await keys.end()
         await streams.stop()
         await doorbell.stop()
+
+
+async def _find_secret(db: Database) -> str:
+    """That of the cursors, for a role that may have it. Raises UnsafeDatabase."""
+    async with db.transaction("doors") as tx:
+        refuse_powerful(await what_it_may(tx))
+        return await find_secret(tx, "cursor")
 
 
 def refuse_powerful(powers: Sequence[str]) -> None:

@@ -2,7 +2,7 @@
 -- moves: task running -> gone, lost -> inbox
 -- Everything an orchestrator looks after when nothing happens, in one statement: its own pulse,
 -- workers whose lease ended, their tasks, attempts far over their time, and when to wake next. Its
--- lease guards nothing, so one that was taken for dead is simply alive again.
+-- lease guards nothing, so one that was taken for dead is simply alive again. Jobs that it has set aside wake nobody.
 with me as (
   update cograil.processes
   set state = 'alive', pulsed_at = now(), lease_until = now() + %(lease)s * interval '1 second'
@@ -29,7 +29,8 @@ with me as (
 )
 select (select count(*) from told) as rescued,
        exists (select 1 from cograil.inbox) or exists (select 1 from told) as has_news,
-       (select min(wake_at) from cograil.jobs where wake_at is not null) as wake_at,
+       (select min(wake_at) from cograil.jobs
+        where wake_at is not null and not (id = any(%(aside)s::uuid[]))) as wake_at,
        now() as now,
        exists (select 1 from cograil.tasks where state = 'held')
          or exists (select 1 from cograil.admissions where admitted_at is null) as has_held,
