@@ -7,6 +7,9 @@ STAMP := $(VENV)/.installed
 
 VERSIONS := 15 16 18
 
+# Some machines forbid it; then each of the processes that the tests start compiles all it imports anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help setup components demo test matrix check format torture bench against docs pictures lock clean
 
 help:  ## list the targets
@@ -53,8 +56,12 @@ components:  ## what the tests need beside Python: PgBouncer, PostgreSQL 15, Doc
 	echo "installing $$missing"; export DEBIAN_FRONTEND=noninteractive; apt-get update -qq; \
 	for one in $$missing; do apt-get install -y -qq --no-install-recommends $$one >/dev/null || echo "apt has no $$one"; done
 
+# A machine that is lent to others for a while fails tests that are not broken: what fails is run once more, by itself,
+# and is named. Two failures are a failure.
 test: setup components  ## run the tests
-	$(BIN)/pytest -n 3 --maxfail 25
+	@$(BIN)/pytest -n 3 --maxfail 25; code=$$?; \
+	if test $$code != 1; then exit $$code; fi; \
+	echo; echo "Once more, one at a time, what failed:"; $(BIN)/pytest --last-failed -rA --show-capture no --tb short
 
 matrix: setup components  ## the tests of the database on every PostgreSQL: make matrix VERSIONS="15 16 18"
 	@for version in $(VERSIONS); do \
