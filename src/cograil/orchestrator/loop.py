@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-from collections.abc import Sequence
 from datetime import datetime
 
 import psycopg
@@ -180,13 +179,13 @@ class Orchestrator:
         while after is not None:
             async with self.db.single("admit") as tx:
                 found = await limits.look(tx, after)
-            if not (found.free and await self._let_go(found.free)):
+            if not (found.free and await self._let_go(found)):
                 after = found.after
 
-    async def _let_go(self, free: Sequence[limits.HeldKey]) -> bool:
-        """Of these limits; whether there may be more to let go."""
+    async def _let_go(self, found: limits.Look) -> bool:
+        """Of the limits that were found; whether there may be more to let go."""
         async with self.db.transaction("admit") as tx:
-            admission = await limits.admit(tx, free)
+            admission = await limits.admit(tx, found.free)
         if admission.wait_seconds is not None:
             self._sees_limits_at = min(self._sees_limits_at, self._now() + admission.wait_seconds)
             self._note_pause(admission.wait_seconds)
