@@ -1,4 +1,4 @@
-"""CPU per node of drains and chains, by who spends it: `python -m bench.cpu`.
+"""CPU per node of drains, also under a limit, and of chains, by who spends it: `python -m bench.cpu`.
 
 Less noisy than rates: whatever else runs on the machine takes time, and no CPU of ours. It is not the rate's
 inverse, for what waits for the disk or for each other costs nothing here.
@@ -13,10 +13,11 @@ from contextlib import contextmanager
 
 import psutil
 
+from bench.contention import LIMITED
 from bench.engine import ALIVE, Bench, open_bench, process, query
 from bench.server import durable_postgres, fresh_database
 
-NODES = {"single": 1, "chain": 10}
+NODES = {"single": 1, "chain": 10, "limited": 1}
 BACKENDS = query("select pid from pg_stat_activity")
 
 
@@ -44,6 +45,7 @@ class Spent:
 async def measure(conninfo: str, server: int, workflow: str, jobs: int) -> dict[str, float]:
     """Microseconds of CPU per node: of PostgreSQL, the orchestrator and the worker."""
     async with open_bench(conninfo) as bench:
+        await bench.publish(LIMITED)
         with process("orchestrator", conninfo) as orchestrator:
             await bench.until(ALIVE, 1, kind="orchestrator")
             await bench.drain("single", 100)  # all is warm, and plans are made
@@ -82,7 +84,7 @@ def main(rounds: int = 3) -> None:
     """Print a line for each round."""
     with running_server() as (postgres, server):
         for _ in range(rounds):
-            for workflow, jobs in (("single", 20_000), ("chain", 600)):
+            for workflow, jobs in (("single", 20_000), ("chain", 600), ("limited", 5_000)):
                 found = asyncio.run(measure(fresh_database(postgres), server, workflow, jobs))
                 parts = "  ".join(f"{name} {value:5.0f}" for name, value in found.items())
                 print(f"{workflow:7} {sum(found.values()):5.0f} µs of CPU per node: {parts}", flush=True)

@@ -17,12 +17,13 @@ from cograil.runners import builtin  # noqa: F401  registers the built-in handle
 from cograil.runners.registry import Registry, default_registry
 from cograil.settings import Settings
 from cograil.store import reading
-from cograil.store.database import Database
+from cograil.store.database import Database, Transaction
 from cograil.store.doctor import Finding, check_invariants
-from cograil.verbs import work
+from cograil.verbs import limits, work
 from cograil.verbs.advance import Decider, advance_due
 from cograil.verbs.cancel import cancel
 from cograil.verbs.explain import Explanation, explain
+from cograil.verbs.limits import Admission
 from cograil.verbs.publish import keep_draft, publish
 from cograil.verbs.retry import retry
 from cograil.verbs.submit import Submission, submit
@@ -251,6 +252,12 @@ class Lab:
     async def running(self) -> AsyncIterator[None]:
         async with self.orchestrator(), self.worker():
             yield
+
+
+async def admit_now(tx: Transaction) -> Admission:
+    """Look at the first limits and let go what they allow, as an orchestrator does in two transactions."""
+    found = await limits.look(tx)
+    return await limits.admit(tx, found.free) if found.free else Admission()
 
 
 @contextlib.asynccontextmanager

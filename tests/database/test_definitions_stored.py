@@ -12,6 +12,7 @@ from lab import Lab
 from cograil.definitions import read_workflow
 from cograil.errors import VersionTaken
 from cograil.store import workflows
+from cograil.verbs.catalog import Catalog
 from cograil.verbs.publish import keep_draft, publish
 
 ONE = "workflow_id: w\nversion: 1\nnodes:\n  a: {handler: echo}\n"
@@ -105,3 +106,15 @@ async def test_tenants_publish_apart(lab: Lab) -> None:
 
 async def _waits(lab: Lab) -> list[tuple[Any, ...]]:
     return await lab.rows("select 1 from pg_locks where not granted")
+
+
+async def test_one_more_workflow_does_not_push_out_those_in_use(lab: Lab) -> None:
+    """A pass that begins a child job still needs the workflows of its own jobs."""
+    ids = [await lab.publish(f"workflow_id: w{n}\nnodes:\n  a: {{handler: echo}}\n") for n in range(4)]
+    catalog = Catalog(size=3)
+    async with lab.db.transaction("test") as tx:
+        await catalog.load(tx, ids[:3])
+        await catalog.load(tx, [ids[0], ids[2]])
+        assert (await catalog.get(tx, ids[3])).workflow_id == "w3"
+        assert catalog.known.keys() == {ids[0], ids[2], ids[3]}
+        assert len(await catalog.load(tx, ids)) == 4

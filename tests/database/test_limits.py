@@ -8,13 +8,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from lab import Lab
+from lab import Lab, admit_now
 
 from cograil.model.outcome import Failed
 from cograil.store.jobs import lock_jobs
 from cograil.verbs import pause
 from cograil.verbs.advance import advance_due
-from cograil.verbs.limits import Admission, admit
+from cograil.verbs.limits import Admission
 
 LIMITED = """
 workflow_id: limited
@@ -75,7 +75,7 @@ def crowd(lab: Lab) -> Crowd:
 
 async def let_go(lab: Lab) -> Admission:
     async with lab.db.transaction("admit") as tx:
-        return await admit(tx)
+        return await admit_now(tx)
 
 
 async def states(lab: Lab) -> Counter[str]:
@@ -207,10 +207,10 @@ async def test_nobody_waits_for_a_job_that_somebody_is_writing(lab: Lab) -> None
         await lock_jobs(writer, [first])
         async with lab.db.transaction("admit") as tx:
             await tx.connection.execute("set local lock_timeout = '2s'")
-            assert (await admit(tx)).let_go == 1
+            assert (await admit_now(tx)).let_go == 1
         assert await lab.rows("select id::text from cograil.jobs where not is_held") == [(second,)]
     async with lab.db.transaction("admit") as tx:
-        assert (await admit(tx)).let_go == 1
+        assert (await admit_now(tx)).let_go == 1
 
 
 @pytest.mark.parametrize("limits", ["concurrency: 1", "rate: 1/h"])

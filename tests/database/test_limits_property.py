@@ -23,14 +23,13 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from lab import Hand, Lab, open_lab
+from lab import Hand, Lab, admit_now, open_lab
 
 from cograil.errors import CograilError
 from cograil.model.outcome import Failed, WorkItem
 from cograil.verbs import pause
 from cograil.verbs.advance import advance_due
 from cograil.verbs.cancel import cancel
-from cograil.verbs.limits import admit
 
 TASKS = """
 workflow_id: {name}-tasks
@@ -175,8 +174,8 @@ class Limits(RuleBasedStateMachine):
     @rule(dies=dies)
     def admit(self, dies: bool) -> None:
         """Two orchestrators, one after the other; the first may die."""
-        self.move(admit, dies=dies)
-        self.move(admit)
+        self.move(admit_now, dies=dies)
+        self.move(admit_now)
 
     @rule()
     def advance(self) -> None:

@@ -140,13 +140,22 @@ async def test_the_checks_of_the_tables_are_the_list(lab: Lab, table: str, colum
 
 # -- plans ------------------------------------------------------------------------------------------------
 
-ROWS = 10_000
+ROWS = 2_000
+WAITING = 500  # under a limit
 
 
 def columns_of(name: str) -> dict[str, tuple[str, Any]]:
     """The parameters of a statement that takes rows as columns, with no rows."""
     found = re.findall(r"%\((\w+)\)s::([a-z ]+\[\])", statement(name).text)
     return {param: (kind, "{}") for param, kind in found}
+
+
+def one_limit(name: str) -> dict[str, tuple[str, Any]]:
+    """The parameters of a statement that lets go: under one limit, which allows fifty."""
+    values = {"key": ["k"], "concurrency": [50], "rate": [None], "per_seconds": [1.0], "places": [1000]}
+    return {
+        param: (kind, values[param.removeprefix("asked_")]) for param, (kind, _) in columns_of(name).items()
+    }
 
 
 # The hot statements: the types of their parameters, and values that find work among ROWS rows.
@@ -177,6 +186,18 @@ HOT: dict[str, dict[str, tuple[str, Any]]] = {
         "first": ("bigint", 0),
     },
     "take_inbox": {"ids": ("uuid[]", None), "limit": ("bigint", 2000)},
+    "held_keys": {"after": ("text", ""), "most": ("bigint", 200)},
+    "lock_waiting": {
+        "what": ("text", "job"),
+        "key": ("text", "k"),
+        "concurrency": ("int", 50),
+        "rate": ("float8", None),
+        "per_seconds": ("float8", 1.0),
+        "places": ("int", 1000),
+    },
+    "let_go_tasks": one_limit("let_go_tasks"),
+    "admit_jobs": one_limit("admit_jobs"),
+    "leave_lines": {"ids": ("uuid[]", None)},
     "load_nodes": {"ids": ("uuid[]", None)},
     "load_children_wake": {
         "ids": ("uuid[]", None),
@@ -198,7 +219,7 @@ HOT: dict[str, dict[str, tuple[str, Any]]] = {
     },
     "write_changes": {"owner": ("bigint", 2)} | columns_of("write_changes"),
 }
-LARGE = {"jobs", "nodes_default", "tasks", "inbox", "events_default", "checkpoints", "steps"}
+LARGE = {"jobs", "nodes_default", "tasks", "inbox", "events_default", "checkpoints", "steps", "admissions"}
 
 FILL = f"""
 insert into cograil.processes (kind, name, lease_until)
@@ -209,6 +230,11 @@ insert into cograil.nodes (job_id, node_id, status, attempt, input)
   select id, 'a', 'dispatched', 1, '{{}}' from cograil.jobs;
 insert into cograil.tasks (job_id, node_id, attempt, queue, handler, params, timeout_seconds)
   select id, 'a', 1, 'default', 'echo', '{{}}', 60 from cograil.jobs;
+insert into cograil.tasks (job_id, node_id, attempt, queue, handler, params, timeout_seconds, state,
+    limit_key, limit_concurrency, limit_per_seconds)
+  select id, 'b', 1, 'default', 'echo', '{{}}', 60, 'held', 'k', 50, 1 from cograil.jobs limit {WAITING};
+insert into cograil.admissions (job_id, limit_key, concurrency, per_seconds)
+  select id, 'k', 50, 1 from cograil.jobs limit {WAITING};
 insert into cograil.inbox (job_id, kind, node_id) select id, 'more', 'a' from cograil.jobs;
 insert into cograil.events (job_id, seq, type, node_id) select id, 1, 'node_ready', 'a' from cograil.jobs;
 """
@@ -226,7 +252,8 @@ async def planned(lab: Lab) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
         await conn.execute(FILL.encode())
         yield conn
         await conn.execute(
-            b"truncate cograil.jobs, cograil.nodes, cograil.tasks, cograil.inbox, cograil.events"
+            b"truncate cograil.jobs, cograil.nodes, cograil.tasks, cograil.inbox, cograil.events,"
+            b" cograil.admissions"
         )
 
 
@@ -306,7 +333,7 @@ async def test_a_report_takes_away_exactly_its_tasks(planned: psycopg.AsyncConne
     ).fetchall()
     assert {row[0] for row in counted} == {row[0] for row in claimed[:100]}
     rows = await planned.execute(b"select count(*) from cograil.tasks")
-    assert await rows.fetchone() == (ROWS - 100,)
+    assert await rows.fetchone() == (ROWS + WAITING - 100,)
 
 
 async def test_a_taken_inbox_is_that_of_the_jobs_asked_for(planned: psycopg.AsyncConnection[Any]) -> None:

@@ -64,8 +64,9 @@ NO_PARENT = "only the children of a child ask for it, and none is made here"
 OF_SUBMIT = (
     "cancel_children",
     "count_ancestors",
-    "hold_job",
+    "hold_jobs",
     "is_paused",
+    "leave_lines",
     "link_children",
     "load_children",
     "load_children_wake",
@@ -73,6 +74,9 @@ OF_SUBMIT = (
     "tell_parents",
 )
 ADVANCING = ("advance", "bulk", "cancel", "fire", "retry", "signal")
+BY_THE_CLOCK = (
+    "only a deadline that has passed ends a job there; `advance`, `bulk` and `cancel` are struck there"
+)
 AS_SUBMITTED = "of a submit or a cancel: the clients that do these are struck there"
 FOR_TRACES = "only reads, for the links of a span, and only where traces are made"
 EXCUSED = {
@@ -89,8 +93,10 @@ EXCUSED = {
     "keys.find_secret": "only reads",
     "publish.list_processes": "only reads: the CLI warns of handlers that nobody has",
     "report.note_late": "one statement: a result over HTTP that came too late is noted, or was not",
+    "retry.leave_lines": BY_THE_CLOCK,
     "retry.load_submitted": NOT_OPENED,
     "retry.open_jobs": NOT_OPENED,
+    "signal.leave_lines": BY_THE_CLOCK,
     "signal.load_submitted": NOT_OPENED,
     "signal.open_jobs": NOT_OPENED,
     "spread.find_insides": "only reads, for requests of the gateway",
@@ -100,6 +106,7 @@ EXCUSED = {
     "submit.count_ancestors": NO_PARENT,
     "submit.find_secret": "only reads",
     "submit.give_back_record": "for a request that is refused, and then all of this transaction is undone",
+    "submit.leave_lines": "a job that waits to be admitted does not end as it is made",
     "submit.load_children_wake": "a job that is being made has no fan-out that is already open",
     "submit.load_outputs": "all it could read was completed in this very decision, and is at hand",
     "submit.refresh_record": "no door gives answers that grow stale; `app` is struck there",

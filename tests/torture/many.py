@@ -11,9 +11,10 @@ from tests.torture.scenarios import AGAIN, Scenario
 from cograil.verbs.bulk import JobFilter, begin_bulk
 from cograil.verbs.pause import pause_workflow, resume_workflow
 
-# Waits for nobody but the one who cancels it.
+# Waits for nobody but the one who cancels it, and leaves a place under a limit then.
 WAITING = """
 workflow_id: waiting
+limits: {concurrency: 50}
 nodes:
   ask: {type: approval, approval: {message: "Go on?"}}
 """

@@ -192,10 +192,10 @@ def _rescue_apart() -> None:
 
 
 def _admit_unlocked() -> None:
-    async def pass_by(tx: Transaction, kind: str, *parts: str) -> None:
+    async def pass_by(tx: Transaction, kind: str, names: object) -> None:
         pass
 
-    limiting.lock_name = pass_by  # type: ignore[attr-defined]
+    limiting.lock_names = pass_by  # type: ignore[attr-defined]
 
 
 # -- a step is kept whoever sends it -----------------------------------------------------------------

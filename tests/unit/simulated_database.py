@@ -232,6 +232,7 @@ class Database:
         if rows.status in JOB_TERMINAL:
             left = [task for task in self.tasks.values() if task.job == job]
             ensure(not left, "an ended job has no tasks")
+            self.limits.leave(job)
         if changes.tasks:
             is_held = [new.limit is not None for new in changes.tasks]
             if not all(is_held):

@@ -35,7 +35,7 @@ class Limits:
     # -- what waits ----------------------------------------------------------------------------------
 
     def hold_job(self, job: int) -> None:
-        """hold_job.sql: a new job under a limit of its workflow waits until it is admitted."""
+        """hold_jobs.sql: a new job under a limit of its workflow waits until it is admitted."""
         rows = self.db.jobs[job]
         limit = rows.workflow.limit
         assert limit is not None
@@ -44,13 +44,18 @@ class Limits:
         limited = TaskLimit(name, limit.concurrency, limit.rate, limit.per_seconds)
         self.admissions[job] = Admission(job, limited)
 
+    def leave(self, job: int) -> None:
+        """leave_lines.sql: a job that ends waits no longer, and has no place."""
+        if "cancelled counted" not in self.db.mutants:
+            self.admissions.pop(job, None)
+
     def has_held(self) -> bool:
         if any([not one.is_admitted for one in self.admissions.values()]):
             return True
         return any([task.state == "held" for task in self.db.tasks.values()])
 
     def held_keys(self) -> list[HeldKey]:
-        """In the order in which they are to be locked."""
+        """Those that seem to have a place, in the order in which they are to be locked."""
         waiting: dict[tuple[str, str], list[TaskLimit]] = {}
         for task in self.db.tasks.values():
             if task.state == "held" and task.limit is not None:
@@ -58,7 +63,8 @@ class Limits:
         for one in self.admissions.values():
             if not one.is_admitted:
                 waiting.setdefault((one.limit.key, "job"), []).append(one.limit)
-        return [HeldKey(what, key, found[0], len(found)) for (key, what), found in sorted(waiting.items())]
+        lines = [HeldKey(what, key, found[0], len(found)) for (key, what), found in sorted(waiting.items())]
+        return [held for held in lines if self._free(held)]
 
     # -- letting go ----------------------------------------------------------------------------------
 
@@ -74,8 +80,11 @@ class Limits:
         tx.keys.append(name)
 
     def count_places(self, tx: Letting, held: HeldKey) -> int:
-        """limit_holders.sql: how many more the concurrency allows."""
+        """How many more the concurrency allows: counted again under the lock, by whatever lets go."""
         self.db.use(tx)
+        return self._free(held)
+
+    def _free(self, held: HeldKey) -> int:
         if held.limit.concurrency is None:
             return held.waiting
         return max(0, min(held.waiting, held.limit.concurrency - self._holders(held.what, held.key)))
@@ -119,9 +128,6 @@ class Limits:
     def _admit_jobs(self, tx: Letting, key: str, places: int) -> int:
         jobs = self.db.jobs
         here = [one for one in self.admissions.values() if one.limit.key == key]
-        for one in here:
-            if jobs[one.job].status in JOB_TERMINAL and "cancelled counted" not in self.db.mutants:
-                del self.admissions[one.job]
         open_ones = [one for one in here if not one.is_admitted and jobs[one.job].status not in JOB_TERMINAL]
         chosen = [one for one in open_ones if (jobs[one.job].not_before or tx.now) <= tx.now][:places]
         for one in chosen:

@@ -208,8 +208,10 @@ class Orchestrator(Advancing):
         self.tx = tx = Letting(self.db.now)
         wait = FOR_EVER
         try:
-            for held in (yield from self.call(limits.held_keys)):
+            found = yield from self.call(limits.held_keys)
+            for held in found:
                 yield from self.call(limits.lock, tx, held)
+            for held in found:
                 places = yield from self.call(limits.count_places, tx, held)
                 places, seconds = yield from self.call(limits.take_tokens, tx, held, places)
                 if places:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cograil.engine.board import Board
 from cograil.model.job import TaskLimit
-from cograil.model.workflow import Json, Node, RenderError
+from cograil.model.workflow import Json, Node, RenderError, Workflow
 
 MAX_KEY = 256
 
@@ -16,6 +16,16 @@ def limit_of(board: Board, node: Node, extra: dict[str, Json] | None = None) -> 
         return None
     key = None if limit.key is None else board.render(limit.key, node, extra)
     name = limit_name(board.state.tenant_id, board.workflow.workflow_id, node.node_id, key)
+    return TaskLimit(name, limit.concurrency, limit.rate, limit.per_seconds)
+
+
+def limit_of_job(tenant: str, workflow: Workflow, given: Json) -> TaskLimit | None:
+    """The limit under which a job with this input begins. Raises RenderError."""
+    limit = workflow.limit
+    if limit is None:
+        return None
+    key = None if limit.key is None else limit.key.render({"inputs": given})
+    name = limit_name(tenant, workflow.workflow_id, "", key)
     return TaskLimit(name, limit.concurrency, limit.rate, limit.per_seconds)
 
 

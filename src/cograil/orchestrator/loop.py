@@ -175,11 +175,21 @@ class Orchestrator:
     async def _admit(self) -> None:
         """Let go what limits held back and now allow."""
         self._sees_limits, self._sees_limits_at = False, math.inf
+        after: str | None = ""
+        while after is not None:
+            async with self.db.single("admit") as tx:
+                found = await limits.look(tx, after)
+            if not (found.free and await self._let_go(found)):
+                after = found.after
+
+    async def _let_go(self, found: limits.Look) -> bool:
+        """Of the limits that were found; whether there may be more to let go."""
         async with self.db.transaction("admit") as tx:
-            admission = await limits.admit(tx)
+            admission = await limits.admit(tx, found.free)
         if admission.wait_seconds is not None:
-            self._sees_limits_at = self._now() + admission.wait_seconds
+            self._sees_limits_at = min(self._sees_limits_at, self._now() + admission.wait_seconds)
             self._note_pause(admission.wait_seconds)
+        return admission.may_be_more
 
     def _lend_a_hand(self) -> None:
         """While there is much to do, others decide as one pass waits for the database."""

@@ -13,6 +13,7 @@ from cograil.store.database import Row, Transaction
 from cograil.store.statements import statement
 
 EXPLAIN_LIMITS = statement("explain_limits")
+EXPLAIN_LIMIT_HOLDERS = statement("explain_limit_holders")
 EXPLAIN_PAUSES = statement("explain_pauses")
 EXPLAIN_TASKS = statement("explain_tasks")
 EXPLAIN_BACKOFFS = statement("explain_backoffs")
@@ -101,6 +102,11 @@ class HeldBy(NamedTuple):
 async def held_by(tx: Transaction, job_id: str) -> list[HeldBy]:
     """The limits that hold this job or tasks of it back."""
     return [HeldBy(*row) for row in await tx.fetch(EXPLAIN_LIMITS, job=job_id)]
+
+
+async def limit_holders(tx: Transaction, what: str, key: str) -> list[str]:
+    """The jobs that have a place under this limit, some at least: nobody reads the names of thousands."""
+    return [row[0] for row in await tx.fetch(EXPLAIN_LIMIT_HOLDERS, what=what, key=key)]
 
 
 async def pauses(tx: Transaction, job_id: str) -> list[Row]:

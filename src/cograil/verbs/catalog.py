@@ -28,12 +28,17 @@ class Catalog:
         return known or (await self.load(tx, [definition_id]))[definition_id]
 
     async def load(self, tx: Transaction, ids: Iterable[int]) -> dict[int, Workflow]:
-        """The workflows of these definitions."""
-        wanted = set(ids)
-        if not wanted <= self._known.keys():
-            if len(self._known) + len(wanted) > self._size:
-                self._known.clear()
-            absent = list(wanted - self._known.keys())
+        """The workflows of these definitions.
+
+        The least recently loaded are forgotten first: a pass that needs one more, for a child job, still
+        knows those of its own jobs.
+        """
+        known, wanted = self._known, set(ids)
+        if absent := list(wanted - known.keys()):
             for definition_id, document in (await workflows.load_definitions(tx, absent)).items():
-                self._known[definition_id] = load_workflow(document)
-        return {definition_id: self._known[definition_id] for definition_id in wanted}
+                known[definition_id] = load_workflow(document)
+        found = {definition_id: known.pop(definition_id) for definition_id in wanted}
+        known.update(found)
+        while len(known) > max(self._size, len(found)):
+            del known[next(iter(known))]
+        return found

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 from cograil.model.workflow import NodeType
-from cograil.store import explaining, limits, reading
+from cograil.store import explaining, reading
 from cograil.store.explaining import HeldBy
 from cograil.verbs.blockers import Blocker, Look
 
@@ -42,7 +42,7 @@ async def _of_limit(look: Look, held: HeldBy) -> list[Blocker]:
     data: dict[str, Any] = {"key": held.key, "concurrency": held.concurrency}
     found = []
     if held.concurrency is not None:
-        jobs = list(dict.fromkeys(row[0] for row in await limits.holders(look.tx, held.what, held.key)))
+        jobs = await explaining.limit_holders(look.tx, held.what, held.key)
         message = f"{what} held by the limit of {held.concurrency} at a time for {held.key!r}"
         if jobs:
             message += f"; its places are with {', '.join(jobs[:3])}" + (

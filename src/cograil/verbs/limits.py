@@ -2,89 +2,109 @@
 
 A limit is decided under the lock of its name, one transaction at a time. Its places are not counted
 anywhere: they are the tasks that are let go and not gone, or the jobs that are admitted and not
-finished. So nothing has to be given back, whoever dies.
+finished. So nothing has to be given back, whoever dies. Whoever is the first in line goes by the limit
+that he was made with; versions of a workflow may differ in that.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import orjson
 
-from cograil.engine.limits import limit_name
-from cograil.errors import InvalidInput, Problem
 from cograil.model.job import JobState, TaskLimit
-from cograil.model.workflow import RenderError, Workflow
 from cograil.store import buckets, limits
 from cograil.store.database import Transaction
 from cograil.store.limits import HeldKey
-from cograil.store.locking import lock_name
+from cograil.store.locking import lock_names
 from cograil.store.writing import Batch, write_batch
 from cograil.verbs.catalog import Catalog
+from cograil.verbs.making import limit_of_new
 from cograil.verbs.measuring import note_written
 
 MOST_AT_ONCE = 1000
+# So many limits in one transaction: the server keeps a few thousand locks for everybody together.
+KEYS_AT_ONCE = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Limits that hold something back and seem to have a place; there are others behind the key `after`."""
+
+    free: tuple[HeldKey, ...]
+    after: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """What was let go, and in how many seconds a rate allows the next one."""
+    """What was let go, in how many seconds a rate allows the next one, whether another look is worth it."""
 
     let_go: int = 0
     wait_seconds: float | None = None
+    may_be_more: bool = False
 
 
 async def write_and_hold(tx: Transaction, catalog: Catalog, batch: Batch, owner: int | None) -> None:
-    """Write what was decided; new jobs under a limit of their workflow wait until they are admitted."""
+    """Write what was decided; new jobs under a limit of their workflow wait until they are admitted.
+
+    Those that end leave the line, or their place. Orchestrators look themselves who comes next; anybody
+    else (`owner` None) calls one, or the next in line would wait for a tick.
+    """
+    ending = {one: await catalog.get(tx, one) for one in {state.definition_id for state, _ in batch.over}}
+    batch.has_held |= owner is None and any([workflow.has_limits for workflow in ending.values()])
+    left = [state.job_id for state, _ in batch.over if ending[state.definition_id].limit is not None]
     await write_batch(tx, batch, owner)
     tx.afterwards(partial(note_written, catalog.known, batch))
-    for job in batch.held_jobs:
-        await hold(tx, await catalog.get(tx, job.definition_id), job)
+    if batch.held_jobs:
+        held = [(job, await _limit_of(tx, catalog, job)) for job in batch.held_jobs]
+        await limits.hold_jobs(tx, held)
+    if left:
+        await limits.leave_lines(tx, left)
 
 
-async def hold(tx: Transaction, workflow: Workflow, job: JobState) -> None:
-    """A job that was just made waits until it is admitted. Raises InvalidInput for a key that is none."""
-    limit = workflow.limit
+async def _limit_of(tx: Transaction, catalog: Catalog, job: JobState) -> TaskLimit:
+    workflow = await catalog.get(tx, job.definition_id)
+    limit = limit_of_new(job.tenant_id, workflow, orjson.loads(job.input_text))
     assert limit is not None
-    try:
-        key = None if limit.key is None else limit.key.render({"inputs": orjson.loads(job.input_text)})
-        name = limit_name(job.tenant_id, workflow.workflow_id, "", key)
-    except RenderError as error:
-        raise InvalidInput([Problem(error.code, str(error), "/limits/key")]) from error
-    await limits.hold_job(tx, job, TaskLimit(name, limit.concurrency, limit.rate, limit.per_seconds))
+    return limit
 
 
-async def admit(tx: Transaction) -> Admission:
-    """Let go whatever the limits allow now. Names are locked in their order, so nobody waits in a circle."""
-    let_go, waits = 0, []
-    for held in await limits.held_keys(tx):
-        await lock_name(tx, "limit", held.what, held.key)
-        places, wait_seconds = await _places(tx, held)
-        if places or held.rate is not None:  # also for no place: what has ended is cleared away
-            let_go += await limits.let_go(tx, held.what, held.key, places)
+async def look(tx: Transaction, after: str = "") -> Look:
+    """Which of the next limits behind this key seem to have a place. It locks nothing and writes nothing."""
+    found = await limits.held_keys(tx, after, KEYS_AT_ONCE)
+    last = found[-1].key if len(found) == KEYS_AT_ONCE else None
+    return Look(tuple(held for held in found if held.may_let_go), last)
+
+
+async def admit(tx: Transaction, free: Sequence[HeldKey]) -> Admission:
+    """Let go what these limits allow now, some of them at least, in the order in which they were found.
+
+    Names are locked in their order, so nobody waits in a circle. What the look saw may have changed by
+    then: who has a place is counted again under the lock.
+    """
+    await lock_names(tx, "limit", [(held.what, held.key) for held in free])
+    most = -(-MOST_AT_ONCE // len(free))
+    allowed, waits = [], []
+    for held in free:
+        places, wait_seconds = await _places(tx, held, most)
+        allowed.append((held, places))
         if wait_seconds:
             waits.append(wait_seconds)
-    return Admission(let_go, min(waits, default=None))
+    let_go = await limits.let_go(tx, [(held, places) for held, places in allowed if places])
+    may_be_more = let_go > 0 and any(places == most for _, places in allowed)
+    return Admission(let_go, min(waits, default=None), may_be_more)
 
 
-async def _places(tx: Transaction, held: HeldKey) -> tuple[int, float]:
+async def _places(tx: Transaction, held: HeldKey, most: int) -> tuple[int, float]:
     """How many may go now, and seconds until the rate allows another (0 when it is not the rate)."""
-    places = min(held.waiting, MOST_AT_ONCE)
-    if held.concurrency is not None:
-        taken = len(await limits.holders(tx, held.what, held.key))
-        places = max(0, min(places, held.concurrency - taken))
-    if held.rate is None or not places:
-        return places, 0.0
-    return await _take_tokens(tx, held, places)
-
-
-async def _take_tokens(tx: Transaction, held: HeldKey, wanted: int) -> tuple[int, float]:
-    assert held.rate is not None
+    if held.rate is None:
+        return min(most, held.free or 0), 0.0  # letting go counts again who has a place
     assert held.per_seconds is not None
     name, per_second = f"limit/{held.what}/{held.key}"[:500], held.rate / held.per_seconds
     capacity = max(1.0, held.rate)
-    wanted = await limits.lock_waiting(tx, held.what, held.key, wanted)  # not for what is over or not yet due
+    wanted = await limits.lock_waiting(tx, held, most)  # no token for what is over or not yet due
     for taken in range(wanted):
         wait_seconds = await buckets.take_tokens(tx, "default", name, capacity, per_second, 1)
         if wait_seconds:

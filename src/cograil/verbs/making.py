@@ -8,11 +8,12 @@ from datetime import UTC, datetime, timedelta
 
 from cograil import jsontext, tracing
 from cograil.definitions import apply_inputs
+from cograil.engine.limits import limit_of_job
 from cograil.errors import InvalidInput, Problem, QueueNotNamed, WorkflowNotFound
 from cograil.model.hops import HOP
 from cograil.model.ids import new_id
-from cograil.model.job import JobState
-from cograil.model.workflow import Json, Workflow
+from cograil.model.job import JobState, TaskLimit
+from cograil.model.workflow import Json, RenderError, Workflow
 from cograil.store import workflows
 from cograil.store.database import Transaction
 
@@ -94,9 +95,18 @@ def checked(tx: Transaction, submission: Submission, workflow: Workflow) -> tupl
     if problems := list(_problems(submission, tx.now)):
         raise InvalidInput(problems)
     given = apply_inputs(workflow, submission.input)
+    limit_of_new("", workflow, given)
     begins_at = max(tx.now, submission.not_before or tx.now)
     limit = workflow.timeout_seconds
     return input_text(given), None if limit is None else begins_at + timedelta(seconds=limit)
+
+
+def limit_of_new(tenant: str, workflow: Workflow, given: Json) -> TaskLimit | None:
+    """The limit under which a job with this input begins. Raises InvalidInput for a key that is none."""
+    try:
+        return limit_of_job(tenant, workflow, given)
+    except RenderError as error:
+        raise InvalidInput([Problem(error.code, str(error), "/limits/key")]) from error
 
 
 def _problems(submission: Submission, now: datetime) -> Iterator[Problem]:

@@ -27,7 +27,7 @@ from cograil.store.writing import Batch, NewJob
 from cograil.verbs.advance import Decider, advance_locked, decide_first
 from cograil.verbs.callbacks import check_callback
 from cograil.verbs.limits import write_and_hold
-from cograil.verbs.making import input_text
+from cograil.verbs.making import input_text, limit_of_new
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +181,9 @@ async def _plan(tx: Transaction, found: _Found, inputs: Mapping[str, Json] | Non
     changed = {name: value for name, value in (inputs or {}).items() if _differs(before, name, value)}
     text = old.input_text
     if changed or old.started_at is None:  # it may have been refused when it was opened
-        text = input_text(apply_inputs(workflow, before | changed))
+        given = apply_inputs(workflow, before | changed)
+        limit_of_new(old.tenant_id, workflow, given)
+        text = input_text(given)
     skipped = frozenset(foresight.skipped)
     return _Plan(old, workflow, found.node_id, nodes, takeover, skipped, text, tuple(changed))
 

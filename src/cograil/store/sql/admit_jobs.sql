@@ -1,16 +1,23 @@
 -- name: admit_jobs
--- The first of the jobs that wait under this limit may begin; they are told so. Rows of jobs that have
--- finished, or are gone, are cleared away. Asked under the lock of the limit. Passed over are a job that is
--- paused, for it would begin nothing with its place (its resume looks again), and one that somebody is
--- writing: they may wait for a task that we have just let go.
-with over as (
-  delete from cograil.admissions a where a.limit_key = %(key)s
-    and not exists (select 1 from cograil.jobs j where j.id = a.job_id and j.finished_at is null)
+-- The first of the jobs that wait under each of these limits may begin, as many as there are places; they are
+-- told so. Asked under the locks of the limits. Passed over are a job that is paused, for it would begin
+-- nothing with its place (its resume looks again), and one that somebody is writing: they may wait for a
+-- task that we have just let go. Who is under another limit than the first in line waits until he is the first.
+with asked as materialized (
+  select * from unnest(%(asked_key)s::text[], %(asked_concurrency)s::int[], %(asked_rate)s::double precision[],
+    %(asked_per_seconds)s::double precision[], %(asked_places)s::int[])
+    as k(key, concurrency, rate, per_seconds, places)
 ), chosen as materialized (
-  select a.job_id from cograil.admissions a join cograil.jobs j on j.id = a.job_id
-  where a.limit_key = %(key)s and a.admitted_at is null and j.finished_at is null
-    and j.paused_at is null and (j.not_before is null or j.not_before <= now())
-  order by a.rank, a.job_id limit %(places)s for update of a, j skip locked
+  select c.job_id from asked k cross join lateral (
+    select a.job_id from cograil.admissions a join cograil.jobs j on j.id = a.job_id
+    where a.admitted_at is null and a.limit_key = k.key and j.finished_at is null
+      and j.paused_at is null and (j.not_before is null or j.not_before <= now())
+      and row(a.concurrency, a.rate, a.per_seconds) is not distinct from row(k.concurrency, k.rate, k.per_seconds)
+    order by a.rank, a.job_id
+    limit greatest(0, least(k.places, k.concurrency - (
+      select count(*) from cograil.admissions o join cograil.jobs p on p.id = o.job_id
+      where o.limit_key = k.key and o.admitted_at is not null and p.finished_at is null)))
+    for update of a, j skip locked) as c
 ), admitted as (
   update cograil.admissions set admitted_at = now() where job_id = any(array(select job_id from chosen))
 ), begun as (

@@ -1,9 +1,22 @@
 -- name: let_go_tasks
 -- moves: task held -> ready
--- The first of those that wait under this limit may be claimed. Asked under the lock of the limit.
-with chosen as materialized (
-  select ctid as place from cograil.tasks where state = 'held' and limit_key = %(key)s
-  order by rank, id limit %(places)s for update skip locked
+-- The first of those that wait under each of these limits may be claimed, as many as there are places. Asked
+-- under the locks of the limits. Who is under another limit than the first in line, for he is of another
+-- version of the workflow, waits until he is the first.
+with asked as materialized (
+  select * from unnest(%(asked_key)s::text[], %(asked_concurrency)s::int[], %(asked_rate)s::double precision[],
+    %(asked_per_seconds)s::double precision[], %(asked_places)s::int[])
+    as a(key, concurrency, rate, per_seconds, places)
+), chosen as materialized (
+  select c.place from asked a cross join lateral (
+    select t.ctid as place from cograil.tasks t
+    where t.state = 'held' and t.limit_key = a.key
+      and row(t.limit_concurrency, t.limit_rate, t.limit_per_seconds)
+        is not distinct from row(a.concurrency, a.rate, a.per_seconds)
+    order by t.rank, t.id
+    limit greatest(0, least(a.places, a.concurrency - (
+      select count(*) from cograil.tasks o where o.limit_key = a.key and o.state <> 'held')))
+    for update skip locked) as c
 ), gone as (
   update cograil.tasks set state = 'ready' where ctid = any(array(select place from chosen))
   returning queue, is_alone

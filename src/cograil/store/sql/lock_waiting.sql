@@ -2,12 +2,23 @@
 -- How many of those that wait under this limit could go now: a token of its rate is taken for these only, and
 -- until the transaction ends nobody takes them away. Asked under the lock of the limit.
 with held as materialized (
-  select id from cograil.tasks where %(what)s = 'task' and state = 'held' and limit_key = %(key)s
-  order by rank, id limit %(places)s for update skip locked
+  select t.id from cograil.tasks t where %(what)s = 'task' and t.state = 'held' and t.limit_key = %(key)s
+    and row(t.limit_concurrency, t.limit_rate, t.limit_per_seconds)
+      is not distinct from row(%(concurrency)s::int, %(rate)s::float8, %(per_seconds)s::float8)
+  order by t.rank, t.id
+  limit greatest(0, least(%(places)s, %(concurrency)s::int - (
+    select count(*) from cograil.tasks o where o.limit_key = %(key)s and o.state <> 'held')))
+  for update skip locked
 ), pending as materialized (
   select a.job_id from cograil.admissions a join cograil.jobs j on j.id = a.job_id
   where %(what)s = 'job' and a.limit_key = %(key)s and a.admitted_at is null and j.finished_at is null
     and j.paused_at is null and (j.not_before is null or j.not_before <= now())
-  order by a.rank, a.job_id limit %(places)s for update of a, j skip locked
+    and row(a.concurrency, a.rate, a.per_seconds)
+      is not distinct from row(%(concurrency)s::int, %(rate)s::float8, %(per_seconds)s::float8)
+  order by a.rank, a.job_id
+  limit greatest(0, least(%(places)s, %(concurrency)s::int - (
+    select count(*) from cograil.admissions o join cograil.jobs p on p.id = o.job_id
+    where o.limit_key = %(key)s and o.admitted_at is not null and p.finished_at is null)))
+  for update of a, j skip locked
 )
 select (select count(*) from held) + (select count(*) from pending)
