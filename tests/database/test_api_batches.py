@@ -7,8 +7,13 @@ import itertools
 import json
 from typing import Any
 
+import psycopg
 import pytest
 from doors import Answer, Api
+
+from cograil.store import idempotency as store_idempotency
+from cograil.verbs import idempotency
+from cograil.verbs.idempotency import Key
 
 FLOW = "workflow_id: w\nnodes:\n  inner: {handler: echo, retry: {max_attempts: 1}}\n"
 BATCH = "/api/v1/jobs/batch"
@@ -164,6 +169,33 @@ async def test_a_batch_that_is_sent_many_times_at_once_is_done_once(shop: Api) -
     assert {answer.status for answer in answers} == {200}
     assert len({answer.raw for answer in answers[::2]}) == len({answer.raw for answer in answers[1::2]}) == 1
     assert await count(shop) == 2 + 5 + 2
+
+
+async def test_a_key_that_somebody_is_at_is_that_jobs_fault_alone(
+    shop: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others are made by then: whoever was told of a failure would send them again."""
+    monkeypatch.setattr("cograil.intake.http.turns.IN_PROGRESS_SECONDS", 0.2)
+    async with shop.lab.db.transaction("test") as tx:  # as another request does
+        await store_idempotency.lock_key(tx, Key("default", f"POST {BATCH}", "slow"))
+        answer = await submit(shop, [ONE, ONE | {"idempotency_key": "slow"}, ONE])
+    assert told(answer) == [(202, ""), (409, "in_progress"), (202, "")]
+
+
+async def test_a_database_that_goes_away_in_the_middle_of_a_batch_is_told_of_each(
+    shop: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And asked no more for those behind it: each would wait for it in turn."""
+    asked = itertools.count()
+
+    async def find(*_: object) -> None:
+        next(asked)
+        raise psycopg.OperationalError("gone")
+
+    monkeypatch.setattr(idempotency, "find", find)
+    keyed = [ONE | {"idempotency_key": key} for key in ("a", "b", "c")]
+    assert told(await submit(shop, [ONE, *keyed])) == [(202, ""), *[(503, "database_unavailable")] * 3]
+    assert next(asked) == 2  # it may have been done, so it was looked for once more
 
 
 async def test_what_was_refused_in_a_batch_has_not_taken_its_key(shop: Api) -> None:

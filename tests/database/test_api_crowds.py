@@ -118,6 +118,21 @@ async def test_a_connection_that_is_lost_is_not_the_crowds_fault(shop: Api) -> N
     assert len((await shop.get(JOBS)).body["jobs"]) == 3
 
 
+@pytest.mark.parametrize(("point", "status"), [("write_changes", 202), ("commit.after", 200)])
+async def test_a_request_whose_connection_is_lost_is_asked_again_under_its_id(
+    shop: Api, point: str, status: int
+) -> None:
+    """Whoever is behind the gateway would never learn the id of what was made."""
+    request = {"workflow_id": "hello", "submitted_by": "me", "request_id": str(uuid4())}
+    faults.arm(f"submit.{point}:1:raise")
+    try:
+        answer = await shop.post("/api/v1/submit", request)
+    finally:
+        faults.arm(None)
+    assert (answer.status, answer.body["request_id"]) == (status, request["request_id"])
+    assert [job["job_id"] for job in (await shop.get(JOBS)).body["jobs"]] == [answer.body["job_id"]]
+
+
 async def test_when_no_connection_is_free_callers_are_told_to_come_back(
     lab: Lab, dsn: str, eventually: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

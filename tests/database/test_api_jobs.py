@@ -88,6 +88,19 @@ async def test_the_same_key_and_request_are_answered_as_the_first_time(shop: Api
     assert first.body == again.body == in_body.body
 
 
+async def test_a_request_as_large_as_may_be_is_taken_with_a_key_too(api: Api) -> None:
+    """The answer that is kept has the input in it, and more."""
+    await api.lab.publish("workflow_id: any\nnodes: {greet: {handler: elsewhere}}")
+    begin, end = '{"workflow_id": "any", "input_params": {"values": [', "]}}"
+    left = 1024 * 1024 - len(begin) - len(end)
+    texts = f'"{"x" * 200_000}",' * 5
+    body = f'{begin}{texts}"{"x" * (left - len(texts) - 2)}"{end}'.encode()
+    head = f"POST {JOBS} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\nidempotency-key: k\r\n"
+    head += f"content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
+    first, again = [await api.raw(head.encode() + body) for _ in range(2)]
+    assert (first.status, again.status, again.raw == first.raw) == (202, 200, True), first.raw[:300]
+
+
 async def test_another_request_under_the_key_is_refused(shop: Api) -> None:
     await shop.post(JOBS, {"workflow_id": "hello"}, headers={"idempotency-key": "k1"})
     other = {"workflow_id": "hello", "input_params": {"name": "Bob"}}

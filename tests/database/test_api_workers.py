@@ -8,42 +8,18 @@ import time
 from typing import Any
 
 import pytest
+from desks import CLAIM, RESULT, TWO, claim, result
 from doors import Answer, Api, open_door
 from lab import Lab
 from tests.conftest import Eventually
 
 from cograil.store.requests import running_nodes
 
-TWO = """
-workflow_id: two
-nodes:
-  first: {handler: elsewhere, params: {n: 1}, next: second}
-  second: {handler: elsewhere, params: {seen: "{{ nodes.first.output.made }}"}}
-"""
-CLAIM, RESULT = "/api/v1/tasks/claim", "/api/v1/callbacks/task-result"
-
 
 @pytest.fixture
 async def desk(api: Api) -> Api:
     assert (await api.post("/api/v1/workflows", {"source": TWO})).status == 201
     return api
-
-
-async def claim(api: Api, worker: str = "w1", **facts: Any) -> list[dict[str, Any]]:
-    answer = await api.post(CLAIM, {"worker_id": worker, "max": 10} | facts)
-    assert answer.status == 200, answer.raw
-    tasks: list[dict[str, Any]] = answer.body["tasks"]
-    return tasks
-
-
-def result(task: dict[str, Any], **facts: Any) -> dict[str, Any]:
-    said = {
-        "task_id": task["task_id"],
-        "fence": task["fence"],
-        "job_id": task["job_id"],
-        "node_id": task["node_id"],
-    }
-    return said | {"status": "completed", "output": {"made": 7}} | facts
 
 
 async def test_a_job_is_done_by_requests_alone(desk: Api) -> None:

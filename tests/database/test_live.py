@@ -6,6 +6,8 @@ import asyncio
 import base64
 import hashlib
 from collections.abc import Iterator
+from itertools import count
+from typing import Any
 
 import pytest
 from doors import Api
@@ -14,6 +16,7 @@ from tests.conftest import Eventually
 
 from cograil.intake.http import live, websocket
 from cograil.model.callers import LADDER, ROLES, Role
+from cograil.store.feed import Place
 
 HELLO = "workflow_id: hello\nnodes: {a: {handler: echo}}"
 LARGE = """
@@ -109,6 +112,30 @@ async def test_a_sign_of_life_moves_the_place_on(shop: Api, monkeypatch: pytest.
         await again.next()
         job_id = await shop.submit("hello")
         assert {event["job_id"] for event in await again.take(4)} == {job_id}
+
+
+@pytest.mark.parametrize("path", ["JOB", FEED])
+async def test_however_much_happens_that_nobody_asked_for_signs_of_life_come(
+    shop: Api, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    """Else a proxy would take it for dead, and who comes again would have to look through all of it."""
+    monkeypatch.setattr(live, "HEARTBEAT_SECONDS", 0.05)
+    job_id, numbers = await shop.submit("hello"), count(5)
+
+    async def events_of(*_: object) -> tuple[list[dict[str, Any]], bool]:
+        await asyncio.sleep(0.001)
+        return [{"event_type": "node_started", "job_id": job_id, "seq": next(numbers)}], False
+
+    async def next_of(tenant: str, place: Place) -> tuple[list[tuple[Place, dict[str, Any]]], Place]:
+        ((event,), _), after = await events_of(), Place(f"9:{9 + next(numbers)}:")
+        return [(after, event)], after
+
+    monkeypatch.setattr(shop.instance.live, "events_of", events_of)
+    monkeypatch.setattr(shop.instance.live, "next_of", next_of)
+    asked = path.replace("JOB", stream_of(job_id)) + "?types=job_failed"
+    async with listening(shop.port, asked) as stream, asyncio.timeout(10):
+        signs = [told.id for _ in range(4) if (told := await stream.next()) is not None]
+    assert len(set(signs)) == 4  # each a place further on
 
 
 @pytest.mark.parametrize(

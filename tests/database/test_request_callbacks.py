@@ -12,6 +12,7 @@ from lab import Lab
 from psycopg.conninfo import make_conninfo
 from receivers import receiving, relay_settings, relaying
 
+from cograil import Context
 from cograil.settings import Settings
 from cograil.verbs.callback_secrets import secret_of_key
 from cograil.verbs.keys import split_key
@@ -60,6 +61,38 @@ async def test_the_callback_of_a_request_is_signed_with_the_secret_of_its_key(
         own = asked[event["subject"]]
         assert [request.is_signed(secrets[key]) for key in keys] == [key == own for key in keys]
         assert not any(secret in request.body.decode() for secret in secrets.values())
+
+
+async def telling(ctx: Context) -> dict[str, Any]:
+    """Tells of its node, and of what it can name."""
+    named = {
+        "job_id": ctx.job_id,
+        "node_id": ctx.node_id,
+        "text": f"{ctx.job_id} did it",
+        "number": 2**53 + 1,
+    }
+    await ctx.tell("shop.counted", named)
+    await ctx.tell("shop.shipped", {"parcel": "p-7"}, subject="p-7")
+    return {}
+
+
+async def test_what_a_handler_tells_says_nothing_of_jobs_to_those_outside(api: Api, eventually: Any) -> None:
+    lab = api.lab
+    lab.registry.register(telling)
+    await lab.publish(FLOW.replace("echo", "telling"))
+    request = str(uuid4())
+    async with receiving() as receiver, lab.running(), relaying(lab):
+        asked = {"workflow_id": "w", "submitted_by": "shop", "request_id": request}
+        answer = await api.post("/api/v1/submit", asked | {"callback_url": receiver.url})
+        await eventually(lambda: len(receiver.requests) == 5)
+    told = {one.event["type"]: one.event for one in receiver.requests if "shop." in one.event["type"]}
+    counted, shipped = told["shop.counted"], told["shop.shipped"]
+    assert (counted["subject"], shipped["subject"]) == (request, "p-7")
+    assert counted["data"] == {"text": f"{request} did it", "number": 2**53 + 1}
+    assert shipped["data"] == {"parcel": "p-7"}
+    for one in receiver.requests:
+        assert answer.body["job_id"] not in one.body.decode()
+        assert "inner" not in one.body.decode().replace('"result":{"inner":', "")
 
 
 async def test_the_gateway_cannot_read_what_the_secrets_are_made_of(api: Api, dsn: str) -> None:

@@ -8,20 +8,20 @@ import psycopg
 import pytest
 from lab import Lab
 
+OURS = """
+pg_class c join pg_namespace n on n.oid = c.relnamespace and c.relkind in ('r', 'p')
+and n.nspname <> 'information_schema' and n.nspname not like 'pg\\_%'
+"""
 CHAIN = "workflow_id: w\nnodes:\n  a: {handler: echo}\n"
 
 
 async def test_the_engine_role_owns_every_table_and_no_tenant_sees_another(lab: Lab) -> None:
     owners = await lab.rows(
-        "select distinct r.rolname from pg_class c join pg_roles r on r.oid = c.relowner"
-        " where c.relnamespace = 'cograil'::regnamespace and c.relkind in ('r', 'p')"
+        f"select distinct n.nspname, r.rolname from {OURS} join pg_roles r on r.oid = c.relowner order by 1"
     )
-    assert owners == [("cograil_engine",)]
-    unguarded = await lab.rows(
-        "select c.relname from pg_class c where c.relnamespace = 'cograil'::regnamespace"
-        " and c.relkind in ('r', 'p') and not c.relrowsecurity and c.relname <> 'schema_migrations'"
-    )
-    assert unguarded == []
+    assert owners == [("cograil", "cograil_engine"), ("vault_secure", "cograil_engine")]
+    unguarded = await lab.rows(f"select n.nspname, c.relname from {OURS} where not c.relrowsecurity")
+    assert unguarded == [("cograil", "schema_migrations")]
 
 
 async def test_a_door_sees_the_jobs_of_its_tenant_only(lab: Lab) -> None:

@@ -1,16 +1,21 @@
-"""The end of a port: whoever takes nothing of its answer is dropped, and nothing is said about it."""
+"""Callers that take nothing of their answers are dropped: after a while, and at the end of a port at once."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import time
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from starlette.types import Receive, Scope, Send
 from tests.conftest import Eventually
 
+from cograil.intake.http import limits
 from cograil.intake.http.server import bind, serving
+from cograil.intake.http.taking import Taking
 
 PART = bytes(1 << 20)
 
@@ -31,6 +36,59 @@ class Long:
             self.parts += 1
         await send({"type": "http.response.body", "body": b"", "more_body": False})
         self.is_done = True
+
+
+async def test_who_takes_nothing_for_long_is_dropped_also_while_we_go_on(
+    eventually: Eventually, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "TAKE_SECONDS", 0.1)
+    app, listening = Long(), bind("127.0.0.1", 0)
+    async with serving(app, listening):
+        _, writer = await asyncio.open_connection(*listening.getsockname(), limit=1)
+        writer.write(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n")
+        await eventually(lambda: app.is_done)  # it said the rest to nobody
+        writer.transport.abort()
+
+
+class Wire:
+    """A connection with so much on it that was not taken, and a clock that is turned by hand."""
+
+    def __init__(self, size: int) -> None:
+        self.size, self.is_cut = size, False
+        self.due: list[Callable[[], None]] = []
+
+    def get_write_buffer_size(self) -> int:
+        return self.size
+
+    def abort(self) -> None:
+        self.is_cut = True
+
+    def call_later(self, seconds: float, then: Callable[[], None]) -> Any:
+        self.due.append(then)
+        return SimpleNamespace(cancel=lambda: self.due.remove(then) if then in self.due else None)
+
+
+def test_who_takes_something_may_go_on_however_slow_it_is() -> None:
+    wire: Any = Wire(1000)
+    taking = Taking(wire, wire)
+    taking.watch()
+    for size in (999, 500, 499):
+        wire.size = size
+        wire.due.pop()()
+        assert not wire.is_cut
+    wire.due.pop()()
+    assert wire.is_cut
+
+
+def test_who_took_all_of_it_is_not_watched() -> None:
+    wire: Any = Wire(1000)
+    taking = Taking(wire, wire)
+    taking.watch()
+    taking.stop()
+    assert wire.due == []
+    wire.size = 0
+    taking.watch()
+    assert wire.due == []
 
 
 async def test_who_takes_nothing_of_its_answer_is_dropped(

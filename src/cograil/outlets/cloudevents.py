@@ -63,16 +63,25 @@ def _source(told: Told, style: str) -> str:
 
 def _subject(told: Told, style: str) -> str | None:
     if told.type not in STATUS and told.type != CALLBACK_DISABLED:
-        return told.subject
+        return _outside_subject(told) if style == PLATFORM else told.subject
     return told.correlation_id if style == PLATFORM else told.job_id
+
+
+def _outside_subject(told: Told) -> str | None:
+    """What a handler says of its node, naming nothing else, is about the request to those outside."""
+    subject = told.subject or ""
+    is_inside = any(job_id in subject for job_id in (told.job_id, *_hidden(told).inner_jobs) if job_id)
+    return told.correlation_id if is_inside else told.subject
 
 
 def _data(told: Told, style: str) -> Json:
     """Of an app's event what it said; of ours the job as it was then."""
     if told.type == CALLBACK_DISABLED and style == PLATFORM and told.data is not None:
         return {"request_id": told.correlation_id, "reason": orjson.loads(told.data)["reason"]}
+    if told.type not in STATUS and (style != PLATFORM or told.data is None or told.job_id is None):
+        return _json(told.data)
     if told.type not in STATUS:
-        return None if told.data is None else orjson.Fragment(told.data)
+        return outside_result(orjson.loads(told.data or b"null"), _hidden(told))
     return _platform_view(told) if style == PLATFORM else _job_view(told)
 
 
@@ -93,14 +102,17 @@ def _job_view(told: Told) -> dict[str, Any]:
 
 def _platform_view(told: Told) -> dict[str, Any]:
     """For callers of the gateway, who know their request and nothing of how it is done."""
-    state = _state(told)
+    state, hidden = _state(told), _hidden(told)
     status = state["status"]
-    hidden = Hidden(told.job_id or "", told.correlation_id or "", *(told.inside or Inside()))
     if status in ENDED:
         result, error = (None if text is None else orjson.loads(text) for text in (told.result, told.error))
         state["result"] = outside_result(result, hidden)
         state["error"] = outside_error(status, error, hidden)
     return {"request_id": told.correlation_id, **state, "status": outside_status(status)}
+
+
+def _hidden(told: Told) -> Hidden:
+    return Hidden(told.job_id or "", told.correlation_id or "", *(told.inside or Inside()))
 
 
 def _state(told: Told) -> dict[str, Any]:

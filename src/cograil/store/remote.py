@@ -1,4 +1,4 @@
-"""Workers that work over HTTP: each is a row among the processes, and holds its tasks by its lease."""
+"""Workers that work over HTTP: rows among the processes, whose leases hold what one claim took."""
 
 from __future__ import annotations
 
@@ -13,6 +13,14 @@ READY_HANDLERS = statement("ready_handlers")
 FIND_HELD_TASK = statement("find_held_task")
 NOTE_LATE = statement("note_late")
 FIND_REPEATED = statement("find_repeated")
+
+
+class Life(NamedTuple):
+    """What holds a claim of a worker; whether its other lives hold something, or what must be alone."""
+
+    worker: int
+    is_busy: bool
+    is_alone: bool
 
 
 class HeldTask(NamedTuple):
@@ -30,10 +38,10 @@ async def join_remote_worker(
     lease_seconds: float,
     queues: list[str] | None,
     handlers: list[str] | None,
-) -> int:
-    """The id of this worker's life; its lease goes on. Call it under the lock of its name."""
+) -> Life:
+    """A life of this worker that holds nothing; its lease goes on. Call it under the lock of its name."""
     params = {"tenant": tenant, "name": name, "lease": lease_seconds, "queues": queues, "handlers": handlers}
-    return int((await tx.fetch(JOIN_REMOTE_WORKER, **params))[0][0])
+    return Life(*(await tx.fetch(JOIN_REMOTE_WORKER, **params))[0])
 
 
 async def ready_handlers(tx: Transaction) -> list[str]:

@@ -219,12 +219,19 @@ async def give(tx: Transaction, key: Key, fence: int, job_id: str) -> bool:
     return await store.give_record(tx, key, fence, job_id)
 
 
-async def answer(tx: Transaction, key: Key, fence: int, value: Any, state: str = "answered") -> bool:
+async def answer(
+    tx: Transaction,
+    key: Key,
+    fence: int,
+    value: Any,
+    state: str = "answered",
+    max_bytes: int = MAX_ANSWER_BYTES,
+) -> bool:
     """Record the answer of this turn. False: somebody has a later turn, or this one was answered.
 
     Raises jsontext.InvalidJson for what the database cannot hold.
     """
-    text = jsontext.write(value, max_bytes=MAX_ANSWER_BYTES)
+    text = jsontext.write(value, max_bytes=max_bytes)
     await store.lock_key(tx, key)
     return await store.answer_record(tx, key, fence, text, state)
 

@@ -23,12 +23,18 @@ async def claim(
     queues: list[str] | None = None,
     handlers: list[str] | None = None,
 ) -> list[WorkItem]:
-    """Take due tasks of this tenant; of all handlers when none is named."""
+    """Take due tasks of this tenant; of all handlers when none is named.
+
+    They share a lease, which goes on with whatever is said of one of them, and not with another claim.
+    """
     await lock_name(tx, "remote worker", tenant, worker)
-    worker_id = await remote.join_remote_worker(tx, tenant, worker, lease_seconds, queues, handlers)
+    life = await remote.join_remote_worker(tx, tenant, worker, lease_seconds, queues, handlers)
+    if life.is_alone:  # beside it this worker does nothing else
+        return []
     wanted = handlers if handlers is not None else await remote.ready_handlers(tx)
     lanes = Lanes(wanted, [], most, 0, queues)
-    return await tasks.claim_tasks(tx, worker_id, lanes) or await tasks.claim_alone(tx, worker_id, lanes)
+    taken = await tasks.claim_tasks(tx, life.worker, lanes)
+    return taken if taken or life.is_busy else await tasks.claim_alone(tx, life.worker, lanes)
 
 
 async def pulse(

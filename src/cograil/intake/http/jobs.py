@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from cograil import tracing
 from cograil.errors import CograilError, InvalidInput, JobNotFound, Problem
-from cograil.intake.http.door import Call, reply, written
+from cograil.intake.http.door import UNREACHABLE, Call, reply, written
 from cograil.intake.http.gathering import submit_and_show, submit_and_show_within
 from cograil.intake.http.once import (
     IDEMPOTENCY_KEY,
@@ -34,7 +34,7 @@ from cograil.model.hops import HOP
 from cograil.model.workflow import Json, Workflow
 from cograil.store import reading
 from cograil.store.board import search_jobs
-from cograil.store.database import Transaction
+from cograil.store.database import LOST, Transaction
 from cograil.store.keys import AuditEntry
 from cograil.store.reading import View
 from cograil.verbs import idempotency
@@ -302,10 +302,12 @@ async def _submit_each(call: Call, given: list[NewJob | CograilError]) -> list[J
         call.instance.db, call.instance.decider, call.caller.tenant, _entries(call, plain)
     )
     outcomes = iter(made)
-    results = []
+    results, away = [], None
     for one in given:
         if isinstance(one, NewJob) and one.idempotency_key is not None:
-            results.append(await _keyed_result(call, one, one.idempotency_key))
+            results.append(away or await _keyed_result(call, one, one.idempotency_key))
+            if results[-1].get("error", {}).get("code") == UNREACHABLE.code:
+                away = results[-1]  # the database; nobody waits for it once more for each of the others
         else:
             results.append(_result(one if isinstance(one, CograilError) else next(outcomes)))
     return results
@@ -358,18 +360,21 @@ def _read_item(item: Json) -> NewJob | CograilError:
 
 
 async def _keyed_result(call: Call, one: NewJob, key: str) -> Json:
+    """What becomes of one; whatever it is, those before it were made."""
     try:
         job, status = await submit_once(call, submission_of(call, one), key, one.model_dump(mode="json"))
-    except CograilError as error:
+    except (CograilError, Refusal) as error:
         return _result(error)
+    except LOST:
+        return _result(UNREACHABLE)
     return {"status": status, "job_id": job["job_id"]}
 
 
-def _result(one: View | CograilError) -> Json:
+def _result(one: View | CograilError | Refusal) -> Json:
     """What became of one of many."""
     if isinstance(one, dict):
         return {"status": 202, "job_id": one["job_id"]}
-    refusal = refusal_of(one)
+    refusal = one if isinstance(one, Refusal) else refusal_of(one)
     error = {"code": refusal.code, "detail": refusal.detail, "pointer": refusal.pointer}
     return {"status": refusal.status, "error": error}
 

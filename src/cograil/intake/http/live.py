@@ -27,6 +27,7 @@ from cograil.intake.http.cursors import LONGEST
 from cograil.intake.http.door import Call
 from cograil.intake.http.feed import Ear
 from cograil.intake.http.jobs import find_job
+from cograil.intake.http.patience import until_gone
 from cograil.intake.http.problems import Refusal
 from cograil.intake.http.reading import Query
 from cograil.intake.http.table import Table
@@ -173,24 +174,25 @@ def _place(call: Call, text: str) -> Place:
 
 async def job_notes(call: Call, job_id: str, after: int, types: Collection[str]) -> Notes:
     """The events of a job after this number, until it is over."""
-    streams, tenant = call.instance.live, call.caller.tenant
+    streams, tenant, silence = call.instance.live, call.caller.tenant, Silence()
     with streams.listen(tenant, job_id) as ear:
         while not streams.is_ending:
             ear.bell.clear()
             events, is_last = await streams.events_of(tenant, job_id, after)
             after = events[-1]["seq"] if events else after
-            yield [Note(str(event["seq"]), event) for event in events if _is_wanted(event, types)]
+            wanted = [Note(str(event["seq"]), event) for event in events if _is_wanted(event, types)]
+            yield silence.broken_by(wanted, str(after))
             if is_last:
                 yield [Note(str(after), end="job_over")]
                 return
-            if not events and not await _rings(ear):
-                yield [Note(str(after))]
+            if not events:
+                await silence.last(ear)
     yield [Note(str(after), end="shutdown")]
 
 
 async def all_notes(call: Call, place: Place | None, types: Collection[str]) -> Notes:
     """The events of all jobs after this place, or from now on."""
-    streams, tenant = call.instance.live, call.caller.tenant
+    streams, tenant, silence = call.instance.live, call.caller.tenant, Silence()
     with streams.listen(tenant) as ear:
         now = await streams.now(tenant)
         place = place or now
@@ -198,9 +200,10 @@ async def all_notes(call: Call, place: Place | None, types: Collection[str]) -> 
         while not streams.is_ending:
             ear.bell.clear()
             found, reached = await streams.next_of(tenant, place)
-            yield [Note(_named(call, at), event) for at, event in found if _is_wanted(event, types)]
-            if reached == place and not await _rings(ear):
-                yield [Note(_named(call, place))]
+            wanted = [Note(_named(call, at), event) for at, event in found if _is_wanted(event, types)]
+            yield silence.broken_by(wanted, _named(call, reached))
+            if reached == place:
+                await silence.last(ear)
             place = reached
     yield [Note(_named(call, place), end="shutdown")]
 
@@ -216,13 +219,27 @@ def _named(call: Call, place: Place) -> str:
     return name if len(name) <= LONGEST else call.instance.cursors.make(str(place.earlier), *bound)
 
 
-async def _rings(ear: Ear) -> bool:
-    """Whether there may be something within the time after which we say that we are still there."""
-    try:
-        await asyncio.wait_for(ear.bell.wait(), HEARTBEAT_SECONDS)
-    except TimeoutError:
-        return False
-    return True
+class Silence:
+    """How long a stream has said nothing. Events that its caller does not want are no sign of life."""
+
+    def __init__(self) -> None:
+        self._until = _now() + HEARTBEAT_SECONDS
+
+    def broken_by(self, notes: list[Note], place: str) -> list[Note]:
+        """These; without any, where we are, if it is time to say that we are still there."""
+        if not notes and _now() < self._until:
+            return []
+        self._until = _now() + HEARTBEAT_SECONDS
+        return notes or [Note(place)]
+
+    async def last(self, ear: Ear) -> None:
+        """Wait until there may be something to tell, or it is time to say anything."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(ear.bell.wait(), max(0.0, self._until - _now()))
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
 
 
 # -- how it is told -------------------------------------------------------------------------------------
@@ -246,7 +263,7 @@ class EventStream(Response):
         if scope["method"] != "HEAD":
             await say(RETRY)
             teller = Teller(self.call, self.notes, lambda note: say(_as_text(note)))
-            if not await teller.tell(_until(receive, "http.disconnect")):
+            if not await teller.tell(until_gone(receive)):
                 return
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
@@ -287,12 +304,7 @@ class EventSocket(Response):
             elif note.event is not None:
                 await send({"type": "websocket.send", "text": _as_json(note.event).decode()})
 
-        await Teller(self.call, self.notes, say).tell(_until(receive, "websocket.disconnect"))
-
-
-async def _until(receive: Receive, gone: str) -> None:
-    while (await receive())["type"] != gone:
-        pass
+        await Teller(self.call, self.notes, say).tell(until_gone(receive, "websocket.disconnect"))
 
 
 class Teller:

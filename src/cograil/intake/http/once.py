@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Hashable
+from functools import partial
 from typing import Annotated, Any
 
 import orjson
@@ -19,11 +20,13 @@ from cograil.verbs import idempotency
 from cograil.verbs.idempotency import Key
 
 IDEMPOTENCY_KEY = re.compile(r"[\x21-\x7e]{1,128}")
+MOST_BYTES = 8 * 1024 * 1024  # a job is told with its input, and numbers may be longer than they were given
 ODD_KEY = "an idempotency key is 1 to 128 printable ASCII characters, given once"
 
 # Whatever it is, it is called by its own name: what is no key is refused by `idempotency_key`.
 KeyText = Annotated[str, WithJsonSchema({"type": "string", "minLength": 1, "maxLength": 128})]
 Make = Callable[[Transaction], Awaitable[Json]]
+Ask = Callable[[], Awaitable[tuple[Json, bool]]]
 
 
 class IdempotencyConflict(Conflict):
@@ -58,13 +61,22 @@ async def once(call: Call, name: Key, asked: str, make: Make, what: str = "submi
     `asked` is the fingerprint of the request. Those who ask at the same moment share one look and one turn.
     """
 
-    async def ask() -> tuple[Json, bool]:
-        try:
-            return await _once(call, name, asked, make, what)
-        except LOST:  # perhaps it was done: the record knows
-            return await _once(call, name, asked, make, what)
+    return await in_one_turn(call, (name, asked), partial(_once, call, name, asked, make, what))
 
-    (answer, is_new), is_ours = await call.instance.flights.join((name, asked), ask)
+
+async def in_one_turn(call: Call, same: Hashable, ask: Ask) -> tuple[Json, bool]:
+    """What `ask` answers to all who ask the same now, and whether that is new to us.
+
+    What it does can be asked for again. Perhaps it was done when the connection was lost: the record knows.
+    """
+
+    async def ask_again() -> tuple[Json, bool]:
+        try:
+            return await ask()
+        except LOST:
+            return await ask()
+
+    (answer, is_new), is_ours = await call.instance.flights.join(same, ask_again)
     return answer, is_new and is_ours
 
 
@@ -87,7 +99,7 @@ async def once_within(tx: Transaction, name: Key, asked: str, make: Make) -> tup
                 if error.status < 500:  # else there is nothing more to be said in this transaction
                     await idempotency.give_back(tx, name, fence)
                 raise
-            await idempotency.answer(tx, name, fence, answer)
+            await idempotency.answer(tx, name, fence, answer, max_bytes=MOST_BYTES)
             return answer, True
         case idempotency.Replay(record):
             return record.answer, False

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
+from starlette.types import Receive
+
 T = TypeVar("T")
 _left: set[asyncio.Task[Any]] = set()
 
@@ -25,6 +27,12 @@ async def within(seconds: float, asked: Coroutine[Any, Any, T]) -> T:
     if not task.done():
         raise TimeoutError
     return task.result()
+
+
+async def until_gone(receive: Receive, gone: str = "http.disconnect") -> None:
+    """Until the caller has gone, whatever else it says. Its body was read before."""
+    while (await receive())["type"] != gone:
+        pass
 
 
 def _forget(task: asyncio.Task[Any]) -> None:

@@ -16,6 +16,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from cograil.intake.http import limits
 from cograil.intake.http.problems import Refusal, Telling
+from cograil.intake.http.taking import Taking
 from cograil.model.ids import new_id
 
 MAX_HEAD = limits.MAX_URL + limits.MAX_HEADER_BYTES + 4 * limits.MAX_HEADERS + 1024
@@ -33,14 +34,30 @@ class Protocol(HttpToolsProtocol):
     _header_bytes = 0
     _is_in_head = False
     _patience: asyncio.TimerHandle | None = None
+    _taking: Taking
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self._taking = Taking(transport, self.loop)
         self._await_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_waiting()
+        self._taking.stop()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._taking.watch()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._taking.stop()
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Closing waits for what is still to be taken."""
+        super().timeout_keep_alive_handler()
+        self._taking.watch()
 
     def data_received(self, data: bytes) -> None:
         """Bytes, until the head is too long or takes too long."""

@@ -12,7 +12,13 @@ from starlette.responses import Response
 from cograil.errors import Conflict, InvalidInput, Problem
 from cograil.intake.http.door import Call, reply
 from cograil.intake.http.jobs import NewJob, Word, submission_of
-from cograil.intake.http.once import IdempotencyConflict, KeyText, idempotency_key, name_of
+from cograil.intake.http.once import (
+    IdempotencyConflict,
+    KeyText,
+    idempotency_key,
+    in_one_turn,
+    name_of,
+)
 from cograil.intake.http.reading import Body
 from cograil.intake.http.table import Table
 from cograil.intake.http.turns import decided
@@ -92,8 +98,8 @@ async def submit_request(call: Call) -> Response:
             return await _told_by_key(tx, call, given, key)
 
     same = (SCOPE, call.caller.tenant, key, idempotency.fingerprint(given.model_dump(mode="json")))
-    (told, is_new), is_ours = await call.instance.flights.join(same, ask)
-    return reply(told, 202 if is_new and is_ours else 200)
+    told, is_new = await in_one_turn(call, same, ask)
+    return reply(told, 202 if is_new else 200)
 
 
 async def _told_by_key(tx: Transaction, call: Call, given: NewRequest, key: str | None) -> tuple[View, bool]:

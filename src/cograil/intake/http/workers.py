@@ -6,6 +6,7 @@ everything that is said of the task: whoever lost it meanwhile is told 409.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterable
 from functools import partial
@@ -17,6 +18,7 @@ from starlette.responses import Response
 from cograil import jsontext, tracing
 from cograil.errors import AlreadyTerminal, StaleAttempt
 from cograil.intake.http.door import Call, reply
+from cograil.intake.http.patience import until_gone
 from cograil.intake.http.problems import Refusal
 from cograil.intake.http.reading import Body
 from cograil.intake.http.table import Table
@@ -140,22 +142,30 @@ def _read_place(text: str) -> Place | None:
 async def claim(call: Call) -> Response:
     """Claim tasks, waiting for some if there are none."""
     asked: Claim = call.body
-    lease = call.instance.settings.lease.seconds
     until = time.monotonic() + asked.wait_seconds
-    while True:
-        async with call.transaction("claim") as tx:
-            items = await remote.claim(
-                tx,
-                call.caller.tenant,
-                asked.worker_id,
-                most=asked.max,
-                lease_seconds=lease,
-                queues=asked.queues,
-                handlers=asked.handlers,
-            )
-        left = until - time.monotonic()
-        if items or left <= 0 or not await call.instance.doorbell.wait_for_tasks(left):
-            return reply({"tasks": [_view(item, lease) for item in items]})
+    leaving = asyncio.create_task(until_gone(call.receive))
+    try:
+        while not (items := await _claimed(call)):
+            left = until - time.monotonic()
+            if left <= 0 or not await call.instance.doorbell.wait_for_tasks(left) or leaving.done():
+                break  # for who has gone nothing is claimed: nobody would do it until its lease ends
+    finally:
+        leaving.cancel()
+    return reply({"tasks": [_view(item, call.instance.settings.lease.seconds) for item in items]})
+
+
+async def _claimed(call: Call) -> list[WorkItem]:
+    asked: Claim = call.body
+    async with call.transaction("claim") as tx:
+        return await remote.claim(
+            tx,
+            call.caller.tenant,
+            asked.worker_id,
+            most=asked.max,
+            lease_seconds=call.instance.settings.lease.seconds,
+            queues=asked.queues,
+            handlers=asked.handlers,
+        )
 
 
 def _view(item: WorkItem, lease_seconds: float) -> dict[str, Json]:

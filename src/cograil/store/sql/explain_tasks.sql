@@ -10,7 +10,8 @@ with known as materialized (
          state in ('dead', 'stopped') or now() > pulsed_at + (lease_until - pulsed_at) / 2 as is_silent
   from cograil.processes
 ), live as materialized (
-  select * from known where is_live
+  select distinct on (case when is_far then tenant_id || '/' || name else id::text end) * from known where is_live
+  order by case when is_far then tenant_id || '/' || name else id::text end, pulsed_at desc
 ), mine as materialized (
   select t.tenant_id, min(t.node_id) as node_id, n.parent, t.queue, t.handler, t.state, t.is_alone, count(*) as tasks,
          min(t.created_at) as oldest_at, min(t.started_at) as started_at, min(w.name) as worker,

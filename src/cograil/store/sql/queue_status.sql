@@ -11,8 +11,8 @@ with waiting as materialized (
   select queue, count(*) as running from cograil.tasks
   where tenant_id = %(tenant)s and state = 'running' group by queue
 ), served as materialized (
-  select queues from cograil.processes
-  where kind = 'worker' and state = 'alive' and lease_until > now()
+  select queues, case when info ->> 'over' = 'http' then tenant_id || '/' || name else id::text end as who
+  from cograil.processes where kind = 'worker' and state = 'alive' and lease_until > now()
 ), names as (
   select queue from counted union select queue from running union select unnest(queues) from served
   union select 'default' from served where queues is null
@@ -20,7 +20,7 @@ with waiting as materialized (
 )
 select q.queue, coalesce(c.depth, 0), coalesce(c.held, 0), coalesce(r.running, 0), c.oldest,
        extract(epoch from now() - c.oldest)::double precision,
-       (select count(*) from served s where s.queues is null or q.queue = any(s.queues)),
+       (select count(distinct s.who) from served s where s.queues is null or q.queue = any(s.queues)),
        p.by, p.reason, p.at, (select count(*) from waiting) = %(most)s::bigint
 from names q
 left join counted c on c.queue = q.queue

@@ -1,5 +1,6 @@
 -- name: ready_handlers
--- The handlers for which something is ready: a walk from one to the next in the index, not over all tasks.
+-- The handlers for which something is ready: a walk from one to the next in the index, not over all tasks. Those
+-- that must run alone have an index of their own, and are few.
 with recursive names as (
   (select handler from cograil.tasks where state = 'ready' and not is_alone order by handler limit 1)
   union all
@@ -7,4 +8,7 @@ with recursive names as (
           where t.state = 'ready' and not t.is_alone and t.handler > n.handler order by t.handler limit 1)
   from names n where n.handler is not null
 )
-select handler from names where handler is not null limit 1000
+(select handler from names where handler is not null limit 1000)
+union
+select handler from (
+  select handler from cograil.tasks where state = 'ready' and is_alone order by rank, id limit 1000) as alone

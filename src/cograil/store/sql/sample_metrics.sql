@@ -26,7 +26,8 @@ left join (tenants t cross join lateral (
   from (values ('pending'), ('running')) as o(status)) as active) on active.status = s.status
 group by s.status
 union all
-select 'cograil_processes', k.kind, '', count(p.id)::double precision
+select 'cograil_processes', k.kind, '',
+       count(distinct case when p.info ->> 'over' = 'http' then p.tenant_id || '/' || p.name else p.id::text end)::double precision
 from (values ('orchestrator'), ('worker')) as k(kind)
 left join cograil.processes p
   on p.kind = k.kind and p.state in ('alive', 'draining') and p.lease_until > now()

@@ -13,7 +13,7 @@ select o.tenant_id, o.job_id::text, o.seq, o.type, o.subject, o.data, o.at, e.no
        j.retry_of::text, j.created_at, j.started_at, j.finished_at, j.error,
        case when octet_length(j.result::text) <= %(most_bytes)s then j.result end,
        octet_length(j.result::text) > %(most_bytes)s,
-       j.finished_at is not null and (j.callback ->> 'style' = 'platform' or exists (
+       (j.finished_at is not null or o.data is not null) and (j.callback ->> 'style' = 'platform' or exists (
          select 1 from cograil.subscriptions s where s.tenant_id = o.tenant_id and s.style = 'platform')),
        j.trace_parent
 from taken o
