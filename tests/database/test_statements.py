@@ -153,6 +153,7 @@ def columns_of(name: str) -> dict[str, tuple[str, Any]]:
 HOT: dict[str, dict[str, tuple[str, Any]]] = {
     "claim_tasks": {
         "async_handlers": ("text[]", ["echo", "sleep"]),
+        "async_most": ("int[]", [None, 250]),
         "queues": ("text[]", None),
         "async_slots": ("bigint", 300),
         "thread_handlers": ("text[]", []),
