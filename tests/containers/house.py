@@ -18,8 +18,8 @@ from lab import Lab, open_lab, quick_settings
 from receivers import HERE, QUICK, Receiver, Request, receiving, relaying
 
 from cograil.apps.containers.running import running_containers
-from cograil.runners.containers import ContainerEngine
 from cograil.runners.rooms import Rooms
+from cograil.runners.runtime import Runtime
 from cograil.settings import Settings
 
 IMAGE = "cograil-test:latest"
@@ -41,7 +41,7 @@ class House:
     lab: Lab
     api: Api
     receiver: Receiver
-    engine: ContainerEngine
+    engine: Runtime
     data_dir: Path
     key: str = KEY
 
@@ -173,7 +173,7 @@ async def open_site(**files: bytes) -> AsyncIterator[Site]:
 
 
 @contextlib.asynccontextmanager
-async def open_house(dsn: str, engine: ContainerEngine, settings: Settings) -> AsyncIterator[House]:
+async def open_house(dsn: str, engine: Runtime, settings: Settings) -> AsyncIterator[House]:
     """A house in which nothing runs yet but its door and its relay."""
     async with (
         open_lab(dsn, settings) as lab,

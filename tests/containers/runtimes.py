@@ -31,9 +31,11 @@ APPLETS = (
 IMAGE = "cograil-test"
 PASSWD = b"root:x:0:0:root:/root:/bin/sh\nworker:x:1234:1235:w:/home/worker:/bin/sh\n"
 # Root here may not raise its limits, and podman would; crun knows no control groups of version 1; locks in
-# shared memory would be those of every podman of the machine.
+# shared memory would be those of every podman of the machine. Logs that cannot be read back are what some
+# operators have, and no business of ours.
 PODMAN = """
 [containers]
+log_driver = "none"
 default_ulimits = ["nofile=1024:1024", "nproc=1024:1024"]
 [engine]
 cgroup_manager = "cgroupfs"
@@ -41,7 +43,8 @@ runtime = "runc"
 events_logger = "file"
 lock_type = "file"
 """
-QUIET = ("--bridge=none", "--iptables=false", "--ip6tables=false", "--ip-forward=false", "--ip-masq=false")
+QUIET = ("--bridge=none", "--iptables=false", "--ip6tables=false", "--ip-forward=false", "--ip-masq=false",
+         "--log-driver=none")  # fmt: skip
 
 
 @contextlib.contextmanager

@@ -10,8 +10,11 @@ import pytest
 from house import IMAGE, House, open_site, working
 from test_wire import settled
 
+from cograil.apps.containers.sweeping import settle_ended
 from cograil.model.ids import new_id
+from cograil.runners.containers import ContainerEngine
 from cograil.runners.rooms import Rooms
+from cograil.store import container_jobs
 
 RUNNING = "trap 'echo told; exit 0' TERM; echo up; while true; do sleep 0.1; done"
 STUBBORN = "trap '' TERM; echo up; while true; do sleep 0.1; done"
@@ -59,6 +62,49 @@ async def test_a_job_that_is_cancelled_where_nothing_runs_containers_tells_its_e
     async with working(house.lab):
         assert (await house.heard("never", "exit"))["exitCode"] == 137
     assert (await house.show("never"))["status"] == "cancelled"
+
+
+async def test_one_that_is_slow_to_stop_keeps_no_other(
+    house: House, monkeypatch: pytest.MonkeyPatch, eventually: Any
+) -> None:
+    told: list[str] = []
+    may_stop, stop = asyncio.Event(), ContainerEngine.stop
+
+    async def stop_slowly(self: ContainerEngine, container: str, seconds: int = 10) -> None:
+        told.append(container)
+        if container == told[0]:
+            await may_stop.wait()
+        await stop(self, container, 0)
+
+    monkeypatch.setattr(ContainerEngine, "stop", stop_slowly)
+    async with working(house.lab):
+        for id in ("slow", "quick"):
+            await house.start(id, RUNNING)
+            await house.heard(id, "log")
+        await house.call("DELETE", "/slow")
+        await eventually(lambda: len(told) == 1)
+        await house.call("DELETE", "/quick")
+        await eventually(lambda: len(house.rooms()) == 1)
+        assert [one.container for one in await house.engine.held({"cograil.node": "run"})] == told[:1]
+        may_stop.set()
+        await house.swept()
+
+
+async def test_a_sweep_goes_on_until_all_are_settled_and_forgotten(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(container_jobs, "AT_A_TIME", 2)
+    for number in range(5):
+        await house.start(f"job-{number}")
+    for (job,) in await house.lab.rows("select job_id::text from cograil.container_jobs"):
+        await house.lab.cancel(job)
+    settings = house.lab.settings.containers
+    await settle_ended(house.lab.db, settings)
+    long_ago = "update cograil.container_jobs set settled_at = settled_at - interval '1 day' returning id"
+    assert len(await house.lab.rows(f"{long_ago}, settled_at")) == 5
+    assert not await house.lab.rows("select 1 from cograil.container_jobs where settled_at is null")
+    await settle_ended(house.lab.db, settings)
+    assert not await house.lab.rows("select 1 from cograil.container_jobs")
 
 
 async def test_a_workspace_that_cannot_be_removed_holds_up_no_other(

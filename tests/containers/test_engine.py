@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import aiodocker
 import pytest
+from test_runtimes import POLICY, run
 
 from cograil.runners.containers import ContainerEngine, EngineError, Policy, Run, container_config
 
@@ -28,6 +31,7 @@ def test_nothing_of_the_host_is_asked_for_but_the_room() -> None:
     host = asked["HostConfig"]
     assert [mount["Source"] for mount in host["Mounts"]] == ["/room"]
     assert (host["CapDrop"], host["CapAdd"], host["Privileged"]) == (["ALL"], [], False)
+    assert host["LogConfig"]["Type"] == "json-file", "one that can be read back"
     assert host["Memory"] == host["MemorySwap"] == 64 * 1024 * 1024
     forbidden = {
         "Binds",
@@ -40,3 +44,41 @@ def test_nothing_of_the_host_is_asked_for_but_the_room() -> None:
         "Runtime",
     }
     assert not forbidden & host.keys()
+
+
+async def test_a_name_that_somebody_else_has_is_told_and_left_to_them(
+    engine: ContainerEngine, room: Path
+) -> None:
+    theirs = run(room, "sleep 60")
+    held = await engine.start(theirs, POLICY)
+    ours = run(room, "true", name=theirs.name)
+    with pytest.raises(EngineError, match=theirs.name) as caught:
+        await engine.start(ours, POLICY)
+    assert caught.value.code == "create_failed"
+    assert (await engine.state(held)).is_running
+
+
+async def test_a_container_that_is_just_being_made_is_waited_for(
+    engine: ContainerEngine, room: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """dockerd gives the name first; for a moment there is nothing else of it."""
+    asked = run(room, "sleep 60")
+    held = await engine.start(asked, POLICY)
+    monkeypatch.setattr("cograil.runners.containers.RETRY_SECONDS", 0.01)
+    containers, missed = engine._docker.containers, iter([404, 404])
+    known = containers.container
+
+    class Unfinished:
+        async def show(self) -> dict[str, Any]:
+            for status in missed:
+                raise aiodocker.DockerError(status, {"message": "No such container"})
+            return await known(asked.name).show()  # type: ignore[return-value]
+
+    monkeypatch.setattr(containers, "container", lambda id: Unfinished() if id == asked.name else known(id))
+    monkeypatch.setattr(engine, "find", _nobody)
+    assert await engine.start(asked, POLICY) == held
+    assert next(missed, None) is None
+
+
+async def _nobody(labels: object) -> None:
+    return None

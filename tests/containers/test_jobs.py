@@ -2,10 +2,33 @@
 
 from __future__ import annotations
 
-from house import House, is_signed, working
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from house import House, house_settings, is_signed, open_house, working
+from receivers import OK, answer
+
+from cograil.runners.runtime import Runtime
 
 
-async def test_a_container_job_from_its_post_to_its_last_event(house: House) -> None:
+@pytest.fixture
+async def anywhere(
+    dsn: str, runtime: Runtime, where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[House]:
+    """A house on each runtime."""
+    is_engine = where.startswith("unix:")
+    monkeypatch.setenv("DOCKER_HOST", where if is_engine else "unix:///nowhere.sock")
+    place = tmp_path / "data" if is_engine else Path(where)
+    settings = house_settings(place, runtime="docker" if is_engine else "sandbox")
+    async with open_house(dsn, runtime, settings) as house:
+        yield house
+        assert [str(finding) for finding in await house.lab.findings()] == []
+
+
+async def test_a_container_job_from_its_post_to_its_last_event(anywhere: House) -> None:
+    house = anywhere
     async with working(house.lab):
         await house.start("my-job-123", "echo hello; echo oops >&2; exit 3", meta={"userId": "user-456"})
         assert await house.until("my-job-123", "failed") == {
@@ -25,9 +48,25 @@ async def test_a_container_job_from_its_post_to_its_last_event(house: House) -> 
             assert is_signed(request)
             assert request.headers["ce-source"] == request.event["source"] == "orchestrator/supervisor"
             assert request.headers["ce-id"] == request.event["id"]
+            assert re.fullmatch(r"my-job-123-\d{19}", request.headers["ce-id"])
             assert request.headers["ce-subject"] == "my-job-123"
             assert request.headers["content-type"] == "application/cloudevents+json"
             assert request.event.keys() == {
                 "specversion", "type", "source", "subject", "id", "time", "datacontenttype", "data",
             }  # fmt: skip
         await house.swept()
+
+
+async def test_a_receiver_that_is_down_gets_each_event_later_and_as_it_was(house: House) -> None:
+    down = iter(range(3))
+    house.receiver.script = lambda _: answer(503) if next(down, None) is not None else OK
+    async with working(house.lab):
+        await house.start("told", "echo one; echo two >&2")
+        await house.heard("told", "exit", seconds=60)
+    sent: dict[str, set[tuple[bytes, str]]] = {}
+    for one in house.receiver.requests:
+        sent.setdefault(one.headers["ce-id"], set()).add((one.body, one.headers["x-signature-256"]))
+    assert len(house.receiver.requests) == len(sent) + 3
+    assert all(len(bodies) == 1 for bodies in sent.values())
+    assert house.kinds("told")[0] == "start"
+    assert sorted(house.kinds("told")) == ["exit", "log", "log", "start"]

@@ -10,6 +10,7 @@ import gc
 import json
 import subprocess
 import sys
+from collections.abc import Mapping
 from contextlib import aclosing
 from dataclasses import asdict
 from pathlib import Path
@@ -96,6 +97,13 @@ async def test_nothing_of_our_environment_is_in_it(
     assert {"PATH=/bin", "LD_PRELOAD=/workspace/x.so"} <= set(told.splitlines())
 
 
+async def test_variables_may_have_any_name(runtime: Runtime, room: Path) -> None:
+    """Shells know fewer, and programs read them all the same."""
+    given = {"spring.datasource.url": "x=1", "A-B": "y"}
+    told = await said(runtime, room, "cat /proc/$$/environ; echo", environment=given)
+    assert {"spring.datasource.url=x=1", "A-B=y"} <= set(told.split("\0"))
+
+
 async def test_who_starts_it_again_finds_the_one_that_runs(runtime: Runtime, where: str, room: Path) -> None:
     asked = run(room, "echo once >> runs; echo up; sleep 60")
     first = await runtime.start(asked, POLICY)
@@ -106,6 +114,23 @@ async def test_who_starts_it_again_finds_the_one_that_runs(runtime: Runtime, whe
         await another.stop(first, 0)
         assert await another.start(asked, POLICY) == first, "and one that has run is not run again"
         assert not (await another.state(first)).is_running
+    assert (room / "runs").read_text() == "once\n"
+
+
+async def test_two_who_start_it_at_once_have_one(
+    runtime: Runtime, where: str, room: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second had looked before the first was there: an attempt that was taken for dead, and the next."""
+    asked = run(room, "echo once >> runs; echo up; sleep 60")
+
+    async def nobody(labels: Mapping[str, str]) -> None:
+        return None
+
+    async with runtime_at(where) as another:
+        monkeypatch.setattr(another, "find", nobody)
+        first = await runtime.start(asked, POLICY)
+        await until_it_says(runtime, first, "up")
+        assert await another.start(asked, POLICY) == first
     assert (room / "runs").read_text() == "once\n"
 
 

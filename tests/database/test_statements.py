@@ -162,6 +162,7 @@ def one_limit(name: str) -> dict[str, tuple[str, Any]]:
 HOT: dict[str, dict[str, tuple[str, Any]]] = {
     "claim_tasks": {
         "async_handlers": ("text[]", ["echo", "sleep"]),
+        "async_most": ("int[]", [None, 250]),
         "queues": ("text[]", None),
         "async_slots": ("bigint", 300),
         "thread_handlers": ("text[]", []),

@@ -64,6 +64,11 @@ def test_what_is_not_said_has_its_defaults() -> None:
     assert (request.workspace, request.command, request.callback) == ("/workspace", "", None)
 
 
+def test_variables_may_have_any_name_that_programs_can_read() -> None:
+    given = {"spring.datasource.url": "x", "A-B": "y=z", "ProgramFiles(x86)": ""}
+    assert read_request(PLAIN | {"environment": given}).environment == given
+
+
 def test_null_means_what_saying_nothing_means() -> None:
     """As clients in Go write what is empty, and their server read it."""
     optional = ("command", "cpu", "memory", "environment", "timeoutSeconds", "workspace", "meta", "artifacts")
@@ -106,7 +111,8 @@ def test_every_kind_of_artifact_is_taken(kind: str) -> None:
         ({"workspace": "/"}, "workspace"),
         ({"workspace": "/proc/x"}, "workspace"),
         ({"workspace": "/a/../etc"}, "workspace"),
-        ({"environment": {"A B": "x"}}, "environment"),
+        ({"environment": {"A=B": "x"}}, "environment"),
+        ({"environment": {"": "x"}}, "environment"),
         ({"environment": {"A": 5}}, "environment.A"),
         ({"environment": {"A": "\0"}}, "environment"),
         ({"meta": {str(number): "x" for number in range(33)}}, "meta"),

@@ -52,6 +52,7 @@ def dispatch(
             params,
             limit,
             is_alone=state.lost > 0 and state.lost >= _losses_borne(board, node) - 1,
+            is_taken_up=node.is_outside and state.attempt > 1,
         )
     )
     board.event(

@@ -19,7 +19,7 @@ CPU, MEMORY_MB, TIMEOUT_SECONDS, WORKSPACE = 1.0, 512, 1800, "/workspace"  # whe
 SYSTEM = ("proc", "sys", "dev")
 JOB = "job"  # what an artifact depends on that runs after it
 
-_ENVIRONMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_ENVIRONMENT_NAME = re.compile(r"[^=\0]+")  # shells know fewer names; programs read them all the same
 _IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]*")
 
 

@@ -255,6 +255,9 @@ class TaskWrite:
     params: bytes | None
     limit: TaskLimit | None = None
     is_alone: bool = False  # its worker may hold nothing else: it would take that down too
+    is_taken_up: bool = (
+        False  # its work may go on meanwhile without anybody: it comes before what has not begun
+    )
 
 
 @dataclass(slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import quote
 
@@ -16,6 +17,7 @@ from cograil.verbs.callbacks import CLOUDEVENTS, ORCHESTRATOR, PLATFORM
 CONTENT_TYPE = "application/cloudevents+json"
 SUPERVISOR = "orchestrator/supervisor"
 SEQUENCE_DIGITS = 10  # of equal length, so that they sort as text too
+EPOCH, MICROSECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)
 
 # What the job was when it happened; it may have moved on since.
 STATUS = {
@@ -30,11 +32,11 @@ CALLBACK_DISABLED = "cograil.callback.disabled"
 ENDED = frozenset({"completed", "failed", "cancelled"})
 
 
-def render(told: Told, event_id: str, style: str) -> bytes:
+def render(told: Told, delivery_id: str, style: str) -> bytes:
     """The body of this event for one destination."""
     event: dict[str, Any] = {
         "specversion": "1.0",
-        "id": event_id,
+        "id": _id(told, delivery_id, style),
         "source": _source(told, style),
         "type": told.type,
         "subject": _subject(told, style),
@@ -52,6 +54,16 @@ def render(told: Told, event_id: str, style: str) -> bytes:
 def _is_of_supervisor(told: Told, style: str) -> bool:
     """Whether it is an event of an app for who expects nothing but what the orchestrator of old sent."""
     return style == ORCHESTRATOR and told.type not in STATUS
+
+
+def _id(told: Told, delivery_id: str, style: str) -> str:
+    """By which receivers know it again; those of the orchestrator of old know `<job>-<nanoseconds>`.
+
+    The last three digits count: events that were told in one transaction have one time.
+    """
+    if not _is_of_supervisor(told, style) or told.seq is None:
+        return delivery_id
+    return f"{told.subject}-{(told.at - EPOCH) // MICROSECOND * 1000 + told.seq % 1000}"
 
 
 def _source(told: Told, style: str) -> str:

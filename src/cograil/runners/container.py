@@ -32,8 +32,8 @@ def tools_of(runtime: Runtime, settings: ContainerSettings, data_dir: Path, guar
     return Tools(runtime, rooms, guard, policy, asyncio.Semaphore(settings.concurrency), asyncio.Event())
 
 
-def register_container(registry: Registry, tools: Tools) -> None:
-    """Let the workers of this registry run containers."""
+def register_container(registry: Registry, tools: Tools, most: int | None = None) -> None:
+    """Let the workers of this registry run containers, and take so many tasks for them at a time."""
 
     async def container(ctx: Context, body: dict[str, Json], name: str | None = None) -> dict[str, Json]:
         """Run a container with its artifacts; its exit code, and what became of them."""
@@ -44,4 +44,4 @@ def register_container(registry: Registry, tools: Tools) -> None:
             raise Fail(f"container: {error}", code="invalid_params") from error
         return await attempt.run()
 
-    registry.register(container, CONTAINER)
+    registry.register(container, CONTAINER, most=most)

@@ -50,8 +50,13 @@ ASK_SECONDS = 120.0  # for an answer to what takes an engine a moment; a slow ma
 PULL_SECONDS = 30.0  # within which a pull goes on, or has failed
 LOOK_SECONDS = 30.0  # after which an engine is asked anew how a container is
 CPU_PERIOD, LEAST_QUOTA = 100_000, 1_000  # microseconds
+LOG = {
+    "Type": "json-file",
+    "Config": {},
+}  # whatever the engine does by itself: not every log can be read back
 TMP = "rw,noexec,nosuid,nodev,size=64m,mode=1777"  # else a user who is not root cannot write there
-NO_CONNECTION, NOT_FOUND = 900, 404  # the first is the library's own word
+NO_CONNECTION, NOT_FOUND, CONFLICT = 900, 404, 409  # the first is the library's own word
+RETRY_SECONDS = 0.5
 
 
 def container_config(run: Run, policy: Policy) -> dict[str, Any]:
@@ -70,6 +75,7 @@ def container_config(run: Run, policy: Policy) -> dict[str, Any]:
         "ReadonlyRootfs": policy.is_root_read_only,
         "NetworkMode": policy.network,
         "Init": True,  # or the first process ignores being told to stop
+        "LogConfig": LOG,
         "AutoRemove": False,
         "RestartPolicy": {"Name": "no"},
         "Privileged": False,
@@ -160,10 +166,7 @@ class ContainerEngine:
         """Run it, unless it runs already; its container. Raises EngineError; who refuses leaves nothing."""
         if (known := await self.find(run.labels)) is None:
             await self._have_image(run.image, policy.pull)
-            async with _told("create_failed"):
-                known = (
-                    await self._docker.containers.create(container_config(run, policy), name=run.name)
-                ).id
+            known = await self._create(run, policy)
         state = await self.state(known)
         if not state.is_running and not state.has_run:
             try:
@@ -174,6 +177,36 @@ class ContainerEngine:
                     await self.remove(known)
                 raise
         return known
+
+    async def _create(self, run: Run, policy: Policy) -> str:
+        """A new container; or that of whoever was quicker: an attempt of this run that was taken for dead."""
+        try:
+            async with _told("create_failed"):
+                return (await self._docker.containers.create(container_config(run, policy), name=run.name)).id
+        except EngineError as error:
+            if error.code != "create_failed":
+                raise
+            is_taken = getattr(error.__cause__, "status", 0) == CONFLICT  # podman says 500, as of all else
+            if known := await self._named(run, ASK_SECONDS if is_taken else 0):
+                return known
+            raise
+
+    async def _named(self, run: Run, seconds: float) -> str | None:
+        """The container of this run by its name. One that is being made has its name before all else."""
+        until = asyncio.get_running_loop().time() + seconds
+        while True:
+            try:
+                async with _told("engine_unreachable"):
+                    found = await self._docker.containers.container(run.name).show()
+            except EngineError as error:
+                if error.code != "not_found":
+                    raise
+                if asyncio.get_running_loop().time() >= until:
+                    return None
+            else:
+                is_its = run.labels.items() <= (found["Config"]["Labels"] or {}).items()
+                return str(found["Id"]) if is_its else None
+            await asyncio.sleep(RETRY_SECONDS)
 
     async def state(self, container: str) -> State:
         """How it is."""

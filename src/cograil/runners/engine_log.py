@@ -41,12 +41,15 @@ async def frames_of(content: Content) -> AsyncGenerator[bytes]:
 async def lines_behind(
     frames: AsyncIterator[bytes], after: LogPlace = BEGINNING
 ) -> AsyncGenerator[tuple[LogPlace, str]]:
-    """The lines behind this place, each with its own: the stamp of its last frame, and how many had that."""
-    place = LogPlace()
+    """The lines behind this place, each with its own: the stamp of its last frame, and how many had that.
+
+    What comes behind a line that is behind it is so too, whatever the clock of the engine did meanwhile.
+    """
+    place, is_behind = LogPlace(), not after.stamp
     async for stamp, line in _whole_lines(frames):
         place = LogPlace(stamp, place.lines + 1 if stamp == place.stamp else 1)
-        is_known = stamp < after.stamp or (stamp == after.stamp and place.lines <= after.lines)
-        if not is_known:
+        is_behind = is_behind or (_moment(stamp), place.lines) > (_moment(after.stamp), after.lines)
+        if is_behind:
             yield place, line.decode(errors="replace").rstrip("\r")
 
 
@@ -69,5 +72,13 @@ async def _whole_lines(frames: AsyncIterator[bytes]) -> AsyncGenerator[tuple[str
 
 def seconds_of(stamp: str) -> str:
     """A stamp as the engine wants it: seconds and their fraction, without losing a digit."""
+    seconds, fraction = _moment(stamp)
+    return f"{seconds}.{fraction or '0'}"
+
+
+def _moment(stamp: str) -> tuple[int, str]:
+    """A stamp as what can be compared: podman leaves zeros out, and its zone may change with the season."""
+    if not stamp:
+        return 0, ""
     whole, fraction, zone = _PARTS.fullmatch(stamp).groups()  # type: ignore[union-attr]
-    return f"{int(datetime.fromisoformat(whole + zone).timestamp())}.{fraction or '0'}"
+    return int(datetime.fromisoformat(whole + zone).timestamp()), fraction or ""

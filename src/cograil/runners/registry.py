@@ -7,7 +7,7 @@ import inspect
 import re
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar, overload
 
 from cograil.errors import UsageError
@@ -46,7 +46,7 @@ class HandlerSpec:
     """What we know of a handler.
 
     `kind` thread: a plain function, which may block. `kind` process: it runs in a child of the worker,
-    where `module` is imported.
+    where `module` is imported. `most`: so many of it a worker takes at a time, if that is a coroutine.
     """
 
     name: str
@@ -56,6 +56,7 @@ class HandlerSpec:
     params: Params
     place: str
     module: str = ""
+    most: int | None = None
 
     def arguments(self, item: WorkItem, ctx: Context) -> dict[str, Any]:
         """The keyword arguments for this attempt; raises InvalidParams."""
@@ -70,14 +71,20 @@ class Registry:
         self._specs: dict[str, HandlerSpec] = {}
 
     def register(
-        self, target: Any, name: str | None = None, *, extra: Extra = "forbid", process: bool = False
+        self,
+        target: Any,
+        name: str | None = None,
+        *,
+        extra: Extra = "forbid",
+        process: bool = False,
+        most: int | None = None,
     ) -> HandlerSpec:
         """Make `target` the handler of this name (or its own).
 
         Raises UsageError when it cannot be one, or when another has the name. The same function again
         (a reloaded module) replaces itself.
         """
-        spec = _spec(target, name, extra, is_process=process)
+        spec = replace(_spec(target, name, extra, is_process=process), most=most)
         known = self._specs.get(spec.name)
         if known is not None and known.place != spec.place:
             raise UsageError(f"two handlers are named {spec.name!r}: {known.place} and {spec.place}")

@@ -69,6 +69,9 @@ class Lanes:
     queues: list[str] | None = None
     process_handlers: list[str] = field(default_factory=list)
     process_slots: int = 0
+    async_most: list[int | None] = field(
+        default_factory=list
+    )  # of each of those handlers, where that is fewer
 
     @property
     def handlers(self) -> list[str]:
@@ -181,6 +184,7 @@ async def claim_tasks(
         worker=worker,
         queues=lanes.queues,
         async_handlers=lanes.async_handlers,
+        async_most=lanes.async_most,
         thread_handlers=lanes.thread_handlers,
         async_slots=lanes.async_slots,
         thread_slots=lanes.thread_slots,

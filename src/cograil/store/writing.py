@@ -28,6 +28,7 @@ REVOKED_CHANNEL = "cograil_revoked"
 ALONE_CHANNEL = "cograil_alone"  # a task that must run alone waits for a worker
 HELD_NEWS = "held"  # a limit holds something back: see whether it may go
 NO_LIMIT = (None, None, None, None)
+TAKEN_UP = 100  # by which such a task comes before others; a rank without it is minus the priority
 # The events that are told to the world, and what they are called there.
 OUT_TYPES = {
     "job_created": "cograil.job.created",
@@ -323,7 +324,7 @@ def _task_row(job: JobState, task: TaskWrite) -> tuple[Any, ...]:
         task.node_id,
         task.attempt,
         task.queue,
-        -job.priority,
+        -job.priority - TAKEN_UP * task.is_taken_up,
         task.handler,
         task.params,
         task.timeout_seconds,

@@ -8,20 +8,24 @@ from dataclasses import asdict
 
 from cograil.runners.children import MIB, Children, Wear
 from cograil.runners.context import Limits
-from cograil.runners.registry import Kind, Registry
+from cograil.runners.registry import HandlerSpec, Kind, Registry
 from cograil.runners.wire import Order
 from cograil.settings import Settings, WorkerSettings
 from cograil.verbs.work import Lanes
 
 
 def free_lanes(
-    registry: Registry, running: Sequence[Kind], worker: WorkerSettings, queues: list[str] | None
+    registry: Registry, held: Sequence[HandlerSpec], worker: WorkerSettings, queues: list[str] | None
 ) -> Lanes:
     """The lanes with the slots that are left beside these."""
     names: dict[Kind, list[str]] = {"async": [], "thread": [], "process": []}
+    left: dict[str, int] = {}
     for name in registry.names():
         if (spec := registry.get(name)) is not None:
             names[spec.kind].append(name)
+            if spec.most is not None:
+                left[name] = max(0, spec.most - sum(one.name == name for one in held))
+    running = [spec.kind for spec in held]
     most = {"async": worker.concurrency, "thread": worker.threads, "process": worker.processes}
     free = {kind: max(0, most[kind] - running.count(kind)) if names[kind] else 0 for kind in names}
     return Lanes(
@@ -32,13 +36,17 @@ def free_lanes(
         queues=queues,
         process_handlers=names["process"],
         process_slots=free["process"],
+        async_most=[left.get(name) for name in names["async"]] if left else [],
     )
 
 
-def is_a_lane_full(lanes: Lanes, taken: Sequence[Kind]) -> bool:
+def is_a_lane_full(lanes: Lanes, items: Sequence[HandlerSpec]) -> bool:
     """Whether a claim took all it could: then there may be more, when a slot is free."""
+    taken, names = [spec.kind for spec in items], [spec.name for spec in items]
+    bounded = zip(lanes.async_handlers, lanes.async_most, strict=False)
     return (
-        (bool(lanes.async_handlers) and taken.count("async") >= lanes.async_slots)
+        any(most is not None and names.count(name) >= most for name, most in bounded)
+        or (bool(lanes.async_handlers) and taken.count("async") >= lanes.async_slots)
         or (bool(lanes.thread_handlers) and taken.count("thread") >= lanes.thread_slots)
         or (bool(lanes.process_handlers) and taken.count("process") >= lanes.process_slots)
     )

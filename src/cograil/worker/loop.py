@@ -186,7 +186,7 @@ class Worker:
         if items:
             metrics.tasks_claimed.inc(len(items))
             self._begin(items)
-        taken = [self._held[item.task_id].spec.kind for item in items]
+        taken = [self._held[item.task_id].spec for item in items]
         self._may_have_more = not slots or self._runs_alone or is_a_lane_full(lanes, taken)
         if not (items and self._may_have_more):
             await self._wait(is_short=bool(items))
@@ -224,8 +224,8 @@ class Worker:
         return bool(self._held) and (self._runs_alone or self._makes_room)
 
     def _lanes(self) -> Lanes:
-        running = [attempt.spec.kind for attempt in self._held.values()]
-        return free_lanes(self.registry, running, self.settings.worker, self.queues)
+        held = [attempt.spec for attempt in self._held.values()]
+        return free_lanes(self.registry, held, self.settings.worker, self.queues)
 
     async def _wait(self, *, is_short: bool) -> None:
         """Until somebody calls: a notice, a slot that is free again, a pulse that saw work.

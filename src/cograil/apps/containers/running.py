@@ -41,8 +41,18 @@ def _open(runtime: Runtime, registry: Registry, db: Database, settings: Settings
     for sentence in runtime.shortcomings:
         log.info(sentence)
     tools = tools_of(runtime, settings.containers, settings.data_dir, PublicOnly(settings.outbound))
-    register_container(registry, tools)
+    register_container(registry, tools, _most_taken(settings))
     return Sweeper(db, tools, settings.containers)
+
+
+def _most_taken(settings: Settings) -> int:
+    """Tasks for containers that a worker takes: those that run, and as many whose files it fetches meanwhile.
+
+    Or they would take all its slots only to wait there, and those of other workers would be empty. What ran
+    when a worker died is taken up though there is no place for more.
+    """
+    at_a_time, slots = settings.containers.concurrency, settings.worker.concurrency
+    return max(at_a_time, slots // 4, min(2 * at_a_time, 3 * slots // 4))
 
 
 async def _serve(

@@ -35,21 +35,27 @@ class Sweeper:
         self._db = db
         self._tools = tools
         self._settings = settings
+        self._removing: dict[str, asyncio.Task[None]] = {}  # one that is slow to stop must not keep others
 
     async def run(self) -> None:
         """Sweep when there may be something to do, and every now and then; until cancelled."""
-        while True:
-            self._tools.is_to_sweep.clear()
-            try:
-                await self.sweep()
-            except PASSING as error:
-                log.warning("sweep failed, trying again", error=str(error).strip())
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._settings.sweep_seconds):
-                    await self._tools.is_to_sweep.wait()
+        try:
+            while True:
+                self._tools.is_to_sweep.clear()
+                try:
+                    await self.sweep()
+                except PASSING as error:
+                    log.warning("sweep failed, trying again", error=str(error).strip())
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(self._settings.sweep_seconds):
+                        await self._tools.is_to_sweep.wait()
+        finally:
+            for task in self._removing.values():
+                task.cancel()
+            await asyncio.gather(*self._removing.values(), return_exceptions=True)
 
     async def sweep(self) -> None:
-        """Once: settle what has ended, forget what is old, remove what is left."""
+        """Once: settle what has ended, forget what is old, begin to remove what is left."""
         await settle_ended(self._db, self._settings)
         await self._remove_left()
 
@@ -62,9 +68,11 @@ class Sweeper:
             return
         async with self._db.single("needed") as tx:
             needed = await store.needed_runs(tx, rooms.place, there)
-        left = [one for one in held if _run_held(one) not in needed]
-        await asyncio.gather(*(self._remove(one) for one in left))
-        for name in [name for name, run in named.items() if run not in needed]:
+        for one in held:
+            if _run_held(one) not in needed and one.container not in self._removing:
+                self._removing[one.container] = asyncio.create_task(self._remove(one))
+        kept = needed | {_run_held(one) for one in held}  # a room is removed when nothing is in it any more
+        for name in [name for name, run in named.items() if run not in kept]:
             try:
                 await asyncio.to_thread(rooms.remove, name)
             except OSError as error:  # such as files of another user; the others need not wait for it
@@ -72,24 +80,37 @@ class Sweeper:
 
     async def _remove(self, one: Held) -> None:
         log.info("removing a container that nobody needs", container=one.container[:12], **one.labels)
-        with contextlib.suppress(EngineError):  # it has ended, or is gone
-            await self._tools.engine.stop(one.container, STOP_SECONDS)
         try:
+            with contextlib.suppress(EngineError):  # it has ended, or is gone
+                await self._tools.engine.stop(one.container, STOP_SECONDS)
             await self._tools.engine.remove(one.container)
-        except EngineError as error:
+            self._tools.is_to_sweep.set()  # for its room
+        except (EngineError, OSError) as error:
             log.warning("a container cannot be removed", container=one.container[:12], error=str(error))
+        finally:
+            del self._removing[one.container]
 
 
 async def settle_ended(db: Database, settings: ContainerSettings) -> None:
     """Write and tell how jobs ended of which nobody did; forget those that ended long ago."""
+    while await _settle_some(db, settings):
+        pass
+    is_more = True
+    while is_more:
+        async with db.single("prune_containers") as tx:
+            is_more = await store.prune_container_jobs(tx, settings.retention_seconds) == store.AT_A_TIME
+
+
+async def _settle_some(db: Database, settings: ContainerSettings) -> bool:
+    """Whether there may be more."""
     async with db.single("unsettled") as tx:
         ended = await store.unsettled_container_jobs(tx)
+    ends = []
     for tenant, id in ended:
         async with db.transaction("settle") as tx:
-            end = await settle(tx, tenant, id, settings.retention_seconds)
-        count_end(end)
-    async with db.single("prune_containers") as tx:
-        await store.prune_container_jobs(tx, settings.retention_seconds)
+            ends.append(await settle(tx, tenant, id, settings.retention_seconds))
+        count_end(ends[-1])
+    return len(ended) == store.AT_A_TIME and any(ends)
 
 
 def run_of(name: str) -> RunName | None:

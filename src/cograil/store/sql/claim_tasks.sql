@@ -1,6 +1,7 @@
 -- name: claim_tasks
 -- moves: task ready -> running
--- Three lanes, for coroutines, threads and child processes, each with its own free slots. One probe of the
+-- Three lanes, for coroutines, threads and child processes, each with its own free slots; of some handlers of the
+-- first only so many, that they leave slots to others. One probe of the
 -- index per handler: a backlog of other handlers' tasks is never walked. The locking sub-selects are
 -- materialised: in a plain IN they would run again for every row. A worker that is not alive gets
 -- nothing, nor does one whose lease has ended before its pulse renewed it: it would lose it at once.
@@ -10,13 +11,13 @@
 with paused as materialized (
   select tenant_id || '/' || name as name from cograil.pauses where kind = 'queue'
 ), coroutines as materialized (
-  select t.id from unnest(%(async_handlers)s::text[]) as h(name) cross join lateral (
+  select t.id from unnest(%(async_handlers)s::text[], %(async_most)s::int[]) as h(name, most) cross join lateral (
     select id, rank from cograil.tasks
     where state = 'ready' and not is_alone and handler = h.name
       and (rank, id) > (%(async_rank)s::smallint, %(async_id)s::bigint)
       and (%(queues)s::text[] is null or queue = any(%(queues)s::text[]))
       and tenant_id || '/' || queue <> all(array(select name from paused))
-    order by rank, id limit %(async_slots)s for update skip locked) as t
+    order by rank, id limit least(h.most, %(async_slots)s) for update skip locked) as t
   order by t.rank, t.id limit %(async_slots)s
 ), threads as materialized (
   select t.id from unnest(%(thread_handlers)s::text[]) as h(name) cross join lateral (

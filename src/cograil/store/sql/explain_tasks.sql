@@ -25,7 +25,7 @@ with known as materialized (
 select t.node_id, t.parent, t.queue, t.handler, t.state, t.tasks, t.oldest_at, t.started_at, t.worker,
        (select count(*) from live) as workers,
        (select count(*) from live p where p.queues is null or t.queue = any(p.queues)) as on_queue,
-       able.workers, -t.rank as priority, before.in_all, before.here, before.by_priority, t.is_alone,
+       able.workers, mod(-t.rank, 100) as priority, before.in_all, before.here, before.by_priority, t.is_alone,
        able.silent, coalesce(t.is_silent, false), t.heard_at, t.lease_until
 from mine t cross join lateral (
   select count(*) as workers, count(*) filter (where p.is_silent) as silent from live p

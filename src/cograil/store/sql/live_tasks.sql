@@ -11,7 +11,7 @@ with looked as materialized (
     and (%(handler)s::text is null or handler = %(handler)s::text)
   order by id desc limit %(limit)s::bigint
 )
-select t.id, t.job_id::text, t.node_id, t.attempt, t.state, t.queue, t.handler, -t.rank, w.name, t.created_at,
+select t.id, t.job_id::text, t.node_id, t.attempt, t.state, t.queue, t.handler, mod(-t.rank, 100), w.name, t.created_at,
        t.started_at, t.deadline, extract(epoch from now() - t.created_at)::double precision, j.workflow_id
 from page p join cograil.tasks t on t.id = p.id
 left join cograil.processes w on w.id = t.worker_id

@@ -1,6 +1,6 @@
 -- name: running_tasks
 -- The attempts that somebody is working on: never more than workers have room for.
-select t.id, t.job_id::text, t.node_id, t.attempt, t.state, t.queue, t.handler, -t.rank, w.name, t.created_at,
+select t.id, t.job_id::text, t.node_id, t.attempt, t.state, t.queue, t.handler, mod(-t.rank, 100), w.name, t.created_at,
        t.started_at, t.deadline, extract(epoch from now() - t.created_at)::double precision, j.workflow_id
 from (
   select * from cograil.tasks

@@ -1,0 +1,76 @@
+"""What workers take: of some handlers only so many at a time, and first what goes on without them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from lab import Lab
+from test_workers import one
+
+from cograil.runners.registry import Registry
+from cograil.store import observing
+
+BOX = """
+workflow_id: box
+nodes:
+  box: {type: container, container: {image: any}}
+"""
+
+
+async def test_a_handler_of_which_few_are_taken_leaves_slots_to_others_and_is_gone_on_with(
+    lab: Lab, eventually: Any
+) -> None:
+    """Five that wait for each other's end, and a worker with three slots."""
+    running: list[str] = []
+    most, may_end = 0, asyncio.Event()
+
+    async def patient(ctx: Any) -> dict[str, str]:
+        nonlocal most
+        running.append(ctx.job_id)
+        most = max(most, len(running))
+        await may_end.wait()
+        running.remove(ctx.job_id)
+        return {}
+
+    async def quick() -> dict[str, str]:
+        return {}
+
+    lab.registry = Registry()
+    lab.registry.register(patient, most=2)
+    lab.registry.register(quick)
+    worker = lab.settings.worker.model_copy(update={"concurrency": 3})
+    lab.settings = lab.settings.model_copy(update={"worker": worker})
+    slow = await lab.submit_many(one("patient"), [{}] * 5)
+    async with lab.running():
+        await eventually(lambda: len(running) == 2)
+        for _ in range(3):
+            assert (await lab.ended(await lab.submit(one("quick"))))["status"] == "completed"
+        may_end.set()
+        for job in slow:
+            assert (await lab.ended(job))["status"] == "completed"
+    assert most == 2
+
+
+@pytest.mark.parametrize("loss", ["released", "lost"])
+async def test_what_goes_on_without_a_worker_is_taken_up_before_what_has_not_begun(
+    lab: Lab, loss: str
+) -> None:
+    first = await lab.submit(BOX)
+    hand = await lab.hand()
+    item = await hand.claim_one()
+    second, urgent = await lab.submit(BOX), await lab.submit(BOX, priority=10)
+    if loss == "lost":
+        await lab.bury(hand)
+    else:
+        await hand.release(item)
+    await lab.advance()
+    next_hand = await lab.hand("next")
+    assert [(await next_hand.claim_one()).job_id for _ in range(3)] == [first, urgent, second]
+    for state in (None, "running"):
+        async with lab.db.single("test") as tx:
+            found, _ = await observing.live_tasks(
+                tx, "default", state=state, queue=None, handler=None, before=None, limit=9
+            )
+        assert {one["job_id"]: one["priority"] for one in found} == {first: 0, urgent: 10, second: 0}
