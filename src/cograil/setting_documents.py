@@ -28,6 +28,8 @@ class DocumentSettings(Part):
     """Where the OCR service is; without it workers do that themselves."""
     poll_interval_ms: Annotated[int, Field(ge=50, le=600_000)] = 1000
     """How often the folder is looked through, whatever the system says of it."""
+    quiet_seconds: NonNegativeFloat = 10
+    """How long a folder must be left alone, or a file of which the system does not say who writes to it."""
     prep_concurrency: PrepConcurrency = 2
     """How many documents are prepared at a time."""
     ocr_concurrency: OcrConcurrency = 1

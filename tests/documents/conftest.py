@@ -24,7 +24,8 @@ def document_settings() -> dict[str, object]:
 
 @pytest.fixture
 def house_settings(tmp_path: Path, document_settings: dict[str, object]) -> Settings:
-    given = {"data_dir": tmp_path / "data", "poll_interval_ms": 50, "retry_seconds": 0} | document_settings
+    quick = {"poll_interval_ms": 50, "retry_seconds": 0, "quiet_seconds": 0.1}
+    given = {"data_dir": tmp_path / "data"} | quick | document_settings
     return quick_settings(documents=given, containers={"enabled": False})
 
 

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 from tests.documents import drawn
 
-from cograil.apps.documents import duplicates
+from cograil.apps.documents import duplicates, files
 from cograil.apps.documents.converting import Conversion, Item
 from cograil.apps.documents.layout import Folder, folder_of
 from cograil.errors import NotFound, UsageError
@@ -103,3 +103,25 @@ def test_what_no_watcher_takes_is_refused_at_once_and_what_has_no_ending_gets_on
     ]
     brought = sorted(one.name for one in (tmp_path / "room/in").iterdir())
     assert brought == ["000003-comic.cbz", "000005-pictures"]
+
+
+def test_what_cannot_be_read_is_said_of_its_file_and_starts_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even a database, when nothing is left to convert."""
+    source = drawn.tiny(tmp_path / "a.cbz")
+
+    def refused(path: Path) -> str:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(files, "hash_of", refused)
+    said = run("convert", "--json", str(source), "-o", str(tmp_path / "out"))
+    (told,) = json.JSONDecoder().raw_decode(said)[0]
+    assert told["error"] == "it cannot be read or copied: Permission denied [unreadable]"
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_where_nothing_can_be_written_nothing_is_converted(tmp_path: Path) -> None:
+    source = drawn.tiny(tmp_path / "a.cbz")
+    with pytest.raises(UsageError, match="cannot be written to"):
+        run("convert", str(source), "-o", "/proc/nowhere/out")

@@ -1,7 +1,8 @@
 """kill -9 at every rename and every transaction: no file is lost, doubled or overwritten, and no job is.
 
-Each victim is a real process, killed at one point that it passes. A second one then does what is left. All
-of them are torture; a few points of each scenario are struck in `make test`.
+Each victim is a real process, killed at one point that it passes. Another one then does what is left. All
+points are torture. In `make test` a few of each scenario are struck in turn: whoever does what is left is
+killed as well, at the next one.
 """
 
 from __future__ import annotations
@@ -16,13 +17,14 @@ import sys
 import tempfile
 import traceback
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from lab import open_lab, quick_settings
 from tests import conftest
+from tests.documents import drawn
 from tests.documents.house import House
 from tests.documents.victim import look_after
 
@@ -39,9 +41,10 @@ class Scenario:
     name: str
     prepare: Prepare
     what: str
-    sample: tuple[str, ...]  # points that are struck in `make test`
+    sample: tuple[str, ...]  # points that are struck in `make test`, in turn
     documents: int
     expected: dict[str, int]  # how many files are where
+    elsewhere: tuple[str, ...] = ()  # directories on another file system
 
 
 async def arriving(house: House) -> None:
@@ -52,41 +55,40 @@ async def arriving(house: House) -> None:
     (house.folder.arrivals / "d.cbz").write_bytes(b"nothing")
 
 
-async def arriving_from_elsewhere(house: House) -> None:
-    place = Path(tempfile.mkdtemp(dir=other_file_system(house.root)))
-    shutil.rmtree(house.folder.arrivals)
-    house.folder.arrivals.symlink_to(place)
-    await arriving(house)
-
-
 async def in_work(house: House) -> None:
     """A document whose PDFs are there: only the end is left to do."""
     dropped = house.drop("a.cbz")
     await house.prepare_results(dropped)
 
 
+async def hopeless(house: House) -> None:
+    """An archive that tries to get out: its job fails, and its input goes to `error`."""
+    drawn.comic(house.folder.arrivals / "a.cbz", {"../1.png": drawn.dot()})
+
+
 async def to_be_used(house: House) -> None:
-    await _held(house, "USE_EXISTING_RESULT")
+    await _held(house, {"action": "USE_EXISTING_RESULT"})
 
 
 async def to_be_forced(house: House) -> None:
-    await _held(house, "FORCE_REPROCESS")
+    """With a nonce, which one of the two gets, and the other must not get after a crash."""
+    await _held(house, {"action": "FORCE_REPROCESS", "nonce": "deadbeef-0000-4000-8000-000000000000"})
 
 
-async def _held(house: House, action: str) -> None:
+async def _held(house: House, decision: dict[str, str]) -> None:
     """Two files are held of a document that is done, and it was decided what becomes of them."""
     for name in ("a.cbz", "b.cbz", "c.cbz"):
         house.drop(name)
         await house.look()
     (document,) = await house.documents()
     room = house.folder.room(document.key)
-    (room / "a.cbz").rename(house.folder.archive / "a.cbz")
+    files.move(room / "a.cbz", house.folder.archive / "a.cbz")
     pdf = house.folder.pdf("a.cbz", document.key)
     pdf.write_bytes(b"%PDF-")
     await house.lab.rows(
         "update cograil.documents set state = 'DONE', out_pdf = %(pdf)s, changed_at = now()", pdf=pdf.name
     )
-    files.write_json(house.folder.held / document.key / "decision.json", {"action": action})
+    files.write_json(house.folder.held / document.key / "decision.json", decision)
 
 
 SCENARIOS = [
@@ -100,11 +102,12 @@ SCENARIOS = [
     ),
     Scenario(
         "arrivals from another file system",
-        arriving_from_elsewhere,
+        arriving,
         "look",
-        ("documents.claim.after", "documents.stage.moved"),
+        ("documents.claim.after", "documents.stage.moved", "documents.refuse.moved", "documents.hold.moved"),
         2,
         {"work": 2, "hold": 1, "error": 1},
+        ("in", "hold", "error"),
     ),
     Scenario(
         "the end of a document",
@@ -115,12 +118,34 @@ SCENARIOS = [
         {"archive": 1, "out": 1},
     ),
     Scenario(
+        "the end of a document on other file systems",
+        in_work,
+        "work",
+        (
+            "documents.out.moved",
+            "documents.archive.moved",
+        ),  # after a third worker that dies the job is given up
+        1,
+        {"archive": 1, "out": 1},
+        ("out", "archive"),
+    ),
+    Scenario(
+        "a document that fails",
+        hopeless,
+        "work",
+        ("documents.error.moved", "documents_settle.commit.before", "documents_settle.commit.after"),
+        1,
+        {"error": 1},
+        ("error",),
+    ),
+    Scenario(
         "a result that is used again",
         to_be_used,
         "look",
-        ("documents.out_copy.after", "documents.archive_held.after"),
+        ("documents.out_copy.after", "documents.archive_held.moved"),
         1,
         {"archive": 3, "out": 3},
+        ("archive",),
     ),
     Scenario(
         "runs that are forced",
@@ -191,6 +216,16 @@ class Range:
             self._judge(dsn, root)
         return code != 0
 
+    def strike_in_turn(self, points: Sequence[str]) -> None:
+        """Kill one at the first of these, whoever goes on at the second, and so on; then let one end it."""
+        with self._stage() as (dsn, root):
+            for point in points:
+                code = run_victim(dsn, root, self._scenario.what, f"{point}:1:kill9")
+                assert code == -signal.SIGKILL, f"{point} is passed no more"
+                self._judge_after_crash(root)
+            run_victim(dsn, root, self._scenario.what)
+            self._judge(dsn, root)
+
     def starve(self) -> None:
         """A victim that cannot write a byte, then one that can."""
         with self._stage() as (dsn, root):
@@ -204,12 +239,14 @@ class Range:
         self._count += 1
         root = self._place / str(self._count)
         root.mkdir()
-        with self._fresh() as dsn:
+        elsewhere = tempfile.TemporaryDirectory(dir=other_file_system(root))
+        with elsewhere as other, self._fresh() as dsn:
+            for name in self._scenario.elsewhere:
+                (Path(other) / name).mkdir()
+                (root / name).symlink_to(Path(other) / name)
             asyncio.run(self._prepare(dsn, root))
             self._before = contents(root)
             yield dsn, root
-        if (root / "in").is_symlink():
-            shutil.rmtree((root / "in").resolve())
         shutil.rmtree(root)
 
     async def _prepare(self, dsn: str, root: Path) -> None:
@@ -223,7 +260,7 @@ class Range:
         assert not self._before - now, "lost"
 
     def _judge(self, dsn: str, root: Path) -> None:
-        assert contents(root) == self._before, "lost or doubled"
+        assert contents(root) == self._before, f"lost or doubled: {inputs(root)}"
         found = Counter(path.relative_to(root).parts[0] for path in inputs(root))
         found["out"] = len(list((root / "out").glob("[!.]*.pdf")))
         assert dict(+found) == self._scenario.expected
@@ -249,9 +286,7 @@ def contents(root: Path) -> Counter[str]:
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda one: one.name)
 def test_kill_9_at_a_few_points(postgres: str, template: str, tmp_path: Path, scenario: Scenario) -> None:
-    shots = Range(postgres, template, tmp_path, scenario)
-    for point in scenario.sample:
-        assert shots.strike(f"{point}:1"), f"{point} is passed no more"
+    Range(postgres, template, tmp_path, scenario).strike_in_turn(scenario.sample)
 
 
 @pytest.mark.torture

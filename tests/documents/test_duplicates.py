@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+from datetime import datetime, tzinfo
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ from tests.conftest import Eventually
 from tests.documents import drawn
 from tests.documents.house import House
 
-from cograil.apps.documents import duplicates, files
+from cograil.apps.documents import arrival, duplicates, files
 
 
 async def held(house: House, *names: str) -> str:
@@ -105,6 +107,67 @@ async def test_a_forced_run_is_another_job(house: House) -> None:
     assert f"{key}__fdeadbeef" in keys
     assert len(keys) == 3  # the other held file has a run of its own
     assert house.names("hold/duplicates") == house.names("reports/duplicates") == []
+
+
+async def test_what_is_decided_for_one_file_keeps_what_was_decided_for_another(house: House) -> None:
+    """The first waits for the job; the others are done meanwhile, and nobody has to decide twice."""
+    key = await held(house, "a.cbz", "b.cbz", "c.cbz", "d.cbz")
+    first, second, third = (one.name for one in duplicates.held_files(house.folder, key))
+    duplicates.decide(house.folder, key, duplicates.USE_EXISTING, file=first)
+    duplicates.decide(house.folder, key, duplicates.DISCARD, file=second)
+    duplicates.decide(house.folder, key, duplicates.FORCE, "cafebabe", file=third)
+    await house.look(2)
+    assert waiting(house, key) == ["b.cbz"]
+    assert "not done yet" in house.read(f"hold/duplicates/{key}/status.json")["reason"]
+    assert house.read(f"hold/duplicates/{key}/decision.json") == {
+        "action": "USE_EXISTING_RESULT",
+        "file": first,
+    }
+    assert f"{key}__fcafebabe" in {one.key for one in await house.documents()}
+    duplicates.decide(house.folder, key, duplicates.DISCARD)  # for all: what was decided before is void
+    await house.look()
+    assert house.names("hold/duplicates") == []
+
+
+async def test_who_decides_while_another_decision_is_carried_out_is_heard(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program puts a new decision.json there, without any lock of ours."""
+    key = await held(house, "a.cbz", "b.cbz", "c.cbz")
+    first, second = (one.name for one in duplicates.held_files(house.folder, key))
+    decide(house, key, {"action": "DISCARD", "file": first})
+    remove = files.remove
+
+    def removed(path: Path) -> None:
+        remove(path)
+        if path.name == first:
+            decide(house, key, {"action": "DISCARD", "file": second})
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "remove", removed)
+        duplicates.apply_decision(house.folder, key, None)
+    assert waiting(house, key) == ["c.cbz"]
+    await house.look()
+    assert house.names("hold/duplicates") == []
+
+
+class SlowClock(datetime):
+    """All happens within one second."""
+
+    ticks = itertools.count()
+
+    @classmethod
+    def now(cls, tz: tzinfo | None = None) -> Any:
+        return datetime(2026, 1, 1, 0, 0, 0, next(cls.ticks), tzinfo=tz)
+
+
+async def test_the_same_file_again_within_a_second_is_held(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its name in staging must not be that of the first, whose job would take it for its own."""
+    monkeypatch.setattr(arrival, "datetime", SlowClock)
+    key = await held(house, "a.cbz", "a.cbz")
+    assert waiting(house, key) == ["a.cbz"]
 
 
 async def test_a_result_is_used_again_once_it_is_there(house: House, eventually: Eventually) -> None:

@@ -230,3 +230,15 @@ def test_a_tick_works_where_it_is_told_to(tmp_path: Path, monkeypatch: pytest.Mo
     assert (tmp_path / f"elsewhere/{key}/a.cbz").exists()
     assert (tmp_path / "shown/metrics.json").exists()
     assert not Path("/nowhere").exists()
+
+
+def test_a_tick_takes_what_a_program_calls_its_jobs(tmp_path: Path) -> None:
+    """By any key, with no more than where the input is."""
+    source = drawn.tiny(tmp_path / "a.cbz")
+    in_flight: folder.InFlight = {"mine": {"stage": "PREP_RETRY", "attemptPrep": 3, "inputPath": str(source)}}
+    index: folder.Index = {}
+    program = Ticking(tmp_path, {}, in_flight, index)
+    assert asyncio.run(program.tick()) == []
+    assert index["jobs"]["mine"]["state"] == "ERROR_PREP"
+    assert (tmp_path / "error/a.cbz").exists()
+    assert json.loads((tmp_path / "work/mine/state.json").read_text())["message"] == "max attempts reached"

@@ -10,6 +10,7 @@ import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -136,28 +137,53 @@ async def test_nobody_there_is_said(tmp_path: Path) -> None:
         await info_of("http://127.0.0.1:9")
 
 
-async def test_a_document_by_services_that_come_late(house: House, eventually: Eventually) -> None:
-    """Real OCR. Nothing is taken until both say who they are; the keys are those of in-process work."""
+async def test_a_document_by_services_that_come_late(
+    house: House, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is taken until both say who they are; the keys are those of in-process work.
+
+    They are real, and find what an earlier try left: only the ticks have real OCR by a service.
+    """
+    monkeypatch.setattr(remote, "POLL_SECONDS", 0.05)
     prep_port, ocr_port = (bind("127.0.0.1", 0) for _ in range(2))
     ports = [one.getsockname()[1] for one in (prep_port, ocr_port)]
     prep_port.close()
     ocr_port.close()
     urls = {"prep_url": f"http://127.0.0.1:{ports[0]}", "ocr_url": f"http://127.0.0.1:{ports[1]}"}
     settings = house.settings.model_copy(
-        update={"documents": house.settings.documents.model_copy(update=urls | {"ocr_fast_mode": True})}
+        update={"documents": house.settings.documents.model_copy(update=urls)}
     )
-    path = drawn.comic(house.folder.arrivals / "a.cbz", {"1.png": drawn.page(drawn.ENGLISH)})
-    profile_less_key = await house.key_of(path)
+    path = house.drop("a.cbz")
+    await house.prepare_results(path)
+    key = await house.key_of(path)
     async with house.working(settings), service("prep", house.root, ports[0]):
         await eventually(lambda: house.names("in") == ["a.cbz"])
         async with service("ocr", house.root, ports[1]):
             await eventually(lambda: house.names("archive") == ["a.cbz"], timeout=60)
-    (name,) = house.names("out")
-    from pdfminer.high_level import extract_text
+    assert house.names("out") == [f"a__job-{key}.pdf"]
+    for kind in ("prep", "ocr"):
+        (record,) = (house.root / kind / "done").iterdir()
+        assert json.loads(record.read_text())["is_reused"]
 
-    assert "quick brown fox" in extract_text(house.folder.out / name)
-    assert name.startswith(f"a__job-{profile_less_key[:64]}")
-    assert json.loads((house.root / "index/jobs.json").read_text())["jobs"]
+
+async def test_what_was_meant_for_a_service_is_done_here_when_none_is_named_any_more(
+    house: House, eventually: Eventually
+) -> None:
+    path = house.drop("a.cbz")
+    await house.prepare_results(path)
+    services = Careless(tools.prep_info(), lambda room: None), Careless(tools.ocr_info(), lambda room: None)
+    async with services[0].serving() as prep_url, services[1].serving() as ocr_url:
+        urls = {"prep_url": prep_url, "ocr_url": ocr_url}
+        changed = house.settings.documents.model_copy(update=urls)
+        house.watcher = house.another_watcher(house.settings.model_copy(update={"documents": changed}))
+        await house.look()
+    (document,) = await house.documents()
+    assert (
+        await house.lab.rows("select document -> 'nodes' -> 'ocr' ->> 'handler' from cograil.workflows")
+    ) == [("documents.ocr_service",)]
+    async with house.working():
+        await eventually(lambda: house.names("archive") == ["a.cbz"], timeout=30)
+    assert document.job_status == "pending"
 
 
 async def test_a_record_that_is_none_keeps_no_other_job(tmp_path: Path, eventually: Eventually) -> None:
@@ -228,3 +254,23 @@ async def test_what_a_service_made_is_looked_at(house: House, eventually: Eventu
     assert house.names("out") == []
     (document,) = await house.documents()
     assert "[pdf_invalid]" in document.message
+
+
+@pytest.mark.parametrize("answer", [(500, {"detail": "oh"}), (200, []), (200, {}), (200, {"state": "LOST"})])
+async def test_an_answer_that_is_no_record_is_waited_through(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: tuple[int, Any]
+) -> None:
+    """It costs no attempt, as if nobody had answered."""
+    monkeypatch.setattr(remote, "POLL_SECONDS", 0)
+    answers = [(202, {}), answer, (200, {"state": "DONE", "artifacts": {}})]
+
+    async def played(*_: Any, **__: Any) -> tuple[int, Any]:
+        return answers.pop(0)
+
+    monkeypatch.setattr(remote, "ask", played)
+    said: list[str] = []
+    log = SimpleNamespace(warning=lambda event, error: said.append(error))
+    ctx: Any = SimpleNamespace(job_id="0" * 36, attempt=1, log=log)
+    done = await remote._see_through(ctx, "http://x", "prep", "key", tmp_path, {}, Terms())
+    assert done["state"] == "DONE"
+    assert "not with the record of a job" in said[0]

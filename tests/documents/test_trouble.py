@@ -17,7 +17,7 @@ from tests.documents import drawn
 from tests.documents.house import House
 from tests.documents.test_duplicates import held, waiting
 
-from cograil.apps.documents import arrival, duplicates, files, places, routes, tools
+from cograil.apps.documents import arrival, duplicates, files, janitor, places, routes, tools, watcher
 from cograil.apps.documents.app import app
 from cograil.apps.documents.config import save_config
 from cograil.apps.documents.layout import Folder, folder_of
@@ -253,3 +253,73 @@ async def test_the_api_counts_all_that_wait_and_says_where_one_is(
     state = house.read(f"work/{document.key}/state.json")
     assert json.loads(job.raw) == state
     assert Path(state["input"]["path"]).exists()
+
+
+async def test_a_room_that_another_janitor_removes_is_nobodys_trouble(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rooms = [house.folder.room(f"{digit * 64}__{'0' * 64}") for digit in "12"]
+    for room in rooms:
+        room.mkdir()
+    place, remove = places.place_of(house.folder), files.remove
+    monkeypatch.setattr(janitor, "is_old", lambda room, days: True)
+
+    def late(path: Path) -> None:
+        remove(path)
+        raise FileNotFoundError(path)
+
+    monkeypatch.setattr(files, "remove", late)
+    await janitor.tidy(house.lab.db, house.folder, place, 0)
+    assert not any(room.exists() for room in rooms)
+    assert not janitor.is_spent(rooms[0])
+
+
+async def test_a_place_in_which_nothing_is_held_is_not_shown_and_goes(house: House) -> None:
+    """Somebody died while he wrote there."""
+    place = house.folder.held / f"{'1' * 64}__{'0' * 64}"
+    place.mkdir()
+    (place / files.hidden_name()).touch()
+    assert routes.held_of(house.folder) == []
+    janitor.sweep_hidden(house.folder)
+    assert place.exists()  # it may be written right now
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(janitor, "DAY", -1)
+        janitor.sweep_hidden(house.folder)
+    assert not place.exists()
+
+
+async def test_what_cannot_be_looked_at_keeps_no_later_one(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many those are."""
+    monkeypatch.setattr(watcher, "BATCH", 2)
+    for number in range(2):
+        drawn.tiny(house.folder.staging / f"20260101-00000{number}_a.cbz", number)
+    late = drawn.tiny(house.folder.staging / "20260101-000005_b.cbz", 9)
+    monkeypatch.setattr(arrival, "is_whole", lambda staged, folder: staged == late)
+    await house.look()
+    assert [one.name for one in await house.documents()] == ["b.cbz"]
+
+
+async def test_a_folder_that_somebody_writes_to_when_it_was_taken_waits(house: House) -> None:
+    staged = house.folder.staging / "20260101-000000_scans"
+    staged.mkdir()
+    with (staged / "1.png").open("wb") as writer:
+        writer.write(drawn.dot())
+        writer.flush()
+        await house.look()
+        assert await house.documents() == []
+    await house.look()
+    assert [one.name for one in await house.documents()] == ["scans"]
+
+
+async def test_who_goes_on_with_holding_a_copy_holds_it_once(house: House, elsewhere: Path) -> None:
+    """`hold` is on another file system, and somebody died between the copy and the removal, seconds ago."""
+    shutil.rmtree(house.folder.held)
+    house.folder.held.symlink_to(elsewhere)
+    key = await held(house, "a.cbz", "b.cbz")
+    (copied,) = duplicates.held_files(house.folder, key)
+    shutil.copy(copied, house.folder.staging / f"{copied.name.partition('__')[0]}_b.cbz")
+    await house.look()
+    assert duplicates.held_files(house.folder, key) == [copied]
+    assert house.names("work/_staging") == []

@@ -36,7 +36,8 @@ async def watching(registry: Registry, db: Database, settings: Settings) -> Asyn
     root = str(settings.documents.data_dir)
     before = os.environ.get(handlers.ROOT_VARIABLE)
     os.environ[handlers.ROOT_VARIABLE] = root
-    handlers.register(registry)
+    urls = {"prep_url": settings.documents.prep_url, "ocr_url": settings.documents.ocr_url}
+    handlers.register(registry, **urls)
     remote.register(registry, settings.documents)
     task = asyncio.create_task(Watcher(db, settings, decider_of(settings)).run(), name="documents")
     try:

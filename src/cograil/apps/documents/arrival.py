@@ -11,6 +11,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import re
 import signal
 import stat
 import time
@@ -29,6 +30,7 @@ log = structlog.get_logger("documents")
 QUIET_SECONDS = 10.0
 NOT_OURS = frozenset({errno.EACCES, errno.EPERM, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP})
 STAMP = "%Y%m%d-%H%M%S"
+IS_STAMP = re.compile(r"[0-9]{8}-[0-9]{6}(-[0-9]+)?").fullmatch
 CLAIM = f"{files.HIDDEN}claim-"
 _LOOK = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
@@ -155,10 +157,10 @@ def _take_near(path: Path, place: Path) -> bool:
 
 
 def _places(folder: Folder, name: str) -> Iterator[Path]:
-    stamp = datetime.now(UTC).strftime(STAMP)
+    """A name is given once: by it a job knows its own file from the same bytes that come again at once."""
     name = files.fitted_name(files.cleaned(name), files.LONGEST_INPUT)
-    for number in range(1000):
-        yield folder.staging / f"{stamp}{f'-{number}' if number else ''}_{name}"
+    for _ in range(1000):
+        yield folder.staging / f"{datetime.now(UTC).strftime(f'{STAMP}-%f')}_{name}"
 
 
 def _take_far(path: Path, place: Path, folder: Folder) -> bool:
@@ -210,6 +212,12 @@ def name_of(staged: Path) -> str:
     return staged.name.partition("_")[2]
 
 
+def stamp_of(staged: str) -> str:
+    """When a file was taken, as its name in staging says; "" for a name that is not ours."""
+    stamp = staged.partition("_")[0]
+    return stamp if IS_STAMP(stamp) else ""
+
+
 def waiting(folder: Folder) -> list[Path]:
     """What is in staging, the oldest first."""
     with contextlib.suppress(FileNotFoundError):
@@ -218,8 +226,11 @@ def waiting(folder: Folder) -> list[Path]:
 
 
 @contextlib.contextmanager
-def held(staged: Path) -> Iterator[bool]:
-    """Work on a file in staging; False when somebody else does, or did. What is no file needs no lock."""
+def held(staged: Path, *, is_waiting: bool = False) -> Iterator[bool]:
+    """Work on a file in staging; False when somebody else does, or did. What is no file needs no lock.
+
+    Whoever waits has it when the other one is done.
+    """
     try:
         kind = staged.lstat().st_mode
         if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):
@@ -230,14 +241,14 @@ def held(staged: Path) -> Iterator[bool]:
         yield False
         return
     try:
-        yield _lock(descriptor) and _is_still_there(descriptor, staged)
+        yield _lock(descriptor, is_waiting) and _is_still_there(descriptor, staged)
     finally:
         os.close(descriptor)
 
 
-def _lock(descriptor: int) -> bool:
+def _lock(descriptor: int, is_waiting: bool) -> bool:
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if is_waiting else fcntl.LOCK_NB))
     except OSError as error:
         if error.errno not in (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES):
             raise

@@ -62,17 +62,24 @@ class Conversion:
         """Put a copy of each into the folder that can be converted; the originals stay."""
         self.folder.make()
         for item in self.items:
-            if not self._is_taken(item):
-                continue
-            first = self._firsts.setdefault(files.hash_of(item.source), item)
-            if first is not item:
-                self._twins[item.number] = first
-                continue
-            source, place = item.source.resolve(), self.folder.arrivals / item.alias
-            if source.is_dir():
-                shutil.copytree(source, place, symlinks=True)
-            else:
-                files.copy_whole(source, place)
+            try:
+                self._bring(item)
+            except OSError as error:  # of this file, or of the disk: it is said of this one
+                item.error = f"it cannot be read or copied: {error.strerror or error} [unreadable]"
+                files.remove(self.folder.arrivals / item.alias)
+
+    def _bring(self, item: Item) -> None:
+        if not self._is_taken(item):
+            return
+        first = self._firsts.setdefault(files.hash_of(item.source), item)
+        if first is not item:
+            self._twins[item.number] = first
+            return
+        source, place = item.source.resolve(), self.folder.arrivals / item.alias
+        if source.is_dir():
+            shutil.copytree(source, place, symlinks=True)
+        else:
+            files.copy_whole(source, place)
 
     def _is_taken(self, item: Item) -> bool:
         """Whether a watcher would take it, under the name that it gets; if not, why not."""

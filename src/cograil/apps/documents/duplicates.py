@@ -1,8 +1,8 @@
 """What came twice: held, reported, and treated as somebody decides. Nothing is lost meanwhile.
 
 `hold/duplicates/<key>` has the files and `status.json`; whoever decides puts `decision.json` beside them:
-`{"action": ..., "nonce"?: ..., "file"?: ...}`, for one file or for all of this key. Every step can be
-repeated.
+`{"action": ..., "nonce"?: ..., "file"?: ...}`, for one file or for all of this key. What was decided before
+for other files, and is not done yet, is a list of the same under `also`. Every step can be repeated.
 """
 
 from __future__ import annotations
@@ -60,10 +60,15 @@ def hold(
     name: str,
     existing: Mapping[str, Any],
     profile: Mapping[str, Any],
+    stamp: str = "",
 ) -> Path:
-    """Hold this file, and report it; where it is now."""
+    """Hold this file, and report it; where it is now. Its stamp is that of its arrival, or of this moment.
+
+    Whoever goes on for one who died must come to the same place: a copy across file systems may be there.
+    """
     (places.held / key).mkdir(parents=True, exist_ok=True)
-    for place in _free_places(places.held / key, name):
+    stamp = stamp or datetime.now(UTC).strftime(STAMP)
+    for place in _free_places(places.held / key, name, stamp):
         try:
             files.move(incoming, place, "hold")
         except FileExistsError:
@@ -73,9 +78,8 @@ def hold(
     raise AssertionError("there is always another place")
 
 
-def _free_places(held: Path, name: str) -> Iterator[Path]:
+def _free_places(held: Path, name: str, stamp: str) -> Iterator[Path]:
     """Several of one name may come within a second."""
-    stamp = datetime.now(UTC).strftime(STAMP)
     for number in range(1_000_000):
         mark = f"-{number}" if number else ""
         yield held / files.fitted_name(f"{stamp}{mark}__{name}", files.LONGEST_NAME)
@@ -89,7 +93,7 @@ def report(
         "jobKey": key,
         "detectedAt": now_text(),
         "incoming": facts_of(incoming),
-        "held": [facts_of(path) for path in held_files(places, key)],
+        "held": [facts for _, facts in held_facts(places, key)],
         "existing": dict(existing),
         "profile": dict(profile),
         "actions": list(ACTIONS),
@@ -102,6 +106,15 @@ def facts_of(path: Path) -> dict[str, Any]:
     """A held file, as reports show it."""
     shown = str(path).encode(errors="replace").decode()
     return {"fileName": files.cleaned(name_of(path)), "path": shown, "sizeBytes": files.size_of(path)}
+
+
+def held_facts(places: Places, key: str) -> list[tuple[str, dict[str, Any]]]:
+    """What is held of this key, by its name there; what goes meanwhile is left out."""
+    found = []
+    for path in held_files(places, key):
+        with contextlib.suppress(FileNotFoundError):
+            found.append((path.name, facts_of(path)))
+    return found
 
 
 def name_of(held: Path) -> str:
@@ -135,32 +148,77 @@ def is_decided(places: Places, key: str) -> bool:
 
 
 def decide(places: Places, key: str, action: str, nonce: str = "", file: str = "") -> None:
-    """Decide what becomes of what is held of this key. Raises UsageError or NotFound."""
+    """Decide what becomes of what is held of this key. Raises UsageError or NotFound.
+
+    What was decided for other files stays; whoever decides for all decides anew.
+    """
     if action not in ACTIONS:
         raise UsageError(f"{action[:80]!r} is no decision; there are {', '.join(ACTIONS)}")
-    names = [one.name for one in held_files(places, key)]
-    if not names or (file and file not in names):
-        raise NotFound(f"nothing {'of this name ' if file else ''}is held of {key[:200]}")
-    wish = {"action": action} | ({"nonce": nonce} if nonce else {}) | ({"file": file} if file else {})
-    files.write_json(places.held / key / DECISION, wish)
+    place = places.held / key
+    with held(place, is_waiting=True) as is_there:
+        names = [one.name for one in held_files(places, key)] if is_there else []
+        if not names or (file and file not in names):
+            raise NotFound(f"nothing {'of this name ' if file else ''}is held of {key[:200]}")
+        wish = {"action": action} | ({"nonce": nonce} if nonce else {}) | ({"file": file} if file else {})
+        before = [] if not file else [one for one in decisions(places, key) if isinstance(one, dict)]
+        _write_decisions(place, [wish, *(one for one in before if one.get("file") != file)])
+
+
+def decisions(places: Places, key: str) -> list[Any]:
+    """What was decided of this key and is not done yet, whatever that is; those for single files first."""
+    found = files.read_json(places.held / key / DECISION)
+    if not isinstance(found, dict):
+        return [found] if is_decided(places, key) else []
+    first, more = {name: value for name, value in found.items() if name != "also"}, found.get("also")
+    others = [one for one in more if isinstance(one, dict)] if isinstance(more, list) else []
+    return sorted([first, *others], key=lambda one: not _file_of(one))
+
+
+def _file_of(wish: Any) -> str:
+    """The one file that it is for; "" for all."""
+    return str(wish.get("file") or "") if isinstance(wish, dict) else ""
+
+
+def decision_on(wishes: list[Any], name: str) -> dict[str, Any] | None:
+    """What was decided for this file, by itself or with all the others."""
+    return next((one for one in wishes if isinstance(one, dict) and _file_of(one) in ("", name)), None)
+
+
+def _write_decisions(place: Path, wishes: list[Any]) -> None:
+    first, *more = wishes
+    files.write_json(place / DECISION, first | {"also": more} if more else first)
 
 
 def apply_decision(places: Places, key: str, existing: Existing | None) -> bool:
     """Do what was decided for this key; whether that is done. What cannot be done is told in its status."""
     place = places.held / key
     with held(place) as is_mine:
-        if not is_mine or not (place / DECISION).exists():
+        if not is_mine or not is_decided(places, key):
             return False
-        wish = files.read_json(place / DECISION)
-        if trouble := _trouble(wish, existing):
-            _tell(place, *trouble)
-            return False
-        chosen = [one for one in held_files(places, key) if wish.get("file") in (None, "", one.name)]
-        for number, one in enumerate(chosen):
-            with contextlib.suppress(FileNotFoundError):
-                _apply(places, key, one, wish, existing, number)
-        _clean_up(places, key, existing)
-    return True
+        wishes = decisions(places, key)
+        troubles = [(wish, trouble) for wish in wishes if (trouble := _trouble(wish, existing))]
+        kept = [wish for wish, _ in troubles]
+        done = [wish for wish in wishes if wish not in kept]
+        for wish in done:
+            _carry_out(places, key, wish, wishes, existing)
+        if done:
+            _clean_up(places, key, existing, wishes, kept)
+        if troubles:
+            _tell(place, *troubles[0][1])
+    return not troubles
+
+
+def _carry_out(
+    places: Places, key: str, wish: dict[str, Any], wishes: list[Any], existing: Existing | None
+) -> None:
+    """For its file, or for all of which nothing else was decided.
+
+    The first comes last: the nonce that was given is its own, also for whoever repeats the rest of this.
+    """
+    chosen = [one for one in held_files(places, key) if decision_on(wishes, one.name) == wish]
+    for number, one in reversed(list(enumerate(chosen))):
+        with contextlib.suppress(FileNotFoundError):
+            _apply(places, key, one, wish, existing, number)
 
 
 def _trouble(wish: Any, existing: Existing | None) -> tuple[str, str] | None:
@@ -222,7 +280,9 @@ def forced_name(name: str, nonce: str) -> str:
     return files.fitted(stem, files.LONGEST_INPUT - len(mark.encode())) + mark
 
 
-def _clean_up(places: Places, key: str, existing: Existing | None) -> None:
+def _clean_up(
+    places: Places, key: str, existing: Existing | None, wishes: list[Any], kept: list[Any]
+) -> None:
     """When nothing is held any more, nothing is said of it either; the decision goes last."""
     place = places.held / key
     if left := held_files(places, key):
@@ -233,5 +293,6 @@ def _clean_up(places: Places, key: str, existing: Existing | None) -> None:
     else:
         files.remove(places.reports / f"{key}.json")
         files.remove(place / STATUS)
-    files.remove(place / DECISION)
+    if decisions(places, key) == wishes:  # else somebody without our lock has decided anew
+        _write_decisions(place, kept) if kept and left else files.remove(place / DECISION)
     files.remove_if_empty(place)

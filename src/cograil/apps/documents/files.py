@@ -50,14 +50,14 @@ def write_bytes(path: Path, content: bytes) -> None:
         raise
 
 
-def read_json(path: Path) -> Any:
+def read_json(path: Path, most: int = MOST_JSON) -> Any:
     """What is in this file; None when it is not there, no JSON, or nothing that anybody should read."""
     try:
         with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 return None
-            content = file.read(MOST_JSON + 1)
-        return json.loads(content) if len(content) <= MOST_JSON else None
+            content = file.read(most + 1)
+        return json.loads(content) if len(content) <= most else None
     except (OSError, ValueError, RecursionError):
         return None
 

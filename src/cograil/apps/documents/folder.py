@@ -31,9 +31,10 @@ from cograil.apps.documents.jobs import Arrived
 from cograil.apps.documents.layout import FINAL_PDF, RAW_PDF, Folder
 from cograil.apps.documents.ocr import InvalidPdf, validate
 from cograil.apps.documents.prep import pages_of
+from cograil.errors import UsageError
 from cograil.setting_documents import DocumentSettings
 
-DATA_DIR = os.environ.get("DATA_DIR") or "/data"
+DATA_DIR = os.environ.get("COGRAIL_DOCUMENTS__DATA_DIR") or os.environ.get("DATA_DIR") or "/data"
 IN_DIR = os.path.join(DATA_DIR, "in")
 WORK_DIR = os.path.join(DATA_DIR, "work")
 OUT_DIR = os.path.join(DATA_DIR, "out")
@@ -63,6 +64,12 @@ class _Here(Folder):
     reports = property(lambda self: Path(REPORTS_DUP_DIR))
     rejections = property(lambda self: Path(REPORTS_DUP_DIR).parent / "rejected")
     index = property(lambda self: Path(_config.get().get("index_dir") or Path(DATA_DIR, "index")))
+
+    def room(self, key: str) -> Path:
+        """The directory of one job; whoever drives the tick names them as he likes. Raises UsageError."""
+        if "/" in key or key in ("", ".", ".."):
+            raise UsageError(f"{key[:200]!r} is no key of a document")
+        return _work_dir() / key
 
 
 def _work_dir() -> Path:
@@ -111,7 +118,7 @@ def check_stale_jobs(in_flight: InFlight, timeout_s: float) -> None:
         is_of_this_try = ran is None or ran > timeout_s  # before that it may be what an earlier one left
         if (is_of_this_try and is_heartbeat_stale(path, timeout_s)) or is_missing:
             update_state(
-                job_key, {"state": f"{word}_TIMEOUT", "message": f"heartbeat stale after {timeout_s:g}s"}
+                job_key, {"state": f"{word}_TIMEOUT", "message": f"heartbeat stale after {timeout_s}s"}
             )
             meta["stage"] = f"{word}_RETRY"
 
@@ -138,6 +145,7 @@ def _tick(
     in_flight: InFlight, index: Index, index_path: str, profile: dict[str, Any], config: dict[str, Any]
 ) -> None:
     metrics = config.setdefault("metrics", make_empty_metrics())
+    index.setdefault("jobs", {})
     _here().make()
     check_duplicate_decisions(index, index_path)
     if len(in_flight) < config["max_jobs_in_flight"]:
@@ -155,7 +163,7 @@ def _tick(
 
 def _discover(in_flight: InFlight, index: Index, profile: dict[str, Any], metrics: dict[str, Any]) -> None:
     """Take one new file; what is refused or held does not count."""
-    here, jobs = _here(), index.setdefault("jobs", {})
+    here, jobs = _here(), index["jobs"]
     while True:
         if not arrival.waiting(here) and not taking.take_arrivals(here, _quiet, 1):
             return
@@ -210,6 +218,7 @@ def _schedule(
     running = sum(meta["stage"] == f"{word}_RUNNING" for meta in in_flight.values())
     for key in [key for key, meta in in_flight.items() if meta["stage"] in (before, f"{word}_RETRY")]:
         meta = in_flight[key]
+        meta.setdefault(attempts, 0)
         if meta[attempts] >= config[f"max_attempts_{stage}"]:
             _give_up(in_flight, index, config, key, word)
         elif running < config[f"{stage}_concurrency"] and _submit(
@@ -255,9 +264,17 @@ def _ask(url: str, method: str, target: str, body: Any = None) -> tuple[int, Any
 def _give_up(in_flight: InFlight, index: Index, config: dict[str, Any], key: str, word: str) -> None:
     update_state(key, {"state": "ERROR", "message": "max attempts reached"})
     _note(index["jobs"], key, state=f"ERROR_{word}")
-    taking.bring_to_error(_here(), key, in_flight[key]["inputName"], "")
+    source, name = _input_of(in_flight[key])
+    if source.exists():
+        files.move_to_free(source, _here().error / name, "error")
     update_metrics(config["metrics"], "error")
     del in_flight[key]
+
+
+def _input_of(meta: Mapping[str, Any]) -> tuple[Path, str]:
+    """Where the input of a job is, and what it was called."""
+    source = Path(meta["inputPath"])
+    return source, str(meta.get("inputName") or source.name)
 
 
 def _poll(in_flight: InFlight, index: Index, config: dict[str, Any], stage: str) -> None:
@@ -287,9 +304,13 @@ def _finish(in_flight: InFlight, index: Index, config: dict[str, Any], key: str)
         update_metrics(config["metrics"], "pdf_invalid")
         meta["stage"] = "OCR_RETRY"
         return
-    pdf = here.pdf(meta["inputName"], key)
-    files.finish_move(room / FINAL_PDF, pdf, "out")
-    files.move_to_free(here.source(key, meta["inputName"]), here.archive / meta["inputName"], "archive")
+    source, name = _input_of(meta)
+    pdf = here.pdf(name, key)
+    try:
+        files.finish_move(room / FINAL_PDF, pdf, "out")
+    except FileExistsError:  # of a run that the index has forgotten
+        pdf = files.move_to_free(room / FINAL_PDF, pdf, "out")
+    files.move_to_free(source, here.archive / name, "archive")
     update_state(key, {"state": "DONE", "finalPdf": str(pdf)})
     _note(index["jobs"], key, state="DONE", outPdf=pdf.name)
     update_metrics(config["metrics"], "done")

@@ -20,7 +20,7 @@ from cograil.apps.documents.layout import FINAL_PDF, RAW_PDF, SIDECAR, Folder, f
 from cograil.apps.documents.prep import BadDocument
 from cograil.apps.documents.pulsing import Heart
 from cograil.apps.documents.stagelog import kept
-from cograil.apps.documents.workflow import FINISH, OCR, PREP
+from cograil.apps.documents.workflow import FINISH, OCR, OCR_SERVICE, PREP, PREP_SERVICE
 from cograil.errors import UsageError
 from cograil.runners.context import Context, Fail, Retry
 from cograil.runners.registry import Registry, default_registry
@@ -231,10 +231,15 @@ def place_name(folder: Folder) -> str:
     return place_of(folder)
 
 
-def register(registry: Registry) -> None:
-    """Let the worker of this registry work on documents."""
-    registry.register(prep_document, PREP, process=True)
-    registry.register(ocr_document, OCR, process=True)
+def register(registry: Registry, *, prep_url: str | None = None, ocr_url: str | None = None) -> None:
+    """Let the worker of this registry work on documents.
+
+    What was meant for a service that is no longer named is done here: its documents must not wait for ever.
+    """
+    for name in (PREP, *([] if prep_url else [PREP_SERVICE])):
+        registry.register(prep_document, name, process=True)
+    for name in (OCR, *([] if ocr_url else [OCR_SERVICE])):
+        registry.register(ocr_document, name, process=True)
     registry.register(finish_document, FINISH)
 
 

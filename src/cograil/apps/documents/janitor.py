@@ -6,7 +6,7 @@ import contextlib
 import time
 from pathlib import Path
 
-from cograil.apps.documents import files
+from cograil.apps.documents import duplicates, files
 from cograil.apps.documents.jobs import needed_rooms
 from cograil.apps.documents.layout import IS_KEY, Folder, is_artifact
 from cograil.store.database import Database
@@ -23,7 +23,8 @@ async def tidy(db: Database, folder: Folder, place: str, keep_days: float) -> li
         needed = await needed_rooms(tx, place, old, keep_days * DAY)
     gone = [key for key in old if key not in needed]
     for key in gone:
-        files.remove(folder.room(key))
+        with contextlib.suppress(FileNotFoundError):  # another janitor is at it
+            files.remove(folder.room(key))
     return gone
 
 
@@ -42,13 +43,19 @@ def is_old(room: Path, days: float) -> bool:
 
 def is_spent(room: Path) -> bool:
     """Whether nothing is in it but what was made of an input."""
-    return all(is_artifact(one.name) for one in room.iterdir())
+    with contextlib.suppress(FileNotFoundError):
+        return all(is_artifact(one.name) for one in room.iterdir())
+    return False
 
 
 def sweep_hidden(folder: Folder) -> None:
-    """Remove what whoever died left half-written a day ago."""
-    for place in (folder.staging, folder.out, folder.archive, folder.error, folder.index, folder.reports):
+    """Remove what whoever died left half-written a day ago, and places in which nothing is held."""
+    held = [folder.held / key for key in duplicates.held_keys(folder)]
+    written = (folder.staging, folder.out, folder.archive, folder.error, folder.index)
+    for place in (*written, folder.reports, folder.rejections, *held):
         with contextlib.suppress(FileNotFoundError):
             for path in place.glob(f"{files.HIDDEN}*"):
                 if time.time() - path.lstat().st_ctime > DAY:
                     files.remove(path)
+    for place in held:
+        files.remove_if_empty(place)

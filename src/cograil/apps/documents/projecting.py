@@ -5,11 +5,15 @@ They are copies: whoever loses or changes one gets it back.
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from cograil.apps.documents import files
-from cograil.apps.documents.core import make_empty_metrics, write_metrics
+from cograil.apps.documents.core import METRICS_FILE, make_empty_metrics, now_text
 from cograil.apps.documents.jobs import Document, count_documents, list_documents
 from cograil.apps.documents.layout import FINAL_PDF, RAW_PDF, STATE_FILE, Folder
 from cograil.store.database import Database
@@ -17,7 +21,7 @@ from cograil.store.database import Database
 OVERLAP = timedelta(seconds=60)  # a commit may come this much later than its time
 TIMEOUTS = frozenset({"timeout", "heartbeat_timeout"})
 JOBS_FILE = "jobs.json"
-WAITS = frozenset({"DISCOVERED", "PREP_SUBMITTED", "PREP_DONE", "OCR_SUBMITTED"})
+MOST_READ = 256 * 1024 * 1024  # of an index, to see whether somebody else wrote it
 STAGES = {"prep": "PREP", "ocr": "OCR"}
 
 
@@ -103,16 +107,49 @@ def _final(document: Document, folder: Folder | None, room: Any) -> Any:
 
 
 def gauges_of(entries: list[dict[str, Any]]) -> dict[str, int]:
-    """How many of these wait, and how many are worked on."""
-    states = [entry["state"] for entry in entries]
-    ended = sum(state == "DONE" or state.startswith("ERROR") for state in states)
-    queued = sum(state in WAITS for state in states)
-    return {"queued": queued, "running": len(states) - ended - queued}
+    """How many of these wait, also for another try, and how many are worked on."""
+    open_ones = [entry["state"] for entry in entries if not _is_over(entry["state"])]
+    running = sum(state.endswith("_RUNNING") or state == "OCR_DONE" for state in open_ones)
+    return {"queued": len(open_ones) - running, "running": running}
+
+
+def _is_over(state: str) -> bool:
+    return state == "DONE" or state.startswith("ERROR")
 
 
 def written(moment: datetime) -> str:
     """A moment as it stands in our files."""
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+class Copy:
+    """One of these files: written when it should say something else, or when somebody else wrote to it."""
+
+    def __init__(self, path: Path, passing: str = "") -> None:
+        self._path = path
+        self._passing = passing  # a field that changes by itself
+        self._told: Any = None
+        self._seen: tuple[int, ...] = ()
+
+    def tell(self, told: Any, content: Callable[[], Any]) -> None:
+        """Have it say this; `told` is what decides whether it does so already. Raises OSError."""
+        if told == self._told and self._seen == self._stat():
+            return
+        value = content()
+        if self._plain(files.read_json(self._path, MOST_READ)) != self._plain(value):
+            files.write_json(self._path, value)
+        self._told, self._seen = told, self._stat()
+
+    def _plain(self, value: Any) -> Any:
+        is_object = isinstance(value, dict)
+        return {name: one for name, one in value.items() if name != self._passing} if is_object else value
+
+    def _stat(self) -> tuple[int, ...]:
+        try:
+            found = self._path.lstat()
+        except OSError:
+            return ()
+        return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 class Projector:
@@ -122,37 +159,46 @@ class Projector:
         self._folder = folder
         self._place = place
         self._entries: dict[str, dict[str, Any]] = {}
-        self._told: dict[str, tuple[Any, ...]] = {}  # what each state.json says
+        self._states: dict[str, Copy] = {}  # of those that are not over, and of those that were just now
+        self._jobs = Copy(folder.index / JOBS_FILE)
+        self._metrics = Copy(folder.index / METRICS_FILE, passing="updatedAt")
+        self._version = 0  # of the entries
         self._since: datetime | None = None
-        self._counts: dict[str, int] = {}
 
     async def project(self, db: Database) -> list[Document]:
-        """Write what has changed; those that run or changed lately."""
+        """Write what has changed; those that run or changed lately. Raises OSError, and then tries again."""
         async with db.transaction("documents_project") as tx:
             found = await list_documents(tx, self._place, since=self._since)
             counts = await count_documents(tx, self._place)
-            self._since = tx.now - OVERLAP
-        self._write(found, counts)
+            now = tx.now
+        await asyncio.to_thread(self._write, found, counts)
+        self._since = now - OVERLAP  # not before all is written: what changed until then must be found again
         return found
 
     def _write(self, found: list[Document], counts: dict[str, int]) -> None:
-        is_new = not (self._folder.index / JOBS_FILE).exists()
         for document in found:
-            self._write_state(document)
             entry = entry_of(document)
             if self._entries.get(document.key) != entry:
                 self._entries[document.key] = entry
-                is_new = True
-        if is_new:
-            files.write_json(self._folder.index / JOBS_FILE, {"jobs": self._entries})
-        gauges = gauges_of(list(self._entries.values()))
-        if is_new or counts | gauges != self._counts:
-            self._counts = counts | gauges
-            write_metrics(make_empty_metrics() | self._counts, self._folder.index)
+                self._version += 1
+        self._jobs.tell(self._version, lambda: {"jobs": self._entries})
+        counted = counts | gauges_of(list(self._entries.values()))
+        self._metrics.tell(counted, lambda: make_empty_metrics() | counted | {"updatedAt": now_text()})
+        self._write_states(found)
 
-    def _write_state(self, document: Document) -> None:
-        room = self._folder.room(document.key)
-        told = (*state_of(document).values(), document.changed_at)
-        if self._told.get(document.key) != told and room.is_dir():
-            files.write_json(room / STATE_FILE, details_of(document, self._folder))
-            self._told[document.key] = told
+    def _write_states(self, found: list[Document]) -> None:
+        """Each by itself: what is wrong in one room is not wrong in the others. Raises the last OSError."""
+        keys = {document.key for document in found}
+        self._states = {key: copy for key, copy in self._states.items() if key in keys}
+        trouble: OSError | None = None
+        for document in found:
+            room = self._folder.room(document.key)
+            copy = self._states.setdefault(document.key, Copy(room / STATE_FILE))
+            told = (*state_of(document).values(), document.changed_at)
+            try:
+                if room.is_dir():
+                    copy.tell(told, partial(details_of, document, self._folder))
+            except OSError as error:
+                trouble = error
+        if trouble is not None:
+            raise trouble

@@ -30,6 +30,7 @@ INFO_SECONDS = 5.0
 POLL_SECONDS = 1.0
 LONGEST_PAUSE = 15.0
 MOST_BYTES = 1024 * 1024
+STATES = frozenset({"QUEUED", "RUNNING", "DONE", "ERROR"})
 
 
 class ServiceDown(Exception):
@@ -145,7 +146,7 @@ async def _see_through(
             if not is_sent:
                 _accepted(await ask(url, "POST", f"/jobs/{kind}", order))
                 is_sent = True
-            status, record = await ask(url, "GET", f"/jobs/{job_id}")
+            status, record = _understood(await ask(url, "GET", f"/jobs/{job_id}"))
         except ServiceDown as error:
             ctx.log.warning("waiting for a service", error=str(error))
             pause = min(pause * 2, LONGEST_PAUSE)
@@ -154,7 +155,7 @@ async def _see_through(
         pause = POLL_SECONDS
         if status == 404:
             is_sent = False  # it lost the job: it is told again
-        elif status == 200 and record["state"] in ("DONE", "ERROR"):
+        elif record["state"] in ("DONE", "ERROR"):
             return _outcome(record)
         else:
             _tell(ctx, kind, record)
@@ -172,9 +173,20 @@ def _validated(room: Path, min_bytes: int) -> int:
 def _accepted(answer: tuple[int, Any]) -> None:
     status, told = answer
     if status == 422:
-        raise Fail(f"the service refuses this: {told.get('detail')}", code="refused_by_service")
+        said = told.get("detail") if isinstance(told, dict) else told
+        raise Fail(f"the service refuses this: {said}", code="refused_by_service")
     if status != 202:
         raise ServiceDown(f"the service answered {status}")
+
+
+def _understood(answer: tuple[int, Any]) -> tuple[int, dict[str, Any]]:
+    """A record, or that there is none. Raises ServiceDown for what is neither, which costs no attempt."""
+    status, told = answer
+    if status == 404:
+        return status, {}
+    if status != 200 or not isinstance(told, dict) or told.get("state") not in STATES:
+        raise ServiceDown(f"the service answered {status}, and not with the record of a job")
+    return status, told
 
 
 def _outcome(record: dict[str, Any]) -> dict[str, Any]:

@@ -120,15 +120,20 @@ async def decide(call: Call) -> Response:
 
 def held_of(folder: Folder) -> list[dict[str, Any]]:
     """What is held in this folder: its reports, with the status of each."""
-    return [_held(folder, key) for key in filter(IS_KEY, duplicates.held_keys(folder))]
+    shown = [_held(folder, key) for key in filter(IS_KEY, duplicates.held_keys(folder))]
+    return [one for one in shown if one["held"]]
 
 
 def _held(folder: Folder, key: str) -> dict[str, Any]:
     """What is held of a key. Its files may be anybody's by now: what is no object is left out."""
-    place = folder.held / key
+    place, wishes = folder.held / key, duplicates.decisions(folder, key)
     names = [
-        {"file": files.cleaned(one.name), **duplicates.facts_of(one)}
-        for one in duplicates.held_files(folder, key)
+        {
+            "file": files.cleaned(name),
+            **facts,
+            "decision": (duplicates.decision_on(wishes, name) or {}).get("action"),
+        }
+        for name, facts in duplicates.held_facts(folder, key)
     ]
     return (_object(folder.reports / f"{key}.json") or {}) | {
         "jobKey": key,
@@ -146,11 +151,10 @@ def _object(path: Path) -> dict[str, Any] | None:
 async def _documents(call: Call, key: str | None = None, *, is_open: bool = False) -> list[Document]:
     """Those that are asked for: of a user, or of all; of this key, or of all; all that are not done."""
     async with call.transaction("documents_show") as tx:
-        tenant = call.caller.tenant
         since, limit = (tx.now, jobs.ALL) if is_open else (None, MOST_LISTED)
-        found = await jobs.list_documents(tx, None, tenant, key=key, since=since, limit=limit)
-    user = call.query.user
-    return [one for one in found if not user or one.place.endswith(f"/users/{user}")]
+        return await jobs.list_documents(
+            tx, _place(call), call.caller.tenant, key=key, since=since, limit=limit
+        )
 
 
 def _place(call: Call) -> str | None:

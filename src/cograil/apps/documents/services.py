@@ -1,13 +1,14 @@
 """PREP and OCR as services: a queue of files that move from directory to directory, and a small HTTP API.
 
-`<kind>/{queue,running,done,error}/<jobId>.json` below the data directory. A claim is a rename; what was
-running when the service died is queued again when it starts.
+`<kind>/{queue,running,done,error}/<jobId>.json` below the data directory. A claim is a rename, so several of
+one kind may share a folder; what was running when the last of them died is queued again when one starts.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import json
 import os
 import re
@@ -172,7 +173,7 @@ class Service:
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[Service]:
         """Work in this block, on as many as the settings say."""
-        self.requeue()
+        lock = await asyncio.to_thread(self._join)
         count = self._settings.service_concurrency
         tasks = [asyncio.create_task(self._work(), name=f"{self.kind} service") for _ in range(count)]
         try:
@@ -181,6 +182,16 @@ class Service:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            os.close(lock)
+
+    def _join(self) -> int:
+        """Say that one more works here, as long as this is open; whoever is alone takes up what was left."""
+        lock = os.open(self._root / self.kind, os.O_RDONLY | os.O_CLOEXEC)
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self.requeue()
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        return lock
 
     async def _work(self) -> None:
         while True:

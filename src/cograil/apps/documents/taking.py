@@ -54,10 +54,14 @@ def look_at_staged(
     """Look at what is in staging and nobody else works on; what is refused is moved away."""
     with ExitStack() as locks:
         batch = Batch(locks)
-        for staged in arrival.waiting(folder)[:most]:
+        for staged in arrival.waiting(folder):
+            if len(batch.arrived) + len(batch.refused) >= most:
+                break
             try:
-                if locks.enter_context(arrival.held(staged)) and _is_ready(staged, folder):
-                    _look(folder, place, staged, profile, settings, batch)
+                with ExitStack() as lock:
+                    if lock.enter_context(arrival.held(staged)) and _is_ready(staged, folder):
+                        _look(folder, place, staged, profile, settings, batch)
+                        locks.enter_context(lock.pop_all())
             except OSError as error:  # of this file: the others must not wait for it
                 log.warning(
                     "a file in staging cannot be looked at", file=files.cleaned(staged.name), error=str(error)
@@ -68,8 +72,9 @@ def look_at_staged(
 
 def _is_ready(staged: Path, folder: Folder) -> bool:
     """Whether all of it is there, and nobody opened it for writing while it was taken."""
-    is_file = stat.S_ISREG(staged.lstat().st_mode)
-    return arrival.is_whole(staged, folder) and not (is_file and arrival.has_writer_open(staged))
+    kind = staged.lstat().st_mode
+    parts = [staged] if stat.S_ISREG(kind) else files.files_below(staged) if stat.S_ISDIR(kind) else []
+    return arrival.is_whole(staged, folder) and not any(map(arrival.has_writer_open, parts))
 
 
 def _look(
@@ -130,7 +135,8 @@ def place_inputs(folder: Folder, arrived: list[Arrived]) -> None:
 
 def hold_duplicate(folder: Folder, one: Arrived, existing: Mapping[str, Any]) -> None:
     """Hold a file that came before."""
-    duplicates.hold(folder, one.key, folder.staging / one.staged, one.name, existing, one.profile)
+    staged, stamp = folder.staging / one.staged, arrival.stamp_of(one.staged)
+    duplicates.hold(folder, one.key, staged, one.name, existing, one.profile, stamp)
 
 
 def bring_to_error(folder: Folder, key: str, name: str, staged: str) -> None:

@@ -18,7 +18,7 @@ import structlog
 
 from cograil.apps.documents import duplicates, janitor, jobs, remote, taking, tools
 from cograil.apps.documents.admission import COUNTED_AS
-from cograil.apps.documents.arrival import QUIET_SECONDS, Quiet
+from cograil.apps.documents.arrival import Quiet
 from cograil.apps.documents.config import load_config
 from cograil.apps.documents.core import canonical_profile
 from cograil.apps.documents.duplicates import Existing
@@ -44,9 +44,7 @@ ENDED = frozenset({"failed", "cancelled"})
 class Watcher:
     """One watcher, for the house and its users."""
 
-    def __init__(
-        self, db: Database, settings: Settings, decider: Decider, quiet_seconds: float = QUIET_SECONDS
-    ) -> None:
+    def __init__(self, db: Database, settings: Settings, decider: Decider) -> None:
         assert settings.documents.data_dir is not None
         self.is_to_look = asyncio.Event()
         self._root: Path = settings.documents.data_dir
@@ -54,7 +52,6 @@ class Watcher:
         self._settings = settings
         self._decider = decider
         self._quiet: dict[str, Quiet] = {}
-        self._quiet_seconds = quiet_seconds
         self._projectors: dict[str, Projector] = {}
         self._open: dict[str, int] = {}  # how many documents of a folder were not done at the last look
         self._asked_at: dict[str, float] = {}
@@ -112,7 +109,7 @@ class Watcher:
 
     async def _admit(self, folder: Folder, place: str) -> tuple[bool, bool]:
         """Whether there is more to take, and whether anything was done."""
-        quiet = self._quiet.setdefault(place, Quiet(self._quiet_seconds))
+        quiet = self._quiet.setdefault(place, Quiet(self._settings.documents.quiet_seconds))
         most = await self._most(folder, place)
         taken = 0
         if most and await asyncio.to_thread(_has_arrivals, folder):

@@ -64,9 +64,13 @@ def convert(sources: tuple[Path, ...], target: Path, lang: str | None, as_json: 
             raise UsageError(f"there is no {source}")
     settings = load_settings({"documents.ocr_lang": lang})
     _check_tools(settings)
-    target.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".cograil-convert-", dir=target.absolute()) as room:
-        return run_async(_convert(settings, list(sources), target, Path(room), as_json))
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+        room = tempfile.TemporaryDirectory(prefix=".cograil-convert-", dir=target.absolute())
+    except OSError as error:
+        raise UsageError(f"{target} cannot be written to: {error.strerror or error}") from error
+    with room as place:
+        return run_async(_convert(settings, list(sources), target, Path(place), as_json))
 
 
 def _check_tools(settings: Settings) -> None:
@@ -87,6 +91,8 @@ async def _convert(settings: Settings, sources: list[Path], target: Path, room: 
     items = [Item(source, number) for number, source in enumerate(sources, 1)]
     conversion = Conversion(Folder(room), target, items, settings.documents.max_input_size_mb)
     conversion.bring_in()
+    if all(item.is_over for item in items):
+        return _show_items(items, as_json)
     with tempfile.TemporaryDirectory(prefix="cograil-convert-") as engine:
         own = _for_one_run(settings, room, Path(engine), len(items))
         async with private_instance(own, report=say) as db:
@@ -102,6 +108,7 @@ def _for_one_run(settings: Settings, room: Path, engine: Path, count: int) -> Se
         "poll_interval_ms": 100,
         "max_jobs_in_flight": max(count, 1),
         "keep_work_dir_days": 1.0,
+        "quiet_seconds": 0.0,  # all is there before anybody looks
     }
     return settings.model_copy(
         update={
