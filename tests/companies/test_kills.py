@@ -186,14 +186,15 @@ async def test_all_that_works_dies_in_the_middle_of_a_run(
 async def test_a_worker_that_slept_through_its_lock_changes_nothing_any_more(
     dsn: str, tmp_path: Path, companies: dict[str, Any]
 ) -> None:
-    short = companies | {"lock_seconds": 3.0, "timeout_seconds": 0.75, "sweep_seconds": 60}
-    async with open_scene(dsn, tmp_path, short) as scene, scene.bureau.lab.orchestrator():
+    async with (
+        open_scene(dsn, tmp_path, companies | {"sweep_seconds": 600}) as scene,
+        scene.bureau.lab.orchestrator(),
+    ):
         siren = scene.siren()
         sleeper = await scene.fork(fault="companies.pulse.pulse_lease:2:stop")
         id = await scene.bureau.asked(siren)
         await asyncio.wait_for(sleeper.stopped.wait(), 30)
-        over = "select 1 from cograil.leases where lease_until <= clock_timestamp()"
-        await until(lambda: scene.bureau.lab.rows(over))
+        await scene.bureau.expire()
         seen = await scene.bureau.look(id)  # which ends what was left, and begins the next attempt
         assert seen["request"]["enrichment_status"] == "PARTIAL"
         assert seen["request"]["enrichment_error"] == "INPI_RNE:-:INTERNAL_ERROR"
@@ -208,6 +209,28 @@ async def test_a_worker_that_slept_through_its_lock_changes_nothing_any_more(
         twice = Counter({name: 2 for name in EACH_ONCE} | {"Requested": 2, f"SourceFetched{RCS}": 1})
         assert await scene.told(siren) == twice
         await sleeper.kill()
+
+
+async def test_a_sweeper_that_dies_while_it_ends_a_run_has_an_heir(
+    dsn: str, tmp_path: Path, companies: dict[str, Any]
+) -> None:
+    """Nobody looks, and no orchestrator lives: only the sweeper of a worker sees that the lock is over."""
+    async with open_scene(dsn, tmp_path, companies) as scene:
+        siren = scene.siren()
+        async with scene.bureau.lab.orchestrator():
+            victim = await scene.fork(fault="companies.note_source:2:kill9")
+            id = await scene.bureau.asked(siren)
+            await asyncio.wait_for(victim.ended.wait(), 30)
+        await scene.bureau.expire()
+        for point in ("release_lease:1", "end_run:1", "commit.before:1"):
+            sweeper = await scene.fork(fault=f"companies.settle.{point}:kill9")
+            await asyncio.wait_for(sweeper.ended.wait(), 30)
+            assert await scene.bureau.state(siren) == "RUNNING", point
+        heir = await scene.fork()
+        await scene.bureau.over(id)
+        await heir.kill()
+        assert await scene.bureau.state(siren) == "PARTIAL"
+        assert await scene.told(siren) == EACH_ONCE - Counter([f"SourceFetched{RCS}"])
 
 
 OF_A_POST = ("open_record", "begin_run", "add_request", "tell_world")
