@@ -130,12 +130,11 @@ async def test_a_refresh_is_confirmed_audited_and_refused_within_the_cooldown(
     assert REFRESH.search(await shown(browser)) is not None
 
 
-async def test_while_a_run_is_under_way_its_job_is_shown_and_no_button(
-    closed: Bureau, browser: Browser
-) -> None:
-    await closed.asked()
-    page = await shown(browser)
-    ((job_id,),) = await closed.lab.rows("select id::text from cograil.jobs")
+async def test_while_a_run_is_under_way_its_job_is_shown_and_no_button(dsn: str) -> None:
+    async with open_bureau(dsn, sync_seconds=0) as bureau:
+        await bureau.asked()
+        page = await shown(Browser(bureau.api))
+        ((job_id,),) = await bureau.lab.rows("select id::text from cograil.jobs")
     assert f'href="/ui/jobs/{job_id}"'.encode() in page
     assert b"Nothing is known yet" in page
     assert REFRESH.search(page) is None

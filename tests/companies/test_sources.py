@@ -8,7 +8,7 @@ import socket
 from typing import Any
 
 import pytest
-from bureau import Bureau
+from bureau import Bureau, told, until
 from registers import (
     DANONE,
     INPI,
@@ -271,15 +271,29 @@ async def test_a_company_may_have_thousands_of_establishments(bureau: Bureau) ->
     assert answer.body["company"]["creation_date"] == "1908-02-02", "which INPI says"
 
 
-async def test_no_secret_is_in_a_log_an_event_or_an_error(bureau: Bureau) -> None:
-    stream = io.StringIO()
+async def test_no_secret_is_in_a_log_an_event_an_error_or_a_row(bureau: Bureau) -> None:
+    """Also when a register says back what it was sent."""
+    stream, token = io.StringIO(), jwt()
     logs.configure("debug", "json", stream)
-    for source in (RECHERCHE, INPI, RCS):
-        bureau.registers.answer(source, said(401), b"")
+
+    def echo(asked: Asked) -> bytes:
+        return said(500, {"sent": asked.headers, "body": asked.body.decode()})
+
+    def no_json(asked: Asked) -> bytes:
+        return said(200, f"{asked.headers} {asked.body.decode()}".encode())
+
+    login = said(200, {"token": token})
+    bureau.registers.answer(LOGIN, login, said(401), no_json)
+    for source, answer in ((RECHERCHE, echo), (INPI, said(401)), (RCS, no_json)):
+        bureau.registers.answer(source, answer)
     async with bureau.hearing() as receiver:
         shown = await bureau.ended(await bureau.asked())
-    jobs = await bureau.lab.rows("select data::text from cograil.events")
+        await until(lambda: told(receiver, "CompanyEnrichmentCompleted"))
+    assert {one.source for one in bureau.registers.asked} == {RECHERCHE, LOGIN, INPI, RCS}
     everything = [stream.getvalue(), json.dumps(shown), *(one.body.decode() for one in receiver.requests)]
-    everything += [row[0] for row in jobs]
-    for secret in (PASSWORD, TOKEN):
-        assert not any(secret in text for text in everything)
+    tables = await bureau.lab.rows("select tablename from pg_tables where schemaname = 'cograil'")
+    for (table,) in tables:
+        everything += [text for (text,) in await bureau.lab.rows(f"select t::text from cograil.{table} t")]
+    assert any("INPI_RNE:401:AUTH_ERROR" in text for text in everything)
+    for secret in (PASSWORD, TOKEN, token):
+        assert [text for text in everything if secret in text] == []

@@ -93,9 +93,10 @@ def test_core_identity_is_a_name_and_a_piece_of_an_address() -> None:
 
 
 def test_how_long_a_field_is_fresh_is_shown() -> None:
-    company = merge(NOTHING, {RECHERCHE: said(legal_name="X", active_status="A")})
-    shown = freshness(company, 30, NOW + timedelta(days=8))
-    assert (shown["legal_name"]["is_fresh"], shown["active_status"]["is_fresh"]) == (True, False)
+    company = merge(NOTHING, {RECHERCHE: said(siren="552032534", legal_name="X", active_status="A")})
+    for days, fresh in ((8, {"siren", "legal_name"}), (31, {"siren"}), (366, set())):
+        shown = freshness(company, 30, NOW + timedelta(days=days))
+        assert {field for field, one in shown.items() if one["is_fresh"]} == fresh, days
 
 
 # -- verdicts ----------------------------------------------------------------------------------------------
