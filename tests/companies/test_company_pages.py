@@ -64,21 +64,16 @@ async def test_a_company_is_asked_for_and_shown_with_all_that_is_known(
     assert target
 
 
-@pytest.mark.parametrize(
-    ("number", "status", "told"),
-    [
-        ("", 400, b"give a siren of 9 digits or a siret of 14"),
-        ("12", 400, b"a siren has 9 digits"),
-        ("5520325340", 400, b"a siret has 14 digits"),
-        ("<b>", 400, b"a siren has 9 digits"),
-    ],
-)
-async def test_a_number_that_is_none_is_told_beside_the_form(
-    closed: Bureau, browser: Browser, number: str, status: int, told: bytes
-) -> None:
+async def test_a_number_that_is_none_is_told_beside_the_form(closed: Bureau, browser: Browser) -> None:
     token = await browser.token("/ui/companies")
-    answer = await browser.post("/ui/companies", {"token": token, "number": number})
-    assert (answer.status, told in answer.raw, b'value="<b>"' in answer.raw) == (status, True, False)
+    for number, told in (
+        ("", b"give a siren of 9 digits or a siret of 14"),
+        ("12", b"a siren has 9 digits"),
+        ("5520325340", b"a siret has 14 digits"),
+        ("<b>", b"a siren has 9 digits"),
+    ):
+        answer = await browser.post("/ui/companies", {"token": token, "number": number})
+        assert (answer.status, told in answer.raw, b'value="<b>"' in answer.raw) == (400, True, False)
     assert await closed.lab.rows("select count(*) from cograil.company_requests") == [(0,)]
 
 

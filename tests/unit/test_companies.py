@@ -17,6 +17,8 @@ from cograil.apps.companies.merging import MATRIX, NOTHING, Company, Said, fresh
 from cograil.apps.companies.sources import Wanted, expiry, search
 from cograil.apps.companies.verdict import MOST_ERROR, Ended, failed_as, judge
 from cograil.apps.companies.words import INPI, RCS, RECHERCHE, SOURCE_CODES, SOURCES
+from cograil.apps.companies.workflow import WORKFLOW
+from cograil.definitions import read_workflow
 
 NOW = datetime(2026, 1, 31, 9, tzinfo=UTC)
 
@@ -45,6 +47,15 @@ def test_the_establishments_of_la_poste_have_a_rule_of_their_own(siret: str, is_
 def test_a_doubt_names_the_field() -> None:
     found = doubts(Identifiers("123456789", "12345678900000", None, "12345678900000"))
     assert [one["field"] for one in found] == ["siren", "siret"]
+
+
+# -- the pipeline ------------------------------------------------------------------------------------------
+
+
+def test_whoever_changes_the_pipeline_gives_it_the_next_version() -> None:
+    """Version 1 is published where this runs: other content under it would refuse every request."""
+    workflow = read_workflow(WORKFLOW)
+    assert (workflow.version, workflow.digest[:12]) == (1, "8ecc4b06f92c")
 
 
 # -- merging -----------------------------------------------------------------------------------------------
