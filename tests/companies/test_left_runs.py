@@ -11,8 +11,10 @@ from bureau import Bureau, told, until, working
 from registers import DANONE, INPI, RCS, RECHERCHE, Asked, extract, result, results, said
 
 from cograil.apps.companies.app import running_companies
-from cograil.apps.companies.rows import list_held
+from cograil.apps.companies.enriching import cache_key
+from cograil.apps.companies.rows import Of, list_held, lock_company
 from cograil.apps.companies.workflow import QUEUE
+from cograil.verbs import idempotency
 from cograil.verbs.pause import pause_queue, resume_queue
 
 RUNS = "select trigger, attempt, is_abnormal, status from cograil.company_runs order by created_at"
@@ -149,6 +151,17 @@ async def test_what_a_request_calls_old_is_asked_for_though_the_cache_calls_it_f
     await bureau.over(id)
     assert await bureau.state(DANONE) == "SUCCESS"
     assert bureau.registers.count(RECHERCHE) == 2
+
+
+async def test_who_joins_a_run_waits_for_nobody(closed: Bureau) -> None:
+    """Of hundreds who ask at once each would keep a connection waiting, and everybody else with it."""
+    await closed.asked()
+    async with closed.lab.db.transaction("test") as tx:
+        await idempotency.lock(tx, cache_key(Of("default", DANONE)))
+        await lock_company(tx, Of("default", DANONE))
+        joined = await asyncio.wait_for(closed.ask(), 20)
+    assert (joined.status, joined.body["enrichment_running"]) == (202, True)
+    assert len(await closed.lab.rows(RUNS)) == 1
 
 
 async def test_many_who_find_a_run_that_was_left_begin_one(closed: Bureau) -> None:

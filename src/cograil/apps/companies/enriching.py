@@ -109,8 +109,8 @@ async def ask(tx: Transaction, house: House, asking: Asking) -> str | None:
 
     Told as CompanyEnrichmentRequested, whatever comes of it. Of any number that ask at once, one begins.
     """
-    is_known = asking.trigger != REFRESH and await rows.is_known(tx, asking.of)
-    job_id = None if is_known else await _ask(tx, house, asking)
+    seen = None if asking.trigger == REFRESH else await rows.peek(tx, asking.of)
+    job_id = await _ask(tx, house, asking) if seen is None else seen.job_id
     await events.tell_requested(
         tx,
         asking.of,

@@ -104,9 +104,16 @@ async def add_request(
     )
 
 
-async def is_known(tx: Transaction, of: Of) -> bool:
-    """Whether what is known is fresh and good, and nothing is under way. No lock is taken."""
-    return bool(await tx.fetch(PEEK_COMPANY, **of._asdict()))
+class Peeked(NamedTuple):
+    """What is known is enough, or this job is under way."""
+
+    job_id: str | None
+
+
+async def peek(tx: Transaction, of: Of) -> Peeked | None:
+    """What most who ask need to know; None: who asks must look closer. No lock is taken."""
+    found = await tx.fetch(PEEK_COMPANY, **of._asdict())
+    return Peeked(*found[0]) if found else None
 
 
 async def lock_company(tx: Transaction, of: Of) -> Standing:
