@@ -37,6 +37,7 @@ class CograilError(Exception):
     code = "error"
     exit_code = 1
     status = 500
+    wait_seconds: float | None = None  # after which to come again, if that helps
 
 
 class UsageError(CograilError):

@@ -5,7 +5,13 @@ from __future__ import annotations
 import re
 from typing import Annotated, Self
 
-from pydantic import Field, PositiveFloat, PositiveInt, field_validator, model_validator
+from pydantic import (
+    Field,
+    PositiveFloat,
+    PositiveInt,
+    field_validator,
+    model_validator,
+)
 
 from cograil.setting_parts import Part
 
@@ -44,7 +50,7 @@ class CompanySettings(Part):
     cooldown_seconds: Annotated[float, Field(ge=0)] = 60
     """How long after a refresh the next one is refused, and a look begins no run after one that failed."""
     lock_seconds: PositiveFloat = 120
-    """How long the lock of a run lasts without a pulse; each call of a source is one."""
+    """How long the lock of a run lasts without a pulse; there are four in that time."""
     payload_bytes: PositiveInt = 1_000_000
     """An answer that is larger is read, but not kept."""
     documents_kept: PositiveInt = 10
@@ -58,6 +64,14 @@ class CompanySettings(Part):
         if not re.fullmatch(r"https?://[^/?#@\s]+(?:/[^?#\s]*)?", value):
             raise ValueError("must be a URL such as https://host, without a user")
         return value.rstrip("/")
+
+    @field_validator("rcs_token")
+    @classmethod
+    def a_token_can_be_sent(cls, value: str | None) -> str | None:
+        token = None if value is None else value.strip()  # the end of a line, if it is of a file
+        if token and not re.fullmatch(r"[\x21-\x7e]+", token):
+            raise ValueError("must be a token: printable ASCII without spaces")
+        return token
 
     @model_validator(mode="after")
     def a_lock_outlives_the_calls_of_a_source(self) -> Self:

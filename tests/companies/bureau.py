@@ -87,6 +87,13 @@ class Bureau:
         ):
             await self.lab.rows(query, **params)
 
+    async def expire(self) -> None:
+        """As if no lock had had a pulse for as long as it lasts; who holds one must be gone or stopped."""
+        over = (
+            "update cograil.leases set lease_until = clock_timestamp() where holder is not null returning 1"
+        )
+        assert await self.lab.rows(over)
+
     async def state(self, siren: str = DANONE) -> str:
         rows = await self.lab.rows(
             "select status from cograil.company_enrichments where siren = %(siren)s", siren=siren

@@ -164,16 +164,24 @@ def jwt(seconds: float = 3600.0) -> str:
     return ".".join(words)
 
 
+def siren_of(asked: Asked) -> str:
+    """Which company a register was asked for; none at a login."""
+    if asked.source == RECHERCHE:
+        return asked.query["q"][:9]
+    place = {INPI: 3, RCS: 5}.get(asked.source)
+    return "" if place is None else asked.path.split("/")[place]
+
+
 def _search(asked: Asked) -> bytes:
-    return said(200, results(result(asked.query["q"][:9])))
+    return said(200, results(result(siren_of(asked))))
 
 
 def _company(asked: Asked) -> bytes:
-    return said(200, formality(asked.path.rsplit("/", 1)[1]))
+    return said(200, formality(siren_of(asked)))
 
 
 def _extract(asked: Asked) -> bytes:
-    return said(200, extract(asked.path.split("/")[5]))
+    return said(200, extract(siren_of(asked)))
 
 
 @dataclass

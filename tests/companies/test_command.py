@@ -40,12 +40,14 @@ def shell(dsn: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtu
 
 
 async def test_a_company_is_asked_for_and_shown(bureau: Bureau, shell: Shell) -> None:
-    page = await shell.json("enrich", SIRET)
+    page = await shell.json("enrich", "552 032 534 00646")
     assert (page["siren"], page["enrichment_status"]) == (DANONE, "SUCCESS")
     assert page["company"]["legal_name"] == "DANONE"
     text = await shell("show", DANONE)
     assert "legal name: DANONE" in text
     assert "API_ENTREPRISE_RCS: ok" in text
+    ((siret,),) = await bureau.lab.rows("select siret from cograil.company_requests")
+    assert siret == SIRET, "as people write it"
     again = await shell.json("enrich", DANONE)
     assert again == page | {"latest_request_id": again["latest_request_id"]}
     assert bureau.registers.count(RECHERCHE) == 1, "it is fresh"

@@ -186,14 +186,15 @@ async def test_all_that_works_dies_in_the_middle_of_a_run(
 async def test_a_worker_that_slept_through_its_lock_changes_nothing_any_more(
     dsn: str, tmp_path: Path, companies: dict[str, Any]
 ) -> None:
-    short = companies | {"lock_seconds": 3.0, "timeout_seconds": 0.75, "sweep_seconds": 60}
-    async with open_scene(dsn, tmp_path, short) as scene, scene.bureau.lab.orchestrator():
+    async with (
+        open_scene(dsn, tmp_path, companies | {"sweep_seconds": 600}) as scene,
+        scene.bureau.lab.orchestrator(),
+    ):
         siren = scene.siren()
         sleeper = await scene.fork(fault="companies.pulse.pulse_lease:2:stop")
         id = await scene.bureau.asked(siren)
         await asyncio.wait_for(sleeper.stopped.wait(), 30)
-        over = "select 1 from cograil.leases where lease_until <= clock_timestamp()"
-        await until(lambda: scene.bureau.lab.rows(over))
+        await scene.bureau.expire()
         seen = await scene.bureau.look(id)  # which ends what was left, and begins the next attempt
         assert seen["request"]["enrichment_status"] == "PARTIAL"
         assert seen["request"]["enrichment_error"] == "INPI_RNE:-:INTERNAL_ERROR"
@@ -210,18 +211,50 @@ async def test_a_worker_that_slept_through_its_lock_changes_nothing_any_more(
         await sleeper.kill()
 
 
+async def test_a_sweeper_that_dies_while_it_ends_a_run_has_an_heir(
+    dsn: str, tmp_path: Path, companies: dict[str, Any]
+) -> None:
+    """Nobody looks, and no orchestrator lives: only the sweeper of a worker sees that the lock is over."""
+    async with open_scene(dsn, tmp_path, companies) as scene:
+        siren = scene.siren()
+        async with scene.bureau.lab.orchestrator():
+            victim = await scene.fork(fault="companies.note_source:2:kill9")
+            id = await scene.bureau.asked(siren)
+            await asyncio.wait_for(victim.ended.wait(), 30)
+        await scene.bureau.expire()
+        sweeper = await scene.fork(fault="companies.settle.end_run:1:kill9")
+        await asyncio.wait_for(sweeper.ended.wait(), 30)
+        assert await scene.bureau.state(siren) == "RUNNING"
+        heir = await scene.fork()
+        await scene.bureau.over(id)
+        await heir.kill()
+        assert await scene.bureau.state(siren) == "PARTIAL"
+        assert await scene.told(siren) == EACH_ONCE - Counter([f"SourceFetched{RCS}"])
+
+
 OF_A_POST = ("open_record", "begin_run", "add_request", "tell_world")
 SERVER_POINTS = [f"{name}:1" for name in OF_A_POST] + ["commit.before:2", "commit.after:2"]
+
+
+async def strike_servers(dsn: str, directory: Path, companies: dict[str, Any], points: list[str]) -> None:
+    async with open_scene(dsn, directory, companies) as scene, scene.bureau.lab.orchestrator():
+        worker = await scene.fork()
+        for point in points:
+            await strike_server(scene, point)
+        await worker.kill()
 
 
 async def test_a_server_that_dies_has_made_the_request_wholly_or_not_at_all(
     dsn: str, tmp_path: Path, companies: dict[str, Any]
 ) -> None:
-    async with open_scene(dsn, tmp_path, companies) as scene, scene.bureau.lab.orchestrator():
-        worker = await scene.fork()
-        for point in SERVER_POINTS:
-            await strike_server(scene, point)
-        await worker.kill()
+    await strike_servers(dsn, tmp_path, companies, SERVER_POINTS[-3:])
+
+
+@pytest.mark.torture
+async def test_a_server_that_dies_at_any_statement_has_too(
+    dsn: str, tmp_path: Path, companies: dict[str, Any]
+) -> None:
+    await strike_servers(dsn, tmp_path, companies, SERVER_POINTS)
 
 
 async def strike_server(scene: Scene, point: str) -> None:

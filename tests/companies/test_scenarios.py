@@ -165,6 +165,7 @@ async def test_s11_a_second_refresh_within_the_cooldown_is_refused(bureau: Burea
     body = envelope(refused)
     assert (refused.status, body["error"], body["code"]) == (409, "conflict", "REFRESH_COOLDOWN")
     assert body["request_id"] == id
+    assert 0 < int(refused.headers["retry-after"]) <= 60
     await bureau.lab.rows(
         "update cograil.company_enrichments set refresh_asked_at = refresh_asked_at - interval '61 s'"
     )

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import socket
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
-from bureau import Bureau
+from bureau import Bureau, told, until
 from registers import (
     DANONE,
     INPI,
@@ -28,50 +32,93 @@ from registers import (
     result,
     results,
     said,
+    siren_of,
 )
 
 from cograil import logs
+from cograil.outlets import breaker
 
+USUAL: dict[str, Callable[[str], Any]] = {
+    RECHERCHE: lambda siren: results(result(siren)),
+    INPI: formality,
+    RCS: extract,
+}
 NOT_FOUND = "API_RECHERCHE_ENTREPRISES:200:NOT_FOUND"
 UNKEPT = "API_RECHERCHE_ENTREPRISES:200:INTERNAL_ERROR"
 
 
+ANSWERS: list[tuple[str, Callable[[str], bytes], int, str]] = [
+    (RECHERCHE, lambda s: said(400), 1, "API_RECHERCHE_ENTREPRISES:400:INTERNAL_ERROR"),
+    (RECHERCHE, lambda s: said(401), 1, "API_RECHERCHE_ENTREPRISES:401:AUTH_ERROR"),
+    (RECHERCHE, lambda s: said(403), 1, "API_RECHERCHE_ENTREPRISES:403:FORBIDDEN"),
+    (RECHERCHE, lambda s: said(404), 1, "API_RECHERCHE_ENTREPRISES:404:NOT_FOUND"),
+    (RECHERCHE, lambda s: said(429), 3, "API_RECHERCHE_ENTREPRISES:429:RATE_LIMIT"),
+    (RECHERCHE, lambda s: said(500), 3, "API_RECHERCHE_ENTREPRISES:500:UPSTREAM_5XX"),
+    (RECHERCHE, lambda s: said(302, location="/"), 1, "API_RECHERCHE_ENTREPRISES:302:SOURCE_UNAVAILABLE"),
+    (RECHERCHE, lambda s: said(200, results()), 1, NOT_FOUND),
+    (RECHERCHE, lambda s: said(200, {"results": "none"}), 1, NOT_FOUND),
+    (RECHERCHE, lambda s: said(200, results(result(OTHER))), 1, NOT_FOUND),
+    (
+        RECHERCHE,
+        lambda s: cut_short(results(result(s))),
+        3,
+        "API_RECHERCHE_ENTREPRISES:200:SOURCE_UNAVAILABLE",
+    ),
+    (
+        RECHERCHE,
+        lambda s: said(200, results(result(s)))[:-9],
+        3,
+        "API_RECHERCHE_ENTREPRISES:-:SOURCE_UNAVAILABLE",
+    ),
+    (RECHERCHE, lambda s: b"", 3, "API_RECHERCHE_ENTREPRISES:-:SOURCE_UNAVAILABLE"),
+    (RECHERCHE, lambda s: said(200, results(result(s, sigle="A\0B"))), 1, UNKEPT),
+    (RECHERCHE, lambda s: said(200, results(result(s, score=2**70))), 1, UNKEPT),
+    (INPI, lambda s: said(404), 1, "INPI_RNE:404:NOT_FOUND"),
+    (INPI, lambda s: said(503), 3, "INPI_RNE:503:UPSTREAM_5XX"),
+    (INPI, lambda s: said(200, formality(OTHER)), 1, "INPI_RNE:200:NOT_FOUND"),
+    (RCS, lambda s: said(404, {"errors": [{"code": "08003"}]}), 1, "API_ENTREPRISE_RCS:404:NOT_FOUND"),
+    (RCS, lambda s: said(200, extract(OTHER)), 1, "API_ENTREPRISE_RCS:200:NOT_FOUND"),
+]
+
+
+async def test_each_answer_has_its_code_and_its_number_of_tries(
+    bureau: Bureau, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All at once, each of a company of its own."""
+    monkeypatch.setattr(breaker, "FAILURES", 10_000)  # one port is one origin: it would be left alone
+    sirens = [str(100_000_000 + n) for n in range(len(ANSWERS))]
+    cases = dict(zip(sirens, ANSWERS, strict=True))
+    for source, usual in USUAL.items():
+        bureau.registers.answer(source, partial(_of_case, cases, source, usual))
+    ids = await asyncio.gather(*(bureau.asked(siren) for siren in sirens))
+    for siren, id in zip(sirens, ids, strict=True):
+        source, _, tries, error = cases[siren]
+        shown = (await bureau.ended(id))["request"]
+        status = "FAILED" if source == RECHERCHE else "PARTIAL"
+        assert (shown["enrichment_status"], shown["enrichment_error"]) == (status, error)
+        counts = Counter(one.source for one in bureau.registers.asked if siren_of(one) == siren)
+        assert counts[source] == tries, error
+        assert counts.keys() == {RECHERCHE, INPI, RCS}, "the others are asked all the same"
+
+
+def _of_case(cases: Any, of: str, usual: Callable[[str], Any], asked: Asked) -> bytes:
+    siren = siren_of(asked)
+    source, answer, *_ = cases[siren]
+    return answer(siren) if source == of else said(200, usual(siren))
+
+
 @pytest.mark.parametrize(
-    ("source", "answer", "tries", "error"),
+    ("answer", "error"),
     [
-        (RECHERCHE, said(400), 1, "API_RECHERCHE_ENTREPRISES:400:INTERNAL_ERROR"),
-        (RECHERCHE, said(401), 1, "API_RECHERCHE_ENTREPRISES:401:AUTH_ERROR"),
-        (RECHERCHE, said(403), 1, "API_RECHERCHE_ENTREPRISES:403:FORBIDDEN"),
-        (RECHERCHE, said(404), 1, "API_RECHERCHE_ENTREPRISES:404:NOT_FOUND"),
-        (RECHERCHE, said(429), 3, "API_RECHERCHE_ENTREPRISES:429:RATE_LIMIT"),
-        (RECHERCHE, said(500), 3, "API_RECHERCHE_ENTREPRISES:500:UPSTREAM_5XX"),
-        (RECHERCHE, said(302, location="/"), 1, "API_RECHERCHE_ENTREPRISES:302:SOURCE_UNAVAILABLE"),
-        (RECHERCHE, said(200, results()), 1, NOT_FOUND),
-        (RECHERCHE, said(200, {"results": "none"}), 1, NOT_FOUND),
-        (RECHERCHE, said(200, results(result(OTHER))), 1, NOT_FOUND),
-        (RECHERCHE, cut_short(results(result())), 3, "API_RECHERCHE_ENTREPRISES:200:SOURCE_UNAVAILABLE"),
-        (RECHERCHE, said(200, results(result()))[:-9], 3, "API_RECHERCHE_ENTREPRISES:-:SOURCE_UNAVAILABLE"),
-        (RECHERCHE, b"", 3, "API_RECHERCHE_ENTREPRISES:-:SOURCE_UNAVAILABLE"),
-        (RECHERCHE, said(200, results(result(sigle="A\0B"))), 1, UNKEPT),
-        (RECHERCHE, said(200, results(result(score=2**70))), 1, UNKEPT),
-        (INPI, said(404), 1, "INPI_RNE:404:NOT_FOUND"),
-        (INPI, said(503), 3, "INPI_RNE:503:UPSTREAM_5XX"),
-        (INPI, said(200, formality(OTHER)), 1, "INPI_RNE:200:NOT_FOUND"),
-        (LOGIN, said(401), 1, "INPI_RNE:401:AUTH_ERROR"),
-        (LOGIN, said(200, {"jeton": "x"}), 1, "INPI_RNE:200:AUTH_ERROR"),
-        (RCS, said(404, {"errors": [{"code": "08003"}]}), 1, "API_ENTREPRISE_RCS:404:NOT_FOUND"),
-        (RCS, said(200, extract(OTHER)), 1, "API_ENTREPRISE_RCS:200:NOT_FOUND"),
+        (said(401), "INPI_RNE:401:AUTH_ERROR"),
+        (said(200, {"jeton": "x"}), "INPI_RNE:200:AUTH_ERROR"),
     ],
 )
-async def test_each_answer_has_its_code_and_its_number_of_tries(
-    bureau: Bureau, source: str, answer: bytes, tries: int, error: str
-) -> None:
-    bureau.registers.answer(source, answer)
+async def test_a_login_that_gives_no_token_is_tried_once(bureau: Bureau, answer: bytes, error: str) -> None:
+    bureau.registers.answer(LOGIN, answer)
     shown = await bureau.ended(await bureau.asked())
-    status = "FAILED" if source == RECHERCHE else "PARTIAL"
-    assert (shown["request"]["enrichment_status"], shown["request"]["enrichment_error"]) == (status, error)
-    assert bureau.registers.count(source) == tries
-    assert bureau.registers.count(RCS) > 0, "the others are asked all the same"
+    assert shown["request"]["enrichment_error"] == error
+    assert bureau.registers.count(LOGIN) == 1
 
 
 async def test_nothing_is_lost_when_a_company_fails_later(bureau: Bureau) -> None:
@@ -271,15 +318,29 @@ async def test_a_company_may_have_thousands_of_establishments(bureau: Bureau) ->
     assert answer.body["company"]["creation_date"] == "1908-02-02", "which INPI says"
 
 
-async def test_no_secret_is_in_a_log_an_event_or_an_error(bureau: Bureau) -> None:
-    stream = io.StringIO()
+async def test_no_secret_is_in_a_log_an_event_an_error_or_a_row(bureau: Bureau) -> None:
+    """Also when a register says back what it was sent."""
+    stream, token = io.StringIO(), jwt()
     logs.configure("debug", "json", stream)
-    for source in (RECHERCHE, INPI, RCS):
-        bureau.registers.answer(source, said(401), b"")
+
+    def echo(asked: Asked) -> bytes:
+        return said(500, {"sent": asked.headers, "body": asked.body.decode()})
+
+    def no_json(asked: Asked) -> bytes:
+        return said(200, f"{asked.headers} {asked.body.decode()}".encode())
+
+    login = said(200, {"token": token})
+    bureau.registers.answer(LOGIN, login, said(401), no_json)
+    for source, answer in ((RECHERCHE, echo), (INPI, said(401)), (RCS, no_json)):
+        bureau.registers.answer(source, answer)
     async with bureau.hearing() as receiver:
         shown = await bureau.ended(await bureau.asked())
-    jobs = await bureau.lab.rows("select data::text from cograil.events")
+        await until(lambda: told(receiver, "CompanyEnrichmentCompleted"))
+    assert {one.source for one in bureau.registers.asked} == {RECHERCHE, LOGIN, INPI, RCS}
     everything = [stream.getvalue(), json.dumps(shown), *(one.body.decode() for one in receiver.requests)]
-    everything += [row[0] for row in jobs]
-    for secret in (PASSWORD, TOKEN):
-        assert not any(secret in text for text in everything)
+    tables = await bureau.lab.rows("select tablename from pg_tables where schemaname = 'cograil'")
+    for (table,) in tables:
+        everything += [text for (text,) in await bureau.lab.rows(f"select t::text from cograil.{table} t")]
+    assert any("INPI_RNE:401:AUTH_ERROR" in text for text in everything)
+    for secret in (PASSWORD, TOKEN, token):
+        assert [text for text in everything if secret in text] == []

@@ -17,6 +17,8 @@ from cograil.apps.companies.merging import MATRIX, NOTHING, Company, Said, fresh
 from cograil.apps.companies.sources import Wanted, expiry, search
 from cograil.apps.companies.verdict import MOST_ERROR, Ended, failed_as, judge
 from cograil.apps.companies.words import INPI, RCS, RECHERCHE, SOURCE_CODES, SOURCES
+from cograil.apps.companies.workflow import WORKFLOW
+from cograil.definitions import read_workflow
 
 NOW = datetime(2026, 1, 31, 9, tzinfo=UTC)
 
@@ -45,6 +47,15 @@ def test_the_establishments_of_la_poste_have_a_rule_of_their_own(siret: str, is_
 def test_a_doubt_names_the_field() -> None:
     found = doubts(Identifiers("123456789", "12345678900000", None, "12345678900000"))
     assert [one["field"] for one in found] == ["siren", "siret"]
+
+
+# -- the pipeline ------------------------------------------------------------------------------------------
+
+
+def test_whoever_changes_the_pipeline_gives_it_the_next_version() -> None:
+    """Version 1 is published where this runs: other content under it would refuse every request."""
+    workflow = read_workflow(WORKFLOW)
+    assert (workflow.version, workflow.digest[:12]) == (1, "8ecc4b06f92c")
 
 
 # -- merging -----------------------------------------------------------------------------------------------
@@ -93,9 +104,10 @@ def test_core_identity_is_a_name_and_a_piece_of_an_address() -> None:
 
 
 def test_how_long_a_field_is_fresh_is_shown() -> None:
-    company = merge(NOTHING, {RECHERCHE: said(legal_name="X", active_status="A")})
-    shown = freshness(company, 30, NOW + timedelta(days=8))
-    assert (shown["legal_name"]["is_fresh"], shown["active_status"]["is_fresh"]) == (True, False)
+    company = merge(NOTHING, {RECHERCHE: said(siren="552032534", legal_name="X", active_status="A")})
+    for days, fresh in ((8, {"siren", "legal_name"}), (31, {"siren"}), (366, set())):
+        shown = freshness(company, 30, NOW + timedelta(days=days))
+        assert {field for field, one in shown.items() if one["is_fresh"]} == fresh, days
 
 
 # -- verdicts ----------------------------------------------------------------------------------------------

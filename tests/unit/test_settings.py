@@ -192,6 +192,17 @@ def test_a_lock_outlives_the_calls_of_a_source_and_no_secret_is_told(monkeypatch
     assert "hush-hush" not in str(refused.value)
 
 
+def test_a_token_of_a_file_is_used_and_one_that_cannot_be_sent_is_refused_untold(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COGRAIL_COMPANIES__RCS_TOKEN", "hush-hush\r\n")
+    assert load_settings().companies.rcs_token == "hush-hush"
+    monkeypatch.setenv("COGRAIL_COMPANIES__RCS_TOKEN", "hush\nhush")
+    with pytest.raises(InvalidSettings, match="COGRAIL_COMPANIES__RCS_TOKEN: must be a token") as refused:
+        load_settings()
+    assert "hush" not in str(refused.value)
+
+
 def test_what_is_not_secret_is_shown() -> None:
     assert mask_password("postgresql://me:hush@host:5432/db") == "postgresql://me:***@host:5432/db"
     assert mask_password("postgresql://me@host/db") == "postgresql://me@host/db"

@@ -8,7 +8,6 @@ transaction that took it, a refusal in one of its own (`refusals`).
 from __future__ import annotations
 
 import asyncio
-import math
 from dataclasses import asdict, dataclass, field, fields
 from typing import Annotated, Any
 from weakref import WeakValueDictionary
@@ -18,13 +17,12 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from cograil.apps.captures import audit, rows
-from cograil.apps.captures.ingest import Asked, Ingested, RateExceeded, ingest, publish_workflow
+from cograil.apps.captures.ingest import Asked, Ingested, ingest, publish_workflow
 from cograil.apps.captures.refusals import Audited, answer
 from cograil.apps.captures.request import NewCapture
 from cograil.apps.captures.rows import Capture
 from cograil.errors import NotFound
 from cograil.intake.http.door import Call, Door, Instance, reply
-from cograil.intake.http.problems import Refusal
 from cograil.intake.http.reading import Query
 from cograil.intake.http.table import Table
 from cograil.jsoncanon import canonical
@@ -75,11 +73,7 @@ class House(Instance):
 @captures.post(PREFIX, "submitter", body=NewCapture)
 async def post_capture(call: Call[House]) -> Response:
     """Take a capture whose object was uploaded; the same again is answered with how it stands."""
-    try:
-        made = await _ingest(call)
-    except RateExceeded as error:
-        later = {"Retry-After": str(math.ceil(error.wait_seconds))}
-        raise Refusal(error.status, error.code, str(error), headers=later) from None
+    made = await _ingest(call)
     told = {name: value for name, value in asdict(made).items() if name != "is_new"}
     return reply(told, 202 if made.is_new else 200, {"Location": f"{PREFIX}/{made.capture_id}"})
 

@@ -34,20 +34,24 @@ async def running_companies(registry: Registry, db: Database, settings: Settings
     from cograil.apps.companies.enriching import House  # noqa: PLC0415
     from cograil.apps.companies.handlers import Tools, bucket_of, register  # noqa: PLC0415
     from cograil.apps.companies.sources import configured  # noqa: PLC0415
-    from cograil.apps.companies.sweeping import sweep_for_ever  # noqa: PLC0415
+    from cograil.apps.companies.sweeping import pulse_for_ever, sweep_for_ever  # noqa: PLC0415
+    from cograil.apps.companies.workflow import QUEUE  # noqa: PLC0415
 
     own = settings.companies
     house = House(decider_of(settings), own)
     caller = Caller(PublicOnly(settings.outbound), own.timeout_seconds)
     sources = configured(own, caller, bucket_of(db, own.recherche_per_second))
     register(registry, Tools(db, house, sources))
-    sweeping = asyncio.create_task(sweep_for_ever(db, house), name="companies")
+    deeds = [sweep_for_ever(db, house)]
+    if not settings.queues.names or QUEUE in settings.queues.names:
+        deeds.append(pulse_for_ever(db, house))  # what waits for a worker waits for this one
+    tasks = [asyncio.create_task(deed, name="companies") for deed in deeds]
     try:
         yield
     finally:
-        sweeping.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await sweeping
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         await caller.close()
 
 
@@ -59,10 +63,16 @@ def decider_of(settings: Settings) -> Decider:
 
 async def _sentence(settings: Settings) -> str:
     """What is half set up; for most there is nothing to say."""
-    own = settings.companies
-    if bool(own.inpi_username) == bool(own.inpi_password):
-        return ""
-    return "INPI_RNE is not asked: it needs both COGRAIL_COMPANIES__INPI_USERNAME and __INPI_PASSWORD"
+    own, said = settings.companies, []
+    if bool(own.inpi_username) != bool(own.inpi_password):
+        said.append(
+            "INPI_RNE is not asked: it needs both COGRAIL_COMPANIES__INPI_USERNAME and __INPI_PASSWORD"
+        )
+    if own.rcs_token and not own.rcs_recipient:
+        said.append(
+            "API_ENTREPRISE_RCS wants to know for whom: set COGRAIL_COMPANIES__RCS_RECIPIENT to a SIRET"
+        )
+    return "; ".join(said)
 
 
 app = App(

@@ -7,6 +7,7 @@ the lease, the row of the company, jobs.
 from __future__ import annotations
 
 import contextlib
+import math
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
@@ -16,12 +17,12 @@ from cograil.apps.companies import events, rows
 from cograil.apps.companies.journal import Journal
 from cograil.apps.companies.merging import merge
 from cograil.apps.companies.rows import Of, Run, Standing
-from cograil.apps.companies.verdict import Ended, Verdict, judge
+from cograil.apps.companies.verdict import Ended, Verdict, failed_as, judge, lost_at
 from cograil.apps.companies.words import (
     COMPLETED_EVENT,
     FAILED,
     FETCHED_EVENT,
-    INTERNAL_ERROR,
+    PARTIAL,
     REFRESH,
     REQUESTED_EVENT,
     RUNNING,
@@ -29,16 +30,17 @@ from cograil.apps.companies.words import (
     Trigger,
     lock_name,
 )
-from cograil.apps.companies.workflow import WORKFLOW, WORKFLOW_ID
+from cograil.apps.companies.workflow import NODES, WORKFLOW, WORKFLOW_ID
 from cograil.definitions import read_workflow
 from cograil.errors import AlreadyTerminal, Conflict, JobNotFound
 from cograil.model.workflow import Workflow
 from cograil.setting_companies import CompanySettings
 from cograil.store.database import Transaction
+from cograil.store.reading import list_nodes
 from cograil.verbs import idempotency, leases
 from cograil.verbs.advance import Decider
 from cograil.verbs.cancel import cancel
-from cograil.verbs.idempotency import Key, New, Policy, Replay, Stale
+from cograil.verbs.idempotency import Key, New, Policy, Stale
 from cograil.verbs.publish import publish
 from cograil.verbs.submit import Submission, submit
 
@@ -54,7 +56,8 @@ class RefreshTooSoon(Conflict):
     code = "refresh_too_soon"
 
     def __init__(self, wait_seconds: float) -> None:
-        super().__init__(f"this company was refreshed a short while ago; come again in {wait_seconds:.0f} s")
+        wait = math.ceil(wait_seconds)
+        super().__init__(f"this company was refreshed a short while ago; come again in {wait} s")
         self.wait_seconds = wait_seconds
 
 
@@ -106,8 +109,8 @@ async def ask(tx: Transaction, house: House, asking: Asking) -> str | None:
 
     Told as CompanyEnrichmentRequested, whatever comes of it. Of any number that ask at once, one begins.
     """
-    is_known = asking.trigger != REFRESH and await rows.is_known(tx, asking.of)
-    job_id = None if is_known else await _ask(tx, house, asking)
+    seen = None if asking.trigger == REFRESH else await rows.peek(tx, asking.of)
+    job_id = await _ask(tx, house, asking) if seen is None else seen.job_id
     await events.tell_requested(
         tx,
         asking.of,
@@ -121,30 +124,32 @@ async def ask(tx: Transaction, house: House, asking: Asking) -> str | None:
 
 
 async def _ask(tx: Transaction, house: House, asking: Asking) -> str | None:
-    turn, is_fresh = await _take_turn(tx, house, asking.of, is_forced=asking.trigger == REFRESH)
+    await idempotency.lock(tx, cache_key(asking.of))
     standing = await rows.lock_company(tx, asking.of)
-    if standing.is_left:
-        await _close(tx, house, asking.of, standing)
-        if turn is None:
-            turn, is_fresh = await _take_turn(tx, house, asking.of, is_forced=True)
-    elif is_fresh and standing.status == FAILED:  # the snapshot is fresh, but somebody wants a better one
-        turn, _ = await _take_turn(tx, house, asking.of, is_forced=True)
+    was_left = standing.is_left
+    if was_left:
+        await _settle(tx, house, asking.of, standing)
+        standing = await rows.lock_company(tx, asking.of)
+    is_forced = asking.trigger == REFRESH or _wants_better(standing, was_left=was_left)
+    turn = await _take_turn(tx, house, asking.of, is_forced=is_forced)
     return standing.job_id if turn is None else await _begin(tx, house, asking, turn)
 
 
-async def _take_turn(
-    tx: Transaction, house: House, of: Of, *, is_forced: bool = False
-) -> tuple[int | None, bool]:
-    """The turn to ask the sources, if it is ours; and whether what is known is fresh."""
+def _wants_better(standing: Standing, *, was_left: bool) -> bool:
+    """Whether what is known is not enough, though the cache may call it fresh.
+
+    A run that was lost has left something out, unless its verdict is a success after all.
+    """
+    return standing.status == FAILED or standing.is_expired or (was_left and standing.status == PARTIAL)
+
+
+async def _take_turn(tx: Transaction, house: House, of: Of, *, is_forced: bool) -> int | None:
+    """The turn to ask the sources, if it is ours."""
     policy = house.policy(is_forced=is_forced)
     match await idempotency.decide(tx, cache_key(of), idempotency.fingerprint(of.siren), policy):
-        case New(fence):
-            return fence, False
-        case Stale(_, fence):
-            return fence, False
-        case Replay():
-            return None, True
-    return None, False
+        case New(fence) | Stale(_, fence):
+            return fence
+    return None
 
 
 async def _begin(tx: Transaction, house: House, asking: Asking, turn: int) -> str:
@@ -234,15 +239,19 @@ async def settle(tx: Transaction, house: House, of: Of) -> bool:
     """End a run that was left; one that never began is begun again, a few times. False: there was none."""
     await idempotency.lock(tx, cache_key(of))
     standing = await rows.lock_company(tx, of)
-    if not standing.is_left:
-        return False
+    if standing.is_left:
+        await _settle(tx, house, of, standing)
+    return standing.is_left
+
+
+async def _settle(tx: Transaction, house: House, of: Of, standing: Standing) -> None:
     run = await _close(tx, house, of, standing)
-    if run is not None and standing.status != RUNNING and run.attempt < MOST_RESTARTS:
-        asking = Asking(of, cast("Trigger", run.trigger), run.correlation_id, run.siret, run.request_id)
-        turn, _ = await _take_turn(tx, house, of, is_forced=True)
-        if turn is not None:
-            await _begin(tx, house, asking, turn)
-    return True
+    if run is None or standing.status == RUNNING or run.attempt >= MOST_RESTARTS:
+        return
+    asking = Asking(of, cast("Trigger", run.trigger), run.correlation_id, run.siret, run.request_id)
+    turn = await _take_turn(tx, house, of, is_forced=True)
+    if turn is not None:
+        await _begin(tx, house, asking, turn)
 
 
 async def _close(tx: Transaction, house: House, of: Of, standing: Standing) -> Run | None:
@@ -273,14 +282,26 @@ async def _close(tx: Transaction, house: House, of: Of, standing: Standing) -> R
 
 
 async def _note_the_missing(tx: Transaction, of: Of, run: Run) -> None:
-    """The source at which it stopped counts as failed: nobody knows whether it was asked."""
+    """Sources that failed and of which nobody was told yet; and that at which the run stopped.
+
+    That one counts as failed: nobody knows whether it was asked. Those after it were not, and what the worker
+    that began the run could not ask was never to be.
+    """
     _, ended = await rows.load_sources(tx, of, run.job_id)
+    nodes = {
+        one["node_id"]: one for one in await list_nodes(tx, run.job_id, the_workflow(), tenant=of.tenant)
+    }
+    began = nodes["begin"]["output"]
+    to_ask = began["sources"] if began else SOURCES
     noted = {one.source for one in ended}
-    missing = next((source for source in SOURCES if source not in noted), None)
-    if missing is not None:
-        lost = Ended(missing, None, INTERNAL_ERROR, "the run was lost")
-        await note_failure(tx, of, run.job_id, run.correlation_id, lost)
-        _journal(of, run).write("source given up", FETCHED_EVENT, lost)
+    for source in (one for one in SOURCES if one in to_ask and one not in noted):
+        node = nodes[NODES[source]]
+        has_failed = node["status"] == "failed"
+        told = failed_as(source, node["error"]) if has_failed else lost_at(source)
+        await note_failure(tx, of, run.job_id, run.correlation_id, told)
+        _journal(of, run).write("source given up", FETCHED_EVENT, told)
+        if not has_failed:
+            return
 
 
 def _journal(of: Of, run: Run) -> Journal:

@@ -94,19 +94,26 @@ def register(registry: Registry, tools: Tools) -> None:
 
 
 def bucket_of(db: Database, per_second: float) -> Callable[[], Any]:
-    """Waits for a token of the register's bucket, which all workers share. Raises SourceFailure."""
+    """Waits for a token of the register's bucket, which all workers share. Raises SourceFailure.
+
+    Of all who wait here one looks into the bucket, the first who came: else each token would wake them all.
+    """
+    first = asyncio.Lock()
+
+    async def take() -> None:
+        async with first:
+            while True:
+                async with db.single("companies.token") as tx:
+                    wait = await buckets.take(tx, BUCKET, AT_ONCE, per_second * PACE)
+                if not wait:
+                    return
+                await asyncio.sleep(wait)
 
     async def token() -> None:
-        waited = 0.0
-        while True:
-            async with db.single("companies.token") as tx:
-                wait = await buckets.take(tx, BUCKET, AT_ONCE, per_second * PACE)
-            if not wait:
-                return
-            if waited + wait > MOST_WAIT_SECONDS:
-                raise SourceFailure(RATE_LIMIT, "too many requests of our own are waiting")
-            waited += wait
-            await asyncio.sleep(wait)
+        try:
+            await asyncio.wait_for(take(), MOST_WAIT_SECONDS)
+        except TimeoutError:
+            raise SourceFailure(RATE_LIMIT, "too many requests of our own are waiting") from None
 
     return token
 

@@ -14,6 +14,7 @@ from cograil.apps.companies.words import BAD_SIREN, BAD_SIRET, MISMATCH, MISSING
 
 IS_SIREN = re.compile(r"[0-9]{9}").fullmatch
 IS_SIRET = re.compile(r"[0-9]{14}").fullmatch
+SIREN_DIGITS, SIRET_DIGITS = 9, 14
 LA_POSTE = "356000000"
 LUHN_WARNING = "LUHN_CHECK_FAILED"
 
@@ -50,6 +51,14 @@ def read_identifiers(siren: Any, siret: Any) -> Identifiers | list[Wrong]:
     if siren is not None and siret is not None and siret[:9] != siren:
         return [Wrong(MISMATCH, "siret", "the siret is of another company than the siren")]
     return Identifiers(siren or siret[:9], siret, siren, siret)
+
+
+def as_written(number: str) -> dict[str, str]:
+    """A SIREN or a SIRET as people write it, with spaces between, as the fields of a request."""
+    digits = "".join(number.split())
+    if not digits:
+        return {}
+    return {"siren" if len(digits) <= SIREN_DIGITS else "siret": digits}
 
 
 def doubts(given: Identifiers) -> list[dict[str, str]]:

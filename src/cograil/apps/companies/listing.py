@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from cograil.apps.companies.identifiers import SIREN_DIGITS, SIRET_DIGITS
 from cograil.apps.companies.rows import Of
 from cograil.apps.companies.views import PACKAGE, View
 from cograil.store.database import Row, Transaction
@@ -13,7 +14,6 @@ from cograil.store.statements import statement
 LIST_COMPANIES = statement("list_companies", package=PACKAGE)
 LATEST_COMPANIES = statement("latest_companies", package=PACKAGE)
 IS_ASKED_BY = statement("is_asked_by", package=PACKAGE)
-SIREN_DIGITS, SIRET_DIGITS = 9, 14
 REQUESTS_LOOKED_THROUGH = 2_000
 NAMES = ("siren", "legal_name", "city", "enrichment_status", "enrichment_last_run_at", "updated_at")
 

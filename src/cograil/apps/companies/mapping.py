@@ -46,6 +46,7 @@ def recherche_fields(found: Mapping[str, Any]) -> Fields:
     )
     abroad = text(head.get("code_pays_etranger"))
     return {
+        "siren": text(found.get("siren")),
         "legal_name": text(found.get("nom_raison_sociale")) or text(found.get("nom_complet")),
         "trade_name": text(found.get("nom_complet")),
         "brand_name": text(found.get("sigle")),
@@ -80,6 +81,7 @@ def inpi_fields(answer: Mapping[str, Any]) -> Fields:
     entity = part(part(body, "identite"), "entreprise")
     address = part(part(body, "adresseEntreprise"), "adresse")
     return {
+        "siren": inpi_siren(answer),
         "legal_name": text(entity.get("denomination")) or _person(body),
         "trade_name": text(entity.get("nomCommercial")),
         "brand_name": text(part(part(body, "identite"), "description").get("sigle")),
@@ -93,6 +95,11 @@ def inpi_fields(answer: Mapping[str, Any]) -> Fields:
         "country_code": country(address.get("codePays")) or country(address.get("pays")),
         "naf_code": naf(entity.get("codeApe")),
     }
+
+
+def inpi_siren(answer: Mapping[str, Any]) -> str | None:
+    """Of which company the answer is, if it says so."""
+    return text(part(answer, "formality").get("siren")) or text(answer.get("siren"))
 
 
 KINDS = ("personneMorale", "personnePhysique", "exploitation")
@@ -135,6 +142,7 @@ def rcs_fields(answer: Mapping[str, Any]) -> Fields:
     court = text(part(data, "greffe").get("valeur"))
     named = " ".join(word for one in ("prenom", "nom") if (word := text(person.get(one)))) or None
     return {
+        "siren": text(data.get("siren")),
         "legal_name": text(body.get("denomination")) or named,
         "trade_name": text(data.get("nom_commercial")),
         "legal_form": text(part(body, "forme_juridique").get("valeur")),

@@ -22,6 +22,7 @@ RCS_FIRST = (RCS, RECHERCHE, INPI)
 RECHERCHE_ONLY = (RECHERCHE,)
 
 MATRIX: Mapping[str, tuple[str, ...]] = {
+    "siren": USUAL,
     "legal_name": USUAL,
     "trade_name": USUAL,
     "brand_name": USUAL,
@@ -40,7 +41,7 @@ MATRIX: Mapping[str, tuple[str, ...]] = {
     "registry_name": RCS_FIRST,
 }
 PLACE = ("address_line1", "postal_code", "city")
-TTL_DAYS = {"active_status": 7, "siren": 365, "siret": 365}
+TTL_DAYS = {"active_status": 7, "siren": 365}
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ END_RUN = statement("end_run", package=PACKAGE)
 FIND_LEFT = statement("find_left", package=PACKAGE)
 FIND_RUN = statement("find_run", package=PACKAGE)
 KEEP_DOCUMENT = statement("keep_document", package=PACKAGE)
+LIST_HELD = statement("list_held", package=PACKAGE)
 LOAD_COMPANY = statement("load_company", package=PACKAGE)
 LOAD_SOURCES = statement("load_sources", package=PACKAGE)
 LOAD_STANDING = statement("load_standing", package=PACKAGE)
@@ -103,9 +104,16 @@ async def add_request(
     )
 
 
-async def is_known(tx: Transaction, of: Of) -> bool:
-    """Whether what is known is fresh and good, and nothing is under way. No lock is taken."""
-    return bool(await tx.fetch(PEEK_COMPANY, **of._asdict()))
+class Peeked(NamedTuple):
+    """What is known is enough, or this job is under way."""
+
+    job_id: str | None
+
+
+async def peek(tx: Transaction, of: Of) -> Peeked | None:
+    """What most who ask need to know; None: who asks must look closer. No lock is taken."""
+    found = await tx.fetch(PEEK_COMPANY, **of._asdict())
+    return Peeked(*found[0]) if found else None
 
 
 async def lock_company(tx: Transaction, of: Of) -> Standing:
@@ -232,6 +240,11 @@ async def find_run(tx: Transaction, tenant: str, job_id: str) -> tuple[Run, str]
 async def find_left(tx: Transaction, limit: int = 100) -> Sequence[Of]:
     """Companies of all tenants whose run ended without a verdict, or has lost its lock."""
     return [Of(*row) for row in await tx.fetch(FIND_LEFT, limit=limit)]
+
+
+async def list_held(tx: Transaction, limit: int = 10_000) -> Sequence[tuple[Of, int]]:
+    """Companies of all tenants whose run has somebody who works for it, and the fence of its lock."""
+    return [(Of(*row[:2]), row[2]) for row in await tx.fetch(LIST_HELD, limit=limit)]
 
 
 async def mark_stale(tx: Transaction, limit: int = 1000) -> int:

@@ -6,7 +6,7 @@ import asyncio
 import base64
 import binascii
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 from urllib.parse import urlencode
@@ -107,7 +107,8 @@ class Inpi:
             if failure.code != AUTH_ERROR:
                 raise
             reply = await self._ask(wanted, await self._current(token))  # it may just have ended
-        if not isinstance(reply.body, dict) or not _is_of(reply.body, wanted.siren):
+        named = mapping.inpi_siren(reply.body) if isinstance(reply.body, dict) else ""
+        if named not in (None, wanted.siren):  # who names no company means that which was asked for
             raise SourceFailure(NOT_FOUND, "the answer is of another company", reply.status)
         return Found(mapping.inpi_fields(reply.body), reply)
 
@@ -134,12 +135,6 @@ class Inpi:
     def _ends_soon(self, token: str) -> bool:
         ends = expiry(token)
         return ends is not None and ends - RENEW_SECONDS < self._clock()
-
-
-def _is_of(answer: Mapping[str, Json], siren: str) -> bool:
-    """An answer that names no company is taken for that which was asked for."""
-    named = mapping.part(answer, "formality").get("siren") or answer.get("siren")
-    return named is None or named == siren
 
 
 def expiry(token: str) -> float | None:

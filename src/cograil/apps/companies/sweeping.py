@@ -1,4 +1,4 @@
-"""The sweeper: ends runs that were left, and marks what is no longer fresh."""
+"""The sweeper ends runs that were left and marks what is old; the pulse holds the locks of who waits."""
 
 from __future__ import annotations
 
@@ -9,8 +9,12 @@ import structlog
 
 from cograil.apps.companies import rows
 from cograil.apps.companies.enriching import House, settle
+from cograil.apps.companies.words import lock_name
 from cograil.errors import CograilError
 from cograil.store.database import Database
+from cograil.verbs import leases
+
+PULSES = 4  # in the time of a lock
 
 log = structlog.get_logger("companies")
 
@@ -23,6 +27,25 @@ async def sweep_for_ever(db: Database, house: House) -> None:
         except (CograilError, psycopg.Error, OSError) as error:
             log.warning("sweep failed, trying again", error=str(error).strip())
         await asyncio.sleep(house.settings.sweep_seconds)
+
+
+async def pulse_for_ever(db: Database, house: House) -> None:
+    """Hold the locks of runs that are long, until cancelled."""
+    while True:
+        await asyncio.sleep(house.settings.lock_seconds / PULSES)
+        try:
+            await pulse(db, house)
+        except (CograilError, psycopg.Error, OSError) as error:
+            log.warning("pulse failed, trying again", error=str(error).strip())
+
+
+async def pulse(db: Database, house: House) -> None:
+    """Once: a run whose task waits for a worker keeps its lock, however long all of them are busy."""
+    async with db.single("companies.held") as tx:
+        held = await rows.list_held(tx)
+    for of, fence in held:
+        async with db.single("companies.hold") as tx:
+            await leases.pulse(tx, lock_name(of.siren), fence, house.settings.lock_seconds, tenant=of.tenant)
 
 
 async def sweep(db: Database, house: House) -> int:

@@ -84,3 +84,8 @@ def failed_as(source: str, error: Json) -> Ended:
         code = TIMEOUT if code in TIMED_OUT else INTERNAL_ERROR
     message = str(known.get("message") or code)[:500]
     return Ended(source, told.get("http_status"), code, message, told.get("duration_ms"))
+
+
+def lost_at(source: str) -> Ended:
+    """A source at which a run was lost."""
+    return Ended(source, None, INTERNAL_ERROR, "the run was lost")

@@ -11,21 +11,23 @@ from cograil.apps.companies.words import INPI, RCS, RECHERCHE
 WORKFLOW_ID = "cograil.companies"
 QUEUE = "companies"
 CONCURRENCY = 20  # runs of a tenant at a time; the others are PENDING, and hold no lock
+NODES = {RECHERCHE: "recherche", INPI: "inpi", RCS: "rcs"}  # which asks a source
 BEGIN, FETCH, MERGE, EVALUATE = (f"companies.{one}" for one in ("begin", "fetch", "merge", "evaluate"))
 
 _ASKED = 'siren: "{{ inputs.siren }}", request_id: "{{ inputs.request_id }}"'
 _COMMON = _ASKED + ', fence: "{{ nodes.begin.output.fence }}"'
 
 
-def _ended(node: str, source: str) -> str:
+def _ended(source: str) -> str:
     """What became of a source, for who comes after it."""
+    node = NODES[source]
     status, error = f"{{{{ nodes.{node}.status }}}}", f"{{{{ nodes.{node}.error }}}}"
     return f'{{source: {source}, status: "{status}", error: "{error}"}}'
 
 
-def _source(node: str, source: str, after: str, ended: str) -> str:
+def _source(source: str, after: str, ended: str) -> str:
     return f"""\
-  {node}:
+  {NODES[source]}:
     handler: {FETCH}
     queue: {QUEUE}
     required: false
@@ -38,7 +40,7 @@ def _source(node: str, source: str, after: str, ended: str) -> str:
 """
 
 
-_FIRST, _SECOND, _THIRD = _ended("recherche", RECHERCHE), _ended("inpi", INPI), _ended("rcs", RCS)
+_FIRST, _SECOND, _THIRD = _ended(RECHERCHE), _ended(INPI), _ended(RCS)
 
 WORKFLOW = f"""\
 workflow_id: {WORKFLOW_ID}
@@ -55,9 +57,9 @@ nodes:
     params: {{{_ASKED}}}
     timeout_seconds: 30
     retry: {{max_attempts: 10, backoff: fixed, initial_delay_seconds: 1}}
-{_source("recherche", RECHERCHE, "begin", "")}\
-{_source("inpi", INPI, "begin, recherche", _FIRST)}\
-{_source("rcs", RCS, "begin, recherche, inpi", f"{_FIRST}, {_SECOND}")}\
+{_source(RECHERCHE, "begin", "")}\
+{_source(INPI, "begin, recherche", _FIRST)}\
+{_source(RCS, "begin, recherche, inpi", f"{_FIRST}, {_SECOND}")}\
   merge:
     handler: {MERGE}
     queue: {QUEUE}

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from cograil.apps.companies.enriching import Asking, House, refresh
-from cograil.apps.companies.identifiers import Identifiers, doubts, read_identifiers
+from cograil.apps.companies.identifiers import Identifiers, as_written, doubts, read_identifiers
 from cograil.apps.companies.requesting import Request, make_request
 from cograil.apps.companies.rows import Of
 from cograil.apps.companies.views import company_page
@@ -88,8 +88,8 @@ def show(number: str, data_dir: Path | None, as_json: bool) -> int:
 
 
 def _read(number: str) -> Identifiers:
-    is_siret = len(number) > 9
-    found = read_identifiers(None if is_siret else number, number if is_siret else None)
+    given = as_written(number)
+    found = read_identifiers(given.get("siren"), given.get("siret"))
     if isinstance(found, list):
         raise click.BadParameter(found[0].reason, param_hint="SIREN")
     return found

@@ -6,6 +6,7 @@ at most a hundred characters of what was given, without control characters.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -47,7 +48,8 @@ def refusal_of(error: CograilError) -> Refusal:
             error.status, _code_of(error), plain(first.message), first.pointer, problems=error.problems
         )
     pointer = error.pointer if isinstance(error, InvalidJson) else ""
-    later = {"Retry-After": "1"} if error.status == 503 else {}
+    wait = 1.0 if error.status == 503 else error.wait_seconds
+    later = {} if wait is None else {"Retry-After": str(math.ceil(wait))}
     return Refusal(error.status, _door_code(error), plain(str(error)), pointer, headers=later)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -11,8 +10,8 @@ from pydantic import Field
 from starlette.responses import Response
 
 from cograil.apps.companies import routes
-from cograil.apps.companies.identifiers import IS_SIREN
-from cograil.apps.companies.listing import SIREN_DIGITS, find_companies, is_asked_by
+from cograil.apps.companies.identifiers import IS_SIREN, as_written
+from cograil.apps.companies.listing import find_companies, is_asked_by
 from cograil.apps.companies.merging import MATRIX
 from cograil.apps.companies.rows import Of
 from cograil.apps.companies.views import View, company_page
@@ -83,7 +82,7 @@ async def ask_for_company(visit: Visit) -> Response:
     call = as_call(visit)
     routes.begin_under(new_id())
     try:
-        call.body = routes.NewRequest.of_bytes(orjson.dumps(_numbers(given)), MAX_FORM)
+        call.body = routes.NewRequest.of_bytes(orjson.dumps(as_written(given)), MAX_FORM)
         answer = orjson.loads(bytes((await routes.create_company_request(call)).body))
     except Refusal as refusal:
         if refusal.status not in (400, 422):
@@ -92,14 +91,6 @@ async def ask_for_company(visit: Visit) -> Response:
     siren = answer["request"]["company_siren"]
     doubts = "".join(f"; {one['reason']}" for one in answer["warnings"])
     return gone_to(visit, f"{PLACE}/{siren}", f"{siren} was asked for{doubts}")
-
-
-def _numbers(given: str) -> Mapping[str, str]:
-    """A SIREN or a SIRET as people write it, with spaces between."""
-    digits = "".join(given.split())
-    if not digits:
-        return {}
-    return {"siren" if len(digits) <= SIREN_DIGITS else "siret": digits}
 
 
 @companies.get("/companies/{siren}", "viewer", media_type=HTML)
