@@ -114,18 +114,22 @@ async def test_a_post_that_was_killed_anywhere_is_made_once_when_it_is_sent_agai
 
 
 async def test_a_replay_or_a_refusal_that_was_killed_can_be_sent_again(site: Site) -> None:
+    """What one of them passed like the one before is not done again: up to the look-up they are the same."""
     body = site.vault.capture(b"x")
     await site.vault.post(body)
+    done: set[str] = set()
     for changed, status in (({}, 200), ({"size_bytes": 2}, 409), ({"size_bytes": -1}, 400)):
         asked = body | changed
         points = await site.points(
             {"capture", "refuse_capture"}, lambda api, asked=asked: api.post("/v1/captures", asked)
         )
         assert len(points) > 5
-        for point in points:
+        for point in (one for one in points if one not in done):
             api, pid = await site.server(fault=f"{point}:1:kill9")
             await killed(api, pid, asked)
             assert (await site.vault.post(asked)).status == status, point
+        done |= set(points)
+    assert {"capture.commit.after", "refuse_capture.commit.after"} <= done
     await site.survivors(body)
 
 
@@ -160,6 +164,7 @@ SEALING = (
     "begin_sealing.add_entry",
     "begin_sealing.commit.before",
     "begin_sealing.commit.after",
+    "seal.lock_left",
     "seal.lock_chain",
     "seal.last_entry",
     "seal.add_entry",
