@@ -20,7 +20,7 @@ from vault import Vault, sample
 from cograil.apps.captures.audit import first_broken
 from cograil.settings import Settings
 
-SERVERS, LINES = 3, 12
+SERVERS = 3
 ENTRIES = """
 select count(*), count(*) filter (where http_status = 202), count(*) filter (where http_status = 200),
        count(*) filter (where http_status = 409)
@@ -45,21 +45,20 @@ class Crowd:
     bob: str
 
     async def post(self, posts: list[Post]) -> list[tuple[Post, int, dict[str, Any]]]:
-        """All of these, as many at a time as there are lines; what each was answered."""
-        left, answers = iter(posts), []
+        """All of these at once, each on a line of its own; what each was answered."""
+        are_open = asyncio.Barrier(len(posts))
 
-        async def send(port: int) -> None:
+        async def send(port: int, key: str, body: dict[str, Any]) -> tuple[Post, int, dict[str, Any]]:
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             try:
-                for key, body in left:
-                    answers.append(((key, body), *await _ask(reader, writer, key, body)))
+                await are_open.wait()
+                return (key, body), *await _ask(reader, writer, key, body)
             finally:
                 writer.close()
                 await writer.wait_closed()
 
-        await asyncio.gather(*(send(port) for port, _ in itertools.product(self.ports, range(LINES))))
-        assert len(answers) == len(posts)
-        return answers
+        ports = itertools.cycle(self.ports)
+        return await asyncio.gather(*(send(next(ports), *post) for post in posts))
 
     async def check(self, id: str, counted: Counter[int]) -> None:
         """One of everything, every outcome in the log, and every chain holds."""

@@ -332,3 +332,20 @@ async def test_those_who_wait_for_one_id_do_not_keep_others_waiting(vault: Vault
         assert not any(task.done() for task in crowd)
     answers = await asyncio.gather(*crowd)
     assert sorted(answer.status for answer in answers) == [200] * 19 + [202]
+
+
+async def test_a_crowd_that_is_refused_does_not_keep_others_waiting(vault: Vault, dsn: str) -> None:
+    """Each refusal of a user, or of an address without a key, waits for the one before it: in memory."""
+    chains = ("user/default/00000000-0000-0000-0000-000000000000", "address/127.0.0.1")
+    lock = "select pg_advisory_xact_lock(hashtextextended('capture_audit_log/' || %s, 0))"
+    async with await psycopg.AsyncConnection.connect(dsn) as elsewhere:
+        for chain in chains:
+            await elsewhere.execute(lock, [chain])
+        crowd = [asyncio.create_task(vault.post(sample(size_bytes=-1))) for _ in range(20)]
+        crowd += [asyncio.create_task(vault.post(sample(), key="cog_wrong")) for _ in range(20)]
+        async with asyncio.timeout(10):
+            for _ in range(5):
+                assert (await vault.post(sample(capture_id=str(uuid4())))).status == 202
+        assert not any(task.done() for task in crowd)
+    answers = await asyncio.gather(*crowd)
+    assert sorted(answer.status for answer in answers) == [400] * 20 + [401] * 20

@@ -16,9 +16,10 @@ from vault import Sealing
 
 import cograil
 from cograil.apps.captures import audit, manifest
-from cograil.apps.captures.signing import BadKey, load_public, load_signer
+from cograil.apps.captures.signing import BadKey, find_signer, load_public, load_signer
 from cograil.apps.captures.verifying import verify
 from cograil.jsoncanon import canonical
+from cograil.setting_captures import CaptureSettings
 
 CONTENT = b"what was on the screen"
 TREE = str(Path(cograil.__file__).parents[1])  # a command is that of the tree that is tested
@@ -40,7 +41,7 @@ class Sealed:
             given["proof"],
             object=None if given["object"] is None else io.BytesIO(given["object"]),
             trail=given["trail"],
-            trusted=load_public(self.key),
+            trusted=[load_public(self.key)],
         )
         return [one.problem for one in found if not one.holds]
 
@@ -160,7 +161,7 @@ async def test_a_long_trail_comes_in_pages_and_all_of_them_are_held_against_the_
         [first] * 2,
     ):
         assert sealed.problems(trail=pages), "some of it is missing, or in another order"
-    for place in range(len(first)):
+    for place in range(0, len(first), 10):  # each byte of a trail is changed above
         changed = bytearray(first)
         changed[place] ^= (0x01, 0x20, 0x80)[place % 3]
         assert sealed.problems(object=None, trail=[bytes(changed), second, rest]), place
@@ -213,6 +214,8 @@ async def test_the_command_says_the_same_without_an_instance(sealed: Sealed, tmp
         "the object is the one that was sealed"
     ]
     assert run("verify", "nowhere.json").returncode == 2
+    nowhere = run("key", "--data-dir", "mistyped")
+    assert (nowhere.returncode, nowhere.stdout, (tmp_path / "mistyped").exists()) == (3, "", False)
     assert run("verify", "audit.json").returncode == 1
 
 
@@ -231,3 +234,14 @@ def test_a_key_is_made_once_and_only_its_owner_reads_it(tmp_path: Path) -> None:
     path.write_bytes(b"no key")
     with pytest.raises(BadKey, match="holds no private key"):
         load_signer(path)
+
+
+def test_a_key_that_somebody_named_is_never_made(tmp_path: Path) -> None:
+    """A file that is not there yet, or mistyped: what another key signs nobody trusts."""
+    named = CaptureSettings(signing_key=tmp_path / "named.pem")
+    with pytest.raises(BadKey, match=r"COGRAIL_CAPTURES__SIGNING_KEY: there is no file .*genpkey"):
+        find_signer(named, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    own = find_signer(CaptureSettings(), tmp_path)
+    (tmp_path / "captures" / "signing.pem").rename(tmp_path / "named.pem")
+    assert find_signer(named, tmp_path).public == own.public

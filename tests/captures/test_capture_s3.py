@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from s3 import BUCKET, S3, running_s3
 from vault import KEK_ID, Sealing, encrypt
 
+from cograil.apps.captures import objects
+from cograil.apps.captures.ingest import workflow
 from cograil.apps.captures.objects import Objects
 from cograil.apps.captures.unsealable import StoreUnreachable, Unsealable
 from cograil.apps.captures.verifying import verify
@@ -74,3 +77,31 @@ async def test_a_key_cannot_lead_out_of_the_store() -> None:
             async with Objects(f"s3://{BUCKET}/uploads").open(key):
                 pass
         assert error.value.code == "object_missing"
+
+
+async def test_a_store_that_falls_silent_is_given_up_and_a_slow_one_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What is limited is silence: a large object takes as long as the node that seals it may."""
+    assert timedelta(seconds=workflow().nodes["seal"].timeout_seconds or 0) <= objects.LONGEST
+    head = (
+        b"HTTP/1.1 200 OK\r\netag: x\r\nlast-modified: Fri, 03 Apr 2026 09:30:00 GMT\r\n"
+        b"content-length: 1000\r\n\r\nonly so much"
+    )
+
+    async def say_so_much(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(head)
+        await reader.read()  # until they go
+        writer.close()
+
+    async def read(key: str) -> list[bytes]:
+        async with Objects(f"s3://{BUCKET}").open(key) as found:
+            return [chunk async for chunk in found.chunks]
+
+    monkeypatch.setattr(objects, "LONGEST_SILENCE", timedelta(seconds=0.2))
+    async with await asyncio.start_server(say_so_much, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
+        with pytest.raises(StoreUnreachable):
+            await read("large")

@@ -13,6 +13,7 @@ from receivers import HERE, QUICK, receiving, relaying
 from vault import KEK_ID, Sealing, Vault, open_sealing, sample, vault_settings
 
 from cograil.apps.captures import states
+from cograil.apps.captures.signing import load_signer
 from cograil.apps.captures.verifying import verify
 from cograil.settings import Settings
 
@@ -167,14 +168,37 @@ class TestKeksOfTheEnvironment:
     """A KEK may come by a setting, in place of a file."""
 
     KEK = os.urandom(32)
+    ELSEWHERE = "arn:aws:kms:eu-west-3:123456789012:key/a1b2"  # no name of a file
 
     @pytest.fixture
     def capture_settings(self) -> dict[str, Any]:
-        return {"keks": {KEK_ID: base64.b64encode(self.KEK).decode()}}
+        return {"keks": dict.fromkeys((KEK_ID, self.ELSEWHERE), base64.b64encode(self.KEK).decode())}
 
-    async def test_it_unwraps(self, house: Sealing) -> None:
-        house.vault.keks[KEK_ID] = self.KEK
-        assert (await house.sealed(house.vault.capture(b"x")))["state"] == "SEALED"
+    @pytest.mark.parametrize("kek_id", [KEK_ID, ELSEWHERE])
+    async def test_it_unwraps(self, house: Sealing, kek_id: str) -> None:
+        house.vault.keks[kek_id] = self.KEK
+        assert (await house.sealed(house.vault.capture(b"x", kek_id)))["state"] == "SEALED"
+
+
+class TestSigningKeyThatIsNotThere:
+    """Nothing is signed by another one; once it is there, what waited is sealed."""
+
+    @pytest.fixture
+    def capture_settings(self, tmp_path: Path) -> dict[str, Any]:
+        return {"signing_key": tmp_path / "named.pem"}
+
+    async def test_it_is_waited_for(self, house: Sealing, tmp_path: Path, eventually: Any) -> None:
+        async def is_told() -> bool:
+            nodes = "select error->>'code', error->>'message' from cograil.nodes where node_id = 'seal'"
+            ((code, message),) = await house.vault.lab.rows(nodes)
+            return code == "bad_signing_key" and "COGRAIL_CAPTURES__SIGNING_KEY" in message
+
+        body = house.vault.capture(b"x")
+        await house.vault.post(body)
+        await eventually(is_told, timeout=20)
+        assert (await house.vault.get(body["capture_id"])).body["state"] == "SEALING"
+        load_signer(tmp_path / "named.pem")
+        assert (await house.ended(body["capture_id"]))["state"] == "SEALED"
 
 
 class TestTelling:

@@ -99,23 +99,24 @@ def first_broken(entries: Sequence[dict[str, Any]], previous: str = NOTHING, seq
 
 
 async def begin_chain(tx: Transaction, chain: str, happening: Happening) -> Entry:
-    """The first entry of a chain that nobody else can know yet."""
-    return await _add(tx, chain, 1, NOTHING, happening)
+    """The first entry of a chain that nobody else can know yet, at the time of its transaction."""
+    return await _add(tx, chain, tx.now, 1, NOTHING, happening)
 
 
 async def append(tx: Transaction, chain: str, happening: Happening) -> Entry:
     """The next entry of a chain, by one transaction at a time; it comes last in that."""
     await tx.fetch(LOCK_CHAIN, chain=chain)
-    last = await tx.fetch(LAST_ENTRY, chain=chain)
-    seq, previous = last[0] if last else (0, NOTHING)
-    return await _add(tx, chain, seq + 1, previous, happening)
+    ((at, seq, previous),) = await tx.fetch(LAST_ENTRY, chain=chain)
+    return await _add(tx, chain, at, (seq or 0) + 1, previous or NOTHING, happening)
 
 
-async def _add(tx: Transaction, chain: str, seq: int, previous: str, happening: Happening) -> Entry:
+async def _add(
+    tx: Transaction, chain: str, at: datetime, seq: int, previous: str, happening: Happening
+) -> Entry:
     entry = Entry(
         chain=chain,
         seq=seq,
-        at=moment(datetime.now(UTC)),
+        at=moment(at),
         previous_hash=previous,
         **asdict(happening),
     ).sealed()
@@ -126,7 +127,12 @@ async def _add(tx: Transaction, chain: str, seq: int, previous: str, happening: 
 
 async def list_entries(tx: Transaction, chain: str, after: int, limit: int) -> list[Entry]:
     """So many entries of a chain that come after this one, in order."""
-    return [_entry(row) for row in await tx.fetch(LIST_ENTRIES, chain=chain, after=after, limit=limit)]
+    return entries_of(await tx.fetch(LIST_ENTRIES, chain=chain, after=after, limit=limit))
+
+
+def entries_of(rows: Sequence[Sequence[Any]]) -> list[Entry]:
+    """Rows of the log as entries."""
+    return [_entry(row) for row in rows]
 
 
 async def list_page(tx: Transaction, chain: str, after: int, limit: int) -> Page:

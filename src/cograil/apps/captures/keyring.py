@@ -43,14 +43,18 @@ class KeyRing:
             raise Unsealable("dek_unwrap_failed", message) from None
 
     def _kek(self, kek_id: str) -> bytes:
-        if not IS_NAME(kek_id):
-            raise Unsealable("kek_unknown", f"{kek_id!r} cannot be the name of a KEK")
-        try:
-            kek = (self._directory / kek_id).read_bytes()
-        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-            kek = base64.b64decode(self._given.get(kek_id, ""))
+        kek = self._in_file(kek_id) or base64.b64decode(self._given.get(kek_id, ""))
         if not kek:
             raise Unsealable("kek_unknown", f"there is no KEK {kek_id!r}")
         if len(kek) != KEK_BYTES:
             raise Unsealable("kek_unknown", f"the KEK {kek_id!r} has {len(kek)} bytes, not {KEK_BYTES}")
         return kek
+
+    def _in_file(self, kek_id: str) -> bytes:
+        """What its file holds; nothing where there is none. An id may be one that no file can have."""
+        if not IS_NAME(kek_id):
+            return b""
+        try:
+            return (self._directory / kek_id).read_bytes()
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            return b""

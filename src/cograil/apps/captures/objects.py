@@ -22,6 +22,8 @@ from cograil.apps.captures.unsealable import StoreUnreachable, Unsealable
 
 CHUNK = 1024 * 1024
 RETRY: Any = {"max_retries": 2, "retry_timeout": timedelta(seconds=10)}  # the engine tries again, too
+# A large object may take long, as long as it comes: what ends all of it is the timeout of the node.
+LONGEST, LONGEST_SILENCE = timedelta(hours=1), timedelta(seconds=60)
 NO_BUCKET = "<Code>NoSuchBucket</Code>"  # somebody named a wrong one: nothing is said of the object by that
 ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
 
@@ -59,7 +61,12 @@ class Objects:
     def _opened(self) -> Any:
         if self._store is None:
             is_plain = any(os.environ.get(name, "").startswith("http://") for name in ENDPOINTS)
-            options: Any = {"timeout": "60s", "connect_timeout": "5s", "allow_http": is_plain}
+            options: Any = {
+                "timeout": LONGEST,
+                "read_timeout": LONGEST_SILENCE,
+                "connect_timeout": timedelta(seconds=5),
+                "allow_http": is_plain,
+            }
             if self._url.startswith("file:"):
                 self._store = from_url(self._url)
             else:

@@ -17,6 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from cograil.apps.captures import audit, rows
 from cograil.apps.captures.audit import Happening
 from cograil.apps.captures.request import capture_asked
+from cograil.apps.captures.turns import Turns
 from cograil.errors import CograilError
 from cograil.intake.http.addresses import address_of
 from cograil.intake.http.door import UNREACHABLE, Instance
@@ -59,6 +60,7 @@ class Audited:
         self._instance = instance
         self._is_audited = is_audited
         self._proxies = instance.settings.server.trusted_networks()
+        self._turns = Turns()  # of those who are refused alike: a crowd of them waits for one chain
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if not self._is_audited(scope):
@@ -92,7 +94,8 @@ class Audited:
         tenant, user = (caller.tenant, caller.user_id) if caller is not None else (None, None)
         payload = orjson.loads(body) if body else {}
         happening = Happening("CAPTURE_REFUSED", tenant, user, capture_id, status, address, payload)
-        async with self._instance.db.transaction("refuse_capture", tenant=tenant) as tx:
+        turn = self._turns.of(tenant, user, None if user else address)
+        async with turn, self._instance.db.transaction("refuse_capture", tenant=tenant) as tx:
             if user is not None:
                 await rows.act_for_user(tx, user)
             await audit.append(tx, await _chain(tx, happening), happening)

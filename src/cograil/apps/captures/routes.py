@@ -7,10 +7,8 @@ transaction that took it, a refusal in one of its own (`refusals`).
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import asdict, dataclass, field, fields
 from typing import Annotated, Any
-from weakref import WeakValueDictionary
 
 from pydantic import Field
 from starlette.responses import Response
@@ -21,6 +19,7 @@ from cograil.apps.captures.ingest import Asked, Ingested, ingest, publish_workfl
 from cograil.apps.captures.refusals import Audited, answer
 from cograil.apps.captures.request import NewCapture
 from cograil.apps.captures.rows import Capture
+from cograil.apps.captures.turns import Turns
 from cograil.errors import NotFound
 from cograil.intake.http.door import Call, Door, Instance, reply
 from cograil.intake.http.reading import Query
@@ -60,13 +59,7 @@ class House(Instance):
     """What is behind this door: that of the API, and by which definition a tenant's captures are sealed."""
 
     definitions: dict[str, int] = field(default_factory=dict, kw_only=True)
-    turns: WeakValueDictionary[tuple[str, str], asyncio.Lock] = field(
-        default_factory=WeakValueDictionary, kw_only=True
-    )
-
-    def turn(self, tenant: str, capture_id: str) -> asyncio.Lock:
-        """Those who post one id here wait for each other in memory: each would keep a connection waiting."""
-        return self.turns.setdefault((tenant, capture_id), asyncio.Lock())
+    turns: Turns = field(default_factory=Turns, kw_only=True)  # of those who post one id
 
 
 @captures.post(POSTED, "submitter", body=NewCapture)
@@ -85,7 +78,7 @@ async def _ingest(call: Call[House]) -> Ingested:
         async with call.transaction("publish") as tx:
             definition_id = await publish_workflow(tx, tenant)
         house.definitions[tenant] = definition_id
-    async with house.turn(tenant, capture.fields.capture_id), call.transaction("capture") as tx:
+    async with house.turns.of(tenant, capture.fields.capture_id), call.transaction("capture") as tx:
         return await ingest(tx, house.decider, house.definitions[tenant], capture, _asked(call))
 
 

@@ -20,7 +20,7 @@ from cograil.apps.captures.ingest import workflow
 from cograil.apps.captures.keyring import KeyRing
 from cograil.apps.captures.objects import Objects, url_of
 from cograil.apps.captures.rows import Capture
-from cograil.apps.captures.signing import Signer, load_signer
+from cograil.apps.captures.signing import BadKey, Signer, find_signer
 from cograil.apps.captures.stamping import BadStamp, Unstamped, ask
 from cograil.apps.captures.unsealable import StoreUnreachable, Unsealable
 from cograil.model.workflow import Json
@@ -56,9 +56,16 @@ class Sealer:
         return KeyRing(captures.kek_dir or self._place / "keks", captures.keks)
 
     @cached_property
+    def _own_signer(self) -> Signer:
+        return find_signer(self._settings.captures, self._settings.data_dir)
+
+    @property
     def signer(self) -> Signer:
-        """Who signs here."""
-        return load_signer(self._settings.captures.signing_key or self._place / "signing.pem")
+        """Who signs here. Raises Retry: a key that is missing may be put there."""
+        try:
+            return self._own_signer
+        except BadKey as error:
+            raise Retry(str(error), code=error.code) from error
 
     async def seal(self, ctx: Context, capture_event_id: str) -> dict[str, Json]:
         """Examine the object of a capture, and sign what was found."""
@@ -121,6 +128,8 @@ class Sealer:
 
 async def _write_proof(tx: Transaction, capture: Capture, examined: Examined, signer: Signer) -> str:
     """The state that it has now. Somebody else may have sealed it, for another job."""
+    # The row before the chain, as whoever else moves a capture: else two of them wait in a circle.
+    await rows.lock_left(tx, capture.tenant_id, capture.id)
     found = {"object_sha256": examined.object_sha256, "key_id": signer.facts["key_id"]}
     last = await note(tx, capture, "CAPTURE_SEALED", found | {"state": states.SEALED})
     most = manifest.MOST_ENTRIES

@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from cograil.errors import UsageError
+from cograil.setting_captures import CaptureSettings
 
 ALGORITHM = "Ed25519"
 
@@ -83,6 +84,21 @@ def load_signer(path: Path) -> Signer:
     if not isinstance(key, Ed25519PrivateKey):
         raise BadKey(f"{path} holds a key, but not of {ALGORITHM}")
     return Signer(key)
+
+
+def find_signer(captures: CaptureSettings, data_dir: Path) -> Signer:
+    """Who signs here, by the settings. Raises BadKey.
+
+    A key that somebody named is never made: another one in its place would sign what nobody trusts.
+    """
+    if captures.signing_key is None:
+        return load_signer(data_dir / "captures" / "signing.pem")
+    if not captures.signing_key.exists():
+        raise BadKey(
+            f"COGRAIL_CAPTURES__SIGNING_KEY: there is no file {captures.signing_key}; "
+            f"`openssl genpkey -algorithm ed25519 -out {captures.signing_key}` makes one"
+        )
+    return load_signer(captures.signing_key)
 
 
 def load_public(path: Path) -> bytes:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
@@ -49,12 +49,12 @@ def verify(
     *,
     object: BinaryIO | None = None,
     trail: bytes | Sequence[bytes] | None = None,
-    trusted: bytes | None = None,
+    trusted: Collection[bytes] = (),
 ) -> list[Checked]:
     """Every claim that could be checked, in order; after one that nothing can follow there are no more.
 
     `object` is the encrypted object or what was in it, `trail` what `GET .../audit` answers, all pages of it
-    in their order, `trusted` the public key that must have signed.
+    in their order, `trusted` the public keys of which one must have signed.
     """
     pages = [trail] if isinstance(trail, bytes) else trail
     return list(_checked(_claims(proof, object, pages, trusted)))
@@ -80,7 +80,7 @@ def _checked(claims: Claims) -> Iterator[Checked]:
 
 
 def _claims(
-    text: bytes, object: BinaryIO | None, trail: Sequence[bytes] | None, trusted: bytes | None
+    text: bytes, object: BinaryIO | None, trail: Sequence[bytes] | None, trusted: Collection[bytes]
 ) -> Claims:
     proof = _read(text, "the proof")
     if not isinstance(proof, dict) or proof.keys() - {"timestamp"} != PROOF:
@@ -92,7 +92,7 @@ def _claims(
     except MISSHAPEN as error:
         raise NotProven(f"it is no proof of a capture: {error!r}") from None
     yield f"it is signed by the key {key_id(public)}", lambda: None
-    if trusted is not None:
+    if trusted:
         yield "that is the key we trust", lambda: _check_trusted(public, trusted)
     yield "the fingerprint is that of the nine fields", lambda: _check_fingerprint(made)
     yield "the audit entries in it are a chain", lambda: _check_entries(made["audit"])
@@ -141,9 +141,9 @@ def _check_signature(made: dict[str, Any], signature: str, public: bytes) -> Non
         raise NotProven("the signature is not of this manifest: one of them was changed")
 
 
-def _check_trusted(public: bytes, trusted: bytes) -> None:
-    if public != trusted:
-        raise NotProven(f"we trust the key {key_id(trusted)}")
+def _check_trusted(public: bytes, trusted: Collection[bytes]) -> None:
+    if public not in trusted:
+        raise NotProven(f"we trust the key {' or '.join(map(key_id, trusted))}")
 
 
 def _check_fingerprint(made: dict[str, Any]) -> None:

@@ -1,17 +1,28 @@
-"""Commands about captures: verify a proof, and show who signs here."""
+"""Commands about captures: verify a proof, check all that is there, and show who signs here."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import BinaryIO
 
 import click
 
-from cograil.errors import UsageError
+from cograil.errors import NotFound, UsageError
+from cograil.intake.cli.client import connected
 from cograil.intake.cli.options import instance_options, settings_for
 from cograil.intake.cli.output import out, plain, warn, write_json
+from cograil.processes import run_async
+from cograil.settings import Settings
 
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+key_option = click.option(
+    "--key",
+    "keys",
+    type=FILE,
+    multiple=True,
+    help="A public key that may have signed, in PEM; repeatable, one of them must have.",
+)
 
 
 def _require_extra() -> None:
@@ -24,11 +35,12 @@ def _require_extra() -> None:
 
 @click.group()
 def captures() -> None:
-    """Verify proofs of captures, and show who signs here.
+    """Verify proofs of captures, check the audit log, and show who signs here.
 
     \b
     Examples:
       cograil captures verify proof.json --object evidence.enc --key signer.pem
+      cograil captures check --key signer.pem
       cograil captures key > signer.pem
     """
 
@@ -42,10 +54,14 @@ def captures() -> None:
     multiple=True,
     help="The audit trail, as GET /v1/captures/ID/audit gives it; once for each page, in their order.",
 )
-@click.option("--key", type=FILE, help="The public key that must have signed, in PEM.")
+@key_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def verify(
-    proof: BinaryIO, object_: BinaryIO | None, audit: tuple[BinaryIO, ...], key: Path | None, as_json: bool
+    proof: BinaryIO,
+    object_: BinaryIO | None,
+    audit: tuple[BinaryIO, ...],
+    keys: tuple[Path, ...],
+    as_json: bool,
 ) -> int:
     """Check a proof, and what it is about. Exits 1 when anything was changed. Asks nobody.
 
@@ -60,7 +76,7 @@ def verify(
     from cograil.apps.captures.signing import load_public  # noqa: PLC0415
     from cograil.apps.captures.verifying import verify as check  # noqa: PLC0415
 
-    trusted = None if key is None else load_public(key)
+    trusted = [load_public(key) for key in keys]
     trail = [page.read() for page in audit] or None
     found = check(proof.read(), object=object_, trail=trail, trusted=trusted)
     is_proven = all(one.holds for one in found)
@@ -72,7 +88,7 @@ def verify(
         out().print(plain(f"{'yes' if one.holds else 'NO '}  {one.claim}"), soft_wrap=True)
         if one.problem:
             out().print(plain(f"     {one.problem}"), soft_wrap=True)
-    if is_proven and trusted is None:
+    if is_proven and not trusted:
         warn("whose key that is was not checked: --key names the one you trust")
     return 0 if is_proven else 1
 
@@ -87,12 +103,53 @@ def key(data_dir: Path | None, as_json: bool) -> None:
       cograil captures key > signer.pem
     """
     _require_extra()
-    from cograil.apps.captures.signing import load_signer  # noqa: PLC0415
+    from cograil.apps.captures.signing import find_signer  # noqa: PLC0415
 
     settings = settings_for(data_dir)
-    signer = load_signer(settings.captures.signing_key or settings.data_dir / "captures" / "signing.pem")
+    if not settings.data_dir.is_dir():  # of a mistyped one a new key would be printed, that signs nothing
+        raise NotFound(f"there is no data directory {settings.data_dir}: `cograil up` makes it")
+    signer = find_signer(settings.captures, settings.data_dir)
     pem = signer.public_pem().decode()
     if as_json:
         write_json(signer.facts | {"pem": pem})
     else:
         click.echo(pem, nl=False)
+
+
+@captures.command()
+@key_option
+@instance_options
+def check(keys: tuple[Path, ...], data_dir: Path | None, as_json: bool) -> int:
+    """Check the whole audit log and every proof in the database. Exits 1 when anything was changed.
+
+    Refusals are in no proof, and nobody misses a proof that was never fetched: this looks at all there is.
+
+    \b
+    Examples:
+      cograil captures check --key signer.pem
+    """
+    _require_extra()
+    from cograil.apps.captures.signing import load_public  # noqa: PLC0415
+
+    trusted = [load_public(key) for key in keys]
+    return run_async(_check(settings_for(data_dir), trusted, as_json))
+
+
+async def _check(settings: Settings, trusted: list[bytes], as_json: bool) -> int:
+    from cograil.apps.captures.checking import check_vault  # noqa: PLC0415
+
+    async with connected(settings) as client:
+        report = await check_vault(client.db, trusted)
+    if as_json:
+        write_json(asdict(report))
+        return 1 if report.problems else 0
+    for one in report.problems:
+        out().print(plain(f"NO   {one.chain}: {one.problem}"), soft_wrap=True)
+    said = f"{report.entries:,} entries of {report.chains:,} chains, {report.proofs:,} proofs of "
+    said += f"{report.captures:,} captures: " + (
+        f"{len(report.problems):,} wrong" if report.problems else "all hold"
+    )
+    out().print(plain(said), soft_wrap=True)
+    if report.proofs and not trusted:
+        warn("whose keys signed was not checked: --key names the one you trust")
+    return 1 if report.problems else 0

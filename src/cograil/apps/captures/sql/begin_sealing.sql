@@ -4,5 +4,5 @@
 update vault_secure.capture_events
 set reconciliation_attempts = reconciliation_attempts + (state = 'SEALING')::int,
     last_reconciled_at = case when state = 'SEALING' then now() else last_reconciled_at end,
-    state = 'SEALING', updated_at = now()
+    state = 'SEALING'
 where id = %(id)s::uuid and tenant_id = %(tenant)s and state in ('UPLOADED', 'SEALING')

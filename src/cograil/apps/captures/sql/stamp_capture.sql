@@ -1,5 +1,5 @@
 -- name: stamp_capture
 -- One stamp for each: whoever comes second changes nothing.
 update vault_secure.capture_events
-set signature_status = 'TIMESTAMPED', proof = %(proof)s, updated_at = now()
+set signature_status = 'TIMESTAMPED', proof = %(proof)s
 where id = %(id)s::uuid and tenant_id = %(tenant)s and state = 'SEALED' and signature_status = 'SIGNED'
