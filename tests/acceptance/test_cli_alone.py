@@ -10,6 +10,8 @@ import pytest
 from shell import CONTROL, Shell, shell_in
 
 from cograil.intake.cli import ENTRIES, cli
+from cograil.intake.cli.demo import of_its_own
+from cograil.settings import load_settings
 
 
 @pytest.fixture
@@ -216,6 +218,13 @@ def test_config_tells_values_and_where_they_come_from_and_hides_passwords(tmp_pa
 def test_schema_prints_the_json_schema(empty_shell: Shell) -> None:
     for words in (["schema"], ["schema", "--json"]):
         assert "workflow_id" in empty_shell.run(*words).json["properties"]
+
+
+def test_the_demo_leaves_the_database_of_the_environment_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COGRAIL_DATABASE_URL", "postgresql://pooler/work")
+    monkeypatch.setenv("COGRAIL_DATABASE__DIRECT_URL", "postgresql://server/work")
+    database = of_its_own(load_settings()).database
+    assert (database.url, database.direct_url) == (None, None)
 
 
 def test_the_demo_draws_its_nodes_and_bars_and_ends_well(tmp_path: Path) -> None:
