@@ -133,6 +133,7 @@ async def _see_halves(lane: Lane, job: str) -> list[str]:
 # -- old jobs ----------------------------------------------------------------------------------------
 
 TABLES = {"jobs": "id", "nodes": "job_id", "events": "job_id", "checkpoints": "job_id", "progress": "job_id"}
+BEFORE_ALL_PERIODS = 75  # days ago: no partition can be made where rows of the default one are, see below
 COUNTS = ", ".join(
     f"(select count(*) from cograil.{name} where {key} = o.old)" for name, key in TABLES.items()
 )
@@ -149,14 +150,14 @@ async def _submit_beside_old_ones(lane: Lane, scenario: Scenario) -> str:
         for one in ended:
             await lane.ended(one)
     job = await submit_behind_a_gate(lane, scenario)
-    gone, kept = [await _grow_old(lane, one) for one in ended]
+    gone, kept = [await _grow_old(lane, one, BEFORE_ALL_PERIODS) for one in ended]
     await lane.lab.rows("update cograil.jobs set retry_of = %(kept)s where id = %(job)s", kept=kept, job=job)
     query = "insert into torture.old values (%(job)s, %(gone)s, false), (%(job)s, %(kept)s, true)"
     await lane.lab.rows(query, job=job, gone=gone, kept=kept)
     return job
 
 
-async def _grow_old(lane: Lane, job: str, days: int = 40) -> str:
+async def _grow_old(lane: Lane, job: str, days: int) -> str:
     """As if it had been made and had ended so many days ago; its id, which says so as well."""
     ((moment,),) = await lane.lab.rows(f"select now() - interval '{days} days'")
     old = first_id_at(moment)[:18] + job[18:]
@@ -222,7 +223,7 @@ async def _submit_beside_periods(lane: Lane, scenario: Scenario) -> str:
         for one in ended:
             await lane.ended(one)
     job = await submit_behind_a_gate(lane, scenario)
-    kept, gone = [await _grow_old(lane, one) for one in ended[:2]]
+    kept, gone = [await _grow_old(lane, one, LONG_AGO) for one in ended[:2]]
     also_gone = await _grow_old(lane, ended[2], LONGER_AGO)
     await lane.lab.rows("update cograil.jobs set retry_of = %(kept)s where id = %(job)s", kept=kept, job=job)
     for old in (kept, gone, also_gone):
