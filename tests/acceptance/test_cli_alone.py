@@ -235,7 +235,6 @@ def test_the_demo_draws_its_nodes_and_bars_and_ends_well(tmp_path: Path) -> None
     assert "━━━━" in plain
     assert re.search(r"✓ split .* 12/12", plain)
     assert re.search(r"- at_once .* not taken", plain)
-    assert "to be tried again" in plain
     assert '"message": "Hello, medium delivery of 12 parts!"' in plain
     assert "What to try next" in plain
     assert list(tmp_path.glob("data")) == []
