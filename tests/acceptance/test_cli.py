@@ -98,6 +98,11 @@ def test_submit_reads_inputs_from_stdin(shell: Shell) -> None:
     [
         (["submit", "nothing"], 3, "not published"),
         (["submit", "greet", "--version", "9"], 3, "version 9"),
+        (["submit", "greet", "--version", "99999999999"], 2, "--version"),
+        (["submit", "\udcff"], 2, "is not UTF-8"),
+        (["cancel", "019a8f2e77aa", "--reason", "caf\udce9"], 2, "is not UTF-8"),
+        (["submit", "greet", "--wait", "--timeout", "nan"], 2, "--timeout"),
+        (["keys", "create", "--role", "admin", "--days", "1e9"], 2, "--days"),
         (["submit", "greet", "--input", "times=x"], 2, "a whole number"),
         (["submit", "greet", "--input", "nmae=x"], 2, "did you mean 'name'"),
         (["submit", "greet", "--priority", "11"], 2, "--priority"),
@@ -110,6 +115,7 @@ def test_submit_reads_inputs_from_stdin(shell: Shell) -> None:
         (["explain", "019a8"], 2, "at least 8 characters"),
         (["submit", "greet", "--input", "times=x", "--input", "nmae=y"], 2, "did you mean 'name'"),
         (["pause", "queue", "default", "--reason", "x" * 300], 2, "256"),
+        (["pause", "queue", ""], 2, "is no queue"),
         (["resume", "workflow", "greet"], 4, "is not paused"),
         (["jobs", "--status", "odd"], 2, "--status"),
         (["shwo"], 2, "did you mean 'show'"),
@@ -294,6 +300,9 @@ def test_waiting_for_a_job_that_nobody_can_run_says_so(shell: Shell) -> None:
 
 def test_logs_of_a_job_without_any_are_an_empty_list(shell: Shell, greeted: str) -> None:
     assert shell.run("logs", greeted, "--json").json == {"logs": []}
+    assert shell.run("logs", greeted, "--node", "each__1").code == 0
+    answer = shell.run("logs", greeted, "--node", "nobody")
+    assert (answer.code, "has no node 'nobody'" in answer.err) == (3, True)
 
 
 # -- steering --------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import subprocess
@@ -74,6 +75,22 @@ def test_an_instance_is_alive_while_its_directory_is_held(tmp_path: Path) -> Non
     assert not written.is_alive(), "its process lives, but holds nothing"
     assert (tmp_path / "instance.json").stat().st_mode & 0o777 == 0o600
     assert {path.name for path in tmp_path.iterdir()} == {"lock", "instance.json"}
+
+
+def test_who_takes_a_directory_forgets_the_instance_that_was_killed_there(tmp_path: Path) -> None:
+    """Else a client that comes while the next one starts would look where nobody is any more."""
+    moment = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+    write_instance(Instance(1, "host=/somewhere", "127.0.0.1", 8080, "0.1.0", moment, tmp_path))
+    with hold_directory(tmp_path):
+        assert read_instance(tmp_path) is None
+
+
+def test_two_who_look_at_once_do_not_take_each_other_for_an_instance(tmp_path: Path) -> None:
+    with hold_directory(tmp_path):
+        pass
+    with (tmp_path / "lock").open("rb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_SH)  # as somebody does who looks
+        assert not is_held(tmp_path)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", json.dumps({"pid": 1, "started_at": "now"})])

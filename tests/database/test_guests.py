@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import pwd
+import subprocess
+import sys
 from pathlib import Path
 
 import psycopg
@@ -13,7 +15,7 @@ from cograil.errors import CograilError
 from cograil.store import guests as guests_module
 from cograil.store.binaries import Binaries, binaries
 from cograil.store.embedded import EmbeddedPostgres
-from cograil.store.guests import choose_guest
+from cograil.store.guests import choose_guest, in_words
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="about root")
 
@@ -29,6 +31,45 @@ def test_no_account_is_made_for_it(tmp_path: Path) -> None:
     with EmbeddedPostgres(tmp_path) as server, psycopg.connect(server.conninfo) as conn:
         assert conn.execute("select 1").fetchone() == (1,)
     assert [Path(name).read_bytes() for name in ("/etc/passwd", "/etc/group")] == accounts
+
+
+FEW_ACCOUNTS = "root:x:0:0::/root:/bin/sh\ndaemon:x:1:1::/:/bin/sh\nnobody:x:65534:65534::/:/bin/sh\n"
+
+START = """
+import os, sys
+from pathlib import Path
+from cograil.store.embedded import EmbeddedPostgres
+with EmbeddedPostgres(Path(sys.argv[1]), report=print) as server:
+    print(os.geteuid(), Path(f"/proc/{server.pid}").stat().st_uid)
+"""
+
+
+@pytest.mark.parametrize(
+    "surroundings",
+    [
+        pytest.param(["unshare", "--user", "--map-user=1", "--map-group=1"], id="a person"),
+        pytest.param(["unshare", "--user", "--map-user=54321", "--map-group=54321"], id="a number only"),
+        pytest.param(
+            ["unshare", "--mount", "sh", "-c", 'mount --bind passwd /etc/passwd; exec "$@"', "sh"],
+            id="root where nobody else lives",
+        ),
+    ],
+)
+def test_whoever_starts_it_makes_a_cluster_of_their_own(tmp_path: Path, surroundings: list[str]) -> None:
+    """initdb runs for nobody without an account, and a fresh machine or a container has few of them."""
+    (tmp_path / "passwd").write_text(FEW_ACCOUNTS)
+    command = [*surroundings, sys.executable, "-c", START, "data"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    us, server = done.stdout.split()[-2:]
+    assert us == server
+    assert (tmp_path / "data" / "pgdata").stat().st_uid == 0
+
+
+def test_a_cluster_that_belongs_to_an_account_is_not_made_without_a_word() -> None:
+    assert in_words("65534:65534").startswith("; it belongs to nobody,")
+    assert in_words("54321:54321").startswith("; it belongs to 54321,")
+    assert in_words("namespace") == in_words("self") == ""
 
 
 def test_root_prefers_a_namespace_and_leaves_a_cluster_to_its_owner(tmp_path: Path) -> None:

@@ -146,9 +146,9 @@ async def test_a_report_that_raises_what_nobody_expects_fails_alone_or_counts(
     lab: Lab, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
     """A bug in what is sent must not take the others of its batch, and nothing is kept in silence."""
-    bad = await lab.submit(one("speaking"))
-    good = await lab.submit_many(one("speaking"), [{}] * 5)
-    lab.registry.register(_telling, "speaking")
+    bad = await lab.submit(one("told_badly"))
+    good = await lab.submit_many(one("told_badly"), [{}] * 5)
+    lab.registry.register(_telling, "told_badly")
     _break(monkeypatch, where, bad)
     with structlog.testing.capture_logs() as logs:
         async with lab.running():
@@ -167,9 +167,9 @@ async def test_an_attempt_of_which_nothing_can_be_said_is_ended_by_its_time_limi
 ) -> None:
     """Neither is it tried without end, nor are the others kept."""
     monkeypatch.setattr(loop, "DEADLINE_GRACE_SECONDS", 0.0)
-    bad = await lab.submit(one("speaking", timeout=1, attempts=1))
-    good = await lab.submit(one("speaking"))
-    lab.registry.register(_telling, "speaking")
+    bad = await lab.submit(one("told_badly", timeout=1, attempts=1))
+    good = await lab.submit(one("told_badly"))
+    lab.registry.register(_telling, "told_badly")
     broken = _break(monkeypatch, "report_tasks", bad, is_always=True)
     with structlog.testing.capture_logs() as logs:
         async with lab.running():

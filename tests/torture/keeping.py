@@ -132,8 +132,8 @@ async def _see_halves(lane: Lane, job: str) -> list[str]:
 
 # -- old jobs ----------------------------------------------------------------------------------------
 
-OLD = 75  # days; not in a period of which other scenarios make partitions
 TABLES = {"jobs": "id", "nodes": "job_id", "events": "job_id", "checkpoints": "job_id", "progress": "job_id"}
+BEFORE_ALL_PERIODS = 75  # days ago: no partition can be made where rows of the default one are, see below
 COUNTS = ", ".join(
     f"(select count(*) from cograil.{name} where {key} = o.old)" for name, key in TABLES.items()
 )
@@ -150,7 +150,7 @@ async def _submit_beside_old_ones(lane: Lane, scenario: Scenario) -> str:
         for one in ended:
             await lane.ended(one)
     job = await submit_behind_a_gate(lane, scenario)
-    gone, kept = [await _grow_old(lane, one, OLD) for one in ended]
+    gone, kept = [await _grow_old(lane, one, BEFORE_ALL_PERIODS) for one in ended]
     await lane.lab.rows("update cograil.jobs set retry_of = %(kept)s where id = %(job)s", kept=kept, job=job)
     query = "insert into torture.old values (%(job)s, %(gone)s, false), (%(job)s, %(kept)s, true)"
     await lane.lab.rows(query, job=job, gone=gone, kept=kept)

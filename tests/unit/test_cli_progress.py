@@ -55,6 +55,7 @@ def test_a_job_is_a_headline_and_a_line_for_each_node_that_does_something() -> N
         (NodeGlance("first", "failed", 3, error_code="boom", error_message="it broke"), "it broke [boom]"),
         (NodeGlance("first", "skipped", skip_reason="branch"), "not taken"),
         (NodeGlance("first", "skipped", skip_reason="upstream_failed"), "needs what failed"),
+        (NodeGlance("first", "skipped", skip_reason="when"), "its `when` does not hold"),
         (NodeGlance("first", "dispatched", 2), "queued attempt 2"),
         (NodeGlance("first", "running", 1, message="half way"), "half way"),
         (NodeGlance("first", "completed", 1, taken_branch="large"), "took large"),
@@ -64,6 +65,12 @@ def test_a_job_is_a_headline_and_a_line_for_each_node_that_does_something() -> N
 )
 def test_a_node_says_what_it_is_at(node: NodeGlance, words: str) -> None:
     assert words in picture(first=node)[1]
+
+
+def test_a_node_that_asks_says_how_to_answer_and_not_how_long_it_waits() -> None:
+    workflow = read_workflow("workflow_id: w\nnodes:\n  ask: {type: approval, approval: {message: m}}\n")
+    node = NodeGlance("ask", "waiting", not_before=NOW + timedelta(seconds=90))
+    assert "cograil approve" in draw(workflow, 80, 30, "running", {"ask": node})[1]
 
 
 def test_ten_thousand_children_are_one_line_with_a_bar() -> None:

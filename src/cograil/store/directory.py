@@ -50,7 +50,11 @@ class DirectoryLock:
         self._descriptor: int | None = None
 
     def take(self) -> None:
-        """Raises DirectoryInUse, which names the process that has it."""
+        """Raises DirectoryInUse, which names the process that has it.
+
+        What an instance that was killed told of itself is forgotten: a client would look for it in vain,
+        and not wait for the one that is about to start.
+        """
         descriptor = self._open()
         until = time.monotonic() + PATIENCE_SECONDS
         while not _try_lock(descriptor):
@@ -65,6 +69,7 @@ class DirectoryLock:
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, str(os.getpid()).encode("ascii"), 0)
         self._descriptor = descriptor
+        remove_instance(self.path.parent)
 
     def release(self) -> None:
         """The file stays: whoever removed it could lock out of a lock that somebody just took."""
@@ -104,14 +109,14 @@ def is_held(data_dir: Path) -> bool:
         message = f"the data directory {data_dir} cannot be used: {error.strerror}"
         raise DatabaseUnavailable(message) from error
     try:
-        return not _try_lock(descriptor)
+        return not _try_lock(descriptor, fcntl.LOCK_SH)  # shared: two who look do not see each other
     finally:
         os.close(descriptor)
 
 
-def _try_lock(descriptor: int) -> bool:
+def _try_lock(descriptor: int, kind: int = fcntl.LOCK_EX) -> bool:
     with suppress(BlockingIOError):
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
         return True
     return False
 

@@ -35,7 +35,7 @@ from psycopg.conninfo import make_conninfo
 from cograil.errors import DatabaseUnavailable
 from cograil.store.binaries import Binaries, binaries
 from cograil.store.directory import DirectoryLock, make_directory, remove_instance
-from cograil.store.guests import choose_guest, command_as, hand_over
+from cograil.store.guests import choose_guest, command_as, hand_over, in_words
 from cograil.store.postmaster import Predecessor
 
 SUPERUSER = "postgres"
@@ -46,6 +46,11 @@ STOP_SECONDS = 60.0
 LOG_BYTES = 8 * 1024 * 1024
 SOCKET_PATH_BYTES = 107
 SOCKET_NAME = ".s.PGSQL.5432"
+
+ACCOUNT_HINT = (
+    "\nPostgreSQL makes no database for a user without an account, and a user namespace is refused here: "
+    "give this user a line in /etc/passwd, or set COGRAIL_DATABASE_URL to a server of your own."
+)
 
 SETTINGS: Mapping[str, str] = {
     "listen_addresses": "",
@@ -173,7 +178,7 @@ class EmbeddedPostgres:
         """A kill in the middle leaves a directory that the next start removes."""
         for left_over in self.data_dir.glob("pgdata.new-*"):
             shutil.rmtree(left_over, ignore_errors=True)
-        self._report("making a new database")
+        self._report(f"making a new database{in_words(guest)}")
         new = Path(tempfile.mkdtemp(prefix="pgdata.new-", dir=self.data_dir))
         hand_over([new], guest)
         command = command_as(guest, self.data_dir, _initdb(programs, new))
@@ -183,7 +188,8 @@ class EmbeddedPostgres:
         if done.returncode != 0:
             shutil.rmtree(new, ignore_errors=True)
             said = (done.stderr or done.stdout).decode("utf-8", "replace").strip()
-            raise DatabaseUnavailable(f"initdb failed in {self.data_dir}:\n{said[-2000:]}")
+            hint = ACCOUNT_HINT if "could not look up effective user ID" in said else ""
+            raise DatabaseUnavailable(f"initdb failed in {self.data_dir}:\n{said[-2000:]}{hint}")
         new.rename(self.cluster)
         _sync_directory(self.data_dir)
 

@@ -6,8 +6,9 @@ may deadlock.
 
 GUEST is one of
     self            run as we are
-    namespace       root in a user namespace of its own, where it is called 1000. PostgreSQL refuses to
-                    run as 0; whatever root owns stays accessible, and no account is needed.
+    namespace       the same in a user namespace of its own, where we go by the number of some account
+                    that is there, and is not root's. PostgreSQL refuses to run as 0, and initdb to run as
+                    somebody without an account; whatever we own stays accessible, and none is made.
     UID:GID         root as that user. It keeps the one capability of entering directories that only
                     root may enter, because the virtual environment is often in one.
 
@@ -18,10 +19,13 @@ from __future__ import annotations
 
 import ctypes
 import os
+import pwd
 import signal
 import sys
 
-NAME_INSIDE = 1000
+# Who we may be called in a namespace, the first that has an account: the first person; daemon or bin, which
+# every system has that has users at all; nobody, who inside also owns all that belongs to others.
+NAMES_INSIDE = (1000, 1, 2, 65534)
 
 CLONE_NEWUSER = 0x10000000
 PR_SET_PDEATHSIG = 1
@@ -49,12 +53,25 @@ def main(guest: str, parent: str, directory: str, *command: str) -> None:
 
 
 def enter_namespace() -> None:
-    """Be the user 1000 of a new user namespace, who is root outside."""
-    uid, gid = os.getuid(), os.getgid()
+    """Be somebody with an account in a new user namespace, and who we are outside."""
+    uid, gid, inside = os.getuid(), os.getgid(), name_inside()
     call("unshare", CLONE_NEWUSER)
     write("/proc/self/setgroups", "deny")
-    write("/proc/self/uid_map", f"{NAME_INSIDE} {uid} 1")
-    write("/proc/self/gid_map", f"{NAME_INSIDE} {gid} 1")
+    write("/proc/self/uid_map", f"{inside} {uid} 1")
+    write("/proc/self/gid_map", f"{inside} {gid} 1")
+
+
+def name_inside() -> int:
+    """The first of NAMES_INSIDE that has an account here; the first of all when none has."""
+    return next((uid for uid in NAMES_INSIDE if has_account(uid)), NAMES_INSIDE[0])
+
+
+def has_account(uid: int) -> bool:
+    """Whether somebody goes by this number."""
+    try:
+        return bool(pwd.getpwuid(uid))
+    except KeyError:
+        return False
 
 
 def become(uid: int, gid: int) -> None:

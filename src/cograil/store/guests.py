@@ -1,5 +1,8 @@
 """As whom PostgreSQL runs. A person runs it as themselves; root cannot, for PostgreSQL refuses that.
 
+Nor can, for its first start, a number without an account, as in many containers: that one is the guest of a
+user namespace, where it has the number of an account.
+
 Root runs it, in this order, as
 1. whoever owns the cluster, if that is not root;
 2. the guest of a user namespace: no account, no other owner of files;
@@ -45,6 +48,15 @@ def command_as(guest: str, directory: Path, command: list[str]) -> list[str]:
     return [*script, guest, str(os.getpid()), str(directory), *command]
 
 
+def in_words(guest: str) -> str:
+    """Whose a new cluster is, where that is not who started us."""
+    if guest in (SELF, NAMESPACE):
+        return ""
+    uid = int(guest.partition(":")[0])
+    name = pwd.getpwuid(uid).pw_name if guest_script.has_account(uid) else str(uid)
+    return f"; it belongs to {name}, as whom root runs PostgreSQL where it may not make a user namespace"
+
+
 def hand_over(paths: list[Path], guest: str) -> None:
     """Make the guest the owner of these trees. Does nothing where it is."""
     if os.geteuid() != 0:
@@ -62,6 +74,8 @@ def hand_over(paths: list[Path], guest: str) -> None:
 
 def _guests(cluster: Path) -> Iterator[str]:
     if os.geteuid() != 0:
+        if not cluster.exists() and not guest_script.has_account(os.geteuid()):
+            yield NAMESPACE
         yield SELF
         return
     if cluster.exists() and (owner := cluster.stat()).st_uid != 0:

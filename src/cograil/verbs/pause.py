@@ -7,6 +7,7 @@ retry work as always.
 
 from __future__ import annotations
 
+from cograil.definitions.section import WORD
 from cograil.engine.states import JOB_TERMINAL
 from cograil.errors import AlreadyTerminal, Conflict, InvalidInput, JobNotFound, Problem, WorkflowNotFound
 from cograil.store import jobs, pauses
@@ -35,7 +36,10 @@ async def pause_queue(
     tx: Transaction, queue: str, *, by: str = "", reason: str = "", tenant: str = "default"
 ) -> None:
     """No worker gets a task of this queue. Raises Conflict when it is paused already."""
-    _check_words(by, reason, queue)
+    _check_words(by, reason)
+    if not WORD.fullmatch(queue):
+        message = f"{queue[:80]!a} is no queue: its name has 1 to 64 characters, no blanks and no braces"
+        raise InvalidInput([Problem("invalid_value", message, "")])
     if not await pauses.pause_name(tx, tenant, "queue", queue, by, reason):
         raise Conflict(f"queue {queue!r} is paused already")
 

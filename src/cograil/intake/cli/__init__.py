@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from cograil.errors import CograilError, DatabaseUnavailable, Problems
+from cograil.errors import CograilError, DatabaseUnavailable, Problems, UsageError
 
 INTERRUPTED, BROKEN_PIPE, BUG, UNWRITTEN = 130, 141, 70, 74
 UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}  # what a full or broken disk says
@@ -130,6 +130,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     is_json = "--json" in given
     try:
+        _refuse_what_is_no_text(given)
         code = cli.main(given, prog_name="cograil", standalone_mode=False)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
@@ -150,6 +151,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if _is_lost_connection(error):
             return _say(DatabaseUnavailable(f"PostgreSQL does not answer: {error}".strip()), is_json)
         return _say_bug(error, is_json)
+
+
+def _refuse_what_is_no_text(given: Sequence[str]) -> None:
+    """Bytes that are no UTF-8 could be passed on to nobody: not to the database, not to the terminal."""
+    for word in given:
+        try:
+            word.encode()
+        except UnicodeEncodeError:
+            raise UsageError(f"the argument {os.fsencode(word)[:80]!r} is not UTF-8 text") from None
 
 
 def _write_no_more() -> None:

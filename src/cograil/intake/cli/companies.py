@@ -16,7 +16,7 @@ from cograil.apps.companies.views import company_page
 from cograil.apps.companies.words import FAILED, REFRESH
 from cograil.errors import NotFound, WaitTimeout
 from cograil.intake.cli.client import Client, audit, connected, who
-from cograil.intake.cli.options import instance_options, settings_for
+from cograil.intake.cli.options import Amount, instance_options, settings_for
 from cograil.intake.cli.output import out, plain, warn, write_json
 from cograil.intake.cli.waiting import Bell, listening
 from cograil.model.ids import new_id
@@ -51,7 +51,7 @@ def companies() -> None:
 @click.option("--refresh", "is_forced", is_flag=True, help="Ask the registers though what is known is fresh.")
 @click.option(
     "--timeout",
-    type=click.FloatRange(min=0),
+    type=Amount(min=0),
     default=120.0,
     show_default=True,
     metavar="SECONDS",

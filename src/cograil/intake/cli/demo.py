@@ -46,7 +46,7 @@ def demo(as_json: bool) -> int:
     files = find_files([find_examples()])
     with tempfile.TemporaryDirectory(prefix="cograil-demo-") as directory:
         settings = load_settings({"data_dir": Path(directory) / "data"})
-        code = run_async(_demo(_without_url(settings), files, as_json))
+        code = run_async(_demo(of_its_own(settings), files, as_json))
     if not as_json:
         say(NEXT_STEPS)
     return code
@@ -60,9 +60,10 @@ def find_examples() -> Path:
     raise NotFound(f"examples/{WORKFLOW}.yaml is not here; run this in a checkout of cograil")
 
 
-def _without_url(settings: Settings) -> Settings:
-    """The demo must not touch a database that somebody works with."""
-    return settings.model_copy(update={"database": settings.database.model_copy(update={"url": None})})
+def of_its_own(settings: Settings) -> Settings:
+    """Without the database of the environment: the demo must not touch what somebody works with."""
+    database = settings.database.model_copy(update={"url": None, "direct_url": None, "pooled": None})
+    return settings.model_copy(update={"database": database})
 
 
 async def _demo(settings: Settings, files: list[Path], as_json: bool) -> int:

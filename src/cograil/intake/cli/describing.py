@@ -8,7 +8,7 @@ from rich.text import Text
 
 from cograil.intake.cli.outcome import result_of
 from cograil.intake.cli.output import error_line, out, plain, show_value, state, table
-from cograil.intake.cli.words import ago, duration, printable, took
+from cograil.intake.cli.words import SKIPPED, ago, duration, printable, took
 from cograil.model.workflow import Workflow
 
 View = dict[str, Any]
@@ -68,7 +68,7 @@ def _remark(node: View) -> str:
     if progress and node["status"] == "running":
         return _progress(progress)
     if node["skip_reason"]:
-        return "not taken" if node["skip_reason"] == "branch" else "needs what failed"
+        return SKIPPED[node["skip_reason"]]
     if node["child_job"]:
         return f"job {node['child_job']['job_id']}, {node['child_job']['status']}"
     if node["not_before"] and node["status"] == "waiting":

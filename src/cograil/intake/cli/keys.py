@@ -10,7 +10,7 @@ import click
 
 from cograil.errors import NotFound
 from cograil.intake.cli.client import audit, connected
-from cograil.intake.cli.options import instance_options, settings_for
+from cograil.intake.cli.options import Amount, instance_options, settings_for
 from cograil.intake.cli.output import out, plain, say, table, write_json
 from cograil.intake.cli.words import ago
 from cograil.model.callers import NOBODY, ROLES, Caller
@@ -21,7 +21,7 @@ from cograil.store.keys import find_key, list_keys
 from cograil.verbs.callback_secrets import MAY_REQUEST, secret_of_key
 from cograil.verbs.keys import NewKey, create_key, delete_key, revoke_key
 
-MOST_DAYS = 36_500
+MOST_DAYS = 36_500  # a calendar ends somewhere; without --days a key does not
 KEY_FILE = "file"  # what a server calls the key of API_KEY_FILE
 
 
@@ -44,9 +44,7 @@ def keys() -> None:
 @click.option("--role", required=True, type=click.Choice(ROLES), help="What it allows.")
 @click.option("--user", "user_id", default=NOBODY, metavar="UUID", help="Whose key it is, for apps that ask.")
 @click.option("--name", default="", help="What people call it; shown where it did something.")
-@click.option(
-    "--days", type=click.FloatRange(0, MOST_DAYS, min_open=True), help="It ends after so many days."
-)
+@click.option("--days", type=Amount(0, MOST_DAYS, min_open=True), help="It ends after so many days.")
 @instance_options
 def create(data_dir: Path | None, as_json: bool, days: float | None, **facts: Any) -> None:
     """Make a key. It is shown once and kept nowhere: only what recognises it is stored.

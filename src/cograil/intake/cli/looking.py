@@ -22,6 +22,7 @@ from cograil.intake.cli.words import ago, printable, took
 from cograil.processes import run_async
 from cograil.settings import Settings
 from cograil.store import reading
+from cograil.store.retrying import load_node
 from cograil.store.watching import is_over, resolve_job
 from cograil.store.workflows import list_workflows
 from cograil.verbs.explain import Explanation
@@ -222,8 +223,13 @@ def logs(job: str, node: str | None, data_dir: Path | None, as_json: bool) -> No
 
 async def _logs(settings: Settings, job: str, node: str | None) -> list[dict[str, Any]]:
     async with connected(settings) as client, client.db.transaction("show") as tx:
-        view, _ = await find_job(tx, job)
-        return await reading.list_logs(tx, view["job_id"], node)
+        view, definition_id = await find_job(tx, job)
+        lines = await reading.list_logs(tx, view["job_id"], node)
+        if node is not None and not lines:
+            workflow = await client.decider.catalog.get(tx, definition_id)
+            if node not in workflow.nodes and await load_node(tx, view["job_id"], node) is None:
+                raise NodeNotFound(view["job_id"], node)
+        return lines
 
 
 def _log_line(line: dict[str, Any]) -> Text:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,6 +12,17 @@ import click
 from cograil.settings import Settings, load_settings
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+class Amount(click.FloatRange):
+    """A number within its bounds; `nan` and `inf`, which are within any, are none."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value!r} is not a number of anything.", param, ctx)
+        return number
+
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout, for programs.")
 
@@ -24,7 +36,7 @@ wait_option = click.option("--wait", is_flag=True, help="Wait for the end; the e
 
 timeout_option = click.option(
     "--timeout",
-    type=click.FloatRange(min=0),
+    type=Amount(min=0),
     metavar="SECONDS",
     help="Wait at most this long, then exit 5. The job goes on.",
 )

@@ -16,7 +16,7 @@ from rich.text import Text
 from cograil.intake.cli.output import say, sign, talk, warn
 from cograil.intake.cli.sentences import sentence, subject
 from cograil.intake.cli.waiting import View
-from cograil.intake.cli.words import STATE_STYLES, duration, number, printable, took
+from cograil.intake.cli.words import SKIPPED, STATE_STYLES, duration, number, printable, took
 from cograil.model.workflow import NodeType, Workflow
 from cograil.store.database import Transaction
 from cograil.store.watching import JobGlance, NodeGlance, new_events
@@ -125,7 +125,8 @@ def draw_job(workflow: Workflow, seen: JobGlance, now: datetime, width: int, hei
     has_bars = any(_counts(node) for node in shown)
     note_width = max(8, width - name_width - (BAR_WIDTH + 13 if has_bars else 0) - 16)
     for node in shown:
-        grid.add_row(*_row(node, now, name_width, note_width))
+        asks = workflow.nodes[node.node_id].type is NodeType.APPROVAL
+        grid.add_row(*_row(node, now, name_width, note_width, asks=asks))
     parts: list[RenderableType] = [_headline(workflow, seen, now), grid]
     if left_out:
         parts.append(Text(f"    {left_out}", style="dim"))
@@ -144,11 +145,13 @@ def _headline(workflow: Workflow, seen: JobGlance, now: datetime) -> Text:
     )
 
 
-def _row(node: NodeGlance, now: datetime, name_width: int, note_width: int) -> list[RenderableType]:
+def _row(
+    node: NodeGlance, now: datetime, name_width: int, note_width: int, *, asks: bool
+) -> list[RenderableType]:
     style = STATE_STYLES.get(node.status, "")
     name = Text(printable(node.node_id), style="dim" if style == "dim" else "")
     name.truncate(name_width, overflow="ellipsis")
-    note = Text(_note(node, now), style=_note_style(node))
+    note = Text(_note(node, now, asks=asks), style=_note_style(node))
     note.truncate(note_width, overflow="ellipsis")
     counts = _counts(node)
     bar = _bar(node, *counts) if counts else Text("")
@@ -179,8 +182,10 @@ def _bar(node: NodeGlance, done: float, total: float) -> ProgressBar:
     )
 
 
-def _note(node: NodeGlance, now: datetime) -> str:
+def _note(node: NodeGlance, now: datetime, *, asks: bool) -> str:
     match node.status:
+        case "waiting" if asks:
+            return "for an answer: cograil approve, or reject"
         case "ready" if node.not_before is not None:
             left = duration((node.not_before - now).total_seconds())
             return printable(f"attempt {node.attempt + 1} in {left}: {node.error_message or 'asked for'}")
@@ -189,7 +194,7 @@ def _note(node: NodeGlance, now: datetime) -> str:
         case "failed":
             return printable(f"{node.error_message} [{node.error_code}]")
         case "skipped":
-            return "not taken" if node.skip_reason == "branch" else "needs what failed"
+            return SKIPPED.get(node.skip_reason or "", "")
         case "dispatched":
             return "queued" + _again(node)
         case "running":

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from cograil.definitions.section import MAX_VERSION
 from cograil.intake.cli.client import Client, audit, connected, who
 from cograil.intake.cli.inputs import Moment, read_inputs
 from cograil.intake.cli.options import instance_options, settings_for
@@ -47,7 +48,9 @@ def _calendar_options(command: Any) -> Any:
             ),
             click.option("--input-file", metavar="FILE", help="All inputs, as JSON; `-` reads stdin."),
             click.option("--due-input", metavar="NAME", help="The input that is given the moment."),
-            click.option("--version", type=click.IntRange(1), help="Of the workflow. [the newest]"),
+            click.option(
+                "--version", type=click.IntRange(1, MAX_VERSION), help="Of the workflow. [the newest]"
+            ),
             click.option("--priority", type=click.IntRange(0, 10), default=0, show_default=True),
             click.option(
                 "--overlap",

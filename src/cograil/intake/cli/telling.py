@@ -10,7 +10,7 @@ import click
 from cograil.errors import UsageError
 from cograil.intake.cli.client import audit, connected, who
 from cograil.intake.cli.inputs import split_pairs
-from cograil.intake.cli.options import instance_options, settings_for
+from cograil.intake.cli.options import Amount, instance_options, settings_for
 from cograil.intake.cli.output import out, plain, say, table, write_json
 from cograil.intake.cli.words import ago
 from cograil.processes import run_async
@@ -186,7 +186,7 @@ async def _enable(settings: Settings, tenant: str, subscription_id: str) -> View
 @secret_option
 @click.option(
     "--overlap-hours",
-    type=click.FloatRange(0, verbs.MOST_OVERLAP_HOURS),
+    type=Amount(0, verbs.MOST_OVERLAP_HOURS),
     default=verbs.OVERLAP_HOURS,
     show_default=True,
     help="For so long the old secret signs beside the new one; 0 when it got into wrong hands.",

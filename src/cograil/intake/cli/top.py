@@ -21,7 +21,7 @@ from rich.text import Text
 from cograil.errors import DatabaseUnavailable
 from cograil.intake.cli.client import Client, connected
 from cograil.intake.cli.drawing import TALL, draw
-from cograil.intake.cli.options import instance_options, settings_for
+from cograil.intake.cli.options import Amount, instance_options, settings_for
 from cograil.intake.cli.output import out, write_json
 from cograil.intake.cli.overview import look
 from cograil.processes import run_async
@@ -34,7 +34,7 @@ QUITS = frozenset("qQ\x04")
 @click.option("--once", is_flag=True, help="Print one frame and end; so it does where there is no terminal.")
 @click.option(
     "--interval",
-    type=click.FloatRange(0.2, 3600),
+    type=Amount(0.2, 3600),
     default=2.0,
     show_default=True,
     help="Seconds between looks.",

@@ -43,6 +43,8 @@ PLAIN_SIGNS = {
     "cancelled": "#",
 }
 
+SKIPPED = {"branch": "not taken", "upstream_failed": "needs what failed", "when": "its `when` does not hold"}
+
 
 def printable(text: object) -> str:
     """On one terminal line, whatever the text holds: control characters must not reach a terminal."""

@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from cograil.definitions.section import MAX_VERSION
 from cograil.errors import NoInstance, UsageError, WorkflowNotFound
 from cograil.intake.cli.client import (
     Client,
@@ -156,7 +157,9 @@ def _inputs(settings: Settings, workflow: Workflow, given: Given) -> dict[str, A
 
 @click.command()
 @click.argument("name")
-@click.option("--version", type=click.IntRange(min=1), help="A published version; default: the latest.")
+@click.option(
+    "--version", type=click.IntRange(1, MAX_VERSION), help="A published version; default: the latest."
+)
 @input_option
 @input_file_option
 @click.option("--priority", type=click.IntRange(0, 10), default=0, show_default=True, help="10 goes first.")
