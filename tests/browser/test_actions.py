@@ -209,6 +209,15 @@ async def test_make_a_schedule_make_good_a_day_and_remove_it(visitor: Any) -> No
     await page.get_by_role("button", name="Make it").click()
     await expect(page.locator(".toasts")).to_contain_text("the schedule nightly was made")
     await page.get_by_role("link", name="nightly").click()
+    await page.get_by_text("What runs, and when").click()
+    await page.get_by_label("Cron").fill("odd")
+    await page.get_by_role("button", name="Change it").click()
+    await expect(page.get_by_role("alert")).to_contain_text("cron")  # and what was written is still there
+    await page.get_by_label("Cron").fill("30 2 * * *")
+    await page.get_by_label("Time zone").fill("Europe/Berlin")
+    await page.get_by_role("button", name="Change it").click()
+    await expect(page.locator(".toasts")).to_contain_text("the schedule nightly was changed")
+    await expect(page.locator("[data-region=about]")).to_contain_text("02:30")  # of its own clock
     await page.get_by_label("From (UTC)").fill("2026-01-01T00:00")
     await page.get_by_label("Until (UTC)").fill("2026-01-03T12:00")
     await page.get_by_role("button", name="Look first").click()
@@ -221,5 +230,5 @@ async def test_make_a_schedule_make_good_a_day_and_remove_it(visitor: Any) -> No
     await expect(page).to_have_url(f"{visitor.house.url}/ui/schedules")
     await expect(page.get_by_role("link", name="nightly")).to_have_count(0)
     actions = [action for action, _ in (await visitor.house.audited())[:3]]
-    assert actions == ["remove schedule", "backfill", "create schedule"]
+    assert actions == ["remove schedule", "backfill", "change schedule"]
     visitor.complaints.clear()  # that the first ones were answered 422 and 409

@@ -90,6 +90,74 @@ async def test_who_was_cut_off_goes_on_where_he_was(visitor: Any) -> None:
     visitor.complaints.clear()  # that the network was away
 
 
+HIDE = """isHidden => {
+  Object.defineProperty(document, "hidden", {configurable: true, get: () => isHidden});
+  document.dispatchEvent(new Event("visibilitychange"));
+}"""
+
+
+async def test_a_page_that_nobody_sees_lets_go_of_its_connection_and_goes_on_later(visitor: Any) -> None:
+    """A browser has six of them for a site: with six pages that kept theirs, no other page would open."""
+    job_id = await visitor.house.submit("ask")
+    await visitor.house.node_is(job_id, "question", "waiting")
+    page = await visitor.page()
+    await page.goto(f"/ui/jobs/{job_id}")
+    mark = page.locator("[data-live-job]")
+    await expect(mark).to_have_text("live")
+    async with page.expect_event("requestfailed", lambda request: "/events/stream" in request.url):
+        await page.evaluate(HIDE, True)
+    await answer(visitor, job_id)
+    await visitor.house.status(job_id, "completed")
+    async with page.expect_request("**/events/stream*"):
+        await page.evaluate(HIDE, False)
+    await expect(node(page, "pay")).to_have_class("dag-node completed")
+    await expect(mark).to_have_text("over")
+
+
+async def test_a_stream_that_is_refused_is_asked_for_again(visitor: Any) -> None:
+    page = await visitor.page()
+    await page.clock.install()
+    await page.route("**/ui/events/stream*", lambda route: route.fulfill(status=503))
+    await page.goto("/ui/queues")
+    mark = page.locator("[data-live-feed]")
+    await expect(mark).to_have_text("reconnecting…")
+    await page.unroute("**/ui/events/stream*")
+    await page.clock.fast_forward(6000)
+    await expect(mark).to_have_text("live")
+    visitor.complaints.clear()  # that it was refused
+
+
+async def test_the_page_of_a_node_follows_it_too(visitor: Any) -> None:
+    job_id = await visitor.house.submit("ask")
+    await visitor.house.node_is(job_id, "question", "waiting")
+    page = await visitor.page("operator")
+    await page.goto(f"/ui/jobs/{job_id}/nodes/question")
+    await page.evaluate(MARK)
+    await expect(page.get_by_text("Waits for an answer")).to_be_visible()
+    await expect(page.locator("[data-live-feed]")).to_have_text("live")
+    await answer(visitor, job_id)
+    await expect(page.locator("[data-region=out] pre")).to_contain_text("approved")
+    await expect(page.get_by_text("Waits for an answer")).to_have_count(0)
+    assert await page.evaluate(IS_MARKED)
+
+
+async def test_what_somebody_writes_stays_when_the_inbox_changes(visitor: Any) -> None:
+    first = await visitor.house.submit("ask")
+    await visitor.house.node_is(first, "question", "waiting")
+    page = await visitor.page("operator")
+    await page.goto("/ui/approvals")
+    mine = page.get_by_role("region", name=f"question of job {first}")
+    await mine.get_by_label("Reason").fill("paid twice")
+    await mine.get_by_label("method").select_option("voucher")
+    await mine.get_by_role("button", name="Approve").focus()
+    second = await visitor.house.submit("ask")
+    await expect(page.get_by_role("region", name=f"question of job {second}")).to_be_visible()
+    await expect(mine.get_by_label("Reason")).to_have_value("paid twice")
+    await expect(mine.get_by_label("method")).to_have_value('"voucher"')
+    for job_id in (first, second):
+        await visitor.house.post(f"/jobs/{job_id}/cancel", {})
+
+
 async def test_the_graph_opens_nodes_lights_paths_and_zooms(visitor: Any) -> None:
     job_id = visitor.house.jobs["fan"]
     page = await visitor.page()
@@ -128,8 +196,14 @@ async def test_a_graph_of_a_thousand_nodes_is_there_soon_and_shows_what_happens(
     await expect(page.locator(".dag-node")).to_have_count(901, timeout=10_000)
     await expect(node(page, "c400")).to_be_in_viewport()
     await expect(node(page, "c0")).not_to_be_in_viewport()
-    await page.get_by_role("button", name="Show all").click()
+    await page.keyboard.press("Tab")
+    await node(page, "c0").locator("a").focus()  # by keys: who comes to a node sees it
     await expect(node(page, "c0")).to_be_in_viewport()
+    before = await page.locator("#graph svg > g").get_attribute("transform")
+    await page.keyboard.press("ArrowRight")
+    assert await page.locator("#graph svg > g").get_attribute("transform") != before
+    await page.get_by_role("button", name="Show all").click()
+    await expect(node(page, "c400")).to_be_in_viewport()
     await visitor.house.post(f"/jobs/{job_id}/cancel", {})
 
 

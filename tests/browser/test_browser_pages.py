@@ -19,6 +19,7 @@ PAGES = {
     "/ui/jobs/{stuck}": "stuck",
     "/ui/jobs/{broken}": "broken",
     "/ui/jobs/{fan}/timeline": "Timeline",
+    "/ui/jobs/{fan}/timeline?type=node_completed&node=prepare": "Timeline",
     "/ui/jobs/{fan}/nodes/spread": "spread",
     "/ui/jobs/{fan}/nodes/spread__3": "spread__3",
     "/ui/jobs/{broken}/nodes/wrong": "wrong",
@@ -148,6 +149,8 @@ async def test_what_one_may_not_do_is_not_offered(visitor: Any) -> None:
     answer = await page.goto("/ui/submit")
     assert answer is not None
     assert answer.status == 403
+    assert await page.get_by_role("link", name="Submit").count() == 0  # on the page of an error either
+    await expect(page.get_by_text("viewer of default")).to_be_visible()
     visitor.complaints.clear()
 
 
@@ -163,3 +166,34 @@ async def test_jobs_are_found_by_label_and_by_what_is_in_their_input(visitor: An
     await page.keyboard.press("Enter")
     await expect(page.locator(f"a[href='/ui/jobs/{jobs['fan']}']")).to_be_visible()
     await expect(page.locator("tbody tr")).to_have_count(1)
+
+
+async def test_the_events_of_a_timeline_are_found_by_type_and_node(visitor: Any) -> None:
+    page, jobs = await visitor.page(), visitor.house.jobs
+    await page.goto(f"/ui/jobs/{jobs['broken']}/timeline")
+    rows = page.locator("[data-region=events] tbody tr")
+    await page.locator("select[name=node]").select_option("wrong")
+    await page.locator("select[name=type]").select_option("task failed")
+    await page.get_by_role("button", name="Find").click()
+    await expect(rows).to_have_count(1)
+    await expect(rows).to_contain_text("it broke")
+    await page.get_by_role("link", name="Clear").click()
+    assert await rows.count() > 5
+
+
+async def test_tasks_that_have_ended_are_listed_with_who_did_them(visitor: Any) -> None:
+    page = await visitor.page()
+    await page.goto("/ui/tasks")
+    ended = page.locator("[data-region=ended]")
+    row = ended.locator(
+        "tr", has=page.locator(f"a[href='/ui/jobs/{visitor.house.jobs['broken']}/nodes/wrong']")
+    )
+    await expect(row).to_contain_text("failed")
+    await expect(row).to_contain_text("it broke")
+    await expect(ended.get_by_role("img", name="took how long")).to_be_visible()
+    worker = await row.locator("[data-name=Worker]").inner_text()
+    await row.get_by_role("link", name=worker).click()
+    await expect(page.get_by_label("Worker")).to_have_value(worker)
+    assert await ended.locator("tbody tr").count() > 5
+    await page.goto("/ui/tasks?worker=nobody")
+    await expect(ended).to_contain_text("None has ended")

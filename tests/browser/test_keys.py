@@ -43,6 +43,19 @@ async def test_the_keys_of_every_page(visitor: Any) -> None:
     await expect(page.get_by_label("Label")).to_have_value("gh")  # in a field they are letters
 
 
+async def test_the_menu_of_a_phone_is_closed_by_escape_and_says_so(visitor: Any) -> None:
+    page = await visitor.page()
+    await page.set_viewport_size({"width": 390, "height": 800})
+    await page.goto("/ui/")
+    menu = page.get_by_role("button", name="Menu")
+    await menu.click()
+    await expect(menu).to_have_attribute("aria-expanded", "true")
+    await page.keyboard.press("Escape")
+    await expect(menu).to_have_attribute("aria-expanded", "false")
+    await menu.click()  # and opens again at the first click
+    await expect(page.get_by_role("link", name="Queues")).to_be_visible()
+
+
 async def test_a_job_is_submitted_looked_at_and_cancelled_without_a_mouse(visitor: Any) -> None:
     page = await visitor.page("operator")
     await page.goto("/ui/submit?workflow_id=stuck")

@@ -92,6 +92,9 @@ async def test_a_node_that_a_worker_has_is_shown_as_running(shop: Api) -> None:
     (node,) = (await shop.get("/api/v1/nodes?status=running")).body["nodes"]
     assert (node["job_id"], node["worker"]) == (job, "one")
     (task,) = (await shop.get("/api/v1/tasks?state=running")).body["tasks"]
+    for asked, found in (("", 1), ("&state=running", 1), ("&state=ready", 0)):
+        of_worker = (await shop.get(f"/api/v1/tasks?worker={task['worker']}{asked}")).body["tasks"]
+        assert len(of_worker) == found, asked
     assert (task["task_id"], task["worker"], task["queue"]) == (f"{item.task_id}.{job}", "one", "default")
     assert task["age_seconds"] >= 0
     await hand.release(item)
@@ -121,6 +124,7 @@ async def test_pages_of_tasks_join_though_each_looks_through_few(
     found = await pages(shop, "/api/v1/tasks?limit=1&handler=echo&queue=default&state=ready", "tasks")
     assert len(found) == 8
     assert await pages(shop, "/api/v1/tasks?limit=1&handler=none", "tasks") == []
+    assert await pages(shop, "/api/v1/tasks?limit=1&worker=none", "tasks") == []
     assert (await shop.get("/api/v1/tasks?cursor=x")).code == "invalid_cursor"
 
 

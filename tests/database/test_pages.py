@@ -16,6 +16,7 @@ from cograil.store.reading import find_job
 from cograil.store.watching import new_events
 from cograil.ui.board import board_at, state_of
 from cograil.ui.pages import TABLES
+from cograil.ui.static_files import static_files
 
 HELLO = "workflow_id: hello\nnodes:\n  greet: {handler: hello_world, params: {name: Ada}}\n"
 ASK = "workflow_id: ask\nnodes:\n  question: {type: approval, approval: {message: Well?}}\n"
@@ -281,6 +282,11 @@ async def test_a_job_with_ten_thousand_children_is_a_small_page_and_a_quick_one(
         assert took < 1.0, path
     page = await browser.get(f"/ui/jobs/{job_id}/nodes/spread")
     assert b"10,000 dispatched" in page.raw
+    whole = len(
+        (await browser.get(f"/ui/jobs/{job_id}")).raw
+    )  # with all that any page loads, as it is not packed
+    whole += sum(len(file.content) for file in static_files().values() if file.media_type != "text/plain")
+    assert whole < 300_000
 
 
 async def test_jobs_are_found_by_label_and_input_page_by_page(browser: Browser, lab: Lab) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from lab import Lab
 
-from cograil.definitions.calendar import check_calendar, moments, moments_until
+from cograil.definitions import calendar
+from cograil.definitions.calendar import check_calendar, first_moments, moments, moments_until
 from cograil.errors import Conflict, InvalidInput, ScheduleNotFound, WorkflowNotFound
 from cograil.intake.triggers.clock import Clock
 from cograil.model.schedules import Plan
@@ -69,6 +71,37 @@ def test_the_last_of_many_moments_are_kept() -> None:
     found = moments_until("* * * * *", "UTC", first, first + timedelta(days=2), 10)
     assert len(found) == 10
     assert found[-1] == first + timedelta(days=2)
+    rare = moments_until("0 0 1 1 *", "UTC", first, datetime(2031, 6, 1, tzinfo=UTC), 10)
+    assert [moment.year for moment in rare] == [2026, 2027, 2028, 2029, 2030, 2031]
+    assert moments_until("* * * * *", "UTC", first, first, 10) == [first]
+    summer = datetime(2026, 10, 24, tzinfo=UTC)  # and back, wherever one begins to look
+    whole = moments_until("30 * * * *", "Europe/Paris", summer, summer + timedelta(days=9), 1000)
+    assert (
+        moments_until("30 * * * *", "Europe/Paris", summer, summer + timedelta(days=9), 150) == whole[-150:]
+    )
+
+
+@pytest.fixture
+def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[datetime]:
+    """The moments that were worked out."""
+    found: list[datetime] = []
+
+    def noted(cron: str, timezone: str, after: datetime) -> Iterator[datetime]:
+        for moment in moments(cron, timezone, after):
+            found.append(moment)
+            yield moment
+
+    monkeypatch.setattr(calendar, "moments", noted)
+    return found
+
+
+def test_years_in_which_nobody_looked_are_not_counted_minute_by_minute(looked_at: list[datetime]) -> None:
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    assert len(moments_until("* * * * *", "UTC", now - timedelta(days=3000), now, 1000)) == 1000
+    assert len(looked_at) < 5000
+    looked_at.clear()
+    assert len(first_moments("* * * * *", "UTC", datetime(1, 1, 1, tzinfo=UTC), now, 1001)) == 1001
+    assert len(looked_at) <= 1001
 
 
 @pytest.mark.parametrize(
@@ -149,6 +182,13 @@ async def test_while_the_last_job_is_under_way(hello: Lab) -> None:
     assert by_name["cancels"][-2:] == [("submitted", "cancelled"), ("submitted", "running")]
 
 
+async def test_one_at_a_time_stays_one_at_a_time_when_all_is_made_good(hello: Lab) -> None:
+    await make(hello, Plan("hello", "* * * * *", missed="all"))
+    await hello.rows(PAST.format(9))
+    await fire(hello)
+    assert await outcomes(hello) == ["overlapped"] * 9 + ["submitted"]
+
+
 async def test_what_was_missed_is_made_good_as_wished(hello: Lab) -> None:
     await make(hello, name="once")
     await make(hello, Plan("hello", "* * * * *", missed="all", overlap="allow"), name="all")
@@ -172,6 +212,19 @@ async def test_a_workflow_that_refuses_does_not_stop_the_others(hello: Lab) -> N
     assert await fire(hello) == verbs.Fired(submitted=1, passed_over=1)
     ((error,),) = await hello.rows("select error ->> 'code' from cograil.firings where outcome = 'refused'")
     assert error == "invalid_input"
+
+
+async def test_one_whose_time_zone_is_not_known_here_does_not_stop_the_others(hello: Lab) -> None:
+    await make(hello, name="odd")
+    await make(hello, name="good")
+    await hello.rows("update cograil.schedules set timezone = 'Mars/Olympus' where name = 'odd'")
+    await hello.rows(PAST.format(0))
+    assert await fire(hello) == verbs.Fired(submitted=1)
+    ((by, why),) = await hello.rows(
+        "select paused_by, paused_for from cograil.schedules where paused_at is not null"
+    )
+    assert by == "cograil"
+    assert "Mars/Olympus" in why
 
 
 async def test_pause_passes_over_and_resume_makes_nothing_good(hello: Lab) -> None:
@@ -234,6 +287,7 @@ async def test_what_cannot_be_is_refused(hello: Lab) -> None:
             (now, now),
             (now, now + timedelta(days=1)),
             (now - timedelta(days=9), now),
+            (datetime(1, 1, 1, tzinfo=UTC), now),  # would be a thousand million moments
         ):
             with pytest.raises(InvalidInput):
                 await verbs.backfill(tx, hello.decider, "default", "x", first, until)

@@ -7,7 +7,8 @@ once, unless it is one of many in every hour.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from itertools import islice, takewhile
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from cronsim import CronSim, CronSimError
@@ -15,6 +16,8 @@ from cronsim import CronSim, CronSimError
 from cograil.errors import InvalidInput, Problem
 
 LONGEST_CRON = 256
+NEAR, FURTHER = timedelta(hours=12), 4  # how far back is looked first, and how much further each time
+EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)  # time zones know nothing of what was before
 FIELDS = 5  # minute to weekday: what comes by the second is no job for a calendar
 ALIASES = {
     "@hourly": "0 * * * *",
@@ -61,15 +64,26 @@ def next_moment(cron: str, timezone: str, after: datetime) -> datetime | None:
 
 
 def moments_until(cron: str, timezone: str, first: datetime, until: datetime, most: int) -> list[datetime]:
-    """`first`, which is one of them, and those after it up to `until`; the last `most` of them."""
-    found = [first]
-    for moment in moments(cron, timezone, first):
-        if moment > until:
-            break
-        found.append(moment)
-        if len(found) > most:
-            del found[0]
-    return found
+    """`first`, which is one of them, and those after it up to `until`; the last `most` of them.
+
+    Looked for from the end: after a year in which nothing ran, half a million of them are not counted.
+    """
+    stretch = NEAR
+    while True:
+        begin = max(first, until - stretch)
+        found = list(takewhile(lambda moment: moment <= until, moments(cron, timezone, begin)))
+        if begin == first:
+            return [first, *found][-most:]
+        if len(found) >= most:
+            return found[-most:]
+        stretch *= FURTHER
+
+
+def first_moments(cron: str, timezone: str, first: datetime, until: datetime, most: int) -> list[datetime]:
+    """Those from `first` up to `until`, both included; the first `most` of them."""
+    begin = max(first, EARLIEST) - timedelta(microseconds=1)
+    after = moments(cron, timezone, begin)
+    return list(islice(takewhile(lambda moment: moment <= until, after), most))
 
 
 def _plain(cron: str) -> str:

@@ -22,6 +22,7 @@ from cograil.store.statements import statement
 NODES_ACROSS = statement("nodes_across")
 LIVE_TASKS = statement("live_tasks")
 RUNNING_TASKS = statement("running_tasks")
+ENDED_TASKS = statement("ended_tasks")
 QUEUE_STATUS = statement("queue_status")
 WORKFLOW_METRICS = statement("workflow_metrics")
 WORKFLOW_FAILURES = statement("workflow_failures")
@@ -34,6 +35,7 @@ OLDEST_JOBS = statement("oldest_jobs")
 JOBS_LOOKED_THROUGH = 2_000
 TASKS_LOOKED_THROUGH = 20_000
 TASKS_COUNTED = 50_000
+JOBS_WITH_TASKS, EVENTS_OF_TASKS = 100, 200  # each of these jobs, by its last events
 JOBS_COUNTED = 20_000  # of each workflow
 JOBS_WITH_NODES = 5_000
 FAILED_JOBS = 2_000
@@ -118,14 +120,20 @@ async def live_tasks(
     state: str | None,
     queue: str | None,
     handler: str | None,
+    worker: str | None,
     before: int | None,
     limit: int,
 ) -> tuple[list[View], int | None]:
-    """Attempts that are due or running, newest first, and where to go on; a page may be short or empty."""
+    """Attempts that are due or running, newest first, and where to go on; a page may be short or empty.
+
+    What a worker has is running: nobody has yet what is due.
+    """
     asked = {"tenant": tenant, "queue": queue, "handler": handler, "before": before or NEWEST_TASK}
     stopped_at: int | None = None
-    if state == "running":
-        found = await tx.fetch(RUNNING_TASKS, limit=limit, **asked)
+    if state == "running" or (worker is not None and state is None):
+        found = await tx.fetch(RUNNING_TASKS, limit=limit, worker=worker, **asked)
+    elif worker is not None:
+        found = []
     else:
         rows = await tx.fetch(LIVE_TASKS, state=state, limit=limit, window=TASKS_LOOKED_THROUGH, **asked)
         stopped_at = next(row[0] for row in rows if row[1] is None)
@@ -151,6 +159,25 @@ def _task_view(row: Row) -> View:
         "deadline": row[11],
         "age_seconds": round(row[12], 3),
     }
+
+
+async def ended_tasks(tx: Transaction, tenant: str, worker: str | None, limit: int) -> list[View]:
+    """Attempts of the newest jobs that have ended, of this worker or of all, the latest first."""
+    names = (
+        "job_id",
+        "workflow_id",
+        "node_id",
+        "attempt",
+        "worker",
+        "started_at",
+        "ended_at",
+        "outcome",
+        "error",
+    )
+    rows = await tx.fetch(
+        ENDED_TASKS, tenant=tenant, worker=worker, jobs=JOBS_WITH_TASKS, events=EVENTS_OF_TASKS, limit=limit
+    )
+    return [dict(zip(names, row, strict=True)) for row in rows]
 
 
 async def queue_status(tx: Transaction, tenant: str) -> list[View]:

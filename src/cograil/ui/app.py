@@ -173,6 +173,9 @@ def told(refusal: Refusal, request_id: str) -> Response:
             LOGIN if scope["method"] != "GET" or wanted == HOME else f"{LOGIN}?next={quote(wanted, safe='/')}"
         )
         return Response(status_code=303, headers={"Location": place, **ALWAYS})
+    known = (
+        {"caller": scope["cograil.caller"]} if "cograil.caller" in scope else {}
+    )  # what he may do is offered
     text = rendered(
         "404.html" if refusal.status == 404 else "error.html",
         status=refusal.status,
@@ -182,5 +185,6 @@ def told(refusal: Refusal, request_id: str) -> Response:
         request_id=request_id,
         place=scope["path"],
         is_form=scope["method"] == "POST",
+        **known,
     )
     return html(text, refusal.status, refusal.headers)

@@ -104,6 +104,7 @@ def environment() -> Environment:
         "moment": moment,
         "span": span,
         "between": between,
+        "since": since,
         "pretty": pretty,
         "data": data,
         "number": number,
@@ -148,6 +149,12 @@ def between(first: datetime | None, last: datetime | None) -> str:
     if first is None:
         return "—"
     return span((last or datetime.now(UTC)) - first)
+
+
+def since(at: datetime, first: datetime) -> Markup:
+    """How long after the first this was: in a history all is about as long ago."""
+    exact = at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
+    return Markup('<span class="nowrap" title="{} UTC">+{}</span>').format(exact, span(at - first))
 
 
 def pretty(value: Json, most: int = MOST_SHOWN) -> str:

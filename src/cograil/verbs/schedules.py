@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 
 import orjson
 
-from cograil.definitions.calendar import check_calendar, moments_until, next_moment
+from cograil.definitions.calendar import check_calendar, first_moments, moments_until, next_moment
 from cograil.errors import AlreadyTerminal, CograilError, Conflict, InvalidInput, Problem, ScheduleNotFound
 from cograil.model.schedules import Firing, Outcome, Plan, Schedule
 from cograil.store import schedules as store
@@ -156,10 +156,7 @@ def _moments_between(plan: Plan, first: datetime, until: datetime, now: datetime
     if not first < until or until > now:
         message = "a range begins before it ends, and ends before now"
         raise InvalidInput([Problem("out_of_range", message, "/until")])
-    begin = next_moment(plan.cron, plan.timezone, first - timedelta(microseconds=1))
-    if begin is None or begin > until:
-        return []
-    found = moments_until(plan.cron, plan.timezone, begin, until, MOST_MOMENTS + 1)
+    found = first_moments(plan.cron, plan.timezone, first, until, MOST_MOMENTS + 1)
     if len(found) > MOST_MOMENTS:
         message = f"this range has more than {MOST_MOMENTS:,} moments; take a shorter one"
         raise InvalidInput([Problem("out_of_range", message, "/until")])
@@ -180,7 +177,8 @@ class Fired:
 
 async def fire_due(tx: Transaction, decider: Decider, limit: int = AT_ONCE) -> Fired:
     """Fire what is due, of all tenants, except what is in somebody else's hands."""
-    due = await store.lock_due(tx, limit)
+    found = await store.lock_due(tx, limit)
+    due = [one for one in found if await _is_known(tx, one)]
     firings = [firing for one in due for firing in await _fire(tx, decider, one)]
     if firings:
         await store.add_firings(tx, firings)
@@ -189,7 +187,20 @@ async def fire_due(tx: Transaction, decider: Decider, limit: int = AT_ONCE) -> F
             tx, [(one, next_moment(one.plan.cron, one.plan.timezone, tx.now)) for one in due]
         )
     submitted = sum(one.outcome == "submitted" for one in firings)
-    return Fired(submitted, len(firings) - submitted, len(due) >= limit)
+    return Fired(submitted, len(firings) - submitted, len(found) >= limit)
+
+
+async def _is_known(tx: Transaction, one: Schedule) -> bool:
+    """Whether its moments can be worked out here: a host may not know a time zone that another one knows.
+
+    One of which they cannot is paused and says why; else it would hold up all others, for good.
+    """
+    try:
+        check_calendar(one.plan.cron, one.plan.timezone)
+    except InvalidInput as error:
+        await store.pause_schedule(tx, one.tenant_id, one.name, "cograil", str(error)[:MAX_WORD])
+        return False
+    return True
 
 
 async def prune_firings(tx: Transaction, before: datetime) -> int:

@@ -53,11 +53,13 @@ class Observing(Calling):
         state: Literal["ready", "held", "running"] | None = None,
         queue: str | None = None,
         handler: str | None = None,
+        worker: str | None = None,
         limit: int = 100,
         cursor: str | None = None,
     ) -> TaskPage:
         """A page of attempts that are due or running, newest first."""
-        params = {"state": state, "queue": queue, "handler": handler, "limit": limit, "cursor": cursor}
+        asked = {"state": state, "queue": queue, "handler": handler, "worker": worker}
+        params = asked | {"limit": limit, "cursor": cursor}
         page: TaskPage = self._ask("GET", "/tasks", params=params)
         return page
 

@@ -52,6 +52,7 @@ class TaskList(Query):
     state: Literal["ready", "held", "running"] | None = None
     queue: Name | None = None
     handler: Name | None = None
+    worker: Name | None = None
     limit: Limit = 100
     cursor: str | None = None
 
@@ -129,7 +130,7 @@ async def list_all_nodes(call: Call) -> Response:
 async def list_tasks(call: Call) -> Response:
     """List live tasks: attempts that are due or running, newest first."""
     asked: TaskList = call.query
-    bound = (call.caller.tenant, "tasks", asked.state, asked.queue, asked.handler)
+    bound = (call.caller.tenant, "tasks", asked.state, asked.queue, asked.handler, asked.worker)
     before = None if asked.cursor is None else int(call.instance.cursors.read(asked.cursor, *bound))
     async with call.transaction("show") as tx:
         tasks, stopped_at = await store.live_tasks(
@@ -138,6 +139,7 @@ async def list_tasks(call: Call) -> Response:
             state=asked.state,
             queue=asked.queue,
             handler=asked.handler,
+            worker=asked.worker,
             before=before,
             limit=asked.limit,
         )

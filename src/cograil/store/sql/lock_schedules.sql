@@ -1,11 +1,14 @@
 -- name: lock_schedules
 -- Those that are due; what somebody else is at is passed over.
--- The job of the last moment that led to one may still be under way.
+-- A job of one of the last moments that led to one may still be under way. Older ones are not looked for: of a
+-- schedule that fires every minute there are tens of thousands, and each time none of them would be.
 select s.tenant_id, s.name, s.workflow_id, s.version, s.input, s.due_input, s.priority, s.cron, s.timezone,
        s.overlap, s.missed, s.next_at, (
-         select f.job_id::text from cograil.firings f join cograil.jobs j on j.id = f.job_id
-         where f.tenant_id = s.tenant_id and f.schedule = s.name and f.outcome = 'submitted' and not f.is_backfill
-           and j.finished_at is null
+         select f.job_id::text from (
+           select job_id, due_at from cograil.firings
+           where tenant_id = s.tenant_id and schedule = s.name and outcome = 'submitted' and not is_backfill
+           order by due_at desc limit 50) f
+         join cograil.jobs j on j.id = f.job_id and j.finished_at is null
          order by f.due_at desc limit 1)
 from cograil.schedules s
 where s.next_at <= now() and s.paused_at is null

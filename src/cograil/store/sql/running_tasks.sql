@@ -7,6 +7,7 @@ from (
   where tenant_id = %(tenant)s and state = 'running' and id < %(before)s::bigint
     and (%(queue)s::text is null or queue = %(queue)s::text)
     and (%(handler)s::text is null or handler = %(handler)s::text)
+    and (%(worker)s::text is null or worker_id in (select id from cograil.processes where name = %(worker)s::text))
   order by id desc limit %(limit)s::bigint) as t
 left join cograil.processes w on w.id = t.worker_id
 left join cograil.jobs j on j.id = t.job_id

@@ -28,7 +28,7 @@ from cograil.ui.visits import HTML, Visit, as_call, pages
 from cograil.verbs.explain import explain
 
 job_pages = pages("job")
-EVENTS_SHOWN, BLOCKERS_SHOWN = 40, 12
+EVENTS_SHOWN, BLOCKERS_SHOWN, MOST_EVENTS = 40, 12, 500
 BUCKETS = 120
 
 
@@ -36,6 +36,17 @@ class Moment(Query):
     """The number of the event."""
 
     seq: Annotated[int, Field(ge=1, le=2**31 - 1)]
+
+
+class EventFilter(Query):
+    """Which events of the timeline. What is empty is not asked for."""
+
+    type: Annotated[str, Field(max_length=64)] = ""
+    node: Annotated[str, Field(max_length=64)] = ""
+
+    def picks(self, event: View) -> bool:
+        """Whether this is one of them."""
+        return self.type in ("", event["event_type"]) and self.node in ("", event["node_id"])
 
 
 async def find(visit: Visit, tx: Transaction) -> tuple[View, Workflow, Board]:
@@ -112,10 +123,10 @@ def _with_branch(card: NodeCard, now: Board) -> NodeCard:
     return replace(card, taken_branch=known.taken_branch)
 
 
-@job_pages.get("/jobs/{job_id}/timeline", "viewer", media_type=HTML)
+@job_pages.get("/jobs/{job_id}/timeline", "viewer", query=EventFilter, media_type=HTML)
 async def show_timeline(visit: Visit) -> Response:
-    """When each node ran."""
-    tenant = visit.caller.tenant
+    """When each node ran, and what happened."""
+    tenant, asked = visit.caller.tenant, visit.query
     async with visit.transaction("show") as tx:
         job, workflow, board = await find(visit, tx)
         events = await new_events(tx, job["job_id"], 0, tenant)
@@ -131,7 +142,10 @@ async def show_timeline(visit: Visit) -> Response:
         job=job,
         workflow=workflow,
         chart=chart,
-        events=events[-500:],
+        events=[event for event in events if asked.picks(event)][-MOST_EVENTS:],
+        most=MOST_EVENTS,
+        types=sorted({event["event_type"] for event in events}),
+        asked=asked,
         is_over=board.finished_at is not None,
     )
 

@@ -22,6 +22,7 @@ from cograil.ui.visits import HTML, Visit, as_call, pages
 
 watching = pages("watching")
 PAGE = 100
+ENDED, SHOWN_ENDED = 500, 50  # attempts that are measured, and those of them that are listed
 Word = Annotated[str, Field(max_length=256)]
 Cursor = Annotated[str, Field(max_length=1024)]
 TASK_STATES = ("ready", "held", "running")
@@ -85,43 +86,29 @@ async def list_nodes(visit: Visit) -> Response:
 
 @watching.get("/tasks", "viewer", query=TaskFilters, media_type=HTML)
 async def list_tasks(visit: Visit) -> Response:
-    """Attempts that are due or running, and how long those took that ended."""
+    """Attempts that are due or running, what became of the last ones that ended, and how long they took."""
     asked: TaskFilters = visit.query
     tenant, state = visit.caller.tenant, chosen(asked.state, TASK_STATES)
-    bound = (tenant, "pages of tasks", state, asked.queue, asked.handler)
+    queue, handler, worker = (one.strip() or None for one in (asked.queue, asked.handler, asked.worker))
+    bound = (tenant, "pages of tasks", state, queue, handler, worker)
     before = int(visit.instance.cursors.read(asked.cursor, *bound)) if asked.cursor else None
     async with visit.transaction("show") as tx:
         tasks, stopped_at = await store.live_tasks(
-            tx,
-            tenant,
-            state=state,
-            queue=asked.queue or None,
-            handler=asked.handler or None,
-            before=before,
-            limit=PAGE,
+            tx, tenant, state=state, queue=queue, handler=handler, worker=worker, before=before, limit=PAGE
         )
-        done, _ = await store.nodes_across(
-            tx, tenant, workflow=None, status="completed", after=None, limit=500
-        )
-    workers = sorted({task["worker"] for task in tasks if task["worker"]})
-    if asked.worker:
-        tasks = [task for task in tasks if task["worker"] == asked.worker]
-    seconds = [
-        (one["completed_at"] - one["started_at"]).total_seconds()
-        for one in done
-        if one["started_at"] is not None and one["completed_at"] is not None
-    ]
-    older = older_of(visit, None if stopped_at is None else str(stopped_at), asked.model_dump(), bound)
+        ended = await store.ended_tasks(tx, tenant, worker, ENDED)
+    seconds = [(one["ended_at"] - one["started_at"]).total_seconds() for one in ended if one["started_at"]]
     return page(
         visit,
         "tasks.html",
         tasks=tasks,
         asked=asked,
         states=TASK_STATES,
-        workers=workers,
+        workers=sorted({one["worker"] for one in (*tasks, *ended) if one["worker"]}),
+        ended=ended,
+        shown=SHOWN_ENDED,
         bars=histogram(seconds),
-        ended=len(seconds),
-        older=older,
+        older=older_of(visit, None if stopped_at is None else str(stopped_at), asked.model_dump(), bound),
     )
 
 

@@ -57,10 +57,13 @@ one("[data-theme-toggle]")?.addEventListener("click", () => {
   document.dispatchEvent(new CustomEvent("theme"));
 });
 
-one(".menu")?.addEventListener("click", (event) => {
-  const isOpen = one(".side").classList.toggle("open");
-  event.currentTarget.setAttribute("aria-expanded", String(isOpen));
-});
+const menu = one(".menu");
+
+function openMenu(isOpen) {
+  one(".side").classList.toggle("open", isOpen);
+  menu.setAttribute("aria-expanded", String(isOpen));
+}
+menu?.addEventListener("click", () => openMenu(menu.getAttribute("aria-expanded") !== "true"));
 
 // -- confirmation ------------------------------------------------------------------------------------------
 
@@ -72,7 +75,7 @@ document.addEventListener("submit", (event) => {
   const button = event.submitter;
   const question = button?.dataset.confirm ?? form.dataset.confirm;
   if (!question || !confirming || form.dataset.isConfirmed) {
-    if (form.method === "post") setTimeout(() => all("button", form).forEach((b) => (b.disabled = true)));
+    if (form.method === "post") setTimeout(() => send(form, button));
     return;
   }
   event.preventDefault();
@@ -85,6 +88,21 @@ document.addEventListener("submit", (event) => {
   one("[data-yes]", confirming).className = isGrave ? "grave" : "main";
   confirming.showModal();
   one(reason.hidden ? "[data-yes]" : "#confirm-reason", confirming).focus();
+});
+
+// Once: what was sent is on its way. A page that one comes back to can send again.
+function send(form, button) {
+  all("button", form).forEach((each) => (each.disabled = true));
+  button?.setAttribute("aria-busy", "true");
+}
+
+addEventListener("pageshow", (event) => {
+  if (!event.persisted) return;
+  for (const button of all('button[aria-busy="true"]')) {
+    button.removeAttribute("aria-busy");
+    delete button.form.dataset.isConfirmed;
+    all("button", button.form).forEach((each) => (each.disabled = false));
+  }
 });
 
 function confirmed() {
@@ -119,7 +137,7 @@ let isGoing = false;
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey) return;
   if (event.key === "Escape") {
-    one(".side")?.classList.remove("open");
+    if (menu) openMenu(false);
     document.dispatchEvent(new CustomEvent("escape"));
     return;
   }
@@ -168,33 +186,72 @@ function replaceRegion(region, fresh) {
   const name = focused && (focused.getAttribute("href") ?? focused.textContent);
   const scrolled = all(".scroll, pre, .logs", region).map((box) => [box.scrollLeft, box.scrollTop]);
   const isOpen = all("details", region).map((details) => details.open);
+  const written = new Map(all("form", region).map((form) => [keyOf(form), fieldsOf(form).filter(isWritten)]));
   region.replaceWith(fresh);
+  for (const form of all("form", fresh)) {
+    for (const { name, value } of written.get(keyOf(form)) ?? []) fieldsOf(form).filter((field) => field.name === name).forEach((field) => (field.value = value));
+  }
   all(".scroll, pre, .logs", fresh).forEach((box, i) => scrolled[i] && ([box.scrollLeft, box.scrollTop] = scrolled[i]));
   all("details", fresh).forEach((details, i) => (details.open = isOpen[i] ?? details.open));
   if (name) all("a, button", fresh).find((each) => (each.getAttribute("href") ?? each.textContent) === name)?.focus();
 }
 
-// Follow a stream; `tell` is called for every event. It resumes by itself where it was cut off.
+// What somebody has begun to write in a form stays, though the form around it is a new one.
+const fieldsOf = (form) => all("input:not([type=hidden]), textarea, select", form);
+const keyOf = (form) => [form.action, ...all("input[type=hidden]", form).map((field) => field.value)].join(" ");
+const isWritten = (field) => field.tagName === "SELECT" || field.value !== field.defaultValue;
+
+const LIVE = { on: "live", off: "reconnecting…", closed: "over" };
+const AGAIN_MS = 5000;
+
+// Follow a stream; `tell` is called for every event. It resumes where it was cut off. A page that nobody sees lets go
+// of it: a browser has six connections to a site, and the seventh page would not open at all.
 export function follow(url, tell, mark) {
-  const source = new EventSource(url);
-  let now = "";
+  let [source, last, now, again] = [null, "", "", null];
   const show = (state) => {
     now = state;
-    if (mark) mark().dataset.liveState = state;
+    const place = mark();
+    if (place && state) Object.assign(place, { textContent: LIVE[state] }).dataset.liveState = state;
   };
-  document.addEventListener("regions", () => show(now)); // the mark may be a new one
-  source.addEventListener("open", () => show("on"));
-  source.addEventListener("error", () => show(source.readyState === EventSource.CLOSED ? "closed" : "off"));
-  for (const type of document.body.dataset.eventTypes.split(",")) source.addEventListener(type, tell);
-  source.addEventListener("end", (event) => {
-    if (JSON.parse(event.data).reason === "job_over") {
-      source.close();
+  const letGo = () => {
+    clearTimeout(again);
+    source?.close();
+    source = null;
+  };
+  const hear = (event) => {
+    last = event.lastEventId || last;
+    tell(event);
+  };
+  const end = (event) => {
+    const { reason } = JSON.parse(event.data);
+    if (reason === "unauthenticated") location.reload(); // which leads to the login
+    if (reason === "job_over") {
+      letGo();
       show("closed");
     }
-    tell(event);
-  });
-  addEventListener("pagehide", () => source.close());
-  return source;
+    hear(event);
+  };
+  const open = () => {
+    if (source || document.hidden || now === "closed") return;
+    const place = new URL(url, location.href);
+    if (last) place.searchParams.set("after", last);
+    source = new EventSource(place);
+    source.addEventListener("open", () => show("on"));
+    source.addEventListener("error", (event) => {
+      show("off");
+      if (event.target.readyState !== EventSource.CLOSED) return; // it comes again by itself
+      letGo();
+      last = ""; // it may be what was refused
+      again = setTimeout(open, AGAIN_MS);
+    });
+    for (const type of document.body.dataset.eventTypes.split(",")) source.addEventListener(type, hear);
+    source.addEventListener("end", end);
+  };
+  document.addEventListener("regions", () => show(now)); // the mark may be a new one
+  document.addEventListener("visibilitychange", () => (document.hidden ? letGo() : open()));
+  addEventListener("pagehide", letGo);
+  addEventListener("pageshow", open);
+  open();
 }
 
 // Call something soon after it was asked for, and not more often than every so many milliseconds.
@@ -214,7 +271,7 @@ export function paced(act, least) {
 if (one("[data-live-feed]")) {
   const least = Number(one("[data-live-feed]").dataset.least ?? 1.5); // what is dear to read is read less often
   const refresh = paced(async () => document.hidden || (await refreshRegions()), least * 1000);
-  follow("/ui/events/stream", refresh, () => one("[data-live-feed]") ?? document.body);
+  follow("/ui/events/stream", refresh, () => one("[data-live-feed]"));
   const every = Number(one("[data-live-feed]").dataset.every ?? 15);
   setInterval(refresh, every * 1000);
   document.addEventListener("visibilitychange", () => document.hidden || refresh());

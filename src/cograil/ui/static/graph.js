@@ -10,6 +10,7 @@ const COLUMNS = 40;
 const MOST_CELLS = 1000;
 const MOST_FOR_DAGRE = 150; // nodes; beyond, it takes seconds
 const [LEAST_SCALE, READABLE] = [0.25, 0.7];
+const STEP = 60; // of a key with an arrow
 
 function make(name, facts = {}, parent = null) {
   const element = document.createElementNS(SVG, name);
@@ -115,7 +116,10 @@ export class Graph {
     if (node.type === "fan_out" && this.stripOf) drawn.button = this.drawButton(node, group, width);
     if (this.open.has(node.id)) this.drawCells(group, this.open.get(node.id));
     for (const [kind, isOn] of [["pointerenter", true], ["pointerleave", false]]) group.addEventListener(kind, () => this.light(isOn ? node.id : null));
-    link.addEventListener("focus", () => this.light(node.id));
+    link.addEventListener("focus", () => {
+      this.light(node.id);
+      this.bringIn(drawn);
+    });
     link.addEventListener("blur", () => this.light(null));
     return drawn;
   }
@@ -125,6 +129,7 @@ export class Graph {
     const button = make("g", { role: "button", tabindex: 0, "aria-expanded": isOpen, "aria-label": `Children of ${node.id}`, transform: `translate(${width - 24},6)`, class: "dag-toggle" }, group);
     make("rect", { width: 18, height: 18, rx: 4, fill: "transparent" }, button);
     make("text", { x: 9, y: 14, "text-anchor": "middle" }, button).textContent = isOpen ? "−" : "+";
+    button.addEventListener("focus", () => this.bringIn(this.nodes.get(node.id)));
     button.addEventListener("click", () => this.toggle(node.id));
     button.addEventListener("keydown", (event) => {
       if (event.key === "Enter" || event.key === " ") {
@@ -248,6 +253,19 @@ export class Graph {
     this.y = within(y * READABLE, height * READABLE, box.height);
   }
 
+  // Who goes from node to node by keys sees where he is: what is outside comes in.
+  bringIn({ node, link, button, width, height }) {
+    if (![link, button].some((part) => part?.matches(":focus-visible"))) return;
+    const { x, y } = this.plan.node(node.id);
+    const [left, top] = [(x - width / 2) * this.scale + this.x, (y - height / 2) * this.scale + this.y];
+    const { clientWidth, clientHeight } = this.container;
+    if (left >= 0 && top >= 0 && left + width * this.scale <= clientWidth && top + height * this.scale <= clientHeight) return;
+    this.x = clientWidth / 2 - x * this.scale;
+    this.y = clientHeight / 2 - y * this.scale;
+    this.hasMoved = true;
+    this.place();
+  }
+
   nodeOfNow() {
     const names = this.outline.nodes.map((node) => node.id);
     const is = (...states) => names.find((id) => states.includes(this.state.nodes[id]?.status));
@@ -293,11 +311,22 @@ export class Graph {
       this.zoom(event.deltaY < 0 ? 1.12 : 1 / 1.12, event.clientX - box.left, event.clientY - box.top);
     }, { passive: false });
     this.container.addEventListener("pointerdown", (event) => this.drag(event));
+    this.container.addEventListener("keydown", (event) => this.pan(event));
     new ResizeObserver(() => {
       if (this.hasMoved) return;
       this.fit();
       this.place();
     }).observe(this.container);
+  }
+
+  pan(event) {
+    const way = { ArrowLeft: [1, 0], ArrowRight: [-1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1] }[event.key];
+    if (!way || event.ctrlKey || event.metaKey || event.altKey) return;
+    event.preventDefault();
+    this.x += way[0] * STEP;
+    this.y += way[1] * STEP;
+    this.hasMoved = true;
+    this.place();
   }
 
   drag(event) {

@@ -133,9 +133,7 @@ if (!now.is_over) {
   }, 1000);
   document.addEventListener("visibilitychange", asked);
 }
-document.addEventListener("regions", () => {
-  if (!isPast) root.querySelector("[data-job-badge]").replaceChildren(badge(now.status));
-});
+document.addEventListener("regions", () => root.querySelector("[data-job-badge]").replaceChildren(badge(shown.status)));
 
 // -- time travel -------------------------------------------------------------------------------------------
 
