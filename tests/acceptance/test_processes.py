@@ -40,7 +40,7 @@ async def running(lab: Lab, job_id: str, node_id: str) -> bool:
 async def started(start: Start, eventually: Any, *arguments: str, **variables: str) -> Running:
     """`cograil up`, ready."""
     one = start("up", "--port", "0", *arguments, **variables)
-    await eventually(one.is_ready, timeout=30)
+    await eventually(one.is_ready, timeout=60)
     return one
 
 
