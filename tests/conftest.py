@@ -35,7 +35,7 @@ MEMORY, ROOM_BYTES = Path("/dev/shm"), 4 * 1024**3
 class Eventually(Protocol):
     """Wait until a condition holds and return its value; fails with the last value after `timeout`."""
 
-    async def __call__(self, condition: Callable[[], Any], timeout: float = 10.0) -> Any: ...
+    async def __call__(self, condition: Callable[[], Any], timeout: float = 30.0) -> Any: ...
 
 
 def pytest_configure() -> None:
@@ -100,7 +100,7 @@ def _database(postgres: str, template: str) -> Iterator[str]:
 
 @pytest.fixture
 def eventually() -> Eventually:
-    async def wait(condition: Callable[[], Any | Awaitable[Any]], timeout: float = 10.0) -> Any:
+    async def wait(condition: Callable[[], Any | Awaitable[Any]], timeout: float = 30.0) -> Any:
         until = time.monotonic() + timeout
         while True:
             value = condition()

@@ -111,16 +111,12 @@ class LeaseSettings(Part):
         return self
 
 
-def _default_threads() -> int:
-    return min(32, (os.cpu_count() or 1) + 4)
-
-
 class WorkerSettings(Part):
     """How much one worker runs at a time, and how it ends."""
 
     concurrency: PositiveInt = 200
     """How many coroutine handlers run at a time."""
-    threads: PositiveInt = Field(default_factory=_default_threads)
+    threads: PositiveInt = Field(default_factory=lambda: min(32, (os.cpu_count() or 1) + 4))
     """How many plain functions run at a time."""
     processes: PositiveInt = Field(default_factory=lambda: os.cpu_count() or 1)
     """How many handlers with `process=True` run at a time, each in a child process."""

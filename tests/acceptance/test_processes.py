@@ -40,7 +40,7 @@ async def running(lab: Lab, job_id: str, node_id: str) -> bool:
 async def started(start: Start, eventually: Any, *arguments: str, **variables: str) -> Running:
     """`cograil up`, ready."""
     one = start("up", "--port", "0", *arguments, **variables)
-    await eventually(one.is_ready, timeout=30)
+    await eventually(one.is_ready, timeout=60)
     return one
 
 
@@ -259,6 +259,7 @@ async def test_an_app_that_cannot_be_imported_is_shown_as_its_author_wrote_it(
     [
         (["up"], {"COGRAIL_QUEUES__STRICT": "true"}, "no queue is named"),
         (["worker"], {"COGRAIL_QUEUES__STRICT": "true"}, "no queue is named"),
+        (["server"], {"COGRAIL_QUEUES__STRICT": "true"}, "no queue is named"),
         (["up", "--host", "0.0.0.0"], {}, "there are no keys yet"),
         (["up", "--workflows", "nowhere"], {}, "there is no such directory"),
     ],

@@ -176,7 +176,7 @@ class Lab:
         events = await self.events(job_id)
         return [e["event_type"] for e in events if node_id is None or e["node_id"] == node_id]
 
-    async def ended(self, job_id: str, timeout: float = 20.0) -> dict[str, Any]:
+    async def ended(self, job_id: str, timeout: float = 40.0) -> dict[str, Any]:
         """The job once it has ended."""
         async with asyncio.timeout(timeout):
             while True:

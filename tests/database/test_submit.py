@@ -9,7 +9,8 @@ import pytest
 from lab import Lab
 
 from cograil.errors import InvalidInput, QueueNotNamed, WorkflowNotFound
-from cograil.processes.connecting import decider_of
+from cograil.processes.connecting import decider_of, queue_checks
+from cograil.processes.health import Health
 from cograil.settings import QueueSettings, Settings
 from cograil.verbs.submit import Submission, submit
 
@@ -197,3 +198,12 @@ async def test_where_queues_must_be_named_a_workflow_without_is_refused(lab: Lab
 def test_the_setting_for_strict_queues_reaches_submit() -> None:
     assert decider_of(Settings(queues=QueueSettings(strict=True))).strict_queues
     assert not decider_of(Settings()).strict_queues
+
+
+@pytest.mark.parametrize(("names", "status"), [((), "not named"), (("q",), None)])
+async def test_a_part_that_starts_where_queues_must_be_named_and_are_not_is_not_ready(
+    lab: Lab, names: tuple[str, ...], status: str | None
+) -> None:
+    settings = Settings(queues=QueueSettings(strict=True, names=names))
+    found = (await Health(lab.db, {}, queue_checks(settings)).checks()).get("queues")
+    assert found is None if status is None else (found or "").startswith(status)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
-from cograil.definitions import read_workflow
+from cograil.definitions import load_workflow, read_workflow
 from cograil.errors import InvalidWorkflow
 from cograil.model.workflow import Branch, Json, RenderError
 
@@ -22,6 +24,29 @@ def test_two_branches_of_one_name_are_refused() -> None:
     with pytest.raises(InvalidWorkflow) as caught:
         branches(text)
     assert [problem.code for problem in caught.value.problems] == ["duplicate_branch", "duplicate_branch"]
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        {
+            "type": "conditional",
+            "condition": "'{{ inputs.x }}' == 'a'",
+            "branches": {"true": "b", "false": "END"},
+        },
+        {
+            "type": "conditional",
+            "branches": [{"condition": "'{{ inputs.x }}' == 'a'", "next": "b"}, {"default": True}],
+        },
+        {"handler": "h", "when": "inputs.y and '{{ inputs.x }}' in ['a']"},
+    ],
+)
+def test_braces_between_quotes_are_refused_in_a_file_and_left_alone_in_what_is_stored(node: Json) -> None:
+    """They would be text, and the condition never true. Jobs are pinned to what was published before."""
+    document = {"workflow_id": "w", "nodes": {"a": node, "b": {"handler": "h"}}}
+    with pytest.raises(InvalidWorkflow, match="between quotes is only text"):
+        read_workflow(json.dumps(document))
+    assert load_workflow(document).nodes["a"].node_id == "a"
 
 
 def test_branches_that_begin_with_an_operator_look_at_the_condition_field() -> None:

@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from cograil.definitions import reading
 from cograil.definitions.reading import MAX_BYTES, Unreadable, read_yaml
 from cograil.definitions.report import Report
 from cograil.errors import Problem
@@ -129,12 +130,18 @@ def test_a_byte_order_mark_a_document_start_and_a_yaml_1_2_directive_are_harmles
         ('a: "\\UFFFFFFFF"', "yaml_syntax"),
         ("a: %x", "yaml_syntax"),
         ("x" * (MAX_BYTES + 1), "too_large"),
-        ("a: [" + "1," * 60_000 + "]", "too_large"),
         ("é" * (MAX_BYTES // 2 + 1), "too_large"),
     ],
 )
 def test_what_is_not_plain_json_is_refused(text: str, code: str) -> None:
     assert code in refused(text)
+
+
+def test_a_file_of_too_many_values_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a lower limit: to read 50,000 of them takes seconds."""
+    monkeypatch.setattr(reading, "MAX_VALUES", 100)
+    assert "too_large" in refused("a: [" + "1," * 100 + "]")
+    assert len(read_yaml("a: [" + "1," * 90 + "]", Report())["a"]) == 90
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from cograil.definitions.expressions import (
 )
 from cograil.definitions.grammar import parse_condition
 from cograil.definitions.templates import CompiledTemplate, compile_template
+from cograil.definitions.tokens import Scanner
 from cograil.definitions.values import as_boolean, as_choice, equal
 from cograil.model.workflow import Json, Scope
 
@@ -43,6 +44,15 @@ def compile_condition(
     evaluate = compile_expression(expression, as_boolean, subject.render if subject else None)
     conclude = as_choice if null_is_false else as_boolean
     return CompiledTemplate.of(lambda scope: conclude(evaluate(scope)), facts)
+
+
+def refuse_quoted_holes(text: str) -> None:
+    """`'{{ inputs.kind }}' == 'a'` would compare two texts, and never be true: nobody's wish either."""
+    refuse_long(text)
+    for token in Scanner(text).whole():
+        if token.kind == "text" and "{{" in token.value:
+            message = "{{ between quotes is only text; write the name as it is, as in inputs.kind == 'a'"
+            raise TemplateError.at(text, token.offset, "template_syntax", message)
 
 
 def compile_condition_field(text: str) -> CompiledTemplate:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
-from cograil.definitions.conditions import compile_condition, compile_condition_field
+from cograil.definitions.conditions import compile_condition, compile_condition_field, refuse_quoted_holes
 from cograil.definitions.expressions import TemplateError
 from cograil.definitions.report import Report, child
 from cograil.definitions.templates import CompiledTemplate, compile_template, compile_text
@@ -59,11 +60,11 @@ class Holes:
         self, node_id: str, text: str, pointer: str, subject: CompiledTemplate | None
     ) -> CompiledTemplate | None:
         """An expression that is true or false; with a subject it may begin with an operator."""
-        return self._kept(node_id, lambda value: compile_condition(value, subject=subject), text, pointer)
+        return self._kept(node_id, lambda value: self._condition(value, subject=subject), text, pointer)
 
     def choice(self, node_id: str, text: str, pointer: str) -> CompiledTemplate | None:
         """An expression that is true or false, or null, which is false too."""
-        return self._kept(node_id, lambda value: compile_condition(value, null_is_false=True), text, pointer)
+        return self._kept(node_id, lambda value: self._condition(value, null_is_false=True), text, pointer)
 
     def expression(self, node_id: str, text: str, pointer: str) -> CompiledTemplate | None:
         """An expression of any type, with or without braces around it."""
@@ -73,6 +74,11 @@ class Holes:
     def condition_field(self, node_id: str, text: str, pointer: str) -> CompiledTemplate | None:
         """The subject of a conditional: a template or a path into the predecessor's output."""
         return self._kept(node_id, compile_condition_field, text, pointer)
+
+    def _condition(self, text: str, **how: Any) -> CompiledTemplate:
+        if self._report.is_new:
+            refuse_quoted_holes(text)
+        return compile_condition(text, **how)
 
     def _kept(
         self, node_id: str, compiler: Callable[[str], CompiledTemplate], text: str, pointer: str

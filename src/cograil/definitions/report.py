@@ -18,9 +18,13 @@ class Report:
     What cannot be read is `spoil`ed: later stages see a stand-in there, and their complaints about
     the stand-in are dropped. From `MAX_PROBLEMS` on, problems are only counted: a hostile file must
     not cost more the more it is wrong.
+
+    What `is_new` is a file, and may be mended: there more is refused than in what was stored long ago, which
+    jobs are pinned to.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_new: bool = False) -> None:
+        self.is_new = is_new
         self.problems: list[Problem] = []
         self.values: dict[str, Place] = {}
         self.keys: dict[str, Place] = {}

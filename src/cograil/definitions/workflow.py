@@ -33,7 +33,7 @@ def read_workflow(text: str, source: str = "") -> Workflow:
     Raises InvalidWorkflow with every problem that was found, each with its line and column;
     `source` is the name of the file in that error.
     """
-    report = Report()
+    report = Report(is_new=True)
     try:
         document = read_yaml(text, report)
     except Unreadable:

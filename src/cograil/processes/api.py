@@ -17,7 +17,7 @@ from cograil.intake.http.door import Instance
 from cograil.intake.http.probes import metrics_app, probe_routes
 from cograil.intake.http.server import bind, serving
 from cograil.processes.app_parts import all_doors, app_checks
-from cograil.processes.connecting import check_schema, decider_of, find_conninfo
+from cograil.processes.connecting import check_schema, decider_of, find_conninfo, require_queues
 from cograil.processes.health import Health
 from cograil.processes.running import run_async, stop_on_signals
 from cograil.settings import Settings
@@ -27,6 +27,7 @@ from cograil.store.looking import look, opened
 
 def server(settings: Settings) -> None:
     """Answer on the port until a signal says stop."""
+    require_queues(settings)
     logs.configure(settings.log.level, settings.log.format)
     run_async(_serve(settings), "server")
 

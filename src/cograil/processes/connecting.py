@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 
 from cograil.errors import InvalidSettings, NoInstance, SchemaMismatch
@@ -13,7 +13,7 @@ from cograil.store.directory import is_held, read_instance
 from cograil.store.migrate import status
 from cograil.verbs.advance import decider_of
 
-__all__ = ["check_schema", "decider_of", "find_conninfo", "open_client", "require_queues"]
+__all__ = ["check_schema", "decider_of", "find_conninfo", "open_client", "queue_checks", "require_queues"]
 
 STARTING_SECONDS = 15.0  # how long to wait for an instance that is just starting
 
@@ -72,6 +72,15 @@ def require_queues(settings: Settings) -> None:
         raise InvalidSettings(
             "COGRAIL_QUEUES__STRICT is on and no queue is named; use --queue or COGRAIL_QUEUES__NAMES"
         )
+
+
+def queue_checks(settings: Settings) -> Mapping[str, Callable[[Database], Awaitable[str]]]:
+    """What /readyz says of it where a process starts without: one that neither works nor takes jobs in."""
+
+    async def say(db: Database) -> str:
+        return "not named, and COGRAIL_QUEUES__STRICT is on"
+
+    return {"queues": say} if settings.queues.strict and not settings.queues.names else {}
 
 
 def _now() -> float:

@@ -10,7 +10,13 @@ from functools import partial
 import structlog
 
 from cograil import logs, tracing
-from cograil.processes.connecting import check_schema, decider_of, find_conninfo, require_queues
+from cograil.processes.connecting import (
+    check_schema,
+    decider_of,
+    find_conninfo,
+    queue_checks,
+    require_queues,
+)
 from cograil.processes.health import Health
 from cograil.processes.running import (
     first_of,
@@ -128,6 +134,6 @@ async def _probes(
     from cograil.intake.http.probes import probe_app  # noqa: PLC0415  a web server is 15 MB
     from cograil.intake.http.server import bind, serving  # noqa: PLC0415
 
-    health = Health(db, {part: is_ready})
+    health = Health(db, {part: is_ready}, queue_checks(settings))
     async with serving(probe_app(health.checks, health.samples), bind(settings.host, port)):
         yield
