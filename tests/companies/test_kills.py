@@ -21,10 +21,8 @@ from cograil.setting_parts import OutboundSettings
 from cograil.verbs.callbacks import Receiver as Destination
 from cograil.verbs.outbox import subscribe
 
-# One for each way in which a run may be cut: before and after the commit of a node, between two statements.
+# One for each way in which a run may be cut: between two statements, before and after the commit of a node.
 A_FEW = [
-    "companies.start_run:1",
-    "handler.commit.after:1",
     "companies.note_source:1",
     "handler.commit.before:3",
     "companies.end_run:1",
@@ -274,12 +272,28 @@ async def strike_server(scene: Scene, point: str) -> None:
     assert len(await scene.bureau.lab.rows(f"select 1 {of}", siren=siren)) == 1, point
 
 
+ORCHESTRATOR_POINTS = ["admit.commit.after:1", "advance.commit.before:2", "advance.commit.after:4"]
+
+
 async def test_an_orchestrator_that_dies_in_a_run_has_an_heir(
     dsn: str, tmp_path: Path, companies: dict[str, Any]
 ) -> None:
-    async with open_scene(dsn, tmp_path, companies) as scene:
+    await strike_orchestrators(dsn, tmp_path, companies, ORCHESTRATOR_POINTS[-1:])
+
+
+@pytest.mark.torture
+async def test_an_orchestrator_that_dies_elsewhere_has_one_too(
+    dsn: str, tmp_path: Path, companies: dict[str, Any]
+) -> None:
+    await strike_orchestrators(dsn, tmp_path, companies, ORCHESTRATOR_POINTS[:-1])
+
+
+async def strike_orchestrators(
+    dsn: str, directory: Path, companies: dict[str, Any], points: list[str]
+) -> None:
+    async with open_scene(dsn, directory, companies) as scene:
         worker = await scene.fork()
-        for point in ("admit.commit.after:1", "advance.commit.before:2", "advance.commit.after:4"):
+        for point in points:
             siren = scene.siren()
             victim = await scene.fork("orchestrator", fault=f"{point}:kill9")
             id = await scene.bureau.asked(siren)

@@ -204,11 +204,10 @@ class TestS12:
         assert all(line.keys() >= FIELDS for line in of_jobs), "also what the engine says of an attempt"
         assert all(line["event_type"].startswith("CompanyEnrichment") for line in of_jobs)
         (failed, *_) = [line for line in lines if line["event"] == "attempt failed"]
-        assert (failed["company_siren"], failed["source_api"], failed["error_code"]) == (
-            DANONE,
-            INPI,
-            "TIMEOUT",
-        )
+        told_of = (failed["company_siren"], failed["source_api"], failed["error_code"])
+        assert told_of == (DANONE, INPI, "TIMEOUT")
+        assert failed["error_message"] == "request timed out after 0.1 s"
+        assert failed["duration_ms"] >= 100
         slow = [line for line in own if line["event"] == "source failed"]
         assert len(slow) == 3, "each of the three tries"
         (given_up,) = [line for line in own if line["event"] == "source given up"]

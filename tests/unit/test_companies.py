@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -11,6 +14,7 @@ from hypothesis import strategies as st
 
 from cograil.apps.companies import mapping
 from cograil.apps.companies.calling import read_retry_after
+from cograil.apps.companies.handlers import bucket_of
 from cograil.apps.companies.identifiers import Identifiers, doubts, is_luhn, is_plausible_siret
 from cograil.apps.companies.legal_forms import LABELS
 from cograil.apps.companies.merging import MATRIX, NOTHING, Company, Said, freshness, merge
@@ -19,6 +23,8 @@ from cograil.apps.companies.verdict import MOST_ERROR, Ended, failed_as, judge
 from cograil.apps.companies.words import INPI, RCS, RECHERCHE, SOURCE_CODES, SOURCES
 from cograil.apps.companies.workflow import WORKFLOW
 from cograil.definitions import read_workflow
+from cograil.store.database import Database
+from cograil.verbs import buckets
 
 NOW = datetime(2026, 1, 31, 9, tzinfo=UTC)
 
@@ -249,6 +255,24 @@ def test_every_legal_form_has_the_shape_of_one() -> None:
 def test_a_page_that_the_register_does_not_give_is_not_asked_for(page: int, per_page: int) -> None:
     with pytest.raises(ValueError, match="not given"):
         search(Wanted("552032534"), page, per_page)
+
+
+async def test_each_token_wakes_one_of_those_who_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, looks = asyncio.get_running_loop().time, 0
+    next_at = clock()
+
+    async def take(*_: Any) -> float:
+        nonlocal looks, next_at
+        looks, now = looks + 1, clock()
+        if now < next_at:
+            return next_at - now
+        next_at = now + 0.002
+        return 0.0
+
+    monkeypatch.setattr(buckets, "take", take)
+    token = bucket_of(cast("Database", SimpleNamespace(single=lambda _: nullcontext())), 7)
+    await asyncio.gather(*(token() for _ in range(50)))
+    assert looks < 300, "all of them at each token would be more than a thousand"
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,8 @@ class Reporter:
     def _tell_failure(self, report: Report) -> None:
         item, outcome = report.item, report.outcome
         assert isinstance(outcome, Failed)
-        facts = logs.facts_of(item, outcome.details)
+        told = {"error_code": outcome.code, "error_message": outcome.message}
+        facts = logs.facts_of(item, told | (outcome.details if isinstance(outcome.details, dict) else {}))
         log.warning("attempt failed", code=outcome.code, error=outcome.message, **facts)
 
     async def drain(self) -> None:
