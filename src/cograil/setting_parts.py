@@ -250,8 +250,8 @@ class RelaySettings(Part):
     """What was not delivered by then is a dead letter."""
     pace: PositiveFloat = 1.0
     """All pauses between tries are multiplied by this; for tests."""
-    delivered_days: Annotated[float, Field(ge=0)] = 3
-    """Deliveries that arrived longer ago are forgotten."""
+    delivered_days: Annotated[float, Field(ge=0.01)] = 3
+    """Deliveries that arrived longer ago are forgotten; a quarter of an hour is the least."""
     dead_days: Annotated[float, Field(ge=0)] = 30
     """Dead letters that are older are forgotten."""
 

@@ -180,6 +180,12 @@ async def test_a_view_of_a_transaction_is_used_when_one_is_given(lab: Lab, done:
 
 
 # A violation and the check that must see it. `{job}` is a completed job, `{open}` one with a task.
+TOLD = """
+insert into deliveries (id, job_id, seq, type, destination, origin, url, sending, body, state, delivered_at,
+  last_status, ended_at)
+select gen_random_uuid(), '{{job}}', {seq}, 'a.b', 'callback', 'http://x.y:80', 'http://x.y', 'null', 'null',
+  s, at, status, at from (select {state}) as given(s, at, status);
+"""
 VIOLATIONS = {
     "a completed job without a result": ("I01", "update jobs set result = null where id = '{job}'"),
     "a pending job that has started": (
@@ -264,8 +270,28 @@ VIOLATIONS = {
         "I09",
         "update events set type = 'warning' where job_id = '{job}' and node_id = 'gather'",
     ),
-    "a job without its definition": ("I10", "delete from workflows where workflow_id = 'wide'"),
-    "a job of another version": ("I10", "update jobs set workflow_version = 7 where id = '{job}'"),
+    "an end that nobody was told of": (
+        "I10",
+        """update jobs set callback = '{{"url": "http://x.y"}}' where id = '{job}'""",
+    ),
+    "an end that is told twice": (
+        "I10",
+        """insert into outbox (job_id, seq, type, to_callback)
+           select job_id, seq, 'x', true from events, generate_series(1, 2)
+           where job_id = '{job}' and type = 'job_completed';
+           update jobs set callback = '{{"url": "http://x.y"}}' where id = '{job}'""",
+    ),
+    "a delivery of an event that never was": (
+        "I10",
+        TOLD.format(seq=1000, state="'pending', null::timestamptz, null::int"),
+    ),
+    "a delivery that a receiver refused": ("I10", TOLD.format(seq=1, state="'delivered', now(), 500")),
+    "two deliveries of one event": (
+        "I10",
+        TOLD.format(seq=1, state="'pending', null::timestamptz, null::int") * 2,
+    ),
+    "a job without its definition": ("I13", "delete from workflows where workflow_id = 'wide'"),
+    "a job of another version": ("I13", "update jobs set workflow_version = 7 where id = '{job}'"),
     "two jobs of one idempotency key": ("I11", "update jobs set idempotency_key = 'same'"),
     "an event of another tenant": (
         "I12",

@@ -106,6 +106,7 @@ async def _see_all_told(lane: Lane, job: str) -> list[str]:
     ((told, _),) = await lane.lab.rows(NUMBERS, job=job)
     found = await _see_told(lane, job) + ([] if told == [1, 2, 3] else [f"told are {told}"])
     await lane.lab.rows("delete from cograil.outbox where job_id = %(job)s", job=job)
+    await lane.lab.rows("update cograil.jobs set callback = null where id = %(job)s", job=job)
     return found
 
 

@@ -1,6 +1,6 @@
 """The doctor: is everything in the database as it must be, and does it move?
 
-Twelve invariants (I01 to I12) hold at every moment, also right after a crash; each is a statement
+Thirteen invariants (I01 to I13) hold at every moment, also right after a crash; each is a statement
 `sql/doctor_*.sql` that returns what violates it. All of them look at one moment, in one read-only
 transaction. The liveness checks (L1 to L8) are about time and only warn. Nothing is ever repaired here.
 """
@@ -68,9 +68,10 @@ INVARIANTS = (
     Check("I07", "doctor_fan_out_counts", "fan-outs count their children rightly"),
     Check("I08", "doctor_events_gapless", "events are numbered without gaps"),
     Check("I09", "doctor_history_legal", "histories are legal and agree with the state"),
-    Check("I10", "doctor_definition_exists", "every job has the definition it is pinned to"),
+    Check("I10", "doctor_outbox_complete", "the end of a job is told once to its callback"),
     Check("I11", "doctor_keys_unique", "idempotency keys and published versions are unique"),
     Check("I12", "doctor_tenant_closure", "references lead to rows of the same tenant"),
+    Check("I13", "doctor_definition_exists", "every job has the definition it is pinned to"),
 )
 
 LIVENESS = (

@@ -119,7 +119,7 @@ async def _status(settings: Settings) -> migrate.SchemaStatus:
 def doctor(data_dir: Path | None, as_json: bool) -> int:
     """Check that everything is as it must be; change nothing.
 
-    Looks at the server's settings, the schema, twelve invariants of the data, whether things move, how
+    Looks at the server's settings, the schema, thirteen invariants of the data, whether things move, how
     large the tables are and how much in them is dead, who holds an old snapshot, which keeps it, and what
     runs containers on this machine.
     Exits 0 when nothing is red, 1 when something is, 2 when it could not look, 3 when nothing runs there.
