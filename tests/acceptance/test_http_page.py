@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("used_data_dir")
 
 
 async def test_the_page_works_word_for_word(start: Start, eventually: Eventually, tmp_path: Path) -> None:
-    up = start("up", "--port", "0")
+    up = start("up", "--port", "0", COGRAIL_LEASE__SECONDS="60")  # a worker of shell commands is a slow one
     await eventually(up.is_ready, 60)
     instance = read_instance(up.data_dir)
     assert instance is not None

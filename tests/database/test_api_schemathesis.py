@@ -15,16 +15,19 @@ from schemathesis import GenerationMode
 
 HELLO = "workflow_id: hello\nnodes: {greet: {handler: elsewhere}}"
 EXAMPLES = 3
+PASSED_ON = 1  # most routes of the gateway pass on what they are asked, all of them in one way
 
 
-async def tried(api: Api, described: Documented, port: int, mode: GenerationMode) -> Trial:
+async def tried(
+    api: Api, described: Documented, port: int, mode: GenerationMode, examples: int = EXAMPLES
+) -> Trial:
     """All operations, by an admin, on something that is there."""
     key = await api.make_key("admin")
     await api.post("/api/v1/workflows", {"source": HELLO}, key=key)
     job = await api.post("/api/v1/jobs", {"workflow_id": "hello"}, key=key)
     known = {"job_id": job.body["job_id"], "workflow_id": "hello", "node_id": "greet"}
     trial = Trial(described, port, key, known)
-    await asyncio.to_thread(trial.run, mode, EXAMPLES)
+    await asyncio.to_thread(trial.run, mode, examples)
     return trial
 
 
@@ -46,6 +49,6 @@ async def test_no_request_to_the_gateway_is_answered_with_a_fault_of_ours(
     api: Api, dsn: str, mode: GenerationMode
 ) -> None:
     async with open_gateway(api, dsn) as port:
-        trial = await tried(api, of_gateway(), port, mode)
+        trial = await tried(api, of_gateway(), port, mode, PASSED_ON)
     assert trial.wrong == []
     assert len(trial.tried) == len(of_gateway().operations)
