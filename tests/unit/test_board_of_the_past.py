@@ -5,8 +5,11 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pytest
+
 from cograil.definitions import read_workflow
 from cograil.ui.board import board_at, graph_of, state_of
+from cograil.ui.pages.node import histogram
 
 WORKFLOW = read_workflow("""
 workflow_id: past
@@ -118,3 +121,12 @@ def test_the_graph_has_every_edge_once_with_its_branches() -> None:
         "approval",
         "task",
     ]
+
+
+@pytest.mark.parametrize(
+    "seconds", [[], [0.0], [2.0, 2.0], [0.0, 0.0, 7200.0], [0.004, 0.008, 5.1], [1.0, 1.5, 2.0]]
+)
+def test_a_histogram_has_every_duration_once_also_where_one_is_far_longer(seconds: list[float]) -> None:
+    bars = histogram(seconds)
+    assert sum(int(bar["title"].split(" took ")[0]) for bar in bars) == len(seconds)
+    assert sum(bar["height"] > 0 for bar in bars) == len(set(seconds))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -117,3 +118,7 @@ def test_a_moment_needs_its_time_zone() -> None:
     for text in ("2026-01-31T09:00:00", "tomorrow"):
         with pytest.raises(click.BadParameter):
             Moment().convert(text, None, None)
+    with pytest.raises(click.BadParameter) as caught:
+        Moment().convert("2026-01-31", None, None)
+    (told,) = re.findall(r"write (\S+) for UTC", str(caught.value))  # and that is taken
+    assert Moment().convert(told, None, None) == datetime(2026, 1, 31, tzinfo=UTC)

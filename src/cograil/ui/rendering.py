@@ -111,6 +111,7 @@ def environment() -> Environment:
         "plain": plain,
         "share": share,
         "unhinted": unhinted,
+        "coded": coded,
     }
     found.globals["file"] = address_of_file
     found.globals["event_types"] = ",".join(EVENT_TYPES)
@@ -182,3 +183,10 @@ def share(value: float | None) -> str:
 def unhinted(message: str) -> str:
     """What a blocker says, without the command that the page has a button for, and with shorter times."""
     return LONG_TIME.sub(r"\1 UTC", message.partition("; `cograil ")[0])
+
+
+def coded(text: str) -> Markup:
+    """A text in which what stands between backticks is code."""
+    parts = text.split("`")
+    whole = Markup("<code>{}</code>")
+    return Markup("").join(whole.format(part) if place % 2 else part for place, part in enumerate(parts))

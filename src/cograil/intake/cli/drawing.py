@@ -17,6 +17,7 @@ from cograil.store.reading import STATUSES
 BARS = "▁▂▃▄▅▆▇█"
 PLAIN_BARS = "._-=+*#@"
 MOST_NAME = 20
+GAP = 2  # between columns
 SHORT_ID = 18  # a beginning of an id that is enough for other commands
 WIDE = 110  # from so many columns on two sections stand beside each other
 TALL = 60  # of a frame that nobody sees on a terminal
@@ -36,7 +37,7 @@ def draw(frame: dict[str, Any], width: int, height: int, note: str = "", *, is_p
     if width >= WIDE:
         parts += _beside(sections, room, width)
     else:
-        parts += _below(sections, room)
+        parts += _below(sections, room, width)
     return Group(*parts)
 
 
@@ -87,19 +88,31 @@ class _Section:
     def __init__(self, columns: tuple[str, ...], rows: Rows) -> None:
         self._columns, self.rows = columns, rows
 
-    def drawn(self, lines: int) -> RenderableType:
+    def drawn(self, lines: int, width: int) -> RenderableType:
         made = table(*self._columns, right=("depth", "held", "running", "oldest", "workers", "times"))
         shown = self.rows if len(self.rows) < lines else self.rows[: max(0, lines - 2)]
         for row in shown:
             made.add_row(*row)
-        for place, column in enumerate(made.columns):
-            column.no_wrap, column.overflow = True, "ellipsis"
-            if place < len(made.columns) - 1:  # the last one has what the others leave
-                cells = [len(str(row[place])) for row in shown if place < len(row)]
-                column.min_width = min(MOST_NAME, max([len(self._columns[place]), *cells]))
+        for column, room in zip(made.columns, self._widths(shown, width), strict=True):
+            column.no_wrap, column.overflow, column.width = True, "ellipsis", room
         if len(shown) < len(self.rows):
             made.add_row(Text(f"and {len(self.rows) - len(shown)} more", style="dim"))
         return made
+
+    def _widths(self, shown: Rows, width: int) -> list[int | None]:
+        """What each column gets. Where not all have room, names are cut, and the last one has what is left.
+
+        Said here: left alone, the table takes away whole columns from the middle for a long last one.
+        """
+        wanted = [
+            max([len(name), *(len(str(row[place])) for row in shown if place < len(row))])
+            for place, name in enumerate(self._columns)
+        ]
+        first = [min(MOST_NAME, cells) for cells in wanted[:-1]]
+        left = width - sum(first) - GAP * len(first)
+        if sum(wanted) + GAP * len(first) <= width or left < len(self._columns[-1]):
+            return [None] * len(wanted)
+        return [*first, left]
 
     @property
     def wanted(self) -> int:
@@ -111,7 +124,7 @@ def _section(name: str, columns: tuple[str, ...], rows: Rows) -> _Section:
     return _Section((name, *columns), rows or [[Text("none", style="dim")]])
 
 
-def _below(sections: Iterable[_Section], room: int) -> list[RenderableType]:
+def _below(sections: Iterable[_Section], room: int, width: int) -> list[RenderableType]:
     """One below the other; each gets what it wants, or its share of what is there."""
     parts: list[RenderableType] = []
     left = [section for section in sections if room > 4]
@@ -119,7 +132,7 @@ def _below(sections: Iterable[_Section], room: int) -> list[RenderableType]:
         share = max(3, room // len(left) - 1)
         section = left.pop(0)
         lines = min(section.wanted, share if left else max(3, room - 1))
-        parts += [Text(""), section.drawn(lines + 1 if lines == section.wanted else lines)]
+        parts += [Text(""), section.drawn(lines + 1 if lines == section.wanted else lines, width)]
         room -= lines + 1
         if room < 4:
             break
@@ -130,10 +143,13 @@ def _beside(sections: list[_Section], room: int, width: int) -> list[RenderableT
     """Queues beside workers, and below them what waits and what fails."""
     first = Table.grid(padding=(0, 3, 0, 0), expand=False)
     top = min(max(one.wanted for one in sections[:2]), max(3, room // 2))
-    first.add_column(width=width // 2 - 2)
-    first.add_column(width=width - width // 2 - 2)
-    first.add_row(*(one.drawn(top + (one.wanted <= top)) for one in sections[:2]))
-    return [Text(""), first, *_below(sections[2:], room - top - 1)]
+    halves = (width // 2 - 2, width - width // 2 - 2)
+    for half in halves:
+        first.add_column(width=half)
+    first.add_row(
+        *(one.drawn(top + (one.wanted <= top), half) for one, half in zip(sections[:2], halves, strict=True))
+    )
+    return [Text(""), first, *_below(sections[2:], room - top - 1, width)]
 
 
 def _queues(frame: dict[str, Any]) -> Rows:

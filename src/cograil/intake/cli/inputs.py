@@ -135,5 +135,6 @@ class Moment(click.ParamType[datetime]):
         except ValueError:
             self.fail(f"{value!r} is not a moment such as 2026-01-31T09:00:00Z", param, ctx)
         if moment.tzinfo is None:
-            self.fail(f"{value!r} has no time zone; write {value}Z for UTC", param, ctx)
+            told = f"{moment.isoformat()}Z"
+            self.fail(f"{value!r} has no time zone; write {told} for UTC", param, ctx)
         return moment

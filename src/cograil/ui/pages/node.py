@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated
@@ -28,6 +29,7 @@ node_pages = pages("node")
 CHILDREN = 100
 EVENTS = 300
 BARS = 24
+FAR = 20
 
 
 class NodeView(Query):
@@ -208,23 +210,32 @@ def _begun(event: View, given: Json) -> View:
 
 
 def histogram(seconds: Sequence[float]) -> list[View]:
-    """How many took how long, in bars of equal width."""
+    """How many took how long, in bars of equal width; of equal ratio where the longest took far longer."""
     if not seconds:
         return []
-    low, high = min(seconds), max(seconds)
-    width = (high - low) / BARS or 0.001
+    edges = _edges(max(min(seconds), 0.0), max(seconds))
     counts = [0] * BARS
     for one in seconds:
-        counts[min(BARS - 1, int((one - low) / width))] += 1
+        counts[min(BARS, max(1, bisect_right(edges, one))) - 1] += 1
     most = max(counts)
     return [
         {
             "x": place * 20,
-            "height": round(60 * count / most, 1),
-            "title": f"{count} took {span(low + place * width)} to {span(low + (place + 1) * width)}",
+            "height": max(round(60 * count / most, 1), 1.5 if count else 0),
+            "title": f"{count} took {span(edges[place])} to {span(edges[place + 1])}",
         }
         for place, count in enumerate(counts)
     ]
+
+
+def _edges(low: float, high: float) -> list[float]:
+    """Where each bar begins, and where the last one ends."""
+    first = max(low, 0.001)
+    if high < FAR * first:
+        width = (high - low) / BARS or 0.001
+        return [low + width * place for place in range(BARS + 1)]
+    ratio = (high / first) ** (1 / BARS)
+    return [first * ratio**place for place in range(BARS + 1)]
 
 
 LETTERS = dict(

@@ -56,7 +56,7 @@ export class Graph {
 
   layout() {
     const isNarrow = this.container.clientWidth < 560; // on a phone it goes down, not to the right
-    const [nodesep, ranksep, margin] = [18, isNarrow ? 26 : 46, 12];
+    const [nodesep, ranksep, margin] = [18, isNarrow ? 26 : 36, 12];
     if (this.outline.nodes.length > MOST_FOR_DAGRE) {
       const nodes = this.outline.nodes.map((node) => ({ id: node.id, ...this.sizeOf(node) }));
       this.plan = layered(nodes, this.outline.edges, { isNarrow, nodesep, ranksep, margin });
@@ -79,7 +79,7 @@ export class Graph {
       const rows = Math.ceil(Math.min(MOST_CELLS, Math.max(1, this.open.get(node.id).length)) / COLUMNS);
       return { width: COLUMNS * (CELL + 1) + 24, height: 58 + rows * (CELL + 1) };
     }
-    const letters = Math.max(short(node.id, 26).length * 7.6 + 34, 132);
+    const letters = Math.max(short(node.id, 26).length * 7.6 + 34, 112);
     return { width: Math.min(letters, 236), height: node.type === "fan_out" ? 58 : 44 };
   }
 
