@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -115,3 +116,17 @@ def test_a_stamp_is_signed_by_who_signed_the_proof(tmp_path: Path, authority: Au
     proof: dict[str, Any] = {"manifest": {}, "signature_b64": ""}
     response = authority.stamp(query(manifest.stamped_text(proof), 7))
     assert manifest.with_stamp(proof, response, signer) != manifest.with_stamp(proof, response, other)
+
+
+@pytest.mark.filterwarnings("ignore:Parsed a serial number")
+def test_whatever_is_changed_in_a_stamp_it_is_a_stamp_or_none(authority: Authority) -> None:
+    """Also in the certificate, whose parts others read for us: nobody is shown their exceptions."""
+    response, refused = authority.stamp(query(b"text", 7)), 0
+    for place, bit in itertools.product(range(len(response)), (0x01, 0x10)):
+        changed = bytearray(response)
+        changed[place] ^= bit
+        try:
+            check_response(bytes(changed), b"text")
+        except BadStamp:
+            refused += 1
+    assert refused > len(response) / 2

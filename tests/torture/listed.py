@@ -51,6 +51,8 @@ NO_SCENARIO = {
     "begin_sealing": "tests/captures/test_capture_crashes.py kills a worker at each of these",
     "settle_capture": "tests/captures/test_capture_crashes.py kills a worker at each of these",
     "reconcile_capture": "tests/captures/test_capture_left.py kills a worker at each of these",
+    "check_log": "only reads: the chains of the audit log, by `cograil captures check`",
+    "check_captures": "only reads: captures and proofs, by `cograil captures check`",
     "left_captures": "only reads: the sweeper asks which captures were left",
     "look_at_proof": "only reads: what a time-stamping authority is asked about",
     "show_capture": "only reads: what the owner of a capture is shown",

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from urllib.parse import urlsplit
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric.ec import ECDSA, EllipticCurvePublicKey
 from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
@@ -110,7 +110,7 @@ def check_response(answer: bytes, text: bytes, nonce: int | None = None) -> date
             raise BadStamp(f"the authority refused, with the status {status}")
         signed = _signed_data(whole.part(1, der.SEQUENCE))
         return _check_token(signed, text, nonce)
-    except (BadDer, ValueError, IndexError) as error:
+    except (BadDer, ValueError, IndexError, x509.InvalidVersion, UnsupportedAlgorithm) as error:
         raise BadStamp(f"it is no time stamp: {error}") from None
 
 
