@@ -54,6 +54,22 @@ def test_a_decision_is_written_for_the_watcher(root: Path, word: str, action: st
     assert not (root / f"hold/duplicates/{KEY}/decision.json").exists()
 
 
+def test_a_key_is_told_from_that_of_its_forced_run(root: Path) -> None:
+    """Which begins with it."""
+    forced = f"{KEY}__fdeadbeef"
+    folder = Folder(root)
+    duplicates.hold(folder, forced, drawn.tiny(folder.staging / "b.cbz"), "b.cbz", {}, {})
+    with pytest.raises(UsageError, match="2 keys"):
+        run("decide", KEY[:12], "discard", "--data", str(root))
+    run("decide", KEY, "discard", "--data", str(root))
+    assert duplicates.is_decided(folder, KEY)
+    assert not duplicates.is_decided(folder, forced)
+    listed = run("duplicates", "--data", str(root)).replace("\n", "").replace(" ", "")
+    assert "DISCARD" in listed
+    assert KEY[:12] in run("duplicates", "--data", str(root), "--user", "ada")
+    assert KEY[:13] not in run("duplicates", "--data", str(root), "--user", "ada")
+
+
 def test_what_cannot_be_decided_is_refused(root: Path) -> None:
     with pytest.raises(NotFound):
         run("decide", "ffff", "discard", "--data", str(root))

@@ -22,6 +22,7 @@ from cograil.processes.running import stop_on_signals
 from cograil.settings import Settings, load_settings
 
 ENGINE_DIR = ".cograil"
+SHORTEST_KEY = 12
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 data_option = click.option(
@@ -293,11 +294,18 @@ def duplicates(data: Path | None, user: str, as_json: bool) -> None:
     rows = table("KEY", "FILE", "STATUS")
     for one in found:
         status = one["status"].get("reason") or one["status"].get("state", "")
+        key = _short(one["jobKey"], [other["jobKey"] for other in found])
         for held in one["held"]:
-            rows.add_row(plain(one["jobKey"]), plain(held["file"]), plain(status))
+            rows.add_row(plain(key), plain(held["file"]), plain(held["decision"] or status))
     to_stdout().print(rows)
     if not found:
         say("nothing is held")
+
+
+def _short(key: str, keys: list[str]) -> str:
+    """The beginning of this key that no other has; all of it where a forced run begins like it."""
+    lengths = range(SHORTEST_KEY, len(key))
+    return next((key[:n] for n in lengths if sum(one.startswith(key[:n]) for one in keys) == 1), key)
 
 
 @documents.command()
@@ -320,9 +328,14 @@ def decide(key: str, action: str, data: Path | None, user: str, name: str, as_js
     from cograil.apps.documents import duplicates as held  # noqa: PLC0415
 
     folder = _folder(data, user)
-    found = [one for one in held.held_keys(folder) if one.startswith(key)]
-    if len(found) != 1:
-        raise NotFound(f"{len(found) or 'no'} keys of held files begin with {key!r}")
+    keys = held.held_keys(folder)
+    found = [key] if key in keys else [one for one in keys if one.startswith(key)]
+    if not found:
+        raise NotFound(
+            f"no key of a held file begins with {key!r}; `cograil documents duplicates` lists them"
+        )
+    if len(found) > 1:
+        raise UsageError(f"{len(found)} keys of held files begin with {key!r}: {', '.join(found)}")
     words = {"use-existing": held.USE_EXISTING, "discard": held.DISCARD, "force": held.FORCE}
     held.decide(folder, found[0], words[action], uuid4().hex if action == "force" else "", name)
     if as_json:
