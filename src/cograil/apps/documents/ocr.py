@@ -57,9 +57,9 @@ def recognise(
     final = room / FINAL_PDF
     if is_resumed and final.exists():
         try:
-            found = Recognised(validate(final, min_bytes, pages_of(raw)), is_reused=True)
+            before = Recognised(validate(final, min_bytes, pages_of(raw)), is_reused=True)
             files.remove_left(room, *SCRATCH)
-            return found
+            return before
         except InvalidPdf:
             pass
     files.remove(final)
