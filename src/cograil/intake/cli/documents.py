@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import signal
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -71,7 +73,10 @@ def convert(sources: tuple[Path, ...], target: Path, lang: str | None, as_json: 
     except OSError as error:
         raise UsageError(f"{target} cannot be written to: {error.strerror or error}") from error
     with room as place:
-        return run_async(_convert(settings, list(sources), target, Path(place), as_json))
+        try:
+            return run_async(_convert(settings, list(sources), target, Path(place), as_json))
+        except asyncio.CancelledError:  # by a signal: nothing half-done is left, as after Ctrl-C
+            raise click.Abort from None
 
 
 def _check_tools(settings: Settings) -> None:
@@ -89,6 +94,10 @@ async def _convert(settings: Settings, sources: list[Path], target: Path, room: 
     from cograil.apps.documents.converting import Conversion, Item  # noqa: PLC0415  an extra
     from cograil.apps.documents.layout import Folder  # noqa: PLC0415
 
+    task = asyncio.current_task()
+    assert task is not None
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
     items = [Item(source, number) for number, source in enumerate(sources, 1)]
     conversion = Conversion(Folder(room), target, items, settings.documents.max_input_size_mb)
     conversion.bring_in()
@@ -103,7 +112,10 @@ async def _convert(settings: Settings, sources: list[Path], target: Path, room: 
 
 
 def _for_one_run(settings: Settings, room: Path, engine: Path, count: int) -> Settings:
-    """The same settings for a folder and an engine of our own; nothing waits for its turn to be prepared."""
+    """The same settings for a folder and an engine of our own; nothing waits for its turn to be prepared.
+
+    In a database that others use, their workers would be given what only this folder has.
+    """
     changed = {
         "data_dir": room.absolute(),
         "poll_interval_ms": 100,
@@ -114,6 +126,7 @@ def _for_one_run(settings: Settings, room: Path, engine: Path, count: int) -> Se
     return settings.model_copy(
         update={
             "data_dir": engine,
+            "database": settings.database.model_copy(update={"url": None, "direct_url": None}),
             "documents": settings.documents.model_copy(update=changed),
             "containers": settings.containers.model_copy(update={"enabled": False}),
         }
