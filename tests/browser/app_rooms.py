@@ -29,7 +29,7 @@ def settings_of_house(registers: Registers, root: Path, **relay: Any) -> Setting
         outbound=HERE,
         relay=QUICK | relay,
         companies=registers.settings(),
-        documents={"data_dir": root},
+        documents={"data_dir": root, "quiet_seconds": 0.1},
     )
 
 
@@ -54,7 +54,7 @@ async def furnish_folder(lab: Lab) -> None:
     folder = Folder(root)
     Folder(root, "users/ada").make()
     folder.make()
-    watcher = Watcher(lab.db, lab.settings, lab.decider, quiet_seconds=0.1)
+    watcher = Watcher(lab.db, lab.settings, lab.decider)
     for name in ("tintin.cbz", "tintin (copy).cbz", "tintin again.cbz"):
         drawn.tiny(folder.base / "one.part")
         (folder.base / "one.part").rename(folder.arrivals / name)

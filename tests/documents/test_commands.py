@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 import os
+import signal
+from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner
 from tests.documents import drawn
@@ -14,6 +20,7 @@ from cograil.apps.documents import duplicates, files
 from cograil.apps.documents.converting import Conversion, Item
 from cograil.apps.documents.layout import Folder, folder_of
 from cograil.errors import NotFound, UsageError
+from cograil.intake.cli import documents as cli
 from cograil.intake.cli.documents import documents
 
 KEY = f"{'a' * 64}__{'b' * 64}"
@@ -52,6 +59,22 @@ def test_a_decision_is_written_for_the_watcher(root: Path, word: str, action: st
     assert decision["action"] == action
     assert ("nonce" in decision) == (word == "force")
     assert not (root / f"hold/duplicates/{KEY}/decision.json").exists()
+
+
+def test_a_key_is_told_from_that_of_its_forced_run(root: Path) -> None:
+    """Which begins with it."""
+    forced = f"{KEY}__fdeadbeef"
+    folder = Folder(root)
+    duplicates.hold(folder, forced, drawn.tiny(folder.staging / "b.cbz"), "b.cbz", {}, {})
+    with pytest.raises(UsageError, match="2 keys"):
+        run("decide", KEY[:12], "discard", "--data", str(root))
+    run("decide", KEY, "discard", "--data", str(root))
+    assert duplicates.is_decided(folder, KEY)
+    assert not duplicates.is_decided(folder, forced)
+    listed = run("duplicates", "--data", str(root)).replace("\n", "").replace(" ", "")
+    assert "DISCARD" in listed
+    assert KEY[:12] in run("duplicates", "--data", str(root), "--user", "ada")
+    assert KEY[:13] not in run("duplicates", "--data", str(root), "--user", "ada")
 
 
 def test_what_cannot_be_decided_is_refused(root: Path) -> None:
@@ -125,3 +148,23 @@ def test_where_nothing_can_be_written_nothing_is_converted(tmp_path: Path) -> No
     source = drawn.tiny(tmp_path / "a.cbz")
     with pytest.raises(UsageError, match="cannot be written to"):
         run("convert", str(source), "-o", "/proc/nowhere/out")
+
+
+def test_who_is_asked_to_stop_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And has an engine of its own, whatever database others use: they would be given what only it has."""
+    used: list[Any] = []
+
+    @contextlib.asynccontextmanager
+    async def instance(settings: Any, **_: Any) -> AsyncIterator[None]:
+        used.append(settings.database.url)
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.Event().wait()
+        yield
+
+    monkeypatch.setattr(cli, "private_instance", instance)
+    monkeypatch.setenv("COGRAIL_DATABASE_URL", "postgresql://elsewhere/shared")
+    source = drawn.tiny(tmp_path / "a.cbz")
+    with pytest.raises(click.Abort):
+        run("convert", str(source), "-o", str(tmp_path / "out"))
+    assert list((tmp_path / "out").iterdir()) == []
+    assert used == [None]

@@ -79,6 +79,7 @@ def test_prep_that_is_killed_at_its_rename_is_done_again_or_used(tmp_path: Path,
     assert (room / "raw.pdf").exists() == (moment == "after")
     again = prep.prepare(source, room, run="2", dpi=None, is_resumed=True, progress=lambda *_: None)
     assert (again.pages, again.is_reused) == (1, moment == "after")
+    assert [one.name for one in room.iterdir()] == ["raw.pdf"]  # and nothing of the one that died
 
 
 @pytest.mark.parametrize("what", ["sidecar", "final"])
@@ -93,7 +94,7 @@ def test_ocr_that_is_killed_at_its_renames_is_done_again_or_used(
     assert (tmp_path / "final.pdf").exists() == is_there
     assert recognised(tmp_path, "2").is_reused == is_there
     assert ocr.validate(tmp_path / "final.pdf", 100, 1) == 1
-    assert (tmp_path / "final.txt").exists()
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["a.cbz", "final.pdf", "final.txt", "raw.pdf"]
 
 
 @pytest.fixture

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import errno
 import json
 import os
@@ -13,6 +15,7 @@ from pathlib import Path
 import pytest
 import structlog.testing
 from doors import open_door
+from tests.conftest import Eventually
 from tests.documents import drawn
 from tests.documents.house import House
 from tests.documents.test_duplicates import held, waiting
@@ -22,6 +25,7 @@ from cograil.apps.documents.app import app
 from cograil.apps.documents.config import save_config
 from cograil.apps.documents.layout import Folder, folder_of
 from cograil.apps.documents.workflow import text_of
+from cograil.errors import Conflict
 
 WRITER = """
 import os, sys
@@ -323,3 +327,22 @@ async def test_who_goes_on_with_holding_a_copy_holds_it_once(house: House, elsew
     await house.look()
     assert duplicates.held_files(house.folder, key) == [copied]
     assert house.names("work/_staging") == []
+
+
+async def test_a_folder_is_looked_after_by_one_database(house: House, eventually: Eventually) -> None:
+    """Whoever comes with another one waits, and says so, until the first is gone."""
+    first = places.look_after(house.root, "first")
+    os.close(places.look_after(house.root, "first"))  # of one database there may be many
+    house.drop("a.cbz")
+    with structlog.testing.capture_logs() as said:
+        task = asyncio.create_task(house.watcher.run())
+        await eventually(lambda: [one for one in said if "another database" in str(one.get("error"))])
+        assert house.names("in") == ["a.cbz"]
+        os.close(first)
+        await eventually(lambda: house.names("in") == [])
+        with pytest.raises(Conflict):
+            places.look_after(house.root, "first")
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+    os.close(places.look_after(house.root, "first"))

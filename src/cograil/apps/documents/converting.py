@@ -67,6 +67,7 @@ class Conversion:
             except OSError as error:  # of this file, or of the disk: it is said of this one
                 item.error = f"it cannot be read or copied: {error.strerror or error} [unreadable]"
                 files.remove(self.folder.arrivals / item.alias)
+            item.stage = "refused" if item.error else item.stage
 
     def _bring(self, item: Item) -> None:
         if not self._is_taken(item):

@@ -217,6 +217,13 @@ def remove(path: Path) -> None:
         shutil.rmtree(path)
 
 
+def remove_left(room: Path, *patterns: str) -> None:
+    """Remove what tries that died left in a room. One that still runs was given up, and may fail of it."""
+    for left in [path for pattern in patterns for path in room.glob(pattern)]:
+        with contextlib.suppress(OSError):
+            remove(left)
+
+
 def remove_if_empty(path: Path) -> None:
     """Remove a directory in which nothing is left."""
     with contextlib.suppress(OSError):

@@ -78,7 +78,8 @@ def place_input(folder: Folder, key: str, name: str, staged: str) -> Path:
         try:
             finish_move(waiting, source, "place")
         except FileNotFoundError as error:
-            raise Fail(f"the input {name!r} is gone", code="input_gone") from error
+            told = f"the input {name!r} is gone, or this worker has another folder than the one it came to"
+            raise Fail(told, code="input_gone") from error
     return source
 
 

@@ -25,6 +25,7 @@ SETTLE_DOCUMENT = statement("settle_document", package=PACKAGE)
 COUNT_DOCUMENTS = statement("count_documents", package=PACKAGE)
 ADD_COUNT = statement("add_count", package=PACKAGE)
 BUSY_FOLDERS = statement("busy_folders", package=PACKAGE)
+NAME_DATABASE = statement("name_database", package=PACKAGE)
 NEEDED_ROOMS = statement("needed_rooms", package=PACKAGE)
 ALL = 1_000_000
 LABEL = 255
@@ -216,6 +217,11 @@ async def count_documents(tx: Transaction, place: str | None, tenant: str = "def
 async def busy_folders(tx: Transaction, tenant: str = "default") -> dict[str, int]:
     """How many documents of each folder are not done."""
     return dict(await tx.fetch(BUSY_FOLDERS, tenant=tenant))
+
+
+async def name_of_database(tx: Transaction) -> str:
+    """What this database is called where others could be meant."""
+    return str((await tx.fetch(NAME_DATABASE))[0][0])
 
 
 async def needed_rooms(

@@ -19,6 +19,7 @@ from cograil.apps.documents.prep import BadDocument, Progress, pages_of
 
 PROGRESS = "cograil.apps.documents.ocr_progress"
 WHITENING = "cograil.apps.documents.ocr_whitening"
+SCRATCH = "tmp", "final.tmp.*"  # what a try writes beside its result
 HOPELESS = {  # exit codes of ocrmypdf that another try does not change
     1: "bad_options",
     2: "bad_pdf",
@@ -56,7 +57,9 @@ def recognise(
     final = room / FINAL_PDF
     if is_resumed and final.exists():
         try:
-            return Recognised(validate(final, min_bytes, pages_of(raw)), is_reused=True)
+            before = Recognised(validate(final, min_bytes, pages_of(raw)), is_reused=True)
+            files.remove_left(room, *SCRATCH)
+            return before
         except InvalidPdf:
             pass
     files.remove(final)
@@ -77,6 +80,7 @@ def recognise(
         for left in (written, text, place):
             files.remove(left)
         files.remove_if_empty(room / "tmp")
+    files.remove_left(room, *SCRATCH)
     return Recognised(pages, words)
 
 

@@ -1,16 +1,24 @@
-"""What the database calls a folder: an id that stays when the directory is mounted elsewhere."""
+"""What the database calls a folder: an id that stays when the directory is mounted elsewhere.
+
+And which database looks after it: of two, each would know half of what came before, and both would write the
+same files for others to read.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import os
 from functools import cache
 from pathlib import Path
 from uuid import UUID, uuid4
 
 from cograil.apps.documents import files
 from cograil.apps.documents.layout import Folder
+from cograil.errors import Conflict
 
 MARK = ".cograil-folder"
+WATCHED = ".cograil-watched-by-"
 
 
 def place_of(folder: Folder) -> str:
@@ -33,3 +41,31 @@ def _id_of(root: Path) -> str:
         finally:
             files.remove(hidden)
     return str(UUID(mark.read_text().strip()))
+
+
+def look_after(root: Path, database: str) -> int:
+    """Say that somebody of this database looks after the folder, as long as this descriptor is open.
+
+    Raises Conflict while somebody of another one does: the lock of whoever dies is gone with him.
+    """
+    root.mkdir(parents=True, exist_ok=True)
+    own = root / f"{WATCHED}{database}"
+    lock = os.open(own, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    fcntl.flock(lock, fcntl.LOCK_SH)
+    if any(_is_locked(other) for other in root.glob(f"{WATCHED}*") if other != own):
+        os.close(lock)
+        raise Conflict(
+            f"another database looks after {root}: stop that watcher, or have both use one database"
+        )
+    return lock
+
+
+def _is_locked(path: Path) -> bool:
+    lock = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(lock)
+    return False

@@ -21,6 +21,7 @@ FORMATS = ("JPEG", "JPEG2000", "PNG", "WEBP", "TIFF", "BMP", "GIF")  # others ar
 LEAST_DPI = 30  # what says less does not know
 SMALLER_COPY = 254, 1  # the tag of a TIFF, and its bit for what shows another page once more
 MAX_PIXELS = 300_000_000
+SCRATCH = "pages", "raw.tmp.*"  # what a try writes beside its result
 
 
 class BadDocument(Exception):
@@ -49,6 +50,7 @@ def prepare(
     """
     raw = room / RAW_PDF
     if is_resumed and (pages := pages_of(raw)):
+        files.remove_left(room, *SCRATCH)
         return Prepared(pages, is_reused=True)
     files.remove(raw)
     written = room / f"raw.tmp.{run}.pdf"
@@ -66,6 +68,7 @@ def prepare(
         files.remove(pictures)
         files.remove_if_empty(room / "pages")
         files.remove(written)
+    files.remove_left(room, *SCRATCH)
     return Prepared(pages, tuple(skipped))
 
 

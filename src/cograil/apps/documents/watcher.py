@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from cograil.apps.documents.core import canonical_profile
 from cograil.apps.documents.duplicates import Existing
 from cograil.apps.documents.jobs import Document, Verdict
 from cograil.apps.documents.layout import IS_KEY, Folder, folders_of
-from cograil.apps.documents.places import place_of
+from cograil.apps.documents.places import look_after, place_of
 from cograil.apps.documents.projecting import Projector, entry_of
 from cograil.apps.documents.workflow import publish_current
 from cograil.errors import CograilError
@@ -61,10 +62,11 @@ class Watcher:
 
     async def run(self) -> None:
         """Look when something may have happened, and every now and then; until cancelled."""
-        async with _hinting(self._root, self.is_to_look):
+        async with _hinting(self._root, self.is_to_look), self._looking_after() as is_ours:
             while True:
                 self.is_to_look.clear()
                 try:
+                    await is_ours()
                     is_more = await self.look()
                 except (CograilError, psycopg.Error, OSError) as error:
                     is_more = False
@@ -76,6 +78,21 @@ class Watcher:
                     with contextlib.suppress(TimeoutError):
                         async with asyncio.timeout(self._settings.documents.poll_interval_ms / 1000):
                             await self.is_to_look.wait()
+
+    @contextlib.asynccontextmanager
+    async def _looking_after(self) -> AsyncIterator[Callable[[], Awaitable[None]]]:
+        """Whether the folder is ours to look after, for whoever asks; ours it is to the end of this block."""
+        with contextlib.ExitStack() as locks:
+            is_ours = asyncio.Event()
+
+            async def ask() -> None:
+                if not is_ours.is_set():
+                    async with self._db.transaction("documents_name") as tx:
+                        name = await jobs.name_of_database(tx)
+                    locks.callback(os.close, await asyncio.to_thread(look_after, self._root, name))
+                    is_ours.set()
+
+            yield ask
 
     def _tell_trouble(self, trouble: str) -> None:
         """Once for each trouble, and again when it lasts."""

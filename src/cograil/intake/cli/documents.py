@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import signal
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +24,7 @@ from cograil.processes.running import stop_on_signals
 from cograil.settings import Settings, load_settings
 
 ENGINE_DIR = ".cograil"
+SHORTEST_KEY = 12
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 data_option = click.option(
@@ -70,7 +73,10 @@ def convert(sources: tuple[Path, ...], target: Path, lang: str | None, as_json: 
     except OSError as error:
         raise UsageError(f"{target} cannot be written to: {error.strerror or error}") from error
     with room as place:
-        return run_async(_convert(settings, list(sources), target, Path(place), as_json))
+        try:
+            return run_async(_convert(settings, list(sources), target, Path(place), as_json))
+        except asyncio.CancelledError:  # by a signal: nothing half-done is left, as after Ctrl-C
+            raise click.Abort from None
 
 
 def _check_tools(settings: Settings) -> None:
@@ -88,6 +94,10 @@ async def _convert(settings: Settings, sources: list[Path], target: Path, room: 
     from cograil.apps.documents.converting import Conversion, Item  # noqa: PLC0415  an extra
     from cograil.apps.documents.layout import Folder  # noqa: PLC0415
 
+    task = asyncio.current_task()
+    assert task is not None
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
     items = [Item(source, number) for number, source in enumerate(sources, 1)]
     conversion = Conversion(Folder(room), target, items, settings.documents.max_input_size_mb)
     conversion.bring_in()
@@ -102,7 +112,10 @@ async def _convert(settings: Settings, sources: list[Path], target: Path, room: 
 
 
 def _for_one_run(settings: Settings, room: Path, engine: Path, count: int) -> Settings:
-    """The same settings for a folder and an engine of our own; nothing waits for its turn to be prepared."""
+    """The same settings for a folder and an engine of our own; nothing waits for its turn to be prepared.
+
+    In a database that others use, their workers would be given what only this folder has.
+    """
     changed = {
         "data_dir": room.absolute(),
         "poll_interval_ms": 100,
@@ -113,6 +126,7 @@ def _for_one_run(settings: Settings, room: Path, engine: Path, count: int) -> Se
     return settings.model_copy(
         update={
             "data_dir": engine,
+            "database": settings.database.model_copy(update={"url": None, "direct_url": None}),
             "documents": settings.documents.model_copy(update=changed),
             "containers": settings.containers.model_copy(update={"enabled": False}),
         }
@@ -293,11 +307,18 @@ def duplicates(data: Path | None, user: str, as_json: bool) -> None:
     rows = table("KEY", "FILE", "STATUS")
     for one in found:
         status = one["status"].get("reason") or one["status"].get("state", "")
+        key = _short(one["jobKey"], [other["jobKey"] for other in found])
         for held in one["held"]:
-            rows.add_row(plain(one["jobKey"]), plain(held["file"]), plain(status))
+            rows.add_row(plain(key), plain(held["file"]), plain(held["decision"] or status))
     to_stdout().print(rows)
     if not found:
         say("nothing is held")
+
+
+def _short(key: str, keys: list[str]) -> str:
+    """The beginning of this key that no other has; all of it where a forced run begins like it."""
+    lengths = range(SHORTEST_KEY, len(key))
+    return next((key[:n] for n in lengths if sum(one.startswith(key[:n]) for one in keys) == 1), key)
 
 
 @documents.command()
@@ -320,9 +341,14 @@ def decide(key: str, action: str, data: Path | None, user: str, name: str, as_js
     from cograil.apps.documents import duplicates as held  # noqa: PLC0415
 
     folder = _folder(data, user)
-    found = [one for one in held.held_keys(folder) if one.startswith(key)]
-    if len(found) != 1:
-        raise NotFound(f"{len(found) or 'no'} keys of held files begin with {key!r}")
+    keys = held.held_keys(folder)
+    found = [key] if key in keys else [one for one in keys if one.startswith(key)]
+    if not found:
+        raise NotFound(
+            f"no key of a held file begins with {key!r}; `cograil documents duplicates` lists them"
+        )
+    if len(found) > 1:
+        raise UsageError(f"{len(found)} keys of held files begin with {key!r}: {', '.join(found)}")
     words = {"use-existing": held.USE_EXISTING, "discard": held.DISCARD, "force": held.FORCE}
     held.decide(folder, found[0], words[action], uuid4().hex if action == "force" else "", name)
     if as_json:
