@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
+import pytest
 from house import House, working
+
+from cograil.runners.container_slots import Slots
 
 UNTIL_STOPPED = "echo ran >> runs; echo up; until [ -f stop ]; do sleep 0.1; done"
 LATE = "select 1 from cograil.checkpoints where data ->> 'is_late' = 'true'"
@@ -90,18 +94,33 @@ async def test_what_was_removed_while_nobody_looked_is_not_run_again(house: Hous
     assert house.kinds("gone").count("start") == 1
 
 
-async def test_what_runs_already_needs_no_slot(house: House) -> None:
-    names = ("first", "second", "third")
+async def test_what_runs_already_waits_for_no_slot_and_leaves_none_to_the_next(
+    house: House, monkeypatch: pytest.MonkeyPatch, eventually: Any
+) -> None:
+    names = ("first", "second")
     async with working(house.lab):
         for name in names:
             await house.start(name, UNTIL_STOPPED)
             await house.heard(name, "log")
     fewer = house.lab.settings.containers.model_copy(update={"concurrency": 1})
     house.lab.settings = house.lab.settings.model_copy(update={"containers": fewer})
+    asked: list[bool] = []
+    one = Slots.one
+
+    def noted(self: Slots, *, runs_already: bool = False) -> AbstractAsyncContextManager[None]:
+        asked.append(runs_already)
+        return one(self, runs_already=runs_already)
+
+    monkeypatch.setattr(Slots, "one", noted)
     async with working(house.lab):
+        await eventually(lambda: asked == [True, True])
+        await house.start("next", "true")
+        await eventually(lambda: asked == [True, True, False])
+        assert len(await house.engine.held({"cograil.node": "run"})) == 2
         for name in names:
             await finish(house, name)
             assert (await house.until(name, "completed"))["exitCode"] == 0
+        await house.until("next", "completed")
         await house.swept()
 
 

@@ -9,6 +9,7 @@ from cograil.model.containers import ContainerBody, InvalidRequest, read_body
 from cograil.model.workflow import CONTAINER, Json
 from cograil.outbound import OutboundGuard
 from cograil.runners.container_attempt import ContainerAttempt, Tools
+from cograil.runners.container_slots import Slots
 from cograil.runners.context import Context, Fail
 from cograil.runners.registry import Registry
 from cograil.runners.rooms import Rooms
@@ -29,7 +30,7 @@ def tools_of(runtime: Runtime, settings: ContainerSettings, data_dir: Path, guar
         pull=settings.pull,
     )
     rooms = Rooms(data_dir / ROOMS)
-    return Tools(runtime, rooms, guard, policy, asyncio.Semaphore(settings.concurrency), asyncio.Event())
+    return Tools(runtime, rooms, guard, policy, Slots(settings.concurrency), asyncio.Event())
 
 
 def register_container(registry: Registry, tools: Tools, most: int | None = None) -> None:

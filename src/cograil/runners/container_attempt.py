@@ -22,6 +22,7 @@ from cograil.outbound import OutboundGuard
 from cograil.runners.container_artifacts import SUCCESS, Done, move, not_run, out_of_reach
 from cograil.runners.container_facts import KILLED, NEVER_RAN, Exit, facts_of
 from cograil.runners.container_log import follow_log
+from cograil.runners.container_slots import Slots
 from cograil.runners.context import Context, Fail, Retry
 from cograil.runners.moving import Mover
 from cograil.runners.rooms import Rooms
@@ -41,7 +42,7 @@ class Tools:
     rooms: Rooms
     guard: OutboundGuard
     policy: Policy
-    slots: asyncio.Semaphore  # how many containers run at a time
+    slots: Slots
     is_to_sweep: asyncio.Event  # there may be a container that nobody needs
 
 
@@ -81,7 +82,8 @@ class ContainerAttempt:
         if facts.exit is not None:
             return
         if facts.container is not None:  # never started again; and it runs, whether there is a slot or not
-            await self._follow(facts.container)
+            async with self._tools.slots.one(runs_already=True):
+                await self._follow(facts.container)
             return
         mover = await self._mover()
         for artifact in self._plan.before:
@@ -89,7 +91,7 @@ class ContainerAttempt:
                 error = f"the artifact {artifact.id!r} failed: {facts.done[artifact.id]['error']}"
                 await self._tell_exit(Exit(NEVER_RAN, "input_failed", error))
                 return
-        async with self._tools.slots:
+        async with self._tools.slots.one():
             if container := await self._start():
                 await self._follow(container)
 

@@ -1,0 +1,75 @@
+"""Slots of containers: what runs already has one, and counts."""
+
+from __future__ import annotations
+
+import asyncio
+
+from cograil.runners.container_slots import Slots
+
+
+async def settle() -> None:
+    """Whatever can go on without anybody else has done so."""
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+class Container:
+    """One that ends when it is told to."""
+
+    def __init__(self, slots: Slots, *, runs_already: bool = False) -> None:
+        self.may_end = asyncio.Event()
+        self.has_begun = False
+        self.task = asyncio.create_task(self._run(slots, runs_already))
+
+    async def _run(self, slots: Slots, runs_already: bool) -> None:
+        async with slots.one(runs_already=runs_already):
+            self.has_begun = True
+            await self.may_end.wait()
+
+    async def end(self) -> None:
+        self.may_end.set()
+        await self.task
+        await settle()
+
+
+async def test_as_many_run_as_there_are_slots() -> None:
+    slots = Slots(2)
+    first, second, third = (Container(slots) for _ in range(3))
+    await settle()
+    assert [one.has_begun for one in (first, second, third)] == [True, True, False]
+    await second.end()
+    assert third.has_begun
+    for one in (first, third):
+        await one.end()
+
+
+async def test_what_runs_already_waits_for_none_and_leaves_none_to_others() -> None:
+    slots = Slots(1)
+    running = [Container(slots, runs_already=True) for _ in range(3)]
+    new = [Container(slots) for _ in range(2)]
+    await settle()
+    assert all(one.has_begun for one in running)
+    for one in running:
+        assert not new[0].has_begun
+        await one.end()
+    assert [one.has_begun for one in new] == [True, False]
+    late = Container(slots, runs_already=True)
+    await settle()
+    await new[0].end()
+    assert (late.has_begun, new[1].has_begun) == (True, False)
+    await late.end()
+    assert new[1].has_begun
+    await new[1].end()
+
+
+async def test_who_is_cancelled_gives_back_what_it_had() -> None:
+    slots = Slots(1)
+    waiting = [Container(slots, runs_already=True), Container(slots, runs_already=True), Container(slots)]
+    await settle()
+    for one in waiting:
+        one.task.cancel()
+    await asyncio.gather(*(one.task for one in waiting), return_exceptions=True)
+    last = Container(slots)
+    await settle()
+    assert last.has_begun
+    await last.end()
