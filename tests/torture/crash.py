@@ -130,7 +130,7 @@ async def _take_over(lane: Lane, scenario: Scenario, role: str, run: Run, job: s
 
 async def _wake_beside(lane: Lane, job: str, victim: Child, rescuer: Child) -> None:
     """Wake the victim, its locks still in its hands, when the other has come as far as they let it."""
-    await _passes(lane, job, rescuer, "admit.held_keys", BEGIN_SECONDS)
+    await _passes(lane, job, rescuer, "look.held_keys", BEGIN_SECONDS)
     await _passes(lane, job, rescuer, "admit.commit.after", BESIDE_SECONDS)
     victim.resume()
 

@@ -33,7 +33,25 @@ create table torture.spans (id bigserial primary key, job uuid, node text, attem
 create table torture.runs (id bigserial primary key, job uuid, node text, attempt int, step text);
 create table torture.bookings (job uuid, node text, attempt int);
 create table torture.old (job uuid, old uuid, is_kept boolean);
-create table torture.ledger (mark text, holder text, fence bigint)
+create table torture.ledger (mark text, holder text, fence bigint);
+
+-- Whoever lets go too much is seen when he commits, however soon the others have gone then.
+create table torture.too_many (limit_key text, job uuid);
+create function torture.count_tasks() returns trigger language plpgsql as $$ begin
+  insert into torture.too_many select new.limit_key, new.job_id where new.limit_concurrency < (
+    select count(*) from cograil.tasks where limit_key = new.limit_key and state <> 'held');
+  return null;
+end $$;
+create constraint trigger count_tasks after update on cograil.tasks deferrable initially deferred
+  for each row when (old.state = 'held') execute function torture.count_tasks();
+create function torture.count_jobs() returns trigger language plpgsql as $$ begin
+  insert into torture.too_many select new.limit_key, new.job_id where new.concurrency < (
+    select count(*) from cograil.admissions a join cograil.jobs j on j.id = a.job_id
+    where a.limit_key = new.limit_key and a.admitted_at is not null and j.finished_at is null);
+  return null;
+end $$;
+create constraint trigger count_jobs after update on cograil.admissions deferrable initially deferred
+  for each row execute function torture.count_jobs()
 """
 STEPS = ("one", "two", "three")
 SPAN_SECONDS = 0.1

@@ -72,7 +72,11 @@ async def _see_limits(lane: Lane, job: str) -> list[str]:
     jobs = [*lane.beside, job]
     found = [
         f"{what}: {rows}"
-        for what, query in (("children at the same time", TOGETHER), ("left over", HELD_YET))
+        for what, query in (
+            ("children at the same time", TOGETHER),
+            ("let go over the limit", TOO_MANY),
+            ("left over", HELD_YET),
+        )
         if (rows := await lane.lab.rows(query, jobs=jobs))
     ]
     ((most,),) = await lane.lab.rows(MOST_JOBS, jobs=jobs)
@@ -94,6 +98,7 @@ MOST_JOBS = f"""{SPANS},
 lives as (select job, min(began) as began, max(ended) as ended from spans group by job)
 select max((select count(*) from lives o where o.began <= l.began and o.ended > l.began)) from lives l
 """
+TOO_MANY = "select limit_key, job::text from torture.too_many where job = any(%(jobs)s::uuid[])"
 HELD_YET = """
 select 'task', job_id::text from cograil.tasks where job_id = any(%(jobs)s::uuid[])
 union all select 'job', id::text from cograil.jobs where is_held and id = any(%(jobs)s::uuid[])

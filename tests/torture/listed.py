@@ -19,6 +19,7 @@ ONLY_READ = {
     "watch": "a client that waits for a job",
     "metrics": "/metrics",
     "probe": "/readyz",
+    "look": "an orchestrator looks which limits have a place",
     "next_delivery": "a relay that has nothing to do asks when it will have",
     "needed": "the sweeper of containers asks what is still needed",
     "unsettled": "the sweeper of containers asks what has ended",

@@ -177,7 +177,7 @@ class Orchestrator:
         self._sees_limits, self._sees_limits_at = False, math.inf
         after: str | None = ""
         while after is not None:
-            async with self.db.single("admit") as tx:
+            async with self.db.single("look") as tx:
                 found = await limits.look(tx, after)
             if not (found.free and await self._let_go(found)):
                 after = found.after
