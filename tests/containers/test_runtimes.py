@@ -238,7 +238,7 @@ async def test_too_much_memory_is_told_as_such(runtime: Runtime, room: Path) -> 
 
 
 async def test_who_gets_over_what_was_killed_in_it_has_not_failed(runtime: Runtime, room: Path) -> None:
-    container = await runtime.start(run(room, f"{HUNGRY}; exit 0", memory_mb=16), POLICY)
+    container = await runtime.start(run(room, f"{HUNGRY}; exit 0", memory_mb=64), POLICY)
     async with asyncio.timeout(60):
         state = await runtime.wait(container)
     assert (state.exit_code, state.is_out_of_memory) == (0, False)

@@ -183,8 +183,8 @@ async def test_a_view_of_a_transaction_is_used_when_one_is_given(lab: Lab, done:
 TOLD = """
 insert into deliveries (id, job_id, seq, type, destination, origin, url, sending, body, state, delivered_at,
   last_status, ended_at)
-select gen_random_uuid(), '{{job}}', {seq}, 'a.b', 'callback', 'http://x.y:80', 'http://x.y', 'null', 'null',
-  s, at, status, at from (select {state}) as given(s, at, status);
+select gen_random_uuid(), '{{job}}', {seq}, 'cograil.job.x', 'callback', 'http://x.y:80', 'http://x.y',
+  'null', 'null', s, at, status, at from (select {state}) as given(s, at, status);
 """
 VIOLATIONS = {
     "a completed job without a result": ("I01", "update jobs set result = null where id = '{job}'"),
@@ -277,7 +277,7 @@ VIOLATIONS = {
     "an end that is told twice": (
         "I10",
         """insert into outbox (job_id, seq, type, to_callback)
-           select job_id, seq, 'x', true from events, generate_series(1, 2)
+           select job_id, seq, 'cograil.job.completed', true from events, generate_series(1, 2)
            where job_id = '{job}' and type = 'job_completed';
            update jobs set callback = '{{"url": "http://x.y"}}' where id = '{job}'""",
     ),

@@ -63,7 +63,7 @@ async def test_the_callback_of_a_request_is_signed_with_the_secret_of_its_key(
         assert not any(secret in request.body.decode() for secret in secrets.values())
 
 
-async def telling(ctx: Context) -> dict[str, Any]:
+async def gossiping(ctx: Context) -> dict[str, Any]:
     """Tells of its node, and of what it can name."""
     named = {
         "job_id": ctx.job_id,
@@ -78,8 +78,8 @@ async def telling(ctx: Context) -> dict[str, Any]:
 
 async def test_what_a_handler_tells_says_nothing_of_jobs_to_those_outside(api: Api, eventually: Any) -> None:
     lab = api.lab
-    lab.registry.register(telling)
-    await lab.publish(FLOW.replace("echo", "telling"))
+    lab.registry.register(gossiping)
+    await lab.publish(FLOW.replace("echo", "gossiping"))
     request = str(uuid4())
     async with receiving() as receiver, lab.running(), relaying(lab):
         asked = {"workflow_id": "w", "submitted_by": "shop", "request_id": request}

@@ -71,6 +71,6 @@ async def test_what_goes_on_without_a_worker_is_taken_up_before_what_has_not_beg
     for state in (None, "running"):
         async with lab.db.single("test") as tx:
             found, _ = await observing.live_tasks(
-                tx, "default", state=state, queue=None, handler=None, before=None, limit=9
+                tx, "default", state=state, queue=None, handler=None, worker=None, before=None, limit=9
             )
         assert {one["job_id"]: one["priority"] for one in found} == {first: 0, urgent: 10, second: 0}

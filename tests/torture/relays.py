@@ -134,6 +134,7 @@ async def _receiving(lane: Lane) -> AsyncIterator[Receiver]:
     finally:
         for table in ("outbox", "deliveries", "subscriptions"):
             await lane.lab.rows(f"delete from cograil.{table}")
+        await lane.lab.rows("update cograil.jobs set callback = null where callback is not null")
 
 
 async def _end(lane: Lane, run: Run) -> None:

@@ -57,7 +57,7 @@ async def until_closed(port: int, *sent: bytes, drip: bytes = b"") -> bytes:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     for part in sent:
         writer.write(part)
-    reading = asyncio.create_task(reader.read())
+    reading = asyncio.create_task(_all_of(reader))
     begun = time.monotonic()
     with suppress(ConnectionError):
         while drip and not reading.done():
@@ -67,6 +67,15 @@ async def until_closed(port: int, *sent: bytes, drip: bytes = b"") -> bytes:
     async with asyncio.timeout(20 * SECONDS):
         heard = await reading
     writer.close()
+    return heard
+
+
+async def _all_of(reader: asyncio.StreamReader) -> bytes:
+    """Until it is closed, or reset because a drip was on its way."""
+    heard = b""
+    with suppress(ConnectionResetError):
+        while part := await reader.read(2**16):
+            heard += part
     return heard
 
 

@@ -30,7 +30,9 @@ class Slow:
                     await asyncio.sleep(2 * SECONDS)
                     writer.write(path[2:])
         except (ConnectionError, asyncio.IncompleteReadError):
-            writer.close()
+            pass
+        finally:
+            writer.transport.abort()
 
 
 async def test_no_answer_is_taken_for_that_of_another_request() -> None:
