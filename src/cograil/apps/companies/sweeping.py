@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 
 import psycopg
 import structlog
@@ -15,15 +16,16 @@ from cograil.store.database import Database
 from cograil.verbs import leases
 
 PULSES = 4  # in the time of a lock
+AGEING = 10  # sweeps go by before it is looked for what has grown old: days count there
 
 log = structlog.get_logger("companies")
 
 
 async def sweep_for_ever(db: Database, house: House) -> None:
     """Sweep now and then, until cancelled."""
-    while True:
+    for number in itertools.count():
         try:
-            await sweep(db, house)
+            await end_left(db, house) if number % AGEING else await sweep(db, house)
         except (CograilError, psycopg.Error, OSError) as error:
             log.warning("sweep failed, trying again", error=str(error).strip())
         await asyncio.sleep(house.settings.sweep_seconds)
@@ -49,9 +51,14 @@ async def pulse(db: Database, house: House) -> None:
 
 
 async def sweep(db: Database, house: House) -> int:
-    """Once; how many runs were ended."""
+    """Once, all of it; how many runs were ended."""
     async with db.single("companies.stale") as tx:
         await rows.mark_stale(tx)
+    return await end_left(db, house)
+
+
+async def end_left(db: Database, house: House) -> int:
+    """End the runs that nobody is at any more; how many these were."""
     async with db.single("companies.left") as tx:
         left = await rows.find_left(tx)
     ended = 0
