@@ -56,7 +56,8 @@ class CompanySettings(Part):
     documents_kept: PositiveInt = 10
     """How many answers of each source are kept for a company."""
     sweep_seconds: PositiveFloat = 30
-    """How often a worker looks for runs that ended without a verdict, and for what is no longer fresh."""
+    """How often a worker looks for runs that ended without a verdict; when a lock ends it looks at once.
+    Every tenth time it looks for what is no longer fresh."""
 
     @field_validator("recherche_url", "inpi_url", "rcs_url")
     @classmethod

@@ -17,7 +17,7 @@ from cograil.apps.companies.enriching import House
 from cograil.apps.companies.handlers import Tools, register
 from cograil.apps.companies.listing import find_companies
 from cograil.apps.companies.rows import Of
-from cograil.apps.companies.sweeping import sweep
+from cograil.apps.companies.sweeping import sweep, sweep_for_ever
 from cograil.apps.companies.views import company_page
 from cograil.apps.companies.workflow import FETCH
 from cograil.model.ids import new_id
@@ -107,6 +107,10 @@ async def test_the_same_key_is_the_same_request(bureau: Bureau) -> None:
     assert len(await bureau.lab.rows("select 1 from cograil.company_requests")) == 1
 
 
+async def has_failed(bureau: Bureau) -> bool:
+    return await bureau.state() == "FAILED"
+
+
 class TestLostLock:
     @pytest.fixture
     def companies(self) -> dict[str, Any]:
@@ -141,6 +145,26 @@ class TestLostLock:
         assert await closed.lab.rows("select status from cograil.jobs order by id limit 1") == [
             ("cancelled",)
         ]
+
+    async def test_the_sweeper_wakes_when_a_lock_ends(self, closed: Bureau) -> None:
+        """What is RUNNING is not so for longer than its lock, though nobody looks."""
+        blocked = asyncio.Event()
+
+        async def stop_there(asked: Asked) -> bytes:
+            blocked.set()
+            return await silence(asked)
+
+        closed.registers.answer(RECHERCHE, stop_there)
+        await closed.asked()
+        async with working(closed):
+            await asyncio.wait_for(blocked.wait(), 10)
+        await closed.lab.rows(
+            "update cograil.leases set lease_until = clock_timestamp() + interval '1 second'"
+        )
+        settings = closed.lab.settings.companies.model_copy(update={"sweep_seconds": 3600.0})
+        sweeping = asyncio.create_task(sweep_for_ever(closed.lab.db, House(closed.lab.decider, settings)))
+        await until(lambda: has_failed(closed))
+        sweeping.cancel()
 
     async def test_the_sweeper_ends_it_too(self, closed: Bureau) -> None:
         blocked = asyncio.Event()

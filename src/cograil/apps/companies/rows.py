@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -237,9 +238,12 @@ async def find_run(tx: Transaction, tenant: str, job_id: str) -> tuple[Run, str]
     return (Run(job_id, *rows[0][:5]), rows[0][5]) if rows else None
 
 
-async def find_left(tx: Transaction, limit: int = 100) -> Sequence[Of]:
-    """Companies of all tenants whose run ended without a verdict, or has lost its lock."""
-    return [Of(*row) for row in await tx.fetch(FIND_LEFT, limit=limit)]
+async def find_left(tx: Transaction, limit: int = 100) -> tuple[Sequence[Of], float]:
+    """Companies of all tenants whose run ended without a verdict, or has lost its lock; and in how many
+    seconds the next one would lose it."""
+    found = [(Of(*row[:2]), row[2]) for row in await tx.fetch(FIND_LEFT, limit=limit)]
+    left = [of for of, seconds in found if not seconds]
+    return left, min((seconds for _, seconds in found if seconds), default=math.inf)
 
 
 async def list_held(tx: Transaction, limit: int = 10_000) -> Sequence[tuple[Of, int]]:

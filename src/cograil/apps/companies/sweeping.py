@@ -16,19 +16,24 @@ from cograil.store.database import Database
 from cograil.verbs import leases
 
 PULSES = 4  # in the time of a lock
+SOON = 0.1  # seconds; a lock that ends just now has ended then
 AGEING = 10  # sweeps go by before it is looked for what has grown old: days count there
 
 log = structlog.get_logger("companies")
 
 
 async def sweep_for_ever(db: Database, house: House) -> None:
-    """Sweep now and then, until cancelled."""
+    """Sweep now and then, and when the next lock would end, until cancelled."""
     for number in itertools.count():
+        pause = house.settings.sweep_seconds
         try:
-            await end_left(db, house) if number % AGEING else await sweep(db, house)
+            if number % AGEING == 0:
+                await mark_old(db)
+            _, next_end = await end_left(db, house)
+            pause = min(pause, next_end + SOON)
         except (CograilError, psycopg.Error, OSError) as error:
             log.warning("sweep failed, trying again", error=str(error).strip())
-        await asyncio.sleep(house.settings.sweep_seconds)
+        await asyncio.sleep(pause)
 
 
 async def pulse_for_ever(db: Database, house: House) -> None:
@@ -52,17 +57,22 @@ async def pulse(db: Database, house: House) -> None:
 
 async def sweep(db: Database, house: House) -> int:
     """Once, all of it; how many runs were ended."""
+    await mark_old(db)
+    return (await end_left(db, house))[0]
+
+
+async def mark_old(db: Database) -> None:
+    """What is older than it should be says so."""
     async with db.single("companies.stale") as tx:
         await rows.mark_stale(tx)
-    return await end_left(db, house)
 
 
-async def end_left(db: Database, house: House) -> int:
-    """End the runs that nobody is at any more; how many these were."""
+async def end_left(db: Database, house: House) -> tuple[int, float]:
+    """End the runs that nobody is at any more: how many these were, and when there may be another."""
     async with db.single("companies.left") as tx:
-        left = await rows.find_left(tx)
+        left, next_end = await rows.find_left(tx)
     ended = 0
     for of in left:
         async with db.transaction("companies.settle") as tx:
             ended += await settle(tx, house, of)
-    return ended
+    return ended, next_end
