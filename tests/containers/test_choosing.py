@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 
 from cograil.intake.cli import main
 from cograil.runners.choosing import choose_runtime
-from cograil.runners.containers import ContainerEngine
+from cograil.runners.containers import ContainerEngine, engine_urls
 from cograil.runners.runtime import Policy, Run, Runtime
 from cograil.runners.sandbox import Sandbox
 from cograil.settings import load_settings
@@ -41,6 +42,21 @@ async def test_an_engine_that_answers_is_taken_first(
     kind, why = await chosen(tmp_path, runtime)
     assert kind is ContainerEngine
     assert why.startswith("containers run on docker ")
+
+
+@pytest.mark.parametrize("place", ["docker.sock", "podman/podman.sock"])
+async def test_without_a_word_of_where_it_is_the_usual_sockets_are_tried(
+    engine_url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, place: str
+) -> None:
+    with tempfile.TemporaryDirectory(dir="/tmp") as own:  # a short name: sockets cannot have long ones
+        (Path(own) / place).parent.mkdir(exist_ok=True)
+        (Path(own) / place).symlink_to(engine_url.removeprefix("unix://"))
+        monkeypatch.delenv("DOCKER_HOST", raising=False)
+        monkeypatch.setenv("XDG_RUNTIME_DIR", own)
+        assert f"unix://{own}/{place}" in engine_urls()
+        assert (await chosen(tmp_path, "auto"))[0] is ContainerEngine
+        monkeypatch.setenv("DOCKER_HOST", "tcp://127.0.0.1:1")
+        assert engine_urls() == ["tcp://127.0.0.1:1"]
 
 
 @pytest.mark.usefixtures("no_engine")
