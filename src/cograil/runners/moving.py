@@ -14,7 +14,6 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, TypeVar
-from urllib.parse import urljoin
 
 from cograil.outbound import (
     Destination,
@@ -33,8 +32,6 @@ TRIES = 4
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
 PIECE = 1024 * 1024
 MOST_SKIPPED = 100  # that are told by name
-MOST_PLACES = 11  # ten times sent on, as often as most clients go along
-SENDS_ON = frozenset({301, 302, 303, 307, 308})
 SENT_PIECE = 256 * 1024  # each has to pass in time
 LONG = ThreadPoolExecutor(8, "moving")  # apart: who looks up a name must not wait for archives
 T = TypeVar("T")
@@ -126,34 +123,18 @@ class Mover:
     # -- once -------------------------------------------------------------------------------------------
 
     async def _fetch(self, url: str, path: str) -> int:
-        """Many sites send one on, such as those that keep sources. Each place is checked like the first."""
-        for _ in range(MOST_PLACES):
-            destination = await self._checked(url)
-            found = await self._get(destination, path)
-            if isinstance(found, int):
-                return found
-            url = _sent_on(url, found)
-        raise MovingFailed("http_status", f"{destination.host} is the {MOST_PLACES}th that sends one on")
-
-    async def _get(self, destination: Destination, path: str) -> int | str:
-        """The length of the file, or the place where it is said to be."""
-        size = 0
-        with _told(destination):
+        destination, size = await self._checked(url), 0
+        with _told(destination), Workspace(self._room) as workspace, workspace.writing(path) as file:
             async with (
                 _going_on(self._limits.stall_seconds) as heard,
                 open_request(destination, "GET", [(b"accept-encoding", b"identity")], b"") as answer,
             ):
-                if answer.status_code in SENDS_ON and (place := answer.headers.get("location")):
-                    return str(place)
                 _expect(answer, destination, is_good=answer.status_code == 200)
-                with Workspace(self._room) as workspace, workspace.writing(path) as file:
-                    async for piece in _pieces(answer, heard):
-                        size += len(piece)
-                        if size > self._limits.file_bytes:
-                            raise MovingFailed(
-                                "too_large", f"{destination.host} sends more than may be fetched"
-                            )
-                        await asyncio.to_thread(file.write, piece)
+                async for piece in _pieces(answer, heard):
+                    size += len(piece)
+                    if size > self._limits.file_bytes:
+                        raise MovingFailed("too_large", f"{destination.host} sends more than may be fetched")
+                    await asyncio.to_thread(file.write, piece)
         return size
 
     async def _put(self, path: str, url: str) -> int:
@@ -228,14 +209,6 @@ def _told(destination: Destination) -> Iterator[None]:
     except httpx2.RequestError as error:
         why = str(error) or type(error).__name__
         raise MovingFailed("unreachable", f"{destination.host}: {why}", is_passing=True) from error
-
-
-def _sent_on(url: str, place: str) -> str:
-    """The place that an answer names, which may be told from where it was asked for."""
-    try:
-        return urljoin(url, place)
-    except ValueError:
-        raise MovingFailed("http_status", f"it is sent on to {place[:80]!r}, which is no place") from None
 
 
 def _expect(answer: httpx2.Response, destination: Destination, *, is_good: bool) -> None:
