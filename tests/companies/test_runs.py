@@ -107,6 +107,18 @@ async def test_the_same_key_is_the_same_request(bureau: Bureau) -> None:
     assert len(await bureau.lab.rows("select 1 from cograil.company_requests")) == 1
 
 
+def stop_at(bureau: Bureau, source: str) -> asyncio.Event:
+    """This source never answers any more; set once it was asked."""
+    blocked = asyncio.Event()
+
+    async def stop_there(asked: Asked) -> bytes:
+        blocked.set()
+        return await silence(asked)
+
+    bureau.registers.answer(source, stop_there)
+    return blocked
+
+
 async def has_failed(bureau: Bureau) -> bool:
     return await bureau.state() == "FAILED"
 
@@ -118,13 +130,7 @@ class TestLostLock:
 
     async def test_a_run_whose_lock_expired_is_resumed_with_the_next_attempt(self, closed: Bureau) -> None:
         """All that works is gone in the middle of a run, and comes back after the lock."""
-        blocked = asyncio.Event()
-
-        async def stop_there(asked: Asked) -> bytes:
-            blocked.set()
-            return await silence(asked)
-
-        closed.registers.answer(INPI, stop_there)
+        blocked = stop_at(closed, INPI)
         id = await closed.asked()
         async with working(closed):
             await asyncio.wait_for(blocked.wait(), 10)
@@ -148,13 +154,7 @@ class TestLostLock:
 
     async def test_the_sweeper_wakes_when_a_lock_ends(self, closed: Bureau) -> None:
         """What is RUNNING is not so for longer than its lock, though nobody looks."""
-        blocked = asyncio.Event()
-
-        async def stop_there(asked: Asked) -> bytes:
-            blocked.set()
-            return await silence(asked)
-
-        closed.registers.answer(RECHERCHE, stop_there)
+        blocked = stop_at(closed, RECHERCHE)
         await closed.asked()
         async with working(closed):
             await asyncio.wait_for(blocked.wait(), 10)
@@ -167,13 +167,7 @@ class TestLostLock:
         sweeping.cancel()
 
     async def test_the_sweeper_ends_it_too(self, closed: Bureau) -> None:
-        blocked = asyncio.Event()
-
-        async def stop_there(asked: Asked) -> bytes:
-            blocked.set()
-            return await silence(asked)
-
-        closed.registers.answer(RECHERCHE, stop_there)
+        blocked = stop_at(closed, RECHERCHE)
         async with closed.hearing() as receiver:
             await closed.asked()
             async with working(closed):
