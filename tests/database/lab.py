@@ -70,8 +70,8 @@ class Hand:
         return item
 
     async def report(self, item: WorkItem, output: dict[str, Any] | Failed) -> bool:
-        """Whether the outcome counted."""
-        return bool(await work.report(self.db, self.worker_id, self.name, [self.outcome(item, output)]))
+        """Whether the outcome counted. It is news for an orchestrator, also of a last task."""
+        return bool(await work.report_news(self.db, self.worker_id, self.name, [self.outcome(item, output)]))
 
     async def report_again(self, item: WorkItem, output: dict[str, Any] | Failed) -> bool:
         report = self.outcome(item, output)

@@ -58,9 +58,10 @@ async def test_a_handler_that_no_worker_has_is_not_found(api: Api) -> None:
 
 @pytest.mark.usefixtures("testing")
 async def test_a_handler_that_takes_longer_is_left_to_its_job(api: Api) -> None:
-    async with api.lab.worker():
-        late = await api.post(f"{TRY}/echo", {"timeout_seconds": 1})  # done, and nobody advances the job
+    hand = await api.lab.hand()
+    late = await api.post(f"{TRY}/echo", {"timeout_seconds": 1})
     assert (late.status, late.body["status"]) == (202, "dispatched")
+    await hand.report(await hand.claim_one(), {})
     await api.lab.advance()
     shown = (await api.get(f"/api/v1/jobs/{late.body['job_id']}")).body
     assert shown["job"]["status"] == "completed"

@@ -10,7 +10,7 @@ import structlog.testing
 from lab import Hand, Lab
 from test_workers import one, warnings
 
-from cograil.model.outcome import Completed, Failed
+from cograil.model.outcome import Completed, Failed, WorkItem
 from cograil.orchestrator import loop
 from cograil.runners import python as runner
 from cograil.runners.context import Context
@@ -182,20 +182,29 @@ async def test_an_attempt_of_which_nothing_can_be_said_is_ended_by_its_time_limi
 
 def _break(monkeypatch: pytest.MonkeyPatch, where: str, job: str, *, is_always: bool = False) -> list[str]:
     """Let this raise what is of this job: its result, or all that is said of it; each time is noted."""
-    real, broken = getattr(tasks, where), []
+    broken: list[str] = []
 
-    async def raising(tx: Any, worker: int, *rest: Any) -> Any:
-        for given in rest[-1]:
-            is_bad = where == "save_progress" or given.item.job_id == job
-            if is_bad and (is_always or where == "save_progress" or isinstance(given.outcome, Completed)):
-                broken.append(where)
-                raise ValueError("nobody expects this")
-        return await real(tx, worker, *rest)
+    def breaking(name: str, real: Any) -> Any:
+        async def raising(tx: Any, worker: int, *rest: Any) -> Any:
+            for given in rest[-1]:
+                if name == "save_progress" or _is_of(job, given, is_always=is_always):
+                    broken.append(name)
+                    raise ValueError("nobody expects this")
+            return await real(tx, worker, *rest)
 
-    monkeypatch.setattr(tasks, where, raising)
+        return raising
+
+    for name in ("report_tasks", "end_jobs") if where == "report_tasks" else (where,):
+        monkeypatch.setattr(tasks, name, breaking(name, getattr(tasks, name)))
     if where == "save_progress":
-        monkeypatch.setattr(work, "note_progress", raising)
+        monkeypatch.setattr(work, "note_progress", tasks.save_progress)
     return broken
+
+
+def _is_of(job: str, given: tuple[WorkItem, Any], *, is_always: bool) -> bool:
+    """Whether this is a result of that job, or anything said of it; of a last task its output."""
+    item, outcome = given
+    return item.job_id == job and (is_always or isinstance(outcome, Completed | bytes))
 
 
 async def _telling(ctx: Context) -> dict[str, Any]:

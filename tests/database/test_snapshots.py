@@ -85,7 +85,7 @@ async def test_claims_and_passes_do_not_walk_over_what_was_taken_before(lab: Lab
     async with old_snapshot(dsn):
         for _ in range(JOBS // SOME):
             items = await claim(hand, places)
-            await work.report(lab.db, hand.worker_id, hand.name, [hand.outcome(i, {}) for i in items])
+            await work.report_news(lab.db, hand.worker_id, hand.name, [hand.outcome(i, {}) for i in items])
         assert await entries(lab, "tasks_ready") < 3 * JOBS
         advanced = 0
         while advanced < JOBS:
@@ -104,7 +104,7 @@ async def test_passes_that_keep_up_do_not_walk_over_what_was_taken_either(lab: L
     async with old_snapshot(dsn):
         for _ in range(JOBS // SOME):
             items = await claim(hand, places)
-            await work.report(lab.db, hand.worker_id, hand.name, [hand.outcome(i, {}) for i in items])
+            await work.report_news(lab.db, hand.worker_id, hand.name, [hand.outcome(i, {}) for i in items])
             async with lab.db.transaction("advance") as tx:
                 done = await advance_due(tx, lab.decider, 10 * SOME)
                 assert (done.advanced, done.is_full) == (SOME, False)

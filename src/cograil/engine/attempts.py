@@ -53,6 +53,7 @@ def dispatch(
             limit,
             is_alone=state.lost > 0 and state.lost >= _losses_borne(board, node) - 1,
             is_taken_up=node.is_outside and state.attempt > 1,
+            is_last=board.workflow.is_one_task and board.state.parent_job is None,
         )
     )
     board.event(

@@ -258,6 +258,7 @@ class TaskWrite:
     is_taken_up: bool = (
         False  # its work may go on meanwhile without anybody: it comes before what has not begun
     )
+    is_last: bool = False  # with its success the job is over, if nothing else happens to it before
 
 
 @dataclass(slots=True)

@@ -59,6 +59,7 @@ class WorkItem(NamedTuple):
     tenant_id: str = "default"
     claimed_at: datetime | None = None
     steps: dict[str, Json] | None = None  # what earlier attempts have done, by the name of the step
+    is_last: bool = False  # with its success the job is over, as far as was known when it was handed out
 
     @property
     def idempotency_key(self) -> str:

@@ -228,6 +228,7 @@ class Workflow:
     digest: str = ""
     has_limits: bool = field(init=False, compare=False)
     has_fan_outs: bool = field(init=False, compare=False)
+    is_one_task: bool = field(init=False, compare=False)  # under no limit: with its success a job is over
 
     def __post_init__(self) -> None:
         """What follows from the rest, worked out once."""
@@ -235,3 +236,5 @@ class Workflow:
         limits = (self.limit, *(node.limit for node in nodes))
         object.__setattr__(self, "has_limits", any(limit is not None for limit in limits))
         object.__setattr__(self, "has_fan_outs", any(node.type is NodeType.FAN_OUT for node in nodes))
+        is_task = [node.type is NodeType.TASK for node in nodes] == [True]
+        object.__setattr__(self, "is_one_task", is_task and not self.has_limits)

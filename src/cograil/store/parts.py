@@ -103,7 +103,7 @@ TASK: dict[str, Column] = {
     "correlation_id": texts,
     "trace_parent": texts,
 }
-TASKED = partial(Columns, "tasked", **TASK)
+TASKED = partial(Columns, "tasked", **TASK, last_at=ints)
 MARKED = partial(
     Columns,
     "marked",

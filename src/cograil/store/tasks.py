@@ -21,6 +21,7 @@ from cograil.store.statements import statement
 CLAIM_TASKS = statement("claim_tasks")
 CLAIM_ALONE = statement("claim_alone")
 REPORT_TASKS = statement("report_tasks")
+END_JOBS = statement("end_jobs")
 FIND_REPORTED = statement("find_reported")
 RELEASE_TASKS = statement("release_tasks")
 PULSE_WORKER = statement("pulse_worker")
@@ -34,6 +35,7 @@ REGISTER_PROCESS = statement("register_process")
 LEAVE_PROCESS = statement("leave_process")
 TICK_ORCHESTRATOR = statement("tick_orchestrator")
 
+LAST = partial(Columns, "last", id=bigints, fence=ints, output=jsons)
 GIVEN = partial(
     Columns,
     "given",
@@ -105,6 +107,14 @@ class Report(NamedTuple):
 
     item: WorkItem
     outcome: Completed | Failed
+
+
+class Ended(NamedTuple):
+    """A job that ended with its last task: how long it had to wait, if that is known, and how long it ran."""
+
+    task_id: int
+    wait_seconds: float | None
+    run_seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,9 +215,9 @@ async def claim_alone(tx: Transaction, worker: int, lanes: Lanes) -> list[WorkIt
 
 
 def _work_item(row: tuple[Any, ...]) -> WorkItem:
-    task, fence, job, node, attempt, handler, params, timeout, checkpoint, *rest, steps = row
+    task, fence, job, node, attempt, handler, params, timeout, checkpoint, *rest, steps, is_last = row
     data = None if checkpoint is None else orjson.loads(checkpoint)
-    rest.append(None if steps is None else orjson.loads(steps))
+    rest += (None if steps is None else orjson.loads(steps), is_last)
     return WorkItem(task, fence, job, node, attempt, handler, orjson.loads(params), timeout, data, *rest)
 
 
@@ -217,6 +227,18 @@ async def report_tasks(tx: Transaction, worker: int, name: str, reports: Sequenc
     given.rows = [_given_row(report) for report in reports]
     rows = await tx.fetch(REPORT_TASKS, worker=worker, name=name, **given.params())
     return {row[0] for row in rows}
+
+
+async def end_jobs(
+    tx: Transaction, worker: int, name: str, done: Sequence[tuple[WorkItem, bytes]]
+) -> list[Ended]:
+    """Record the outputs of these last tasks, and with each the end of its job; those that could be.
+
+    The others are as they were, and want an ordinary report.
+    """
+    last = LAST()
+    last.rows = [(item.task_id, item.fence, output) for item, output in done]
+    return [Ended(*row) for row in await tx.fetch(END_JOBS, worker=worker, name=name, **last.params())]
 
 
 def _given_row(report: Report) -> tuple[Any, ...]:

@@ -130,7 +130,7 @@ class Batch:
             else:
                 self.noded.rows.append(_noded_row(job_id, write))
         for task in changes.tasks:
-            self._add_task(state, task)
+            self._add_task(state, task, changes.seq)
         for event in changes.events:
             data = orjson.dumps(event.data)
             self.evented.rows.append(
@@ -147,9 +147,11 @@ class Batch:
         if changes.more or changes.wake_at is not None:
             self._add_wake(state, changes)
 
-    def _add_task(self, state: JobState, task: TaskWrite) -> None:
+    def _add_task(self, state: JobState, task: TaskWrite, seq: int) -> None:
         if task.limit is None and not task.is_alone:
-            self.tasked.rows.append(_task_row(state, task))
+            # The end of a job that is traced is told by an orchestrator.
+            is_last = task.is_last and state.trace_parent is None and not tracing.is_on()
+            self.tasked.rows.append((*_task_row(state, task), seq if is_last else None))
             self.queues.add(task.queue)
         else:
             self._add_marked_task(state, task)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import partial
 
@@ -12,6 +12,7 @@ from cograil.model.job import Changes, JobState
 from cograil.model.workflow import NodeType, Workflow
 from cograil.store.database import Transaction
 from cograil.store.jobs import LockedJobs, attempts_of_children
+from cograil.store.tasks import Ended
 from cograil.store.writing import Batch, NewJob
 
 ENDED_NODES = frozenset({"completed", "failed"})
@@ -33,6 +34,16 @@ def note_written(workflows: Mapping[int, Workflow], batch: Batch) -> None:
         metrics.jobs_ended.labels(status).inc(jobs)
     for state, changes in batch.over:
         _note_end(state, changes, workflows.get(state.definition_id))
+
+
+def note_ended(jobs: Sequence[Ended]) -> None:
+    """Count the jobs that ended with their last tasks."""
+    metrics.jobs_ended.labels("completed").inc(len(jobs))
+    waited, ran = metrics.job_wait_seconds.of(), metrics.job_run_seconds.of("completed")
+    for _, wait_seconds, run_seconds in jobs:
+        if wait_seconds is not None:
+            waited.observe(max(0.0, wait_seconds))
+        ran.observe(max(0.0, run_seconds))
 
 
 def _note_end(state: JobState, changes: Changes, workflow: Workflow | None) -> None:

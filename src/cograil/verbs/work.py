@@ -1,12 +1,14 @@
 """What a worker does to the database: claim, report, release, pulse, checkpoint, tell, steps, progress.
 
-Each is one statement, so each is its own transaction. Fences are checked in the statement itself.
+Each is one statement, so each is its own transaction; reports may be two. Fences are checked in the statement
+itself.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from cograil import tracing
 from cograil.model.outcome import Completed, WorkItem
 from cograil.store import tasks
 from cograil.store.database import Database
@@ -19,6 +21,7 @@ from cograil.store.tasks import save_checkpoint as checkpoint
 from cograil.store.tasks import save_progress as note_progress
 from cograil.store.tasks import tell_of_attempt as tell
 from cograil.store.tasks import tick_orchestrator as tick
+from cograil.verbs.measuring import note_ended
 
 __all__ = [
     "Lanes",
@@ -37,6 +40,7 @@ __all__ = [
     "report",
     "report_again",
     "report_here",
+    "report_news",
     "save_steps",
     "tell",
     "tick",
@@ -69,7 +73,24 @@ async def claim_alone(db: Database, worker: int, lanes: Lanes) -> list[WorkItem]
 
 
 async def report(db: Database, worker: int, name: str, reports: Sequence[Report]) -> set[int]:
-    """Record these outcomes; the ids of the tasks that counted. The others were late."""
+    """Record these outcomes; the ids of the tasks that counted. The others were late.
+
+    A job that is over with the success of its last task ends in the same statement, and no orchestrator need
+    look at it. All else is news for one, and so is a last task if something else has happened to its job.
+    """
+    last = [(item, end.output) for item, end in reports if item.is_last and isinstance(end, Completed)]
+    ended: set[int] = set()
+    if last and not tracing.is_on():
+        async with db.single("report") as tx:
+            jobs = await tasks.end_jobs(tx, worker, name, last)
+        note_ended(jobs)
+        ended = {job.task_id for job in jobs}
+    news = [one for one in reports if one.item.task_id not in ended]
+    return ended | (await report_news(db, worker, name, news) if news else set())
+
+
+async def report_news(db: Database, worker: int, name: str, reports: Sequence[Report]) -> set[int]:
+    """Put these outcomes into the inboxes of their jobs; the ids of the tasks that counted."""
     async with db.single("report") as tx:
         return await tasks.report_tasks(tx, worker, name, reports)
 

@@ -38,6 +38,7 @@ log = structlog.get_logger("worker")
 RETRY_SECONDS = 0.5
 DEAF_POLL_SECONDS = 1.0
 LOOK_AGAIN_SECONDS = 0.1
+UNREPORTED = 3  # times as many as can run may wait for their report
 SILENT_PULSES = 2  # a ping may overtake the answer of its pulse, or come after it
 
 
@@ -224,8 +225,14 @@ class Worker:
         return bool(self._held) and (self._runs_alone or self._makes_room)
 
     def _lanes(self) -> Lanes:
-        held = [attempt.spec for attempt in self._held.values()]
-        return free_lanes(self.registry, held, self.settings.worker, self.queues)
+        """What has come to its end leaves its slot to others, though its report is still under way.
+
+        Of these there are not many more than can run: a database that is slow to record gets no more to do.
+        """
+        running = [attempt.spec for attempt in self._held.values() if not attempt.is_ended]
+        if len(self._held) - len(running) > UNREPORTED * self.settings.worker.concurrency:
+            running = [attempt.spec for attempt in self._held.values()]
+        return free_lanes(self.registry, running, self.settings.worker, self.queues)
 
     async def _wait(self, *, is_short: bool) -> None:
         """Until somebody calls: a notice, a slot that is free again, a pulse that saw work.
@@ -306,6 +313,8 @@ class Worker:
             self._forget([attempt.item.task_id])
         else:
             self._reporter.add(identity, Report(attempt.item, outcome))
+            if self._may_have_more:
+                self._wake.set()
 
     def _replace_executor(self) -> None:
         """A thread that does not end must not take the place of one that would."""

@@ -25,5 +25,6 @@ select t.id, t.fence, t.job_id::text, t.node_id, t.attempt, t.handler, t.params,
        (select data from cograil.checkpoints where job_id = t.job_id and node_id = t.node_id),
        t.correlation_id, t.trace_parent, t.tenant_id, t.started_at,
        (select json_object_agg(name, output) from cograil.steps
-        where job_id = t.job_id and node_id = t.node_id)
+        where job_id = t.job_id and node_id = t.node_id),
+       t.last_at is not null
 from taken t

@@ -71,16 +71,16 @@ noded as (
 -- A retried task has no params of its own: they are those of the attempt before, kept with the node.
 tasked as (
   insert into cograil.tasks (tenant_id, job_id, node_id, attempt, queue, rank, handler, params,
-    timeout_seconds, correlation_id, trace_parent)
+    timeout_seconds, correlation_id, trace_parent, last_at)
   select u.tenant_id, u.job_id, u.node_id, u.attempt, u.queue, u.rank, u.handler,
     coalesce(u.params, (select o.input from cograil.nodes o where o.job_id = u.job_id and o.node_id = u.node_id)),
-    u.timeout_seconds, u.correlation_id, u.trace_parent
+    u.timeout_seconds, u.correlation_id, u.trace_parent, u.last_at
   from unnest(%(tasked_tenant_id)s::text[], %(tasked_job_id)s::uuid[], %(tasked_node_id)s::text[],
     %(tasked_attempt)s::int[], %(tasked_queue)s::text[], %(tasked_rank)s::smallint[], %(tasked_handler)s::text[],
     %(tasked_params)s::json[], %(tasked_timeout_seconds)s::double precision[], %(tasked_correlation_id)s::text[],
-    %(tasked_trace_parent)s::text[])
+    %(tasked_trace_parent)s::text[], %(tasked_last_at)s::int[])
     as u(tenant_id, job_id, node_id, attempt, queue, rank, handler, params, timeout_seconds, correlation_id,
-      trace_parent)
+      trace_parent, last_at)
 )
 -- part: marked
 -- What few tasks are: under a limit, then no claim sees them before they are let go; or to be run alone.

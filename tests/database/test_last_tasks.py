@@ -1,0 +1,229 @@
+"""The last task of a job: its success and the end of the job are one statement, as an advance would write it.
+
+`report_news` takes the other way, through the inbox and an orchestrator: both must leave the same rows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import orjson
+import pytest
+from lab import Hand, Lab, admit_now
+
+from cograil import metrics
+from cograil.model.outcome import Completed, Failed, WorkItem
+from cograil.verbs import work
+from cograil.verbs.work import Report
+
+ONE = """
+workflow_id: one
+nodes:
+  greet:
+    handler: echo
+    params: {name: "{{ inputs.name }}"}
+    retry: {max_attempts: 3, initial_delay_seconds: 0}
+"""
+OUTPUT = {"said": 'é " \\ 1e400', "numbers": [1, 2.5, None]}
+TIMES = {"created_at", "started_at", "finished_at", "at", "completed_at", "duration_seconds", "not_before"}
+FIRST_TASK = 1000
+SELECTS = {
+    "jobs": "select to_jsonb(j) from cograil.jobs j where id = %(job)s",
+    "nodes": "select to_jsonb(n) from cograil.nodes n where job_id = %(job)s",
+    "events": "select to_jsonb(e) from cograil.events e where job_id = %(job)s order by seq",
+    "outbox": "select to_jsonb(o) from cograil.outbox o where job_id = %(job)s order by seq",
+    "tasks": "select to_jsonb(t) from cograil.tasks t where job_id = %(job)s",
+    "inbox": "select to_jsonb(i) from cograil.inbox i where job_id = %(job)s",
+}
+SUBSCRIBE = """
+insert into cograil.subscriptions (id, url, secret)
+values (gen_random_uuid(), 'http://127.0.0.1:9/', 'c2VjcmV0')
+"""
+
+
+async def end(hand: Hand, item: WorkItem, output: dict[str, Any] | None = None) -> set[int]:
+    """As a worker reports a success."""
+    outcome = Completed(orjson.dumps(OUTPUT if output is None else output))
+    return await work.report(hand.db, hand.worker_id, hand.name, [Report(item, outcome)])
+
+
+def without_times(value: Any, job: str) -> Any:
+    """The value with moments only as such, and what is different in each job by a common name."""
+    if isinstance(value, dict):
+        named = {key: one for key, one in value.items() if key not in ("id", "xid")}
+        return {
+            key: "some time" if key in TIMES and one is not None else without_times(one, job)
+            for key, one in named.items()
+        }
+    if isinstance(value, list):
+        return [without_times(one, job) for one in value]
+    if isinstance(value, int) and value >= FIRST_TASK:
+        return "a task"
+    return "the job" if value == job else value
+
+
+async def rows_of(lab: Lab, job: str) -> dict[str, list[Any]]:
+    return {
+        table: [without_times(orjson.loads(row[0]), job) for row in await lab.rows(query, job=job)]
+        for table, query in SELECTS.items()
+    }
+
+
+@pytest.mark.parametrize("is_retry", [False, True], ids=["first", "retried"])
+@pytest.mark.parametrize("has_subscriber", [False, True], ids=["alone", "heard"])
+async def test_it_leaves_what_an_advance_leaves(lab: Lab, is_retry: bool, has_subscriber: bool) -> None:
+    """Rows of every table, but for moments and numbers of tasks."""
+    await lab.rows(f"alter table cograil.tasks alter column id restart with {FIRST_TASK}")
+    if has_subscriber:
+        await lab.rows(SUBSCRIBE)
+    hand = await lab.hand()
+    left = []
+    for way in ("advance", "at once"):
+        job = await lab.submit(ONE, {"name": "Ada"})
+        item = await hand.claim_one()
+        if is_retry:
+            assert await hand.report(item, Failed("oops", "not yet"))
+            await lab.advance()
+            item = await hand.claim_one()
+        assert item.is_last
+        if way == "advance":
+            assert await hand.report(item, OUTPUT)
+            await lab.advance()
+        else:
+            assert await end(hand, item) == {item.task_id}
+        rows = await rows_of(lab, job)
+        assert [row["status"] for row in rows["jobs"]] == ["completed"]
+        assert rows["tasks"] == rows["inbox"] == []
+        assert len(rows["outbox"]) == (3 if has_subscriber else 0)
+        rows["jobs"][0].pop("owner_id")  # who advanced it last
+        left.append(rows)
+    assert left[0] == left[1]
+    assert await lab.findings() == []
+
+
+async def test_the_result_is_read_like_any_other(lab: Lab) -> None:
+    job = await lab.submit(ONE, {"name": "Ada"})
+    hand = await lab.hand()
+    await end(hand, await hand.claim_one())
+    found = await lab.job(job)
+    assert found["result"]["greet"] == OUTPUT
+    assert found["result"]["_provenance"]["job_id"] == job
+    assert (await lab.nodes(job))["greet"]["output"] == OUTPUT
+    assert (await lab.event_types(job))[-3:] == ["node_started", "node_completed", "job_completed"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "workflow_id: w\nnodes:\n  a: {handler: echo, next: b}\n  b: {handler: echo}",
+        "workflow_id: w\nlimits: {concurrency: 1}\nnodes:\n  a: {handler: echo}",
+        "workflow_id: w\nnodes:\n  a: {handler: echo, limits: {concurrency: 1}}",
+    ],
+    ids=["two nodes", "limit of jobs", "limit of a node"],
+)
+async def test_what_an_orchestrator_must_decide_is_no_last_task(lab: Lab, text: str) -> None:
+    await lab.submit(text)
+    await lab.advance()
+    async with lab.db.transaction("admit") as tx:
+        await admit_now(tx)
+    await lab.advance()
+    assert not (await (await lab.hand()).claim_one()).is_last
+
+
+async def test_a_failure_is_news(lab: Lab) -> None:
+    job = await lab.submit(ONE, {"name": "Ada"})
+    hand = await lab.hand()
+    item = await hand.claim_one()
+    assert await work.report(lab.db, hand.worker_id, hand.name, [Report(item, Failed("oops", "not yet"))])
+    assert (await lab.job(job))["status"] == "running"
+    await lab.advance()
+    assert (await lab.event_types(job))[-1] == "node_dispatched"
+
+
+async def test_what_happened_meanwhile_is_decided_first(lab: Lab) -> None:
+    """The pulse has told that it began: the job's seq is another, so an orchestrator ends it."""
+    job = await lab.submit(ONE, {"name": "Ada"})
+    hand = await lab.hand()
+    item = await hand.claim_one()
+    await lab.rows("update cograil.tasks set started_at = started_at - interval '1 minute'")
+    await hand.pulse()
+    await lab.advance()
+    assert (await lab.event_types(job))[-1] == "node_started"
+    assert await end(hand, item) == {item.task_id}
+    assert (await lab.job(job))["status"] == "running"
+    await lab.advance()
+    assert (await lab.job(job))["status"] == "completed"
+    assert (await lab.event_types(job)).count("node_started") == 1
+
+
+async def test_whoever_has_the_job_locked_is_not_waited_for(lab: Lab) -> None:
+    """A cancel has the job's lock and waits for the task: the report must not wait for the job."""
+    job = await lab.submit(ONE, {"name": "Ada"})
+    hand = await lab.hand()
+    item = await hand.claim_one()
+    async with lab.db.transaction("test") as tx:
+        await tx.connection.execute("select 1 from cograil.jobs where id = %s for update", [job])
+        assert await asyncio.wait_for(end(hand, item), 10) == {item.task_id}
+    assert (await lab.job(job))["status"] == "running"
+    await lab.advance()
+    assert (await lab.job(job))["status"] == "completed"
+
+
+async def test_a_late_success_ends_nothing(lab: Lab) -> None:
+    """The attempt was given to somebody else; who had it before is refused, and the job goes on."""
+    job = await lab.submit(ONE, {"name": "Ada"})
+    hand = await lab.hand()
+    item = await hand.claim_one()
+    await lab.bury(hand)
+    assert await end(hand, item) == set()
+    await lab.advance()
+    assert (await lab.job(job))["status"] == "running"
+    other = await lab.hand()
+    assert await end(other, await other.claim_one()) != set()
+    assert (await lab.job(job))["status"] == "completed"
+
+
+async def test_another_workers_task_is_not_ended(lab: Lab) -> None:
+    await lab.submit(ONE, {"name": "Ada"})
+    hand, thief = await lab.hand(), await lab.hand()
+    item = await hand.claim_one()
+    assert await end(thief, item) == set()
+    assert await end(hand, item._replace(fence=item.fence + 1)) == set()
+    assert await end(hand, item) == {item.task_id}
+
+
+async def test_a_cancel_that_came_first_wins(lab: Lab) -> None:
+    job = await lab.submit(ONE, {"name": "Ada"})
+    hand = await lab.hand()
+    item = await hand.claim_one()
+    await lab.cancel(job)
+    assert await end(hand, item) == set()
+    assert (await lab.job(job))["status"] == "cancelled"
+
+
+async def test_ends_are_counted_where_they_are_written(lab: Lab) -> None:
+    def counted() -> float:
+        return metrics.jobs_ended.labels("completed")._value.get()
+
+    before, waits = counted(), sum(metrics.job_wait_seconds.of().counts)
+    jobs = await lab.submit_many(ONE, [{"name": "Ada"}] * 3)
+    hand = await lab.hand()
+    items = await hand.claim(3)
+    reports = [Report(item, Completed(b"{}")) for item in items]
+    assert len(await work.report(lab.db, hand.worker_id, hand.name, reports)) == 3
+    assert [(await lab.job(job))["status"] for job in jobs] == ["completed"] * 3
+    assert counted() == before + 3
+    assert sum(metrics.job_wait_seconds.of().counts) == waits + 3
+
+
+async def test_a_repeated_report_finds_the_end(lab: Lab) -> None:
+    """The commit happened, and its answer was lost."""
+    job = await lab.submit(ONE, {"name": "Ada"})
+    hand = await lab.hand()
+    item = await hand.claim_one()
+    await end(hand, item)
+    again = [Report(item, Completed(orjson.dumps(OUTPUT)))]
+    assert await work.report_again(lab.db, hand.worker_id, hand.name, again) == {item.task_id}
+    await lab.advance()
+    assert (await lab.event_types(job))[-1] == "job_completed"
