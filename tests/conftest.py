@@ -29,7 +29,7 @@ from cograil.store.migrate import migrate
 NOT_DURABLE = {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "off"}
 TEMPLATE = "cograil_template"
 NUMBERS = itertools.count(1)
-# Databases of tests that are over. The next one drops them: a server waits 0.1 s for sessions that are ending.
+# Databases of tests that are over. The next test drops them: a server waits 0.1 s for sessions about to end.
 LEFT: list[str] = []
 MEMORY, ROOM_BYTES = Path("/dev/shm"), 4 * 1024**3
 
