@@ -10,12 +10,15 @@ from typing import Any
 import pytest
 from between import Between, open_between
 from house import House, house_settings, open_house, working
+from lab import open_lab
 from test_runtimes import run
 
+from cograil.apps.containers import running
 from cograil.runners import container_log, containers
 from cograil.runners.choosing import choose_runtime
 from cograil.runners.containers import ContainerEngine
 from cograil.runners.runtime import EngineError, Policy
+from cograil.settings import Settings
 
 POLICY = Policy(network="none")
 ONCE = "echo ran >> runs; cat runs"
@@ -155,3 +158,27 @@ async def test_an_address_that_leads_to_no_engine_is_told(
     runtime, why = await choose_runtime(settings)
     assert runtime is None
     assert f"{told!r} leads to no engine" in why
+
+
+async def test_where_nothing_runs_containers_the_database_is_left_alone(
+    dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, eventually: Any
+) -> None:
+    """It is looked for every few seconds; what has ended meanwhile is settled as seldom as anywhere else."""
+    looks, settled = [], []
+
+    async def nothing(settings: Settings) -> tuple[None, str]:
+        looks.append(settings)
+        return None, "nothing runs containers here"
+
+    async def settle(*_: Any) -> None:
+        settled.append(len(looks))
+
+    monkeypatch.setattr(running, "choose_runtime", nothing)
+    monkeypatch.setattr(running, "settle_ended", settle)
+    monkeypatch.setattr(running, "LOOK_SECONDS", 0.01)
+    async with (
+        open_lab(dsn, house_settings(tmp_path)) as lab,
+        running.running_containers(lab.registry, lab.db, lab.settings),
+    ):
+        await eventually(lambda: len(looks) > 10)
+    assert settled == [1]

@@ -307,7 +307,7 @@ class TestInAnOrchestrator:
     async def test_an_orchestrator_sweeps_when_it_is_time(
         self, lab: Lab, eventually: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(retention, "AGAIN_SECONDS", 0.05)
+        monkeypatch.setattr(retention, "FIRST_SECONDS", 0.05)
         monkeypatch.setattr(retention, "EVERY_SECONDS", 0.05)
         (old,) = await make_old(lab, await completed(lab))
         (young,) = await completed(lab)
@@ -321,7 +321,7 @@ class TestInAnOrchestrator:
             before = running._tick_at
             await eventually(lambda: running._tick_at > before + 0.5)
             assert running._retention._sweeping is None
-        assert min(retention.AGAIN_SECONDS, retention.EVERY_SECONDS) == 60
+        assert min(retention.FIRST_SECONDS, retention.AGAIN_SECONDS, retention.EVERY_SECONDS) == 60
 
 
 async def _is_gone(lab: Lab, job: str) -> bool:

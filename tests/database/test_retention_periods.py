@@ -375,7 +375,7 @@ class TestInAnOrchestrator:
     async def test_an_orchestrator_makes_and_drops_partitions(
         self, lab: Lab, eventually: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(retention, "AGAIN_SECONDS", 0.05)
+        monkeypatch.setattr(retention, "FIRST_SECONDS", 0.05)
         monkeypatch.setattr(retention, "EVERY_SECONDS", 0.05)
         await drop_all(lab)
         old = await make_period(lab, OLD)

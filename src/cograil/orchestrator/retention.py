@@ -23,7 +23,8 @@ from cograil.verbs.schedules import prune_firings
 log = structlog.get_logger("retention")
 
 EVERY_SECONDS = 300.0
-AGAIN_SECONDS = 60.0  # after the start, and while there is something to delete
+FIRST_SECONDS = 150.0  # after the start
+AGAIN_SECONDS = 60.0  # while there is something to delete
 SWEEP_SECONDS = 20.0  # then the next sweep goes on
 PROCESS_DAYS = 1.0
 BATCH_RECORDS = 1000
@@ -55,7 +56,7 @@ class Retention:
         """Begin a sweep if one is due; returns at once. The first is due a while after the first call."""
         now = _now()
         if self._due_at is None:
-            self._due_at = now + AGAIN_SECONDS
+            self._due_at = now + FIRST_SECONDS
         elif now >= self._due_at and (self._sweeping is None or self._sweeping.done()):
             self._due_at = now + EVERY_SECONDS
             self._sweeping = asyncio.create_task(self._sweep(), name="retention")

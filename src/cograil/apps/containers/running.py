@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator
 
 import structlog
@@ -66,14 +67,21 @@ async def _serve(
 
     Jobs end without it, too: they are cancelled, or deleted.
     """
+    settles_at = 0.0
     while runtime is None:
-        try:
-            await settle_ended(db, settings.containers)
-        except PASSING as error:
-            log.warning("not settled, trying again", error=str(error).strip())
+        if time.monotonic() >= settles_at:
+            await _settle(db, settings)
+            settles_at = time.monotonic() + settings.containers.sweep_seconds
         await asyncio.sleep(LOOK_SECONDS)
         runtime, why = await choose_runtime(settings)
         if runtime is not None:
             log.info(why)
     async with runtime:
         await (sweeper or _open(runtime, registry, db, settings)).run()
+
+
+async def _settle(db: Database, settings: Settings) -> None:
+    try:
+        await settle_ended(db, settings.containers)
+    except PASSING as error:
+        log.warning("not settled, trying again", error=str(error).strip())
