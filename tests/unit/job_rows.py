@@ -60,6 +60,7 @@ class Rows:
         self.result: bytes | None = None
         self.error: Json = None
         self.parent: tuple[int, str] | None = None  # the job and the node that wait for this one
+        self.is_child = False  # there is, or will be, such a node
         self.is_held = workflow.limit is not None  # until it is admitted
 
     # -- reading -------------------------------------------------------------------------------------
@@ -80,6 +81,7 @@ class Rows:
             not_before=self.not_before,
             deadline=self.deadline,
             started_at=self.started_at,
+            parent_job="parent" if self.is_child else None,
             is_held=self.is_held,
             nodes=nodes,
             children_wake_at=wake,

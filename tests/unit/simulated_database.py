@@ -21,6 +21,7 @@ from simulated_alone import check_loss, claimable
 from simulated_families import Families
 from simulated_leases import Leases
 from simulated_limits import Limits
+from simulated_reports import Reports
 from simulated_rows import Aborted, Blocked, Diary, Item, Letting, Process, Task, Transaction, ensure
 
 from cograil import engine
@@ -29,7 +30,6 @@ from cograil.model.job import (
     Bounds,
     Changes,
     Happening,
-    Late,
     Lost,
     More,
     Reported,
@@ -37,7 +37,6 @@ from cograil.model.job import (
     Submitted,
     TaskWrite,
 )
-from cograil.model.outcome import Completed, Failed
 from cograil.model.workflow import Workflow
 
 LEASE = timedelta(seconds=15)
@@ -65,6 +64,7 @@ class Database:
         self.families = Families(self)
         self.limits = Limits(self)
         self.leases = Leases(self)
+        self.reports = Reports(self)
         self.notify: Callable[[str], None] = lambda channel: None
         self.is_thorough = False  # whether the whole history is read again after every commit
         self._last_id = 0
@@ -126,7 +126,7 @@ class Database:
         mine = [task for task in self.tasks.values() if task.job == job]
         for task in mine:
             if task.locked_by is not tx:
-                self._row(task.task_id)
+                self.row(task.task_id)
         for task in mine:
             task.locked_by = tx
         tx.revoked += mine
@@ -224,7 +224,7 @@ class Database:
             changes.wake_at = None
         rows.write(changes, self.now)
         for new in changes.tasks:
-            self._add_task(job, rows, new)
+            self._add_task(job, rows, new, changes.seq)
         self.inbox[job].extend(More(name) for name in changes.more)
         self.families.write(job, changes)
         if self.is_thorough:
@@ -242,7 +242,13 @@ class Database:
         if changes.more or changes.wake_at is not None:
             self.notify("news")
 
-    def _add_task(self, job: int, rows: Rows, new: TaskWrite) -> None:
+    def write_end(self, job: int, news: Reported) -> None:
+        """What advance says of this, written at once: end_jobs.sql writes the same rows."""
+        changes = self._decide(job, [news], self.now, is_revoked=False)
+        ensure(changes.status == "completed", "with the success of its last task a job is over")
+        self.write(job, changes)
+
+    def _add_task(self, job: int, rows: Rows, new: TaskWrite, seq: int) -> None:
         rows.params(new)
         node = new.node_id
         ensure((job, node) not in self.diary.succeeded, "nothing is handed out after its success")
@@ -251,6 +257,8 @@ class Database:
         task = Task(self.new_id(), job, node, new.attempt, new.timeout_seconds, new.limit, new.is_alone)
         if new.limit is not None:
             task.state = "held"
+        elif new.is_last and not new.is_alone:
+            task.last_at = seq
         self.tasks[task.task_id] = task
 
     # -- workers -------------------------------------------------------------------------------------
@@ -280,43 +288,9 @@ class Database:
             self.diary.holders[task.task_id] = (worker, task.fence)
         return [Item(t.task_id, t.fence, t.job, t.node, t.attempt, t.timeout) for t in ready]
 
-    def report(self, worker: int, item: Item, outcome: Completed | Failed) -> bool:
-        """Whether it counted; if not, the job is told of a late result."""
-        task = self._row(item.task_id)
-        if not self._is_mine(task, worker, item.fence):
-            self.tell(item.job, Late(item.node, item.attempt, item.task_id, "result", str(worker)))
-            return False
-        assert task is not None
-        holder = self.diary.holders.get(item.task_id)
-        ensure(holder == (worker, item.fence), "the report of a replaced worker never counts")
-        ensure(item.task_id not in self.diary.accepted, "an attempt is reported once")
-        is_success = isinstance(outcome, Completed)
-        self.diary.accepted[item.task_id] = is_success
-        if is_success:
-            self.diary.succeeded.add((task.job, task.node))
-        if "kept after report" in self.mutants:
-            task.state, task.worker = "ready", None
-        else:
-            del self.tasks[item.task_id]
-        self.tell(
-            task.job,
-            Reported(task.node, task.attempt, task.task_id, outcome, str(worker), task.started_at),
-        )
-        return True
-
-    def find_reported(self, item: Item) -> bool:
-        """Asked after a report whose answer was lost."""
-        news = self.inbox[item.job]
-        if any(isinstance(one, Reported) and one.task_id == item.task_id for one in news):
-            return True
-        return any(
-            event.task_id == item.task_id and event.type in ("node_completed", "task_failed")
-            for event in self.jobs[item.job].events
-        )
-
     def release(self, worker: int, task_ids: Collection[int]) -> None:
         for task_id in task_ids:
-            task = self._row(task_id)
+            task = self.row(task_id)
             if task is not None and task.worker == worker and task.state == "running":
                 if self.mutants & {"kept number", "no fence"}:
                     task.state, task.worker, task.started_at, task.deadline = "ready", None, None, None
@@ -379,7 +353,7 @@ class Database:
         news = Lost(task.node, task.attempt, task.task_id, reason, str(task.worker), task.started_at)
         self.tell(task.job, news)
 
-    def _row(self, task_id: int) -> Task | None:
+    def row(self, task_id: int) -> Task | None:
         task = self.tasks.get(task_id)
         if task is not None and task.locked_by is not None:
             if not self.is_silent(task.locked_by):
@@ -387,7 +361,7 @@ class Database:
             self.rollback(task.locked_by)
         return task
 
-    def _is_mine(self, task: Task | None, worker: int, fence: int) -> bool:
+    def is_mine(self, task: Task | None, worker: int, fence: int) -> bool:
         if task is None:
             return False
         if "no fence" in self.mutants:

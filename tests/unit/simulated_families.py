@@ -34,6 +34,7 @@ class Families:
             return Refused("workflow_not_found", "no such workflow")
         has_children = any(node.subworkflow for node in workflow.nodes.values())
         rows = Rows(workflow, wanted.inputs, db.now, db.now + A_MOMENT if has_children else None)
+        rows.is_child = True
         changes = rows.decide([Submitted()], db.now, db.dice, USUAL, db.advance, is_revoked=True)
         state = rows.load([], db.now)
         state.job_id = str(db.new_id())

@@ -342,9 +342,10 @@ class Worker(Process):
         while True:
             try:
                 is_careful = is_repeat and self.roll() < 0.7
-                if is_careful and (yield from self.call(self.db.find_reported, item)):
+                if is_careful and (yield from self.call(self.db.reports.find, item)):
                     return
-                yield from self.call(self.db.report, worker, item, outcome)
+                if not (yield from self.call(self.db.reports.end, worker, item, outcome)):
+                    yield from self.call(self.db.reports.report, worker, item, outcome)
                 return
             except AnswerLost:
                 is_repeat = True

@@ -42,6 +42,7 @@ class Task:
     deadline: datetime | None = None
     is_announced: bool = False
     locked_by: Transaction | None = None
+    last_at: int | None = None
 
 
 class Item(NamedTuple):

@@ -90,7 +90,13 @@ def test_it_notices_an_attempt_that_is_handed_back_and_keeps_its_number() -> Non
 
 
 def test_it_notices_two_writers_of_one_job() -> None:
-    assert "events are numbered without gaps" in first_violation("no lock")
+    violation = "events are numbered without gaps"
+    assert violation in first_violation("no lock", saying=violation)
+
+
+def test_it_notices_a_job_that_its_last_task_ends_in_the_hands_of_another_writer() -> None:
+    violation = "events are numbered without gaps"
+    assert violation in first_violation("ends what is locked", saying=violation)
 
 
 def test_it_notices_a_job_that_is_never_woken() -> None:
@@ -195,4 +201,5 @@ def test_it_notices_a_success_that_is_handed_out_again(monkeypatch: pytest.Monke
             attempts._back_to_ready(board, write, {"code": "x", "message": "x"}, task_id, seconds=0.0)
 
     monkeypatch.setattr(Board, "complete", forgetful)
-    assert "nothing is handed out after its success" in first_violation()
+    violation = "nothing is handed out after its success"
+    assert violation in first_violation(saying=violation)
