@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
 from lab import Hand, Lab, quick_settings
 
 from cograil.model.outcome import Failed
 from cograil.runners.context import AttemptLost, Context
 from cograil.runners.registry import Registry
-from cograil.verbs import pause
+from cograil.settings import Settings
+from cograil.verbs import pause, work
+from cograil.worker.loop import UNREPORTED
 
 ONE = """
 workflow_id: one
@@ -337,3 +340,46 @@ async def test_a_worker_that_stops_finishes_what_it_can_within_its_grace(lab: La
     assert (await lab.statuses(later)) == {"a": "dispatched"}
     assert await lab.rows("select state, fence from cograil.tasks") == [("ready", 0)]
     assert await lab.rows("select state from cograil.processes where kind = 'worker'") == [("stopped",)]
+
+
+# -- slots ----------------------------------------------------------------------------------------------
+
+
+class TestOneSlot:
+    """A worker that runs one coroutine at a time."""
+
+    @pytest.fixture
+    def lab_settings(self) -> Settings:
+        return quick_settings(worker={"concurrency": 1, "grace_seconds": 2.0})
+
+    async def test_its_slot_is_free_while_it_reports_but_it_does_not_gather_reports_without_end(
+        self, lab: Lab, eventually: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        real, can_report, ran = work.report, asyncio.Event(), []
+
+        async def report_later(*args: Any) -> set[int]:
+            await can_report.wait()
+            return await real(*args)
+
+        async def note() -> dict[str, Any]:
+            ran.append(1)
+            return {}
+
+        monkeypatch.setattr(work, "report", report_later)
+        lab.registry.register(note)
+        jobs = await lab.submit_many(one("note"), [{}] * 10)
+        async with lab.running():
+            await eventually(lambda: len(ran) > UNREPORTED)
+            pulses = await _pulses(lab)
+            await eventually(lambda: _has_changed(lab, pulses))
+            assert len(ran) == UNREPORTED + 1
+            can_report.set()
+            assert [(await lab.ended(job))["status"] for job in jobs] == ["completed"] * 10
+
+
+async def _pulses(lab: Lab) -> list[tuple[Any, ...]]:
+    return await lab.rows("select pulsed_at from cograil.processes where kind = 'worker'")
+
+
+async def _has_changed(lab: Lab, before: list[tuple[Any, ...]]) -> bool:
+    return await _pulses(lab) != before
