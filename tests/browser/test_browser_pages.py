@@ -182,12 +182,12 @@ async def test_the_events_of_a_timeline_are_found_by_type_and_node(visitor: Any)
 
 
 async def test_tasks_that_have_ended_are_listed_with_who_did_them(visitor: Any) -> None:
+    job_id = await visitor.house.submit("broken")  # the page shows the newest, and other tests make many
+    await visitor.house.status(job_id, "failed")
     page = await visitor.page()
     await page.goto("/ui/tasks")
     ended = page.locator("[data-region=ended]")
-    row = ended.locator(
-        "tr", has=page.locator(f"a[href='/ui/jobs/{visitor.house.jobs['broken']}/nodes/wrong']")
-    )
+    row = ended.locator("tr", has=page.locator(f"a[href='/ui/jobs/{job_id}/nodes/wrong']"))
     await expect(row).to_contain_text("failed")
     await expect(row).to_contain_text("it broke")
     await expect(ended.get_by_role("img", name="took how long")).to_be_visible()
