@@ -15,6 +15,7 @@ from lab import Hand, Lab, admit_now
 from cograil import metrics
 from cograil.model.outcome import Completed, Failed, WorkItem
 from cograil.verbs import work
+from cograil.verbs.pause import pause_job
 from cograil.verbs.work import Report
 
 ONE = """
@@ -26,7 +27,10 @@ nodes:
     retry: {max_attempts: 3, initial_delay_seconds: 0}
 """
 OUTPUT = {"said": 'é " \\ 1e400', "numbers": [1, 2.5, None]}
-TIMES = {"created_at", "started_at", "finished_at", "at", "completed_at", "duration_seconds", "not_before"}
+TIMES = {
+    *("created_at", "started_at", "finished_at", "at", "completed_at", "duration_seconds"),
+    *("not_before", "deadline", "paused_at"),
+}
 FIRST_TASK = 1000
 SELECTS = {
     "jobs": "select to_jsonb(j) from cograil.jobs j where id = %(job)s",
@@ -70,22 +74,30 @@ async def rows_of(lab: Lab, job: str) -> dict[str, list[Any]]:
     }
 
 
-@pytest.mark.parametrize("is_retry", [False, True], ids=["first", "retried"])
-@pytest.mark.parametrize("has_subscriber", [False, True], ids=["alone", "heard"])
-async def test_it_leaves_what_an_advance_leaves(lab: Lab, is_retry: bool, has_subscriber: bool) -> None:
+async def handed_out(lab: Lab, hand: Hand, case: str) -> tuple[str, WorkItem]:
+    """A job and its last task, in this case."""
+    job = await lab.submit(("timeout_seconds: 3600\n" if case == "timed" else "") + ONE, {"name": "Ada"})
+    item = await hand.claim_one()
+    if case == "retried":
+        assert await hand.report(item, Failed("oops", "not yet"))
+        await lab.advance()
+        item = await hand.claim_one()
+    if case == "paused":
+        async with lab.db.transaction("pause") as tx:
+            await pause_job(tx, job, by="somebody")
+    return job, item
+
+
+@pytest.mark.parametrize("case", ["plain", "retried", "timed", "paused", "heard"])
+async def test_it_leaves_what_an_advance_leaves(lab: Lab, case: str) -> None:
     """Rows of every table, but for moments and numbers of tasks."""
     await lab.rows(f"alter table cograil.tasks alter column id restart with {FIRST_TASK}")
-    if has_subscriber:
+    if case == "heard":
         await lab.rows(SUBSCRIBE)
     hand = await lab.hand()
     left = []
     for way in ("advance", "at once"):
-        job = await lab.submit(ONE, {"name": "Ada"})
-        item = await hand.claim_one()
-        if is_retry:
-            assert await hand.report(item, Failed("oops", "not yet"))
-            await lab.advance()
-            item = await hand.claim_one()
+        job, item = await handed_out(lab, hand, case)
         assert item.is_last
         if way == "advance":
             assert await hand.report(item, OUTPUT)
@@ -95,7 +107,7 @@ async def test_it_leaves_what_an_advance_leaves(lab: Lab, is_retry: bool, has_su
         rows = await rows_of(lab, job)
         assert [row["status"] for row in rows["jobs"]] == ["completed"]
         assert rows["tasks"] == rows["inbox"] == []
-        assert len(rows["outbox"]) == (3 if has_subscriber else 0)
+        assert len(rows["outbox"]) == (3 if case == "heard" else 0)
         rows["jobs"][0].pop("owner_id")  # who advanced it last
         left.append(rows)
     assert left[0] == left[1]
