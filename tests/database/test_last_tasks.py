@@ -121,6 +121,7 @@ async def test_the_result_is_read_like_any_other(lab: Lab) -> None:
     found = await lab.job(job)
     assert found["result"]["greet"] == OUTPUT
     assert found["result"]["_provenance"]["job_id"] == job
+    assert found["owner_id"] == hand.name  # who wrote it last
     assert (await lab.nodes(job))["greet"]["output"] == OUTPUT
     assert (await lab.event_types(job))[-3:] == ["node_started", "node_completed", "job_completed"]
 

@@ -27,7 +27,7 @@ with locked as materialized (
   from last l where n.job_id = l.job_id and n.node_id = l.node_id and n.status = 'dispatched'
 ), moved as (
   update cograil.jobs j
-  set status = 'completed', seq = l.seq + 3, wake_at = null, finished_at = now(),
+  set status = 'completed', seq = l.seq + 3, wake_at = null, finished_at = now(), owner_id = %(worker)s,
       result = json_build_object(l.node_id, l.output, '_provenance', json_build_object(
         'workflow_id', l.workflow_id, 'workflow_version', l.workflow_version, 'job_id', l.job_id,
         'completed_at', now()))
