@@ -60,6 +60,7 @@ SOME: list[Victim] = [
     ("limits", "orchestrator"),
     ("asked", "orchestrator"),
     ("booked", "worker"),
+    ("lone", "worker"),
     ("door_submit_once", "server"),
     ("door_far_worker", "server"),
     ("relay", "relay"),

@@ -119,6 +119,12 @@ nodes:
   last: {{handler: step, {AGAIN}, next: END}}
 """
 
+LONE = f"""
+workflow_id: lone
+nodes:
+  last: {{handler: step, {AGAIN}}}
+"""
+
 CULPRIT = """
 workflow_id: culprit
 nodes:
@@ -348,6 +354,16 @@ SCENARIOS = {
             {"split__0": 1, "split__1": 2, "split__2": 1, "last": 1, "slow": 1},
             begin=submit_behind_a_gate,
             meddle=_retry_in_place,
+        ),
+        Scenario("lone", LONE, "completed", _DONE, {"last": 1}),
+        Scenario(
+            "lone_unheard",
+            LONE,
+            "completed",
+            _DONE,
+            {"last": 1},
+            roles=("worker",),
+            stumbles=("report.commit.after:1",),
         ),
         Scenario(
             "unheard",

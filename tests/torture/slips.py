@@ -13,7 +13,7 @@ from tests.torture.halfway import commit_halfway
 
 from cograil.engine import approvals
 from cograil.intake.http import door, gathering
-from cograil.model.outcome import WorkItem
+from cograil.model.outcome import Completed, Failed, WorkItem
 from cograil.outlets import relay
 from cograil.store import bulk, jobs, outbox, partitions, retention, tasks, writing
 from cograil.store import idempotency as records
@@ -21,6 +21,7 @@ from cograil.store import keys as stored_keys
 from cograil.store.database import Transaction
 from cograil.store.remote import HeldTask
 from cograil.store.statements import Statement
+from cograil.store.tasks import Report
 from cograil.verbs import idempotency, leases, remote, slots
 
 NO_FAULT = ""
@@ -50,18 +51,30 @@ def _audit_apart() -> None:
 def _answer_apart() -> None:
     answer = idempotency.answer
 
-    async def commit_and_answer(tx: Transaction, *order: Any) -> bool:
+    async def commit_and_answer(tx: Transaction, *order: Any, **more: Any) -> bool:
         await commit_halfway(tx, is_at_a_door=True)
-        return await answer(tx, *order)
+        return await answer(tx, *order, **more)
 
     idempotency.answer = commit_and_answer  # type: ignore[assignment]
 
 
+class Anybody(str):
+    """The name of whoever asks."""
+
+    __hash__ = str.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+
 def _far_of_anybody() -> None:
     async def hold(tx: Transaction, tenant: str, job: str, task: int, fence: int, lease: float) -> HeldTask:
-        return HeldTask(0, "", WorkItem(task, fence, job, "far", 1, "", {}, 0.0))
+        return HeldTask(0, Anybody(), WorkItem(task, fence, job, "far", 1, "", {}, 0.0))
 
-    remote.held_task = hold
+    async def believe(tx: Transaction, held: HeldTask, outcome: Completed | Failed) -> None:
+        await tasks.report_tasks(tx, held.worker, held.worker_name, [Report(held.item, outcome)])
+
+    remote.held_task, remote.report = hold, believe
 
 
 def _revoke_nothing() -> None:
@@ -207,8 +220,8 @@ SLIPS: Sequence[Slip] = (
      ("subscribe.", "resend.", "unsubscribe."), _audit_apart),
     ("answer_apart", "what a key was answered is kept in another transaction", "door_submit_once", "server",
      "kill9", ("submit.",), _answer_apart),
-    ("far_of_anybody", "a worker elsewhere may speak of what it does not hold", "door_far_worker_lost",
-     "server", NO_FAULT, (), _far_of_anybody),
+    ("far_of_anybody", "a worker elsewhere is believed whatever it holds", "door_far_worker_lost", "server",
+     NO_FAULT, (), _far_of_anybody),
     ("revoke_nothing", "a key that is revoked works", "revoke_key", "client", NO_FAULT, (), _revoke_nothing),
     ("make_no_key", "a key is told that is none", "make_key", "client", NO_FAULT, (), _make_no_key),
     ("told_early", "a delivery is marked as told before it is sent", "relay", "relay", "kill9",
