@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from uuid import uuid4
 
 import pytest
 import structlog
@@ -148,3 +149,17 @@ async def test_spelling_makes_no_other_request(door: Api) -> None:
     composed = await door.raw(post(inputs('"\u00e9"'.encode()), "Idempotency-Key: e"))
     apart = await door.raw(post(inputs('"e\u0301"'.encode()), "Idempotency-Key: e"))
     assert (composed.status, apart.status) == (202, 409)
+
+
+async def test_an_input_that_does_not_fit_is_pointed_at_in_the_request(door: Api) -> None:
+    """Wherever a job is asked for: an input may have the name of a field."""
+    wrong = {"workflow_id": "hello", "input_params": {"name": 5, "priority": 1}}
+    answer = await door.post(JOBS, wrong)
+    pointers = ["/input_params/priority", "/input_params/name"]
+    assert (answer.status, [one["pointer"] for one in answer.body["problems"]]) == (422, pointers)
+    request = wrong | {"request_id": str(uuid4()), "submitted_by": "me"}
+    assert (await door.post("/api/v1/submit", request)).body["pointer"] == pointers[0]
+    job_id = await door.submit("hello")
+    await door.post(f"{JOBS}/{job_id}/cancel", {})
+    again = await door.post(f"{JOBS}/{job_id}/retry", {"input_params": {"name": 5}})
+    assert (again.status, again.body["pointer"]) == (422, "/input_params/name")
