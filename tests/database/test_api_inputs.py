@@ -128,6 +128,14 @@ async def test_large_numbers_come_back_as_they_were(door: Api) -> None:
     assert b'"x":9007199254740993' in answer.raw
 
 
+async def test_text_of_all_sorts_comes_back_as_it_was(door: Api) -> None:
+    """B36."""
+    odd = "\u202e\u200b\U0001f600 e\u0301 \u00e9 \ufeff\u2028 \U0010ffff"
+    job_id = (await door.raw(post(inputs(json.dumps(odd).encode())))).body["job_id"]
+    shown = (await door.get(f"{JOBS}/{job_id}")).body["job"]["input_params"]
+    assert shown == {"x": odd}
+
+
 async def test_a_slow_body_is_not_waited_for(door: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     """B09."""
     monkeypatch.setattr("cograil.intake.http.limits.BODY_SECONDS", 0.3)
