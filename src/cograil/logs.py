@@ -20,8 +20,8 @@ dropped = 0
 LONGEST_SECRET = 512
 # Of a key its id is left: it says whose key somebody let into a log.
 _SECRETS = re.compile(
-    r"(?P<key>\bcog_[a-z2-7]{16}_)[\w-]{20,}"
-    r"|(?P<signs>\bwhsec_)[A-Za-z0-9+/=_-]{16,}"
+    r"(?P<key>cog_[a-z2-7]{16}_)[\w-]{20,}"
+    r"|(?P<signs>whsec_)[A-Za-z0-9+/=_-]{16,}"
     r"|(?P<bearer>\bbearer\s)\s*[\w.~+/=-]{16,}"
     r"|(?P<user>://[^\s:/@\"']{0,128}:)[^\s/@\"']{1,256}(?=@)",
     re.IGNORECASE,

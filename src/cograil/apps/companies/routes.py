@@ -149,6 +149,7 @@ async def show_company_request(call: Call) -> Response:
     async with call.transaction("companies.submit") as tx:
         asking = _asking(call, shown, OPENED)
         _note(asking, await enriching.ask(tx, _house(call), asking))
+        await call.audit(tx, "open company", shown.of.siren)
         shown = await _find(call, tx)
         return reply(_whole_view(call, shown))
 
