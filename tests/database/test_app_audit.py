@@ -77,5 +77,6 @@ async def _companies(lab: Lab, clerk: Clerk) -> None:
 
 
 async def _let_go(lab: Lab) -> None:
-    """As if whoever makes the run had died."""
-    await lab.rows("update cograil.leases set lease_until = clock_timestamp() where holder is not null")
+    """Somebody ended the job of the run, and not the run."""
+    ((job_id,),) = await lab.rows("select job_id::text from cograil.company_enrichments")
+    await lab.cancel(job_id)
