@@ -283,3 +283,32 @@ async def test_what_belongs_to_a_user_is_no_other_users_of_the_same_tenant(
             replies = [await reply_to(api, endpoint, things, stranger) for things in (owner.things, nobodys)]
             assert replies[0] == replies[1], (endpoint.path, replies)
             assert replies[0].status in (403, 404), (endpoint.path, replies)
+
+
+# -- and where the code forgot to ask ----------------------------------------------------------------------
+
+WITH_TENANT = """
+select format('%I.%I', n.nspname, c.relname) from pg_class c
+join pg_namespace n on n.oid = c.relnamespace and n.nspname in ('cograil', 'vault_secure')
+join pg_attribute a on a.attrelid = c.oid and a.attname = 'tenant_id' and not a.attisdropped
+where c.relkind in ('r', 'p') and not c.relispartition
+  and has_table_privilege('cograil_server', c.oid, 'select') order by 1
+"""
+
+
+async def test_the_database_shows_a_door_one_tenant_also_without_a_condition(api: Api, lab: Lab) -> None:
+    """Every table that has a tenant, those of apps too: nothing without one, of another tenant nothing."""
+    await settled(api, lab)
+    tables = [name for (name,) in await lab.rows(WITH_TENANT)]
+    seen: dict[str | None, set[str]] = {}
+    for tenant in (None, "globex", "default"):
+        async with api.instance.db.transaction("test", tenant=tenant) as tx:
+            seen[tenant] = set()
+            for table in tables:
+                query = f"select count(*) from {table} where tenant_id = 'default'".encode()
+                ((count,),) = await (await tx.connection.execute(query)).fetchall()
+                seen[tenant] |= {table} if count else set()
+    known = {"cograil.keys"}  # by which a tenant is found
+    assert (seen[None], seen["globex"]) == (known, known)
+    ours = {f"cograil.{name}" for name in ("container_jobs", "company_requests", "documents", "jobs")}
+    assert ours <= seen["default"], "else it would mean nothing"
