@@ -7,7 +7,7 @@ import importlib
 import inspect
 import json
 import pkgutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -15,14 +15,17 @@ import click
 
 import cograil
 from cograil import errors, metrics
+from cograil.apps.app import installed_apps
 from cograil.engine import states
 from cograil.intake.cli import cli
 from cograil.intake.gateway.openapi import gateway_document
 from cograil.intake.http.app import TABLES
-from cograil.intake.http.openapi import PROBES, document
+from cograil.intake.http.openapi import PROBES, Described, document
+from cograil.intake.http.table import Endpoint
 from cograil.settings import Settings, setting_names, variable_of
 
 FOLDER = Path(__file__).parent.parent / "docs" / "reference"
+APPS = {app.name: app.described() for app in installed_apps() if app.described}
 HEAD = "<!-- Written by `make docs` from the code; do not edit. -->\n\n"
 
 
@@ -140,20 +143,25 @@ def api_page() -> str:
     ]
     endpoints = [endpoint for table in TABLES for endpoint in [*table.endpoints, *table.sockets]]
     for tag in dict.fromkeys(endpoint.tag for endpoint in endpoints):
-        lines += [f"## {tag}", "", "| route | what it does | role | body, parameters |", "|---|---|---|---|"]
-        for one in (endpoint for endpoint in endpoints if endpoint.tag == tag):
-            takes = [
-                f"`{name}`"
-                for model in (one.body, one.query)
-                if model is not None
-                for name in model.model_fields
-            ]
-            roles = " or ".join(one.requires)
-            lines.append(f"| `{one.method} {one.path}` | {one.summary} | {roles} | {' '.join(takes)} |")
-        lines.append("")
+        lines += [f"## {tag}", "", *_routes(endpoint for endpoint in endpoints if endpoint.tag == tag)]
+    for name, described in APPS.items():
+        lines += [f"## {name}", "", f"An app with a door of its own: [{name}](../{name}.md), as OpenAPI"]
+        lines += [f"[{name}-openapi.json]({name}-openapi.json).", "", *_routes(described.endpoints)]
     lines += ["## probes", "", "They need no key.", "", "| route | what it does |", "|---|---|"]
     lines += [f"| `GET {probe.path}` | {probe.summary} |" for probe in PROBES]
     return "\n".join([*lines, ""])
+
+
+def _routes(endpoints: Iterable[Endpoint]) -> Iterator[str]:
+    yield from ("| route | what it does | role | body, parameters |", "|---|---|---|---|")
+    for one in endpoints:
+        models = [model for model in (one.takes or one.body, one.query) if model is not None]
+        takes = " ".join(
+            f"`{field.alias or name}`" for model in models for name, field in model.model_fields.items()
+        )
+        roles = " or ".join(one.requires)
+        yield f"| `{one.method} {one.path}` | {one.summary} | {roles} | {takes} |"
+    yield ""
 
 
 def openapi_document() -> str:
@@ -191,7 +199,15 @@ def metrics_page() -> str:
     return "\n".join(lines)
 
 
-DOCUMENTS = {"openapi.json": openapi_document, "gateway-openapi.json": gateway_openapi_document}
+def _document_of(described: Described) -> Callable[[], str]:
+    return lambda: json.dumps(described.document(), indent=1) + "\n"
+
+
+DOCUMENTS = {
+    "openapi.json": openapi_document,
+    "gateway-openapi.json": gateway_openapi_document,
+    **{f"{name}-openapi.json": _document_of(described) for name, described in APPS.items()},
+}
 PAGES = {
     "api.md": api_page,
     "states.md": states_page,

@@ -1,12 +1,13 @@
 """Log lines: text on a terminal, JSON elsewhere, on standard error.
 
 A line that cannot be written (a full disk, a closed pipe) is counted and forgotten: logging never
-stops work.
+stops work. What looks like a secret of ours, or a password in a URL, is in no line.
 """
 
 from __future__ import annotations
 
 import logging
+import re
 import sys
 from collections.abc import Callable
 from contextvars import ContextVar
@@ -16,6 +17,23 @@ import structlog
 from structlog.typing import EventDict
 
 dropped = 0
+LONGEST_SECRET = 512
+# Of a key its id is left: it says whose key somebody let into a log.
+_SECRETS = re.compile(
+    r"(?P<key>cog_[a-z2-7]{16}_)[\w-]{20,}"
+    r"|(?P<signs>whsec_)[A-Za-z0-9+/=_-]{16,}"
+    r"|(?P<bearer>\bbearer\s)\s*[\w.~+/=-]{16,}"
+    r"|(?P<user>://[^\s:/@\"']{0,128}:)[^\s/@\"']{1,256}(?=@)",
+    re.IGNORECASE,
+)
+_SIGNS_OF_ONE = ("cog_", "whsec_", "earer", "EARER", "://")
+
+
+def redacted(text: str) -> str:
+    """The text without what looks like a key, a signing secret, or a password in a URL."""
+    if not any(sign in text for sign in _SIGNS_OF_ONE):
+        return text
+    return _SECRETS.sub(lambda found: f"{found[found.lastgroup or 0]}***", text)
 
 
 class About(Protocol):
@@ -63,7 +81,7 @@ class Lines:
     def msg(self, line: str) -> None:
         global dropped  # noqa: PLW0603  one number for the process
         try:
-            self._stream.write(line + "\n")  # in one piece, so that lines of threads do not mix
+            self._stream.write(redacted(line) + "\n")  # in one piece, so that lines of threads do not mix
             self._stream.flush()
         except (OSError, ValueError):
             dropped += 1

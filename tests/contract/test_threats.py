@@ -25,6 +25,7 @@ TESTED = {
     "B33": "database/test_api_inputs.py::test_spelling_makes_no_other_request",
     "B34": "database/test_api_inputs.py::test_spelling_makes_no_other_request",
     "B35": "database/test_api_inputs.py::test_spelling_makes_no_other_request",
+    "B36": "database/test_api_inputs.py::test_text_of_all_sorts_comes_back_as_it_was",
     "B40": "database/test_api_matrix.py::test_what_is_another_tenants_looks_exactly_like_what_nobody_has",
     "B49": "database/test_pages.py::test_what_a_job_says_is_text_and_never_markup",
     "B50": "database/test_api_inputs.py::test_what_is_logged_of_a_request_is_one_line",
@@ -54,7 +55,7 @@ TESTED = {
     "test_checkpoints_do_not_go_back_and_the_next_attempt_gets_the_last",
     "B161": "database/test_api_workers.py::"
     "test_progress_is_written_once_a_second_at_most_and_the_last_in_the_end",
-    "B162": "unit/test_handler_context.py::test_log_lines_are_cut_escaped_and_counted",
+    "B162": "unit/test_handler_context.py::test_a_line_of_any_kind_is_cut_escaped_and_without_secrets",
 }
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import jsonschema_rs
 
+from cograil.apps.app import installed_apps
 from cograil.intake.gateway.openapi import gateway_document
 from cograil.intake.http.app import TABLES
 from cograil.intake.http.openapi import document
@@ -94,6 +95,18 @@ def _close(schema: Any) -> None:
 def of_api() -> Documented:
     """That of the API."""
     return Documented(document(endpoint for table in TABLES for endpoint in table.endpoints))
+
+
+@cache
+def of_apps() -> dict[str, Documented]:
+    """Those of the apps, by their names."""
+    return {app.name: Documented(app.described().document()) for app in installed_apps() if app.described}
+
+
+def said_wrong(method: str, path: str, status: int, media_type: str, body: bytes) -> list[str]:
+    """What the document of whoever serves this path does not say of this answer."""
+    documents = (of_api(), *of_apps().values())
+    return [one for said in documents for one in said.wrong(method, path, status, media_type, body)]
 
 
 @cache

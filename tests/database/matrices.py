@@ -50,5 +50,6 @@ def plain(status: int, told: str, sent: list[str]) -> Reply:
         told = told.replace(thing, "THING")
     text = re.sub(r'"request_id":"[^"]*"', "", told)
     text = re.sub(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "ID", text)
+    text = re.sub(r"\b[0-9a-f]{64}\b", "HASH", text)
     text = re.sub(r'"whsec_[^"]*"', "SECRET", text)
     return Reply(status, told, re.sub(r"\d{4}-\d\d-\d\dT[\d:.]+(Z|\+00:00)|\d+(\.\d+)?", "N", text))

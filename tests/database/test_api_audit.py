@@ -30,8 +30,8 @@ CHANGING = {f"{one.method} {one.path}" for table in TABLES for one in table.endp
 class Clerk:
     """Asks for one change after another, and looks into the log."""
 
-    def __init__(self, api: Api, key: str) -> None:
-        self.api, self.key = api, key
+    def __init__(self, api: Api, key: str, tenant: str = "acme") -> None:
+        self.api, self.key, self.tenant = api, key, tenant
         self.seen = 0
         self.done: set[str] = set()
 
@@ -45,11 +45,11 @@ class Clerk:
         assert answer.status < 300, (route, answer.raw)
         rows = await self.api.lab.rows(
             f"select request_id, role, key_id is not null from cograil.audit_log "
-            f"where tenant_id = 'acme' order by id offset {self.seen}"
+            f"where tenant_id = '{self.tenant}' order by id offset {self.seen}"
         )
         self.seen += len(rows)
         assert rows == [(request_id, "admin", True)] * entries, route
-        return answer.body
+        return answer.body if answer.raw else None
 
     async def job(self, workflow: str = "hello") -> str:
         return str((await self.ask(f"POST {V1}/jobs", {"workflow_id": workflow}))["job_id"])

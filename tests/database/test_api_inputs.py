@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from uuid import uuid4
 
 import pytest
 import structlog
@@ -127,6 +128,14 @@ async def test_large_numbers_come_back_as_they_were(door: Api) -> None:
     assert b'"x":9007199254740993' in answer.raw
 
 
+async def test_text_of_all_sorts_comes_back_as_it_was(door: Api) -> None:
+    """B36."""
+    odd = "\u202e\u200b\U0001f600 e\u0301 \u00e9 \ufeff\u2028 \U0010ffff"
+    job_id = (await door.raw(post(inputs(json.dumps(odd).encode())))).body["job_id"]
+    shown = (await door.get(f"{JOBS}/{job_id}")).body["job"]["input_params"]
+    assert shown == {"x": odd}
+
+
 async def test_a_slow_body_is_not_waited_for(door: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     """B09."""
     monkeypatch.setattr("cograil.intake.http.limits.BODY_SECONDS", 0.3)
@@ -148,3 +157,17 @@ async def test_spelling_makes_no_other_request(door: Api) -> None:
     composed = await door.raw(post(inputs('"\u00e9"'.encode()), "Idempotency-Key: e"))
     apart = await door.raw(post(inputs('"e\u0301"'.encode()), "Idempotency-Key: e"))
     assert (composed.status, apart.status) == (202, 409)
+
+
+async def test_an_input_that_does_not_fit_is_pointed_at_in_the_request(door: Api) -> None:
+    """Wherever a job is asked for: an input may have the name of a field."""
+    wrong = {"workflow_id": "hello", "input_params": {"name": 5, "priority": 1}}
+    answer = await door.post(JOBS, wrong)
+    pointers = ["/input_params/priority", "/input_params/name"]
+    assert (answer.status, [one["pointer"] for one in answer.body["problems"]]) == (422, pointers)
+    request = wrong | {"request_id": str(uuid4()), "submitted_by": "me"}
+    assert (await door.post("/api/v1/submit", request)).body["pointer"] == pointers[0]
+    job_id = await door.submit("hello")
+    await door.post(f"{JOBS}/{job_id}/cancel", {})
+    again = await door.post(f"{JOBS}/{job_id}/retry", {"input_params": {"name": 5}})
+    assert (again.status, again.body["pointer"]) == (422, "/input_params/name")

@@ -196,6 +196,7 @@ async def test_each_of_a_batch_is_made_or_refused_by_itself(shop: Api) -> None:
         "detail": "there is no field 'odd'",
         "pointer": "/odd",
     }
+    assert results[5]["error"]["pointer"] == "/input_params/name"
 
 
 async def test_a_batch_has_at_most_a_thousand(shop: Api) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from pathlib import Path
 
 import psycopg
@@ -14,6 +15,7 @@ from cograil.intake.http.app import open_instance
 from cograil.intake.http.table import Table
 from cograil.processes.api import open_api
 from cograil.settings import ServerSettings
+from cograil.store.database import Database
 
 HELLO = "workflow_id: hello\nnodes: {greet: {handler: hello_world}}"
 
@@ -113,6 +115,41 @@ async def test_a_door_with_too_much_power_does_not_open(lab: Lab) -> None:
     with pytest.raises(UnsafeDatabase, match="is a superuser"):
         async with open_instance(lab.db, lab.decider, lab.settings):
             pass
+
+
+@pytest.mark.parametrize(
+    ("power", "named"),
+    [
+        ("alter role {door} bypassrls", "bypasses row-level security"),
+        ("grant cograil_engine to {door}", "owns a table of ours"),
+        ("alter table cograil.jobs owner to {door}", "owns a table of ours"),
+        ("alter table cograil.audit_log owner to {door}", "owns a table of ours"),
+        ("alter table vault_secure.capture_events owner to {door}", "owns a table of ours"),
+    ],
+)
+async def test_a_door_in_a_role_that_policies_do_not_bind_does_not_open(
+    lab: Lab, dsn: str, power: str, named: str
+) -> None:
+    door = f"door_{secrets.token_hex(4)}"
+    await lab.rows(f"create role {door} nologin")
+    try:
+        await lab.rows(f"grant cograil_server to {door}")
+
+        async def opens() -> None:
+            async with (
+                Database(dsn, lab.settings.database, role=door) as db,
+                open_instance(db, lab.decider, lab.settings),
+            ):
+                pass
+
+        await opens()
+        await lab.rows(power.format(door=door))
+        with pytest.raises(UnsafeDatabase, match=named):
+            await opens()
+    finally:
+        await lab.rows(f"reassign owned by {door} to cograil_engine")
+        await lab.rows(f"drop owned by {door}")
+        await lab.rows(f"drop role {door}")
 
 
 async def test_a_door_without_keys_opens_on_loopback_only(lab: Lab, dsn: str) -> None:

@@ -6,15 +6,20 @@ And every answer is as the document says. tests/torture has many more of them.
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
-from documented import Documented, of_api, of_gateway
+from documented import Documented, of_api, of_apps, of_gateway
 from doors import Api
+from lab import quick_settings
 from made_up import MODES, Trial, open_gateway
 from schemathesis import GenerationMode
 
+from cograil.settings import Settings
+
 HELLO = "workflow_id: hello\nnodes: {greet: {handler: elsewhere}}"
 EXAMPLES = 3
+APP_EXAMPLES = 10
 PASSED_ON = 1  # most routes of the gateway pass on what they are asked, all of them in one way
 
 
@@ -31,6 +36,14 @@ async def tried(
     return trial
 
 
+@pytest.fixture
+def lab_settings(tmp_path: Path) -> Settings:
+    """All apps are on."""
+    return quick_settings(
+        data_dir=tmp_path, documents={"data_dir": tmp_path / "documents"}, companies={"sync_seconds": 0.01}
+    )
+
+
 @pytest.fixture(autouse=True)
 def testing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COGRAIL_TESTING", "1")
@@ -42,6 +55,18 @@ async def test_no_request_to_the_api_is_answered_with_a_fault_of_ours(api: Api, 
     api.instance.live.end()
     assert trial.wrong == []
     assert len(trial.tried) == len(of_api().operations)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", ["captures", "companies", "containers", "documents"])
+async def test_no_request_to_an_app_is_answered_with_a_fault_of_ours(
+    api: Api, name: str, mode: GenerationMode
+) -> None:
+    described = of_apps()[name]
+    trial = await tried(api, described, api.port, mode, APP_EXAMPLES)
+    assert trial.wrong == []
+    assert len(trial.tried) == len(described.operations)
+    await api.lab.rows("delete from cograil.leases")  # of runs that nobody makes here
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -190,6 +190,14 @@ async def test_a_form_that_is_sent_twice_makes_one_job(browser: Browser, lab: La
     assert (wrong.status, b"this is no JSON" in wrong.raw) == (422, True)
 
 
+async def test_a_field_that_does_not_fit_the_workflow_is_marked(browser: Browser, lab: Lab) -> None:
+    await lab.publish(HELLO.replace("nodes:", "inputs: {count: {type: integer}}\nnodes:"))
+    page = await browser.get("/ui/submit?workflow_id=hello")
+    form = {"token": token_of(page), "once": "once", "workflow_id": "hello", "way": "fields"}
+    wrong = await browser.post("/ui/submit", form | {"input.count": "1.5"})
+    assert (wrong.status, b'aria-invalid="true"' in wrong.raw) == (422, True), wrong.raw
+
+
 async def test_what_a_job_says_is_text_and_never_markup(browser: Browser, api: Api, lab: Lab) -> None:
     nasty = "</script><script>alert(1)</script>"
     await lab.publish(HELLO)

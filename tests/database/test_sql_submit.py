@@ -63,7 +63,7 @@ async def test_an_input_that_does_not_fit_fails_the_job_and_says_why(lab: Lab) -
         job = await lab.ended(await submit(lab, "'hello'", "'{\"nam\": 1}'"))
     assert job["status"] == "failed"
     assert job["error"]["code"] == "invalid_input"
-    assert job["error"]["details"][0]["pointer"] == "/nam"
+    assert job["error"]["details"][0]["pointer"] == "/input_params/nam"
 
 
 async def test_limits_of_the_workflow_hold_it(lab: Lab) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import httpx2
 import pytest
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -25,7 +26,7 @@ from tests.documents.house import House
 from cograil.apps.documents import files, remote, tools
 from cograil.apps.documents.handlers import Terms
 from cograil.apps.documents.remote import Pulse, ServiceDown, ask, info_of
-from cograil.apps.documents.services import Kind, Service, service_app
+from cograil.apps.documents.services import Kind, Service, service_door
 from cograil.intake.http.server import bind, serving
 from cograil.setting_documents import DocumentSettings
 
@@ -36,7 +37,7 @@ async def service(kind: Kind, root: Path, port: int = 0, **more: Any) -> AsyncIt
     settings = DocumentSettings(ocr_jobs=1, **more)
     one = Service(kind, root, settings, pulse_seconds=0.2)
     listening = bind("127.0.0.1", port)
-    async with one.running(), serving(service_app(one), listening):
+    async with one.running(), serving(service_door(one, "127.0.0.1"), listening):
         yield f"http://127.0.0.1:{listening.getsockname()[1]}"
 
 
@@ -47,6 +48,19 @@ async def ended(url: str, job_id: str, eventually: Eventually) -> dict[str, Any]
         return record if record["state"] in ("DONE", "ERROR") else None
 
     return dict(await eventually(look, timeout=40))
+
+
+async def test_a_page_in_a_browser_cannot_use_a_service_that_asks_for_no_key(tmp_path: Path) -> None:
+    """Neither one that says where it comes from, nor one whose name was made to lead here."""
+    async with service("prep", tmp_path) as url, httpx2.AsyncClient() as client:
+        for headers, status in (
+            ({}, 200),
+            ({"Origin": url}, 200),
+            ({"Origin": "https://evil.example"}, 403),
+            ({"Host": "evil.example"}, 421),
+        ):
+            answer = await client.get(f"{url}/info", headers=headers)
+            assert (answer.status_code, "detail" in answer.json()) == (status, status != 200)
 
 
 async def test_prep_over_http(tmp_path: Path, eventually: Eventually) -> None:

@@ -56,25 +56,28 @@ def test_what_is_given_wins_over_the_default() -> None:
 def test_a_number_may_be_an_integer_but_a_boolean_is_neither() -> None:
     assert apply_inputs(workflow(), {"name": "x", "ratio": 1})["ratio"] == 1
     assert refused({"name": "x", "ratio": True, "count": False}) == [
-        ("invalid_type", "/count"),
-        ("invalid_type", "/ratio"),
+        ("invalid_type", "/input_params/count"),
+        ("invalid_type", "/input_params/ratio"),
     ]
 
 
 def test_null_is_for_what_may_be_left_out_or_is_null_by_default() -> None:
     assert apply_inputs(workflow(), {"name": "x", "ratio": None, "options": None})["ratio"] is None
-    assert refused({"name": None, "count": None}) == [("invalid_type", "/name"), ("invalid_type", "/count")]
+    assert refused({"name": None, "count": None}) == [
+        ("invalid_type", "/input_params/name"),
+        ("invalid_type", "/input_params/count"),
+    ]
 
 
 def test_everything_that_does_not_fit_is_named_at_once() -> None:
     assert refused({"count": "3", "files": {}, "options": [], "flag": 1, "nmae": "x", "a/b": 1}) == [
-        ("unknown_input", "/nmae"),
-        ("unknown_input", "/a~1b"),
-        ("missing_input", "/name"),
-        ("invalid_type", "/count"),
-        ("invalid_type", "/flag"),
-        ("invalid_type", "/files"),
-        ("invalid_type", "/options"),
+        ("unknown_input", "/input_params/nmae"),
+        ("unknown_input", "/input_params/a~1b"),
+        ("missing_input", "/input_params/name"),
+        ("invalid_type", "/input_params/count"),
+        ("invalid_type", "/input_params/flag"),
+        ("invalid_type", "/input_params/files"),
+        ("invalid_type", "/input_params/options"),
     ]
 
 

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import io
 import json
+import logging
+import re
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+import structlog
 from attempts import Attempt, Recorder, eventually, failed, output
 
+from cograil import logs
 from cograil.model.outcome import Released, WorkItem
 from cograil.runners.context import AttemptLost, Cancelled, Context
 from cograil.runners.log import Log
@@ -160,6 +166,41 @@ def test_log_lines_are_cut_escaped_and_counted() -> None:
     assert "\x07" not in lines[3]["fields"]["thing"]
     assert len(json.dumps(lines[3]["fields"])) < 200
     assert [line["message"] for line in lines[5:]] == ["log cut after 5 lines"]
+
+
+def test_a_line_of_any_kind_is_cut_escaped_and_without_secrets() -> None:
+    """B162. Of a key its id stays, by which it can be revoked; one that the end would cut is gone too."""
+    lines: list[dict[str, Json]] = []
+    log = Log(lines.append)
+    key, secret = f"cog_{'a' * 16}_{'S' * 43}", "whsec_" + base64.b64encode(b"S" * 32).decode()
+    log.info("x" * 10_000_000 + key)
+    log.info(bytes(range(256)).decode("latin-1"))
+    log.info(
+        f"sent {key} and {secret}", header=f"Bearer {'S' * 20}", inside={"url": "postgresql://me:SSSS@db/x"}
+    )
+    log.info("x" * (16 * 1024 - 40) + key)
+    assert len(lines[0]["message"]) == 16 * 1024
+    assert not re.search("[\x00-\x1f\x7f-\x9f]", lines[1]["message"])
+    assert "SSSS" not in json.dumps(lines)
+    assert lines[2]["message"] == f"sent cog_{'a' * 16}_*** and whsec_***"
+    assert lines[2]["fields"] == {"header": "Bearer ***", "inside": "{'url': 'postgresql://me:***@db/x'}"}
+
+
+def test_no_line_of_a_process_has_a_secret() -> None:
+    out = io.StringIO()
+    logs.configure("info", "json", out)
+    try:
+        structlog.get_logger("any").info("a key", given=f"cog_{'a' * 16}_{'S' * 43}", at="http://a:80/x@y")
+        logging.getLogger("library").error("no connection to %s", "postgresql://me:SSSS@db/x?a=b:c@d")
+        try:
+            raise ValueError("Bearer " + "S" * 20)
+        except ValueError:
+            structlog.get_logger("any").exception("oh")
+    finally:
+        logs.configure("info", "auto")
+    assert "SSSS" not in out.getvalue()
+    first = json.loads(out.getvalue().splitlines()[0])
+    assert (first["given"], first["at"]) == (f"cog_{'a' * 16}_***", "http://a:80/x@y")
 
 
 # --- the checkpointable form

@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # a worker needs neither
     from starlette.types import ASGIApp
 
     from cograil.intake.http.door import Instance
+    from cograil.intake.http.openapi import Described
 
 GROUP = "cograil.apps"
 Check = Callable[[Database], Awaitable[str]]
@@ -35,15 +36,17 @@ async def _nothing_to_say(settings: Settings) -> str:
 class App:
     """One business on the engine. Whatever is left out, it does not have.
 
-    `doors` are what it serves beside the API, by how their paths begin; `front` is what it serves at the root
-    of a port of its own, where it is given one. `checks` are what /readyz says of
-    it; they are told whether the worker runs beside this server. `beside_worker` is entered in every worker
-    before it begins: it registers handlers and runs what the app needs there. `sentence` is for `up`.
+    `doors` are what it serves beside the API, by how their paths begin; `described` says what is behind them:
+    without it a route is in no reference and in no test that is made from one. `front` is what it serves at
+    the root of a port of its own, where it is given one. `checks` are what /readyz says of it; they are told
+    whether the worker runs beside this server. `beside_worker` is entered in every worker before it begins:
+    it registers handlers and runs what the app needs there. `sentence` is for `up`.
     """
 
     name: str
     is_enabled: Callable[[Settings], bool] = lambda settings: True
     doors: Callable[[Instance], Mapping[str, ASGIApp]] = lambda instance: {}
+    described: Callable[[], Described] | None = None
     front: Callable[[Instance], ASGIApp] | None = None
     checks: Callable[[Settings, bool], Mapping[str, Check]] = lambda settings, has_worker: {}
     beside_worker: Callable[[Registry, Database, Settings], AbstractAsyncContextManager[None]] = (

@@ -11,6 +11,7 @@ from cograil.errors import InvalidInput, Problem
 from cograil.jsontext import kind_of
 from cograil.model.workflow import InputSpec, Json, Workflow
 
+INPUTS = "/input_params"  # where they stand in whatever asks for a job
 TYPES: Mapping[str, Callable[[Json], bool]] = {
     "string": lambda value: isinstance(value, str),
     "integer": lambda value: isinstance(value, int) and not isinstance(value, bool),
@@ -77,12 +78,12 @@ def _misfit(spec: InputSpec, given: Mapping[str, Json]) -> Problem | None:
         if spec.has_default or may_be_null:
             return None
         message = f"input {spec.name!r} ({spec.type}) is required"
-        return Problem("missing_input", message, child("", spec.name))
+        return Problem("missing_input", message, child(INPUTS, spec.name))
     value = given[spec.name]
     if TYPES[spec.type](value) or (value is None and may_be_null):
         return None
     message = f"input {spec.name!r} must be of type {spec.type}, not {kind_of(value)}"
-    return Problem("invalid_type", message, child("", spec.name))
+    return Problem("invalid_type", message, child(INPUTS, spec.name))
 
 
 def unknown_inputs(given: Iterable[str], declared: Mapping[str, InputSpec]) -> list[Problem]:
@@ -94,4 +95,4 @@ def _undeclared(name: str, declared: Mapping[str, InputSpec]) -> Problem:
     close = get_close_matches(name, declared, n=1)
     known = f"did you mean {close[0]!r}?" if close else f"it takes {', '.join(declared) or 'none'}"
     message = f"the workflow has no input {name!r}; {known}"
-    return Problem("unknown_input", message, child("", name))
+    return Problem("unknown_input", message, child(INPUTS, name))

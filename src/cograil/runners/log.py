@@ -1,4 +1,4 @@
-"""The lines that a handler writes with `ctx.log`: bounded in length and number, safe to print."""
+"""The lines that a handler writes with `ctx.log`: bounded in length and number, safe to print, no secrets."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from datetime import UTC, datetime
 
+from cograil.logs import LONGEST_SECRET, redacted
 from cograil.model.workflow import Json
 
 
@@ -71,7 +72,8 @@ def _is_scalar(value: object) -> bool:
 
 
 def _one_line(text: str, max_bytes: int) -> str:
-    return escaped(text[:max_bytes]).encode()[:max_bytes].decode(errors="ignore")
+    kept = redacted(text[: max_bytes + LONGEST_SECRET])  # one that the end would cut into is gone as a whole
+    return escaped(kept[:max_bytes]).encode()[:max_bytes].decode(errors="ignore")
 
 
 _CONTROLS = (*range(0x20), *range(0x7F, 0xA0), *range(0x2028, 0x202F), *range(0x2066, 0x206A))

@@ -14,6 +14,7 @@ if TYPE_CHECKING:  # a worker needs neither
     from starlette.types import ASGIApp
 
     from cograil.intake.http.door import Instance
+    from cograil.intake.http.openapi import Described
 
 NEEDS = ("cryptography", "obstore")
 
@@ -30,4 +31,10 @@ def _doors(instance: Instance) -> Mapping[str, ASGIApp]:
     return {POSTED: door, PREFIX: door}
 
 
-app = App(name="captures", is_enabled=_is_enabled, doors=_doors, beside_worker=sealing)
+def _described() -> Described:
+    from cograil.apps.captures.routes import DESCRIBED  # noqa: PLC0415
+
+    return DESCRIBED
+
+
+app = App(name="captures", is_enabled=_is_enabled, doors=_doors, described=_described, beside_worker=sealing)

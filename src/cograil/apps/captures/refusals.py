@@ -29,6 +29,11 @@ from cograil.store.database import LOST, Transaction
 log = structlog.get_logger("captures")
 OURS = {"capture_conflict": "CONFLICT", "clock_skewed": "CLOCK_SKEW", "capture_rate_exceeded": "RATE_LIMITED"}
 MALFORMED = frozenset({413, 415, 422})
+ERROR = {
+    "type": "object",
+    "required": ["error", "message"],
+    "properties": {"error": {"type": "string"}, "message": {"type": "string"}, "field": {"type": "string"}},
+}
 WORDS = {
     400: "BAD_REQUEST",
     401: "UNAUTHORIZED",

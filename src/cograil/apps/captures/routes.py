@@ -16,12 +16,14 @@ from starlette.types import ASGIApp
 
 from cograil.apps.captures import audit, rows
 from cograil.apps.captures.ingest import Asked, Ingested, ingest, publish_workflow
-from cograil.apps.captures.refusals import Audited, answer
+from cograil.apps.captures.refusals import ERROR, MALFORMED, Audited, answer
 from cograil.apps.captures.request import NewCapture
 from cograil.apps.captures.rows import Capture
+from cograil.apps.captures.shapes import ShownCapture, TakenCapture, Trail
 from cograil.apps.captures.turns import Turns
 from cograil.errors import NotFound
 from cograil.intake.http.door import Call, Door, Instance, reply
+from cograil.intake.http.openapi import JSON, Described, Style
 from cograil.intake.http.reading import Query
 from cograil.intake.http.table import Table
 from cograil.jsoncanon import canonical
@@ -32,6 +34,17 @@ POSTED = "/documents/capture"
 PREFIX = "/v1/captures"
 MOST_SEQ = 2**62
 HIDDEN = frozenset({"id", "tenant_id", "user_id", "aes_gcm_nonce_b64", "aes_gcm_tag_b64", "dek_wrapped_b64"})
+
+POSTING: dict[str, Any] = {
+    "body": NewCapture,
+    "gives": TakenCapture,
+    "answers": {
+        202: "it is taken",
+        200: "it was there, and stands so",
+        409: "the id was used with another payload",
+        422: "the clock of the device is too far from ours",
+    },
+}
 
 captures = Table("captures", "")
 
@@ -62,8 +75,8 @@ class House(Instance):
     turns: Turns = field(default_factory=Turns, kw_only=True)  # of those who post one id
 
 
-@captures.post(POSTED, "submitter", body=NewCapture)
-@captures.post(PREFIX, "submitter", body=NewCapture)
+@captures.post(POSTED, "submitter", **POSTING)
+@captures.post(PREFIX, "submitter", **POSTING)
 async def post_capture(call: Call[House]) -> Response:
     """Take a capture whose object was uploaded; the same again is answered with how it stands."""
     made = await _ingest(call)
@@ -95,7 +108,7 @@ def _asked(call: Call[House]) -> Asked:
     )
 
 
-@captures.get(f"{PREFIX}/{{id}}", "viewer")
+@captures.get(f"{PREFIX}/{{id}}", "viewer", gives=ShownCapture)
 async def show_capture(call: Call[House]) -> Response:
     """Show how a capture of the caller's own stands."""
     async with call.transaction("show_capture") as tx:
@@ -120,7 +133,7 @@ class TrailPage(Query):
     limit: Annotated[int, Field(ge=1, le=10_000)] = 1_000
 
 
-@captures.get(f"{PREFIX}/{{id}}/audit", "viewer", query=TrailPage)
+@captures.get(f"{PREFIX}/{{id}}/audit", "viewer", query=TrailPage, gives=Trail)
 async def show_audit(call: Call[House]) -> Response:
     """Show what was asked about it and what became of it, and whether that is still as it was written.
 
@@ -147,6 +160,11 @@ def view_of(capture: Capture) -> dict[str, Any]:
     """A capture as its owner sees it."""
     shown = {name: value for name, value in asdict(capture).items() if name not in HIDDEN}
     return {"capture_event_id": capture.id} | shown
+
+
+DESCRIBED = Described(
+    Style("cograil captures", ("Error", ERROR), JSON, probes=(), told_as_400=MALFORMED), (captures,)
+)
 
 
 def capture_door(instance: Instance) -> ASGIApp:

@@ -19,12 +19,19 @@ if TYPE_CHECKING:  # a worker needs neither
     from starlette.types import ASGIApp
 
     from cograil.intake.http.door import Instance
+    from cograil.intake.http.openapi import Described
 
 
 def _doors(instance: Instance) -> Mapping[str, ASGIApp]:
     from cograil.apps.companies.routes import PREFIX, company_door  # noqa: PLC0415  a worker needs none
 
     return {PREFIX: company_door(instance)}
+
+
+def _described() -> Described:
+    from cograil.apps.companies.routes import DESCRIBED  # noqa: PLC0415
+
+    return DESCRIBED
 
 
 @contextlib.asynccontextmanager
@@ -79,6 +86,7 @@ app = App(
     name="companies",
     is_enabled=lambda settings: settings.companies.enabled,
     doors=_doors,
+    described=_described,
     beside_worker=running_companies,
     sentence=_sentence,
 )

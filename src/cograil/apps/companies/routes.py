@@ -24,6 +24,7 @@ from cograil.apps.companies.enriching import Asking, House
 from cograil.apps.companies.identifiers import Identifiers, Wrong, doubts, read_identifiers
 from cograil.apps.companies.journal import Journal
 from cograil.apps.companies.requesting import Request, make_request
+from cograil.apps.companies.shapes import ENVELOPE, AskedCompany, ShownCompany, WholeCompany
 from cograil.apps.companies.views import Shown, View
 from cograil.apps.companies.words import CREATED, MISMATCH, OPENED, REFRESH, REQUESTED_EVENT
 from cograil.errors import NotFound, Problem
@@ -31,6 +32,7 @@ from cograil.intake.http.deeds import by_whom
 from cograil.intake.http.door import Call, Door, Instance, reply
 from cograil.intake.http.heading import headers_of
 from cograil.intake.http.once import idempotency_key, name_of, once
+from cograil.intake.http.openapi import JSON, Described, Style, named_by_function
 from cograil.intake.http.problems import Refusal
 from cograil.intake.http.reading import Body
 from cograil.intake.http.table import Table
@@ -101,7 +103,20 @@ def _refused(wrong: list[Wrong]) -> Refusal:
 # -- the routes --------------------------------------------------------------------------------------------
 
 
-@requests.post("/requests", "submitter", body=NewRequest, heeds=("Idempotency-Key",))
+@requests.post(
+    "/requests",
+    "submitter",
+    body=NewRequest,
+    takes=AskedCompany,
+    gives=ShownCompany,
+    answers={
+        201: "it is known, or the run has ended",
+        202: "come again",
+        409: "the idempotency key was used for something else, or is being used",
+        422: "the numbers are of two companies",
+    },
+    heeds=("Idempotency-Key",),
+)
 async def create_company_request(call: Call) -> Response:
     """Ask for a company. 201: it is known, or the run has ended; 202: come again."""
     until = asyncio.get_running_loop().time() + _settings(call).sync_seconds
@@ -123,7 +138,7 @@ async def create_company_request(call: Call) -> Response:
     return reply(view, 202 if shown.is_running else 201, told)
 
 
-@requests.get("/requests/{id}", "viewer")
+@requests.get("/requests/{id}", "viewer", gives=WholeCompany)
 async def show_company_request(call: Call) -> Response:
     """Show a request, its company, and where that comes from. What is stale or missing is asked for anew."""
     settings = _settings(call)
@@ -134,11 +149,19 @@ async def show_company_request(call: Call) -> Response:
     async with call.transaction("companies.submit") as tx:
         asking = _asking(call, shown, OPENED)
         _note(asking, await enriching.ask(tx, _house(call), asking))
+        await call.audit(tx, "open company", shown.of.siren)
         shown = await _find(call, tx)
         return reply(_whole_view(call, shown))
 
 
-@requests.post("/requests/{id}:refresh-company", "operator", body=Body, is_body_optional=True)
+@requests.post(
+    "/requests/{id}:refresh-company",
+    "operator",
+    body=Body,
+    is_body_optional=True,
+    gives=ShownCompany,
+    answers={202: "the sources are asked", 409: "they were asked a short while ago"},
+)
 async def refresh_company(call: Call) -> Response:
     """Ask the sources anew, though what is known may be fresh."""
     async with call.transaction("companies.submit") as tx:
@@ -279,6 +302,19 @@ def _problems(refusal: Refusal) -> tuple[Problem, ...]:
     if refusal.problems or not refusal.pointer:
         return refusal.problems
     return (Problem(refusal.code, refusal.detail, refusal.pointer),)
+
+
+DESCRIBED = Described(
+    Style(
+        "cograil companies",
+        ("Refusal", ENVELOPE),
+        JSON,
+        probes=(),
+        named=named_by_function,
+        told_as_400=UNREADABLE | {422},
+    ),
+    (requests,),
+)
 
 
 def begin_under(correlation_id: str) -> str:

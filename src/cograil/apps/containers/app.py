@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # a worker needs neither
     from starlette.types import ASGIApp
 
     from cograil.intake.http.door import Instance
+    from cograil.intake.http.openapi import Described
 
 PATIENCE_SECONDS = 5.0  # a busy engine takes its time to say that it is there
 
@@ -28,6 +29,12 @@ def _doors(instance: Instance) -> Mapping[str, ASGIApp]:
     from cograil.apps.containers.routes import PREFIX, container_door  # noqa: PLC0415  a worker needs none
 
     return {PREFIX: container_door(instance)}
+
+
+def _described() -> Described:
+    from cograil.apps.containers.routes import DESCRIBED  # noqa: PLC0415
+
+    return DESCRIBED
 
 
 def _checks(settings: Settings, has_worker: bool) -> Mapping[str, Check]:
@@ -66,6 +73,7 @@ app = App(
     name="containers",
     is_enabled=lambda settings: settings.containers.enabled,
     doors=_doors,
+    described=_described,
     checks=_checks,
     beside_worker=running_containers,
     sentence=_sentence,

@@ -17,9 +17,11 @@ from cograil.apps.containers import jobs
 from cograil.apps.containers.counting import count_end, counted
 from cograil.apps.containers.jobs import Asked
 from cograil.apps.containers.request import ContainerRequest, read_request
+from cograil.apps.containers.shapes import AcceptedContainer, ShownContainer, ShownContainers
 from cograil.intake.http.deeds import by_whom
 from cograil.intake.http.door import Call, Door, Instance, reply
 from cograil.intake.http.jobs import trace_parent_of
+from cograil.intake.http.openapi import JSON, Described, Style, named_by_function
 from cograil.intake.http.problems import Refusal
 from cograil.intake.http.reading import Body
 from cograil.intake.http.table import Table
@@ -32,6 +34,8 @@ PREFLIGHT = SHARED | {
     "access-control-allow-headers": "authorization, content-type",
     "access-control-max-age": "600",
 }
+
+ERROR = {"type": "object", "required": ["error"], "properties": {"error": {"type": "string"}}}
 
 containers = Table("containers", "/v1")
 
@@ -47,7 +51,14 @@ class NewContainerJob(Body):
         return cast("Self", made)
 
 
-@containers.post("/jobs", "submitter", body=NewContainerJob)
+@containers.post(
+    "/jobs",
+    "submitter",
+    body=NewContainerJob,
+    takes=ContainerRequest,
+    gives=AcceptedContainer,
+    answers={202: "it will run", 409: "another one has this id"},
+)
 async def create_container_job(call: Call) -> Response:
     """Run a container."""
     request: ContainerRequest = call.body.request
@@ -58,21 +69,21 @@ async def create_container_job(call: Call) -> Response:
     return reply({"id": request.id, "status": "accepted"}, 202)
 
 
-@containers.get("/jobs", "viewer")
+@containers.get("/jobs", "viewer", gives=ShownContainers)
 async def list_container_jobs(call: Call) -> Response:
     """List those that run or ended a short while ago."""
     async with call.transaction("show") as tx:
         return reply({"jobs": await jobs.list_all(tx, _asked(call))})
 
 
-@containers.get("/jobs/{id}", "viewer")
+@containers.get("/jobs/{id}", "viewer", gives=ShownContainer)
 async def show_container_job(call: Call) -> Response:
     """Show how one of them stands."""
     async with call.transaction("show") as tx:
         return reply(await jobs.show(tx, call.path["id"], _asked(call)))
 
 
-@containers.delete("/jobs/{id}", "submitter")
+@containers.delete("/jobs/{id}", "submitter", answers={204: "it is over, or will be soon"})
 async def stop_container_job(call: Call) -> Response:
     """Cancel one of them; one that has ended stays as it is."""
     async with call.transaction("cancel") as tx:
@@ -94,6 +105,19 @@ def answer(refusal: Refusal, request_id: str) -> Response:
     status = 400 if refusal.status in UNREADABLE else refusal.status
     body = orjson.dumps({"error": refusal.detail})
     return Response(body, status, media_type="application/json", headers={**refusal.headers})
+
+
+DESCRIBED = Described(
+    Style(
+        "cograil containers",
+        ("Error", ERROR),
+        JSON,
+        probes=(),
+        named=named_by_function,
+        told_as_400=UNREADABLE,
+    ),
+    (containers,),
+)
 
 
 def container_door(instance: Instance) -> ASGIApp:

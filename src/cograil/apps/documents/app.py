@@ -19,6 +19,7 @@ if TYPE_CHECKING:  # a worker needs neither
     from starlette.types import ASGIApp
 
     from cograil.intake.http.door import Instance
+    from cograil.intake.http.openapi import Described
 
 EXTRA = "the app `documents` needs more packages: pip install 'cograil[documents]'"
 
@@ -58,6 +59,12 @@ def _doors(instance: Instance) -> Mapping[str, ASGIApp]:
     return {PREFIX: document_door(instance)}
 
 
+def _described() -> Described:
+    from cograil.apps.documents.routes import DESCRIBED  # noqa: PLC0415
+
+    return DESCRIBED
+
+
 def _front(instance: Instance) -> ASGIApp:
     from cograil.apps.documents.routes import document_door  # noqa: PLC0415
 
@@ -89,6 +96,7 @@ app = App(
     name="documents",
     is_enabled=lambda settings: settings.documents.data_dir is not None,
     doors=_doors,
+    described=_described,
     front=_front,
     checks=_checks,
     beside_worker=watching,

@@ -22,8 +22,18 @@ from cograil.apps.documents.core import make_empty_metrics, now_text
 from cograil.apps.documents.jobs import Document
 from cograil.apps.documents.layout import IS_KEY, Folder, folder_of
 from cograil.apps.documents.projecting import details_of, entry_of, gauges_of
+from cograil.apps.documents.shapes import (
+    ERROR,
+    AppliedConfig,
+    Decided,
+    DocumentConfig,
+    DocumentDetails,
+    DocumentEntries,
+    HeldDocuments,
+)
 from cograil.errors import NotFound, UsageError
 from cograil.intake.http.door import Call, Door, Instance, reply
+from cograil.intake.http.openapi import JSON, Described, Style, named_by_function
 from cograil.intake.http.problems import Refusal
 from cograil.intake.http.reading import Body, Query
 from cograil.intake.http.table import Table
@@ -192,14 +202,16 @@ def folder_for(call: Call, user: str) -> Folder:
 def table_of(prefix: str) -> Table:
     """The routes below this prefix."""
     table = Table("documents", prefix)
-    table.get("/jobs", "viewer", query=OfUser)(list_jobs)
-    table.get("/jobs/", "viewer")(no_job)
-    table.get("/jobs/{key}", "viewer", query=OfUser)(show_job)
-    table.get("/metrics", "viewer", query=OfUser)(show_metrics)
-    table.get("/config", "viewer")(show_config)
-    table.post("/config", "operator", body=NewConfig)(change_config)
-    table.get("/duplicates", "viewer", query=OfUser)(list_duplicates)
-    table.post("/duplicates/{key}", "operator", body=Decision)(decide)
+    of_user: dict[str, Any] = {"query": OfUser, "answers": {200: "done", 404: "there is no such user"}}
+    table.get("/jobs", "viewer", gives=DocumentEntries, **of_user)(list_jobs)
+    table.get("/jobs/", "viewer", answers={400: "the key is empty"})(no_job)
+    table.get("/jobs/{key}", "viewer", gives=DocumentDetails, query=OfUser)(show_job)
+    table.get("/metrics", "viewer", **of_user)(show_metrics)
+    table.get("/config", "viewer", gives=DocumentConfig)(show_config)
+    table.post("/config", "operator", body=NewConfig, takes=config.Change, gives=AppliedConfig)(change_config)
+    table.get("/duplicates", "viewer", gives=HeldDocuments, **of_user)(list_duplicates)
+    decided = {202: "it will be done at the next look"}
+    table.post("/duplicates/{key}", "operator", body=Decision, gives=Decided, answers=decided)(decide)
     return table
 
 
@@ -208,6 +220,19 @@ def answer(refusal: Refusal, request_id: str) -> Response:
     status = 400 if refusal.status in UNREADABLE else refusal.status
     body = orjson.dumps({"error": refusal.detail, "status": status})
     return Response(body, status, media_type="application/json", headers={**refusal.headers})
+
+
+DESCRIBED = Described(
+    Style(
+        "cograil documents",
+        ("Error", ERROR),
+        JSON,
+        probes=(),
+        named=named_by_function,
+        told_as_400=UNREADABLE,
+    ),
+    (table_of(PREFIX),),
+)
 
 
 def document_door(instance: Instance, prefix: str = PREFIX) -> ASGIApp:

@@ -24,10 +24,14 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cograil import jsontext
 from cograil.apps.documents import files, tools
 from cograil.apps.documents.core import now_text
+from cograil.intake.http.addresses import is_loopback, refuse_foreign
+from cograil.intake.http.heading import headers_of
+from cograil.intake.http.problems import Refusal
 from cograil.intake.http.server import bind, serving
 from cograil.setting_documents import IS_LANGUAGE, DocumentSettings
 from cograil.settings import Settings
@@ -332,6 +336,22 @@ def service_app(service: Service) -> Starlette:
     )
 
 
+def service_door(service: Service, host: str) -> ASGIApp:
+    """The same, on loopback without what a page of another site has a browser send."""
+    app = service_app(service)
+
+    async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            if scope["type"] == "http":
+                refuse_foreign(headers_of(scope), host)
+        except Refusal as refusal:
+            await JSONResponse({"detail": refusal.detail}, refusal.status)(scope, receive, send)
+            return
+        await app(scope, receive, send)
+
+    return guarded if is_loopback(host) else app
+
+
 async def serve(
     kind: Kind, settings: Settings, host: str, port: int, stop_on_signals: Callable[[], asyncio.Event]
 ) -> None:
@@ -340,7 +360,7 @@ async def serve(
     service = Service(kind, settings.documents.data_dir, settings.documents, settings.lease.pulse_seconds)
     stop = stop_on_signals()
     listening = bind(host, port)
-    async with service.running(), serving(service_app(service), listening):
+    async with service.running(), serving(service_door(service, host), listening):
         log.info("ready", service=kind, host=host, port=listening.getsockname()[1])
         await stop.wait()
     log.info("stopped", service=kind)

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from cograil import jsontext
-from cograil.definitions.inputs import unknown_inputs
+from cograil.definitions.inputs import INPUTS, unknown_inputs
 from cograil.errors import InvalidInput, Problem, UsageError
 from cograil.model.workflow import InputSpec, Json
 
@@ -37,7 +37,7 @@ def read_inputs(
         except jsontext.InvalidJson:
             assert spec is not None  # else it would be text
             message = f"--input {key}={text}: {_expected(spec.type)}"
-            problems.append(Problem("invalid_type", message, f"/{key}"))
+            problems.append(Problem("invalid_type", message, f"{INPUTS}/{key}"))
     if problems and declared is not None:
         problems += unknown_inputs(given, declared)
     if problems:

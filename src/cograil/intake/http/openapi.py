@@ -100,6 +100,11 @@ def operation_of(endpoint: Endpoint) -> str:
     return endpoint.operation
 
 
+def named_by_function(endpoint: Endpoint) -> str:
+    """The same where each function serves one path."""
+    return endpoint.serve.__name__
+
+
 @dataclass(frozen=True, slots=True)
 class Style:
     """What one door calls itself, and how it says what goes wrong."""
@@ -110,9 +115,28 @@ class Style:
     probes: tuple[Probe, ...] = PROBES
     prefixes: tuple[str, ...] = ()
     named: Callable[[Endpoint], str] = field(default=operation_of)
+    told_as_400: frozenset[int] = frozenset()  # but by routes that name them
 
 
 API = Style()
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """A door, as far as a reader can know it: what it serves, and in which words."""
+
+    style: Style
+    tables: tuple[Table, ...]
+
+    @property
+    def endpoints(self) -> list[Endpoint]:
+        """Its routes, and its sockets behind them."""
+        routes = [endpoint for table in self.tables for endpoint in table.endpoints]
+        return routes + [endpoint for table in self.tables for endpoint in table.sockets]
+
+    def document(self) -> dict[str, Any]:
+        """Its routes as OpenAPI 3.1."""
+        return document((endpoint for table in self.tables for endpoint in table.endpoints), self.style)
 
 
 def document(endpoints: Iterable[Endpoint], style: Style = API) -> dict[str, Any]:
@@ -177,12 +201,13 @@ class Scribe:
             "responses": {
                 str(status): self._response(status, meaning, endpoint)
                 for status, meaning in sorted(answers_of(endpoint).items())
+                if status in endpoint.answers or status not in self._style.told_as_400
             },
         }
         if endpoint.body is not None:
             operation["requestBody"] = {
                 "required": not endpoint.is_body_optional,
-                "content": {JSON: {"schema": self._ref(endpoint.body)}},
+                "content": {JSON: {"schema": self._ref(endpoint.takes or endpoint.body)}},
             }
         return operation
 
@@ -193,6 +218,7 @@ class Scribe:
                 status, {"description": meaning, "content": self._refused(status)}
             )
             for status, meaning in sorted(COMMON.items())
+            if status not in self._style.told_as_400
         }
 
     def _response(self, status: int, meaning: str, endpoint: Endpoint) -> dict[str, Any]:

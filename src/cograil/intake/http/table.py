@@ -32,6 +32,7 @@ class Endpoint:
     requires: tuple[Role, ...]
     serve: Serve
     body: type[BaseModel] | None = None
+    takes: type[BaseModel] | None = None  # the shape of the body, where its model reads it in its own way
     query: type[BaseModel] | None = None
     answers: Mapping[int, str] = field(default_factory=dict)  # what each status means
     gives: Any = None  # the shape of what is answered, or one for each status; `str` for what is no JSON
