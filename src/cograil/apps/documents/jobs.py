@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -178,11 +178,28 @@ def _document(row: Row) -> Document:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a document ended that did not come to be a PDF."""
+    """How a document ended that its last node did not end."""
 
     state: str
     message: str
     pdf_invalid: int = 0
+    out_pdf: str | None = None
+    pages: int | None = None
+    prep_skipped: bool = False
+    ocr_skipped: bool = False
+
+    @classmethod
+    def of_outputs(cls, out_pdf: str, prep: Mapping[str, Any], ocr: Mapping[str, Any]) -> Ending:
+        """Of one that is a PDF, by what its stages said; of a job that is gone they say nothing."""
+        return cls(
+            "DONE",
+            "",
+            int(ocr.get("pdf_invalid", 0)),
+            out_pdf,
+            ocr.get("pages"),
+            bool(prep.get("is_reused")),
+            bool(ocr.get("is_reused")),
+        )
 
 
 def ending_of(document: Document) -> Ending:
@@ -198,10 +215,9 @@ def ending_of(document: Document) -> Ending:
 
 async def settle(tx: Transaction, document: Document, ending: Ending, tenant: str = "default") -> bool:
     """Write how it ended, once; whether that was now."""
-    given = {"out_pdf": None, "pages": document.pages, "prep_skipped": False, "ocr_skipped": False}
     who = {"tenant": tenant, "folder": document.place, "key": document.key, "job": document.job_id}
-    told = {"state": ending.state, "message": ending.message[:2000], "pdf_invalid": ending.pdf_invalid}
-    return bool(await tx.fetch(SETTLE_DOCUMENT, **given, **who, **told))
+    told = asdict(ending) | {"message": ending.message[:2000], "pages": ending.pages or document.pages}
+    return bool(await tx.fetch(SETTLE_DOCUMENT, **who, **told))
 
 
 async def count_refused(tx: Transaction, place: str, what: str, tenant: str = "default") -> None:

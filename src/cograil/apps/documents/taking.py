@@ -137,12 +137,3 @@ def hold_duplicate(folder: Folder, one: Arrived, existing: Mapping[str, Any]) ->
     """Hold a file that came before."""
     staged, stamp = folder.staging / one.staged, arrival.stamp_of(one.staged)
     duplicates.hold(folder, one.key, staged, one.name, existing, one.profile, stamp)
-
-
-def bring_to_error(folder: Folder, key: str, name: str, staged: str) -> None:
-    """Move the input of a document that failed to `error`, wherever it is; if it is not there yet."""
-    places = [folder.source(key, name), *([folder.staging / staged] if staged else [])]
-    for path in places:
-        if path.exists():
-            files.move_to_free(path, folder.error / name, "error")
-            return

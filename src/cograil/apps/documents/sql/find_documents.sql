@@ -7,7 +7,7 @@ left join cograil.jobs j on j.id = d.job_id and d.state is null
 left join lateral (
   select jsonb_object_agg(n.node_id, jsonb_build_object(
     'status', case when t.state = 'running' then 'running' else n.status end,
-    'attempt', n.attempt, 'error', n.error,
+    'attempt', n.attempt, 'error', n.error, 'output', n.output,
     'current', p.current, 'total', p.total, 'message', p.message)) as nodes
   from cograil.nodes n
   left join cograil.tasks t on t.job_id = n.job_id and t.node_id = n.node_id
