@@ -197,9 +197,9 @@ def table_of(prefix: str) -> Table:
     table.get("/jobs/{key}", "viewer", query=OfUser)(show_job)
     table.get("/metrics", "viewer", query=OfUser)(show_metrics)
     table.get("/config", "viewer")(show_config)
-    table.post("/config", "operator", body=NewConfig)(change_config)
+    table.post("/config", "operator", body=NewConfig, is_any_type=True)(change_config)
     table.get("/duplicates", "viewer", query=OfUser)(list_duplicates)
-    table.post("/duplicates/{key}", "operator", body=Decision)(decide)
+    table.post("/duplicates/{key}", "operator", body=Decision, is_any_type=True)(decide)
     return table
 
 
