@@ -209,13 +209,18 @@ async def test_a_comic_by_real_services_one_of_which_is_down_at_first(
 
 
 async def test_convert_tells_what_became_of_each(tmp_path: Path) -> None:
+    """By itself: a service that a watcher uses has another folder, and this one is down."""
     good = drawn.comic(tmp_path / "good.cbz", {"1.png": drawn.page(drawn.ENGLISH)})
     bad = tmp_path / "bad.cbz"
     bad.write_bytes(b"nothing")
     command = [sys.executable, "-m", "cograil.intake.cli", "documents", "convert", "--json", "-l", "eng"]
     ended = subprocess.run(
         [*command, str(good), str(bad), "-o", str(tmp_path / "out")],
-        env=environment(COGRAIL_DOCUMENTS__OCR_FAST_MODE="true", COGRAIL_DOCUMENTS__OCR_SIDECAR_TXT="true"),
+        env=environment(
+            COGRAIL_DOCUMENTS__OCR_FAST_MODE="true",
+            COGRAIL_DOCUMENTS__OCR_SIDECAR_TXT="true",
+            OCR_URL="http://127.0.0.1:9",
+        ),
         capture_output=True,
         text=True,
         timeout=110,

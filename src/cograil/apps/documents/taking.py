@@ -120,6 +120,13 @@ def refuse(folder: Folder, path: Path, name: str, refusal: Refusal) -> Path:
         "rejectedAt": now_text(),
     }
     files.write_json(folder.rejections / files.fitted_name(f"{place.name}.json", 255), told)
+    log.warning(
+        "document refused",
+        name=name,
+        reason=refusal.reason.value,
+        error=refusal.message,
+        user=folder.user or None,
+    )
     return place
 
 

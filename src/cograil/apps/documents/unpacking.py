@@ -59,7 +59,7 @@ def take_pages(archive: Path, into: Path, bounds: Bounds = PAGE_BOUNDS) -> Taken
                 _write(entry, page, taken, packed, bounds)
                 named.append((order_of(name), page))
     except ArchiveError as error:
-        raise WorkspaceError("archive_corrupt", f"the archive cannot be read: {error}") from None
+        raise WorkspaceError("archive_corrupt", f"the archive cannot be read: {error.msg}") from None
     taken.pages = [page for _, page in sorted(named)]
     return taken
 

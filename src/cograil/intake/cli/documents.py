@@ -83,9 +83,8 @@ def _check_tools(settings: Settings) -> None:
     """Raises UsageError when nothing could be converted here: a watcher would wait until it can."""
     from cograil.apps.documents import tools  # noqa: PLC0415
 
-    own = settings.documents
-    infos = [*([] if own.prep_url else [tools.prep_info()]), *([] if own.ocr_url else [tools.ocr_info()])]
-    missing = tools.missing(*infos) or ([] if own.ocr_url else tools.missing_languages(own.ocr_lang))
+    lang = settings.documents.ocr_lang
+    missing = tools.missing(tools.prep_info(), tools.ocr_info()) or tools.missing_languages(lang)
     if missing:
         raise UsageError(f"these are missing here: {', '.join(missing)}")
 
@@ -114,10 +113,13 @@ async def _convert(settings: Settings, sources: list[Path], target: Path, room: 
 def _for_one_run(settings: Settings, room: Path, engine: Path, count: int) -> Settings:
     """The same settings for a folder and an engine of our own; nothing waits for its turn to be prepared.
 
-    In a database that others use, their workers would be given what only this folder has.
+    In a database that others use, their workers would be given what only this folder has. Services see
+    another folder, so nobody but us can do it.
     """
     changed = {
         "data_dir": room.absolute(),
+        "prep_url": None,
+        "ocr_url": None,
         "poll_interval_ms": 100,
         "max_jobs_in_flight": max(count, 1),
         "keep_work_dir_days": 1.0,
