@@ -94,6 +94,17 @@ def test_a_folder_must_be_named(command: str, monkeypatch: pytest.MonkeyPatch) -
         run(command)
 
 
+@pytest.mark.parametrize("command", ["watch", "prep", "ocr"])
+def test_a_folder_that_cannot_be_is_said(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "in").touch()
+    (tmp_path / "prep").touch()
+    (tmp_path / "ocr").touch()
+    with pytest.raises(UsageError, match="cannot be used"):
+        run(command, "--data", str(tmp_path), "--port", "0")
+
+
 def test_what_is_not_there_cannot_be_converted(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="there is no"):
         run("convert", str(tmp_path / "nothing.cbz"), "-o", str(tmp_path))

@@ -14,6 +14,7 @@ from cograil.apps.documents.arrival import held
 from cograil.apps.documents.jobs import Document, ending_of
 from cograil.apps.documents.layout import folder_of
 from cograil.apps.documents.places import place_of
+from cograil.apps.documents.projecting import state_of
 from cograil.runners.context import Fail
 
 
@@ -26,7 +27,8 @@ async def test_a_document_that_is_done_is_archived_and_shown(house: House, event
         await eventually(lambda: house.read("index/metrics.json")["done"] == 1)
     assert house.names("out") == [f"a__job-{key}.pdf"]
     assert house.read("index/jobs.json")["jobs"][key]["outPdf"] == f"a__job-{key}.pdf"
-    assert house.read(f"work/{key}/state.json")["state"] == "DONE"
+    state = house.read(f"work/{key}/state.json")
+    assert (state["state"], state["attempt"]) == ("DONE", 1)
     metrics = house.read("index/metrics.json")
     assert (metrics["prep_skipped"], metrics["ocr_skipped"], metrics["running"], metrics["queued"]) == (
         1,
@@ -175,7 +177,7 @@ async def given_up(house: House, status: str = "failed") -> Document:
     await house.prepare_results(dropped)
     await house.look()
     (document,) = await house.documents()
-    made = {"status": "completed", "output": {"pages": 1, "is_reused": True, "pdf_invalid": 2}}
+    made = {"status": "completed", "attempt": 1, "output": {"pages": 1, "is_reused": True, "pdf_invalid": 2}}
     return document._replace(job_status=status, nodes={"prep": made, "ocr": made})
 
 
@@ -192,6 +194,7 @@ async def test_a_pdf_that_was_made_is_brought_out_though_its_job_was_given_up(
         files.copy(room / "a.cbz", here.archive / "a (2).cbz")
     ending = endings.end(here, document)
     assert (ending.state, ending.pages, ending.pdf_invalid, ending.ocr_skipped) == ("DONE", 1, 2, True)
+    assert state_of(document)["state"] == "OCR_DONE"
     assert house.names("out") == [ending.out_pdf]
     assert house.names("error") == house.names("in") == []
     assert not (room / "a.cbz").exists()
@@ -227,6 +230,7 @@ async def test_a_pdf_that_cannot_be_brought_out_fails_its_document(house: House)
     house.folder.out.write_bytes(b"no directory")
     failed = {"status": "failed", "error": {"code": "x", "message": "no room"}}
     document.nodes["finish"] = failed
+    assert (state_of(document)["state"], state_of(document)["message"]) == ("OCR_DONE", "no room")
     assert endings.end(house.folder, document).message == "no room [x]"
     assert house.names("error") == ["a.cbz"]
 
@@ -270,4 +274,4 @@ async def test_a_stage_that_takes_too_long_is_ended_by_the_engine(
     (document,) = await house.documents()
     assert document.message.endswith("[timeout]")
     failed = "ocr" if document.state == "ERROR_OCR" else "prep"  # a quick PREP is used by its next attempt
-    assert (await house.lab.nodes(document.job_id))[failed]["attempt"] == 2
+    assert (await house.lab.nodes(document.job_id))[failed]["attempt"] == document.attempt == 2

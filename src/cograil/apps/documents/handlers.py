@@ -154,7 +154,8 @@ def ocr_document(
     except ocr.InvalidPdf as error:
         ctx.checkpoint({"pdf_invalid": invalid + 1})
         raise invalid_pdf(error, invalid + 1) from error
-    return {"pages": done.pages, "words": done.words, "is_reused": done.is_reused, "pdf_invalid": invalid}
+    told = {"pages": done.pages, "words": done.words, "is_reused": done.is_reused}
+    return told | {"pdf_invalid": invalid, "attempt": ctx.attempt}
 
 
 def invalid_pdf(error: Exception, count: int) -> Retry:
@@ -196,6 +197,7 @@ async def finish_document(
         "out_pdf": pdf.name,
         "message": "",
         "pages": ocr["pages"],
+        "attempt": ocr.get("attempt", 0),
         "pdf_invalid": ocr.get("pdf_invalid", 0),
         "prep_skipped": bool(prep.get("is_reused")),
         "ocr_skipped": bool(ocr.get("is_reused")),

@@ -69,6 +69,7 @@ class Document(NamedTuple):
     out_pdf: str | None
     message: str
     pages: int | None
+    attempt: int  # the last one of its last stage, once it has ended
     job_status: str | None
     now: datetime
     nodes: dict[str, Any]
@@ -172,7 +173,7 @@ async def _find(
 
 def _document(row: Row) -> Document:
     document = Document._make(row)
-    nodes = orjson.loads(row[15]) if row[15] else {}
+    nodes = orjson.loads(row[-1]) if row[-1] else {}
     return document._replace(profile=orjson.loads(row[6]), nodes=nodes)
 
 
@@ -185,6 +186,7 @@ class Ending:
     pdf_invalid: int = 0
     out_pdf: str | None = None
     pages: int | None = None
+    attempt: int = 0
     prep_skipped: bool = False
     ocr_skipped: bool = False
 
@@ -197,6 +199,7 @@ class Ending:
             int(ocr.get("pdf_invalid", 0)),
             out_pdf,
             ocr.get("pages"),
+            int(ocr.get("attempt", 0)),
             bool(prep.get("is_reused")),
             bool(ocr.get("is_reused")),
         )
@@ -209,7 +212,8 @@ def ending_of(document: Document) -> Ending:
         if node.get("status") == "failed":
             error = node.get("error") or {}
             invalid = (error.get("details") or {}).get("pdf_invalid", 0)
-            return Ending(state, f"{error.get('message', 'failed')} [{error.get('code', '')}]", int(invalid))
+            message = f"{error.get('message', 'failed')} [{error.get('code', '')}]"
+            return Ending(state, message, int(invalid), attempt=node.get("attempt", 0))
     return Ending("ERROR", "cancelled" if document.job_status == "cancelled" else "its job is gone")
 
 

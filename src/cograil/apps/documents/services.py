@@ -28,6 +28,7 @@ from starlette.routing import Route
 from cograil import jsontext
 from cograil.apps.documents import files, tools
 from cograil.apps.documents.core import now_text
+from cograil.errors import UsageError
 from cograil.intake.http.server import bind, serving
 from cograil.setting_documents import IS_LANGUAGE, DocumentSettings
 from cograil.settings import Settings
@@ -104,7 +105,10 @@ class Service:
         self._pulse = pulse_seconds
         self._has_work = asyncio.Event()
         for name in STATES:
-            self._place(name).mkdir(parents=True, exist_ok=True)
+            try:
+                self._place(name).mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise UsageError(f"{root} cannot be used: {error.strerror or error}") from error
 
     def _place(self, name: str) -> Path:
         return self._root / self.kind / name

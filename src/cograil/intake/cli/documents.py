@@ -227,7 +227,18 @@ def watch(
     own = settings.model_copy(
         update={"port": 0, "data_dir": settings.data_dir if is_given else folder / ENGINE_DIR}
     )
+    _make_folder(folder)
     run(own, front=("documents", port))
+
+
+def _make_folder(root: Path) -> None:
+    """Before anything is up, so that files can be dropped at once. Raises UsageError."""
+    from cograil.apps.documents.layout import Folder  # noqa: PLC0415
+
+    try:
+        Folder(root).make()
+    except OSError as error:
+        raise UsageError(f"{root} cannot be used: {error.strerror or error}") from error
 
 
 def _settings(data: Path | None, **flags: Any) -> Settings:

@@ -1,7 +1,7 @@
 -- name: find_documents
 -- Documents and how far they are: all of them, one, or those that run or changed since a moment.
 select d.folder, d.key, d.job_id::text, d.name, d.staged, d.size_bytes, d.profile, d.created_at, d.changed_at,
-       d.state, d.out_pdf, d.message, d.pages, j.status, now(), n.nodes
+       d.state, d.out_pdf, d.message, d.pages, d.attempt, j.status, now(), n.nodes
 from cograil.documents d
 left join cograil.jobs j on j.id = d.job_id and d.state is null
 left join lateral (
