@@ -164,6 +164,21 @@ def test_what_is_damaged_is_said_to_be(tmp_path: Path, content: bytes, code: str
     assert list((tmp_path / "room").iterdir()) == []
 
 
+@pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+def test_a_page_that_is_not_what_was_packed_is_damaged(tmp_path: Path, method: int) -> None:
+    """A picture may be shown all the same, and nobody would know."""
+    page = drawn.page("x", "BMP", (900, 700))
+    with zipfile.ZipFile(tmp_path / "a.cbz", "w", method) as archive:
+        archive.writestr("1.bmp", page)
+    packed = bytearray((tmp_path / "a.cbz").read_bytes())
+    for head, checksum in ((b"PK\x03\x04", 14), (b"PK\x01\x02", 16)):
+        packed[packed.index(head) + checksum] ^= 1
+    (tmp_path / "a.cbz").write_bytes(packed)
+    with pytest.raises(BadDocument) as refused:
+        prepared(tmp_path / "a.cbz", tmp_path / "room")
+    assert refused.value.code == "archive_corrupt"
+
+
 def test_an_archive_cut_short_is_damaged(tmp_path: Path) -> None:
     whole = drawn.comic(tmp_path / "a.cbz", {"1.png": drawn.page("x"), "2.png": drawn.page("y")}).read_bytes()
     (tmp_path / "b.cbz").write_bytes(whole[: len(whole) // 2])

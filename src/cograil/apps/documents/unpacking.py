@@ -10,6 +10,7 @@ import locale
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from ctypes import create_string_buffer
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ JUNK = frozenset({"thumbs.db", ".ds_store", "desktop.ini"})
 JUNK_FOLDERS = frozenset({"__macosx"})
 ARCHIVES = ("zip", "rar", "rar5")
 UTF_8 = "UTF-8"
+BLOCK = 64 * 1024
 MOST_SKIPPED = 20  # that are told by name
 PAGE_BOUNDS = Bounds(bytes=8 * 1024**3, entries=20_000, ratio=200, free_bytes=64 * 1024**2)
 
@@ -124,12 +126,26 @@ def is_picture(name: str) -> bool:
 
 def _write(entry: Any, page: Path, taken: Taken, packed: int, bounds: Bounds) -> None:
     with page.open("xb") as file:
-        for block in entry.get_blocks():
+        for block in _blocks(entry):
             taken.bytes += len(block)
             is_bomb = taken.bytes > bounds.free_bytes and taken.bytes > packed * bounds.ratio
             if taken.bytes > bounds.bytes or is_bomb:
                 raise WorkspaceError("archive_bomb", "the archive holds more than it may")
             file.write(block)
+
+
+def _blocks(entry: Any) -> Iterator[bytes]:
+    """What is in this entry. Raises ArchiveError, also for a wrong checksum.
+
+    The library only warns of that, and its own loop takes the number of the warning for a count of bytes.
+    """
+    from libarchive import ffi  # noqa: PLC0415
+
+    source, block = entry._archive_p, create_string_buffer(BLOCK)
+    while count := ffi.read_data(source, block, BLOCK):
+        if count < 0:
+            raise ffi.archive_error(source, count)
+        yield block.raw[:count]
 
 
 def order_of(name: str) -> list[tuple[list[tuple[int, int, str]], str]]:
