@@ -16,6 +16,7 @@ from tests.documents import drawn
 
 from cograil.apps.documents import ocr, prep, pulsing
 from cograil.apps.documents.prep import BadDocument
+from cograil.apps.documents.rar_sums import sums_of
 from cograil.apps.documents.unpacking import PAGE_BOUNDS, order_of, take_pages
 from cograil.workspace import Bounds, WorkspaceError
 
@@ -177,6 +178,32 @@ def test_a_page_that_is_not_what_was_packed_is_damaged(tmp_path: Path, method: i
     with pytest.raises(BadDocument) as refused:
         prepared(tmp_path / "a.cbz", tmp_path / "room")
     assert refused.value.code == "archive_corrupt"
+
+
+@pytest.mark.parametrize("pack", [drawn.rar4, drawn.rar5])
+def test_a_stored_page_of_a_rar_that_changed_is_damaged(tmp_path: Path, pack: Any) -> None:
+    """libarchive looks at the checksums of what is compressed, and comics are stored."""
+    pages = {f"{number}.bmp": drawn.page(f"{number}", "BMP") for number in range(3)}
+    packed = bytearray(pack(tmp_path / "a.cbr", pages).read_bytes())
+    assert prepared(tmp_path / "a.cbr", tmp_path / "room") == 3
+    packed[packed.index(pages["1.bmp"]) + 5000] ^= 1
+    (tmp_path / "a.cbr").write_bytes(packed)
+    with pytest.raises(BadDocument, match="is not what was packed") as refused:
+        prepared(tmp_path / "a.cbr", tmp_path / "room")
+    assert refused.value.code == "archive_corrupt"
+
+
+@pytest.mark.parametrize("pack", [drawn.rar4, drawn.rar5])
+def test_the_checksums_of_half_a_rar_end(tmp_path: Path, pack: Any) -> None:
+    whole = pack(tmp_path / "a.cbr", {f"{number}.png": drawn.dot(number) for number in range(3)})
+    content = whole.read_bytes()
+    assert len(list(sums_of(whole))) == 3
+    for length in range(len(content)):
+        whole.write_bytes(content[:length])
+        assert len(list(sums_of(whole))) <= 3
+    for rest in (b"\xff" * 5000, b"\0" * 5000, b"\0\0\0\0\x0c\1\2" + b"\xff" * 9 + b"\x7f" + b"\0" * 99):
+        whole.write_bytes(content[:8] + rest)
+        assert list(sums_of(whole)) == []
 
 
 def test_an_archive_cut_short_is_damaged(tmp_path: Path) -> None:
