@@ -62,6 +62,9 @@ def convert(sources: tuple[Path, ...], target: Path, lang: str | None, as_json: 
       cograil documents convert tintin.cbz -o ./pdfs
       cograil documents convert *.cbr scans/ -o ./pdfs --lang eng
     """
+    from cograil.apps.documents.arrival import held  # noqa: PLC0415  an extra
+    from cograil.apps.documents.converting import ROOM, remove_left_rooms  # noqa: PLC0415
+
     for source in sources:
         if not source.exists():
             raise UsageError(f"there is no {source}")
@@ -69,10 +72,11 @@ def convert(sources: tuple[Path, ...], target: Path, lang: str | None, as_json: 
     _check_tools(settings)
     try:
         target.mkdir(parents=True, exist_ok=True)
-        room = tempfile.TemporaryDirectory(prefix=".cograil-convert-", dir=target.absolute())
+        remove_left_rooms(target)
+        room = tempfile.TemporaryDirectory(prefix=ROOM, dir=target.absolute())
     except OSError as error:
         raise UsageError(f"{target} cannot be written to: {error.strerror or error}") from error
-    with room as place:
+    with room as place, held(Path(place)):
         try:
             return run_async(_convert(settings, list(sources), target, Path(place), as_json))
         except asyncio.CancelledError:  # by a signal: nothing half-done is left, as after Ctrl-C
