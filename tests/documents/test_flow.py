@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from typing import Any
 
 import pytest
@@ -275,3 +277,18 @@ async def test_a_stage_that_takes_too_long_is_ended_by_the_engine(
     assert document.message.endswith("[timeout]")
     failed = "ocr" if document.state == "ERROR_OCR" else "prep"  # a quick PREP is used by its next attempt
     assert (await house.lab.nodes(document.job_id))[failed]["attempt"] == document.attempt == 2
+
+
+async def test_a_stage_that_is_frozen_is_ended_and_tried_again(house: House, eventually: Eventually) -> None:
+    """Nobody in it can see that the time is up: here its heartbeat is made to be old."""
+    dropped = house.drop("a.cbz")
+    path = house.folder.room(await house.key_of(dropped)) / "ocr.heartbeat"
+    async with house.working():
+        await eventually(lambda: path.exists() and path.read_text(), timeout=30)
+        frozen = int(path.read_text().split()[0])
+        os.kill(frozen, signal.SIGSTOP)
+        os.utime(path, (1, 1))
+        await eventually(lambda: house.names("archive") == ["a.cbz"], timeout=60)
+        await eventually(lambda: house.read("index/metrics.json")["done"] == 1)
+    (document,) = await house.documents()
+    assert (document.state, document.attempt) == ("DONE", 2)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import signal
 import stat
 import subprocess
 import sys
+import time
 import zipfile
 from pathlib import Path
 from typing import Any
 
 import pikepdf
+import psutil
 import pytest
 from tests.documents import drawn
 
@@ -279,6 +282,44 @@ assert heart.is_stuck
 """
     alone(script, tmp_path / "ocr.heartbeat")
     assert (tmp_path / "ocr.heartbeat").exists()
+
+
+def test_a_stage_that_stands_still_as_a_whole_is_ended_from_outside(tmp_path: Path) -> None:
+    """Its heart stands still too; what it started is ended with it. Others and later ones are left alone."""
+    path, script = tmp_path / "ocr.heartbeat", "import subprocess, sys, time\nfrom pathlib import Path\n"
+    script += "from cograil.apps.documents.pulsing import Heart\n"
+    script += "with Heart(Path(sys.argv[1]), 0.05, 60).beating():\n"
+    script += "    print(subprocess.Popen(['sleep', '600']).pid, flush=True)\n    time.sleep(600)\n"
+    stage = subprocess.Popen(
+        [sys.executable, "-c", script, str(path)], stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    assert stage.stdout is not None
+    started = psutil.Process(int(stage.stdout.readline()))
+    stage.send_signal(signal.SIGSTOP)
+    name, watch = path.read_text(), pulsing.Standstills()
+    assert not watch.end(path)
+    other = name.replace(f"{stage.pid} ", f"{stage.pid} 1")
+    for wrong in ("", "x", "1 2 3 4", f"1{name}", other, name.rpartition(" ")[0]):
+        path.write_text(wrong)
+        os.utime(path, (1, 1))
+        assert (watch.end(path), pulsing._still(path)) == (False, (0, 0.0)), wrong
+    path.write_text(name)
+    os.utime(path, (1, 1))
+    assert not watch.end(path)  # a machine that slept: it may beat yet
+    until = time.monotonic() + 30
+    while not watch.end(path):
+        assert time.monotonic() < until
+    assert stage.wait(10) == -signal.SIGKILL
+    stage.stdout.close()
+    assert not started.is_running() or started.status() == psutil.STATUS_ZOMBIE or started.wait(10) is None
+    assert not watch.end(path)
+
+
+def test_a_heart_that_has_ended_names_nobody(tmp_path: Path) -> None:
+    path = tmp_path / "prep.heartbeat"
+    with pulsing.Heart(path, 1, 60).beating():
+        assert path.read_text().startswith(f"{os.getpid()} ")
+    assert path.read_text() == ""
 
 
 def test_progress_is_a_beat_too(tmp_path: Path) -> None:
