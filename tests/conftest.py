@@ -8,6 +8,7 @@ chooses the version.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import itertools
 import os
@@ -15,6 +16,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -32,6 +34,9 @@ NUMBERS = itertools.count(1)
 # Databases of tests that are over. The next test drops them: a server waits 0.1 s for sessions about to end.
 LEFT: list[str] = []
 MEMORY, ROOM_BYTES = Path("/dev/shm"), 4 * 1024**3
+
+
+Databases = Callable[[], AbstractContextManager[str]]
 
 
 class Eventually(Protocol):
@@ -86,6 +91,12 @@ def dsn(postgres: str, template: str) -> Iterator[str]:
 def empty_dsn(postgres: str) -> Iterator[str]:
     """How to connect to an empty database that only this test uses."""
     yield from _database(postgres, "template1")
+
+
+@pytest.fixture
+def databases(postgres: str, template: str) -> Databases:
+    """Databases like that of `dsn`, for a test that needs several."""
+    return contextlib.contextmanager(lambda: _database(postgres, template))
 
 
 def _database(postgres: str, template: str) -> Iterator[str]:

@@ -17,7 +17,8 @@ from click.testing import CliRunner
 from tests.documents import drawn
 
 from cograil.apps.documents import duplicates, files
-from cograil.apps.documents.converting import Conversion, Item
+from cograil.apps.documents.arrival import held
+from cograil.apps.documents.converting import Conversion, Item, remove_left_rooms
 from cograil.apps.documents.layout import Folder, folder_of
 from cograil.errors import NotFound, UsageError
 from cograil.intake.cli import documents as cli
@@ -94,6 +95,17 @@ def test_a_folder_must_be_named(command: str, monkeypatch: pytest.MonkeyPatch) -
         run(command)
 
 
+@pytest.mark.parametrize("command", ["watch", "prep", "ocr"])
+def test_a_folder_that_cannot_be_is_said(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "in").touch()
+    (tmp_path / "prep").touch()
+    (tmp_path / "ocr").touch()
+    with pytest.raises(UsageError, match="cannot be used"):
+        run(command, "--data", str(tmp_path), "--port", "0")
+
+
 def test_what_is_not_there_cannot_be_converted(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="there is no"):
         run("convert", str(tmp_path / "nothing.cbz"), "-o", str(tmp_path))
@@ -148,6 +160,20 @@ def test_where_nothing_can_be_written_nothing_is_converted(tmp_path: Path) -> No
     source = drawn.tiny(tmp_path / "a.cbz")
     with pytest.raises(UsageError, match="cannot be written to"):
         run("convert", str(source), "-o", "/proc/nowhere/out")
+
+
+def test_what_whoever_was_killed_left_is_removed_by_the_next(tmp_path: Path) -> None:
+    rooms = {name: tmp_path / f".cograil-convert-{name}" for name in ("dead", "alive", "young")}
+    for name, room in rooms.items():
+        (room / "in").mkdir(parents=True)
+        if name != "young":
+            os.utime(room, (1, 1))
+    (tmp_path / "mine.pdf").touch()
+    with held(rooms["alive"]) as is_mine:
+        assert is_mine
+        remove_left_rooms(tmp_path)
+    assert {name for name, room in rooms.items() if room.exists()} == {"alive", "young"}
+    assert (tmp_path / "mine.pdf").exists()
 
 
 def test_who_is_asked_to_stop_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ from pathlib import Path
 
 import pytest
 from lab import open_lab, quick_settings
-from tests import conftest
+from tests.conftest import Databases
 from tests.documents import drawn
 from tests.documents.house import House
 from tests.documents.victim import look_after
@@ -122,9 +122,13 @@ SCENARIOS = [
         in_work,
         "work",
         (
+            "documents.out.copied",
             "documents.out.moved",
-            "documents.archive.moved",
-        ),  # after a third worker that dies the job is given up
+            "documents.archive.moved",  # the third worker dies: the job is given up, a watcher ends it
+            "documents.archive.after",
+            "documents_settle.commit.before",
+            "documents_settle.commit.after",
+        ),
         1,
         {"archive": 1, "out": 1},
         ("out", "archive"),
@@ -186,8 +190,8 @@ def run_victim(dsn: str, root: Path, what: str, fault: str = "", log: Path | Non
 class Range:
     """Where victims are struck."""
 
-    def __init__(self, postgres: str, template: str, place: Path, scenario: Scenario) -> None:
-        self._fresh = contextlib.contextmanager(lambda: conftest._database(postgres, template))
+    def __init__(self, databases: Databases, place: Path, scenario: Scenario) -> None:
+        self._fresh = databases
         self._place = place
         self._scenario = scenario
         self._count = 0
@@ -271,6 +275,9 @@ class Range:
             rows = await lab.rows("select count(*), count(distinct job_id) from cograil.documents")
             jobs = await lab.rows("select count(*) from cograil.jobs")
             assert (rows, jobs) == ([(self._scenario.documents,) * 2], [(self._scenario.documents,)])
+            if self._scenario.what == "work":
+                state = "DONE" if "out" in self._scenario.expected else "ERROR_PREP"
+                assert await lab.rows("select state from cograil.documents") == [(state,)]
             assert [str(finding) for finding in await lab.findings()] == []
 
 
@@ -285,15 +292,15 @@ def contents(root: Path) -> Counter[str]:
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda one: one.name)
-def test_kill_9_at_a_few_points(postgres: str, template: str, tmp_path: Path, scenario: Scenario) -> None:
-    Range(postgres, template, tmp_path, scenario).strike_in_turn(scenario.sample)
+def test_kill_9_at_a_few_points(databases: Databases, tmp_path: Path, scenario: Scenario) -> None:
+    Range(databases, tmp_path, scenario).strike_in_turn(scenario.sample)
 
 
 @pytest.mark.torture
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda one: one.name)
-def test_kill_9_at_every_point(postgres: str, template: str, tmp_path: Path, scenario: Scenario) -> None:
-    shots = Range(postgres, template, tmp_path, scenario)
+def test_kill_9_at_every_point(databases: Databases, tmp_path: Path, scenario: Scenario) -> None:
+    shots = Range(databases, tmp_path, scenario)
     points = shots.points()
     struck = [point for point in points if shots.strike(point)]
     print(f"{scenario.name}: killed at {len(struck)} of {len(points)} points")
@@ -301,6 +308,6 @@ def test_kill_9_at_every_point(postgres: str, template: str, tmp_path: Path, sce
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS[:2], ids=lambda one: one.name)
-def test_a_full_disk_loses_nothing(postgres: str, template: str, tmp_path: Path, scenario: Scenario) -> None:
+def test_a_full_disk_loses_nothing(databases: Databases, tmp_path: Path, scenario: Scenario) -> None:
     """No file may be written to, as on a disk that is full; renames work. Then there is room again."""
-    Range(postgres, template, tmp_path, scenario).starve()
+    Range(databases, tmp_path, scenario).starve()

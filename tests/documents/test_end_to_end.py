@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -19,6 +20,10 @@ from pdfminer.high_level import extract_text
 from tests.conftest import Eventually
 from tests.documents import drawn
 
+from cograil.apps.documents import files, tools
+from cograil.apps.documents.core import canonical_profile, make_job_key
+from cograil.intake.http.server import bind
+
 QUICK = {
     "COGRAIL_WORKER__GRACE_SECONDS": "1",
     "POLL_INTERVAL_MS": "100",
@@ -31,13 +36,13 @@ def environment(**more: str) -> dict[str, str]:
     return clean | QUICK | more
 
 
-class Watching:
-    """`cograil documents watch` on a folder."""
+class Running:
+    """`cograil documents watch`, `prep` or `ocr` on a folder."""
 
-    def __init__(self, root: Path, **more: str) -> None:
+    def __init__(self, root: Path, what: str = "watch", port: int = 0, **more: str) -> None:
         self.root = root
-        self._said = root.parent / "said.txt"
-        words = ["documents", "watch", "--data", str(root), "--port", "0"]
+        self._said = root.parent / f"{what}.txt"
+        words = ["documents", what, "--data", str(root), "--port", str(port)]
         with self._said.open("ab") as said:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "cograil.intake.cli", *words],
@@ -74,8 +79,8 @@ class Watching:
 
 
 @pytest.fixture
-def watching(tmp_path: Path) -> Iterator[Watching]:
-    one = Watching(tmp_path / "data")
+def watching(tmp_path: Path) -> Iterator[Running]:
+    one = Running(tmp_path / "data")
     yield one
     one.stop()
 
@@ -85,7 +90,7 @@ def pdfs(root: Path) -> list[Path]:
 
 
 async def test_a_comic_becomes_a_searchable_pdf_and_the_api_tells(
-    watching: Watching, eventually: Eventually
+    watching: Running, eventually: Eventually
 ) -> None:
     root = watching.root
     await eventually(watching.is_ready, timeout=60)
@@ -151,14 +156,71 @@ async def test_a_comic_becomes_a_searchable_pdf_and_the_api_tells(
     await eventually(lambda: watching.ask("/duplicates")[1] == [])
 
 
+def free_port() -> int:
+    with bind("127.0.0.1", 0) as listening:
+        return int(listening.getsockname()[1])
+
+
+@contextlib.contextmanager
+def running(root: Path, what: str, port: int = 0, **more: str) -> Iterator[Running]:
+    one = Running(root, what, port, **more)
+    try:
+        yield one
+    finally:
+        one.stop()
+
+
+@pytest.mark.timeout(300)
+async def test_a_comic_by_real_services_one_of_which_is_down_at_first(
+    tmp_path: Path, eventually: Eventually
+) -> None:
+    """Nothing is taken until both say who they are; the key is that of one who does it all himself."""
+    root = tmp_path / "data"
+    ports = {"prep": free_port(), "ocr": free_port()}
+    urls = {f"{kind.upper()}_URL": f"http://127.0.0.1:{port}" for kind, port in ports.items()}
+    (root / "in").mkdir(parents=True)
+    pages = {"p10.png": drawn.page(drawn.ENGLISH), "p9.webp": drawn.page(drawn.FRENCH, "WEBP", mode="RGB")}
+    comic = drawn.comic(root / "in/été.cbz", pages)
+    profile = canonical_profile(tools.prep_info(), tools.ocr_info(), "eng+fra")
+    _, key = make_job_key(files.hash_of(comic), profile)
+    with running(root, "prep", ports["prep"]) as prep, running(root, "watch", **urls) as watching:
+        await eventually(lambda: prep.is_ready() and watching.is_ready(), timeout=60)
+
+        def is_waiting() -> bool:
+            return any("nothing is taken" in line.get("error", "") for line in watching.lines())
+
+        await eventually(is_waiting, timeout=30)
+        assert comic.exists()
+        assert watching.ask("/jobs") == (200, [])
+        with running(root, "ocr", ports["ocr"]):
+            (pdf,) = await eventually(partial(pdfs, root), timeout=120)
+            await eventually((root / "archive/été.cbz").exists)
+            await eventually(lambda: watching.ask("/jobs")[1][0]["state"] == "DONE")
+    assert pdf.name == f"été__job-{key}.pdf"
+    text = extract_text(pdf)
+    assert "Une vache à l'école" in text
+    assert "quick brown fox" in text
+    assert text.index("vache") < text.index("fox")
+    for kind, made in (("prep", "rawPdf"), ("ocr", "finalPdf")):
+        (path,) = (root / kind / "done").iterdir()
+        record = json.loads(path.read_text())
+        assert (record["state"], record["pages"], record["is_reused"]) == ("DONE", 2, False)
+        assert record["artifacts"].keys() == {made}
+
+
 async def test_convert_tells_what_became_of_each(tmp_path: Path) -> None:
+    """By itself: a service that a watcher uses has another folder, and this one is down."""
     good = drawn.comic(tmp_path / "good.cbz", {"1.png": drawn.page(drawn.ENGLISH)})
     bad = tmp_path / "bad.cbz"
     bad.write_bytes(b"nothing")
     command = [sys.executable, "-m", "cograil.intake.cli", "documents", "convert", "--json", "-l", "eng"]
     ended = subprocess.run(
         [*command, str(good), str(bad), "-o", str(tmp_path / "out")],
-        env=environment(COGRAIL_DOCUMENTS__OCR_FAST_MODE="true", COGRAIL_DOCUMENTS__OCR_SIDECAR_TXT="true"),
+        env=environment(
+            COGRAIL_DOCUMENTS__OCR_FAST_MODE="true",
+            COGRAIL_DOCUMENTS__OCR_SIDECAR_TXT="true",
+            OCR_URL="http://127.0.0.1:9",
+        ),
         capture_output=True,
         text=True,
         timeout=110,

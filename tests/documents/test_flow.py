@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from typing import Any
 
 import pytest
@@ -9,9 +11,12 @@ from tests.conftest import Eventually
 from tests.documents import drawn
 from tests.documents.house import House
 
-from cograil.apps.documents import handlers, janitor, ocr
+from cograil.apps.documents import endings, files, handlers, janitor, ocr
+from cograil.apps.documents.arrival import held
+from cograil.apps.documents.jobs import Document, ending_of
 from cograil.apps.documents.layout import folder_of
 from cograil.apps.documents.places import place_of
+from cograil.apps.documents.projecting import state_of
 from cograil.runners.context import Fail
 
 
@@ -24,7 +29,8 @@ async def test_a_document_that_is_done_is_archived_and_shown(house: House, event
         await eventually(lambda: house.read("index/metrics.json")["done"] == 1)
     assert house.names("out") == [f"a__job-{key}.pdf"]
     assert house.read("index/jobs.json")["jobs"][key]["outPdf"] == f"a__job-{key}.pdf"
-    assert house.read(f"work/{key}/state.json")["state"] == "DONE"
+    state = house.read(f"work/{key}/state.json")
+    assert (state["state"], state["attempt"]) == ("DONE", 1)
     metrics = house.read("index/metrics.json")
     assert (metrics["prep_skipped"], metrics["ocr_skipped"], metrics["running"], metrics["queued"]) == (
         1,
@@ -148,8 +154,8 @@ async def test_bringing_out_can_be_done_again_at_any_point(house: House) -> None
     await house.prepare_results(dropped)
     key = await house.key_of(dropped)
     dropped.rename(house.folder.room(key) / "a.cbz")
-    first = handlers.bring_out(house.folder, key, "a.cbz")
-    assert handlers.bring_out(house.folder, key, "a.cbz")[0] == first[0]
+    first = endings.bring_out(house.folder, key, "a.cbz")
+    assert endings.bring_out(house.folder, key, "a.cbz")[0] == first[0]
     assert house.names("archive") == ["a.cbz"]
     assert len(house.names("out")) == 1
 
@@ -159,12 +165,76 @@ async def test_a_late_final_pdf_of_an_attempt_that_was_given_up_changes_nothing(
     await house.prepare_results(dropped)
     key = await house.key_of(dropped)
     dropped.rename(house.folder.room(key) / "a.cbz")
-    pdf, _ = handlers.bring_out(house.folder, key, "a.cbz")
+    pdf, _ = endings.bring_out(house.folder, key, "a.cbz")
     before = pdf.read_bytes()
     (house.folder.room(key) / "final.pdf").write_bytes(before + b"\n% another one")
-    assert handlers.bring_out(house.folder, key, "a.cbz") == (pdf, "")
+    assert endings.bring_out(house.folder, key, "a.cbz") == (pdf, "")
     assert pdf.read_bytes() == before
     assert len(house.names("out")) == 1
+
+
+async def given_up(house: House, status: str = "failed") -> Document:
+    """A document with its PDFs made, whose job ended before its last node did."""
+    dropped = house.drop("a.cbz")
+    await house.prepare_results(dropped)
+    await house.look()
+    (document,) = await house.documents()
+    made = {"status": "completed", "attempt": 1, "output": {"pages": 1, "is_reused": True, "pdf_invalid": 2}}
+    return document._replace(job_status=status, nodes={"prep": made, "ocr": made})
+
+
+@pytest.mark.parametrize("left", ["nothing", "the PDF", "a copy of the input"])
+async def test_a_pdf_that_was_made_is_brought_out_though_its_job_was_given_up(
+    house: House, left: str
+) -> None:
+    document = await given_up(house)
+    room, here = house.folder.room(document.key), house.folder
+    if left != "nothing":
+        files.move(room / "final.pdf", here.pdf("a.cbz", document.key))
+    if left == "a copy of the input":
+        (here.archive / "a.cbz").symlink_to(room / "a.cbz")  # a name that is taken by something else
+        files.copy(room / "a.cbz", here.archive / "a (2).cbz")
+    ending = endings.end(here, document)
+    assert (ending.state, ending.pages, ending.pdf_invalid, ending.ocr_skipped) == ("DONE", 1, 2, True)
+    assert state_of(document)["state"] == "OCR_DONE"
+    assert house.names("out") == [ending.out_pdf]
+    assert house.names("error") == house.names("in") == []
+    assert not (room / "a.cbz").exists()
+
+
+@pytest.mark.parametrize(("is_out", "place"), [(True, "archive"), (False, "error")])
+async def test_what_was_cancelled_is_ended_only_where_its_end_was_begun(
+    house: House, is_out: bool, place: str
+) -> None:
+    document = await given_up(house, "cancelled")
+    if is_out:
+        files.move(house.folder.room(document.key) / "final.pdf", house.folder.pdf("a.cbz", document.key))
+    assert endings.end(house.folder, document).state == ("DONE" if is_out else "ERROR")
+    assert house.names(place) == ["a.cbz"]
+    assert (house.names("archive") + house.names("error")) == ["a.cbz"]
+
+
+async def test_an_input_that_somebody_moves_is_left_to_him(house: House) -> None:
+    document = await given_up(house)
+    with held(house.folder.source(document.key, "a.cbz")) as is_mine:
+        assert is_mine
+        with pytest.raises(BlockingIOError):
+            endings.end(house.folder, document)
+        with pytest.raises(BlockingIOError):
+            endings.bring_to_error(house.folder, document.key, "a.cbz", document.staged)
+    assert endings.end(house.folder, document).state == "DONE"
+
+
+async def test_a_pdf_that_cannot_be_brought_out_fails_its_document(house: House) -> None:
+    """Its last node tried for long; the input goes where somebody sees it."""
+    document = await given_up(house)
+    house.folder.out.rmdir()
+    house.folder.out.write_bytes(b"no directory")
+    failed = {"status": "failed", "error": {"code": "x", "message": "no room"}}
+    document.nodes["finish"] = failed
+    assert (state_of(document)["state"], state_of(document)["message"]) == ("OCR_DONE", "no room")
+    assert endings.end(house.folder, document).message == "no room [x]"
+    assert house.names("error") == ["a.cbz"]
 
 
 async def test_an_old_room_is_tidied_only_when_its_document_is_done(
@@ -187,8 +257,6 @@ def test_words_that_ocrmypdf_says_itself_are_no_text() -> None:
 
 
 def test_an_error_says_which_stage(tmp_path: Any) -> None:
-    from cograil.apps.documents.jobs import Document, ending_of
-
     blank = dict.fromkeys(Document._fields)
     failed = {"status": "failed", "error": {"code": "timeout", "message": "late", "details": None}}
     document = Document(**blank | {"nodes": {"prep": {"status": "completed"}, "ocr": failed}})  # type: ignore[arg-type]
@@ -208,4 +276,19 @@ async def test_a_stage_that_takes_too_long_is_ended_by_the_engine(
     (document,) = await house.documents()
     assert document.message.endswith("[timeout]")
     failed = "ocr" if document.state == "ERROR_OCR" else "prep"  # a quick PREP is used by its next attempt
-    assert (await house.lab.nodes(document.job_id))[failed]["attempt"] == 2
+    assert (await house.lab.nodes(document.job_id))[failed]["attempt"] == document.attempt == 2
+
+
+async def test_a_stage_that_is_frozen_is_ended_and_tried_again(house: House, eventually: Eventually) -> None:
+    """Nobody in it can see that the time is up: here its heartbeat is made to be old."""
+    dropped = house.drop("a.cbz")
+    path = house.folder.room(await house.key_of(dropped)) / "ocr.heartbeat"
+    async with house.working():
+        await eventually(lambda: path.exists() and path.read_text(), timeout=30)
+        frozen = int(path.read_text().split()[0])
+        os.kill(frozen, signal.SIGSTOP)
+        os.utime(path, (1, 1))
+        await eventually(lambda: house.names("archive") == ["a.cbz"], timeout=60)
+        await eventually(lambda: house.read("index/metrics.json")["done"] == 1)
+    (document,) = await house.documents()
+    assert (document.state, document.attempt) == ("DONE", 2)

@@ -170,8 +170,13 @@ def test_the_background_is_removed_by_real_ocr(tmp_path: Path) -> None:
     prepared(tmp_path / "a.png", tmp_path)
     told = {"lang": "eng", "options": {"remove_background": True, "fast_mode": True}}
     given = {"run": "1", "jobs": 1, "min_bytes": 100, "is_resumed": False}
-    done = ocr.recognise(tmp_path / "raw.pdf", tmp_path, told, progress=lambda *_: None, **given)
+    pages: list[tuple[int, int | None, str]] = []
+    done = ocr.recognise(
+        tmp_path / "raw.pdf", tmp_path, told, progress=lambda *one: pages.append(one), **given
+    )
     assert done.words >= 8
+    counted = [one for one in pages if one[2] == "OCR"]
+    assert (counted[0], counted[-1]) == ((0, 1, "OCR"), (1, 1, "OCR"))
     with pikepdf.open(tmp_path / "final.pdf") as pdf:
         (shown,) = pdf.pages[0].get_images().values()
         colours = pikepdf.PdfImage(shown).as_pil_image().convert("L").histogram()

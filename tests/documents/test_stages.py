@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import os
+import signal
 import stat
 import subprocess
 import sys
+import time
 import zipfile
 from pathlib import Path
 from typing import Any
 
 import pikepdf
+import psutil
 import pytest
 from tests.documents import drawn
 
 from cograil.apps.documents import ocr, prep, pulsing
 from cograil.apps.documents.prep import BadDocument
+from cograil.apps.documents.rar_sums import sums_of
 from cograil.apps.documents.unpacking import PAGE_BOUNDS, order_of, take_pages
 from cograil.workspace import Bounds, WorkspaceError
 
@@ -164,6 +168,47 @@ def test_what_is_damaged_is_said_to_be(tmp_path: Path, content: bytes, code: str
     assert list((tmp_path / "room").iterdir()) == []
 
 
+@pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+def test_a_page_that_is_not_what_was_packed_is_damaged(tmp_path: Path, method: int) -> None:
+    """A picture may be shown all the same, and nobody would know."""
+    page = drawn.page("x", "BMP", (900, 700))
+    with zipfile.ZipFile(tmp_path / "a.cbz", "w", method) as archive:
+        archive.writestr("1.bmp", page)
+    packed = bytearray((tmp_path / "a.cbz").read_bytes())
+    for head, checksum in ((b"PK\x03\x04", 14), (b"PK\x01\x02", 16)):
+        packed[packed.index(head) + checksum] ^= 1
+    (tmp_path / "a.cbz").write_bytes(packed)
+    with pytest.raises(BadDocument) as refused:
+        prepared(tmp_path / "a.cbz", tmp_path / "room")
+    assert refused.value.code == "archive_corrupt"
+
+
+@pytest.mark.parametrize("pack", [drawn.rar4, drawn.rar5])
+def test_a_stored_page_of_a_rar_that_changed_is_damaged(tmp_path: Path, pack: Any) -> None:
+    """libarchive looks at the checksums of what is compressed, and comics are stored."""
+    pages = {f"{number}.bmp": drawn.page(f"{number}", "BMP") for number in range(3)}
+    packed = bytearray(pack(tmp_path / "a.cbr", pages).read_bytes())
+    assert prepared(tmp_path / "a.cbr", tmp_path / "room") == 3
+    packed[packed.index(pages["1.bmp"]) + 5000] ^= 1
+    (tmp_path / "a.cbr").write_bytes(packed)
+    with pytest.raises(BadDocument, match="is not what was packed") as refused:
+        prepared(tmp_path / "a.cbr", tmp_path / "room")
+    assert refused.value.code == "archive_corrupt"
+
+
+@pytest.mark.parametrize("pack", [drawn.rar4, drawn.rar5])
+def test_the_checksums_of_half_a_rar_end(tmp_path: Path, pack: Any) -> None:
+    whole = pack(tmp_path / "a.cbr", {f"{number}.png": drawn.dot(number) for number in range(3)})
+    content = whole.read_bytes()
+    assert len(list(sums_of(whole))) == 3
+    for length in range(len(content)):
+        whole.write_bytes(content[:length])
+        assert len(list(sums_of(whole))) <= 3
+    for rest in (b"\xff" * 5000, b"\0" * 5000, b"\0\0\0\0\x0c\1\2" + b"\xff" * 9 + b"\x7f" + b"\0" * 99):
+        whole.write_bytes(content[:8] + rest)
+        assert list(sums_of(whole)) == []
+
+
 def test_an_archive_cut_short_is_damaged(tmp_path: Path) -> None:
     whole = drawn.comic(tmp_path / "a.cbz", {"1.png": drawn.page("x"), "2.png": drawn.page("y")}).read_bytes()
     (tmp_path / "b.cbz").write_bytes(whole[: len(whole) // 2])
@@ -237,6 +282,44 @@ assert heart.is_stuck
 """
     alone(script, tmp_path / "ocr.heartbeat")
     assert (tmp_path / "ocr.heartbeat").exists()
+
+
+def test_a_stage_that_stands_still_as_a_whole_is_ended_from_outside(tmp_path: Path) -> None:
+    """Its heart stands still too; what it started is ended with it. Others and later ones are left alone."""
+    path, script = tmp_path / "ocr.heartbeat", "import subprocess, sys, time\nfrom pathlib import Path\n"
+    script += "from cograil.apps.documents.pulsing import Heart\n"
+    script += "with Heart(Path(sys.argv[1]), 0.05, 60).beating():\n"
+    script += "    print(subprocess.Popen(['sleep', '600']).pid, flush=True)\n    time.sleep(600)\n"
+    stage = subprocess.Popen(
+        [sys.executable, "-c", script, str(path)], stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    assert stage.stdout is not None
+    started = psutil.Process(int(stage.stdout.readline()))
+    stage.send_signal(signal.SIGSTOP)
+    name, watch = path.read_text(), pulsing.Standstills()
+    assert not watch.end(path)
+    other = name.replace(f"{stage.pid} ", f"{stage.pid} 1")
+    for wrong in ("", "x", "1 2 3 4", f"1{name}", other, name.rpartition(" ")[0]):
+        path.write_text(wrong)
+        os.utime(path, (1, 1))
+        assert (watch.end(path), pulsing._still(path)) == (False, (0, 0.0)), wrong
+    path.write_text(name)
+    os.utime(path, (1, 1))
+    assert not watch.end(path)  # a machine that slept: it may beat yet
+    until = time.monotonic() + 30
+    while not watch.end(path):
+        assert time.monotonic() < until
+    assert stage.wait(10) == -signal.SIGKILL
+    stage.stdout.close()
+    assert not started.is_running() or started.status() == psutil.STATUS_ZOMBIE or started.wait(10) is None
+    assert not watch.end(path)
+
+
+def test_a_heart_that_has_ended_names_nobody(tmp_path: Path) -> None:
+    path = tmp_path / "prep.heartbeat"
+    with pulsing.Heart(path, 1, 60).beating():
+        assert path.read_text().startswith(f"{os.getpid()} ")
+    assert path.read_text() == ""
 
 
 def test_progress_is_a_beat_too(tmp_path: Path) -> None:

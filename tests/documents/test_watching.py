@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog.testing
 from tests.conftest import Eventually
 from tests.documents import drawn
 from tests.documents.house import House
@@ -39,11 +40,11 @@ async def test_a_file_becomes_a_job_and_is_shown(house: House) -> None:
 
 
 async def test_only_documents_are_taken(house: House) -> None:
-    for name in ("a.cbz.part", "notes.txt", ".hidden.cbz", "b.cbz.PART"):
+    for name in ("a.cbz.part", "notes.txt", ".hidden.cbz", "b.cbz.PART", "~$c.pdf"):
         drawn.tiny(house.folder.arrivals / name)
     await house.look(2)
     assert await house.documents() == []
-    assert house.names("in") == ["a.cbz.part", "b.cbz.PART", "notes.txt"]
+    assert house.names("in") == ["a.cbz.part", "b.cbz.PART", "notes.txt", "~$c.pdf"]
 
 
 async def test_capitals_do_not_matter(house: House) -> None:
@@ -104,7 +105,9 @@ async def test_nothing_is_refused_after_a_while(house: House, eventually: Eventu
 @pytest.mark.parametrize("content", [b"just text", b"%PDF-1.7", b"\x89PNG\r\n\x1a\n"])
 async def test_what_is_no_archive_is_no_comic(house: House, eventually: Eventually, content: bytes) -> None:
     (house.folder.arrivals / "a.cbz").write_bytes(content)
-    assert (await refused(house, eventually))["reason"] == "invalid_signature"
+    with structlog.testing.capture_logs() as said:
+        assert (await refused(house, eventually))["reason"] == "invalid_signature"
+    assert [one["reason"] for one in said if one["event"] == "document refused"] == ["invalid_signature"]
 
 
 async def test_a_link_is_not_followed(house: House, eventually: Eventually) -> None:

@@ -5,8 +5,9 @@
     layout      where everything is below the data directory, for each user
     arrival     which files have arrived, and taking them
     admission   what may come in, and as what
-    unpacking, prep, ocr, pulsing, stagelog    one document on its way to a PDF
+    unpacking, rar_sums, prep, ocr, pulsing, stagelog    one document on its way to a PDF
     handlers    the stages as nodes of the engine; `workflow` is the workflow
+    endings     where the files of a document are in the end
     jobs        a document and its job, in one transaction
     watcher     arrival, admission, duplicates and projections, again and again
     duplicates  what came twice is held until somebody decides

@@ -73,7 +73,7 @@ def arrived(folder: Folder, quiet: Quiet) -> Iterator[Path]:
 
 def _may_be_one(entry: os.DirEntry[str]) -> bool:
     name = entry.name.lower()
-    if name.startswith(".") or name.endswith(".part"):
+    if name.startswith((".", "~")) or name.endswith(".part"):  # hidden, a lock of an editor, half a copy
         return False
     return entry.is_dir(follow_symlinks=False) or os.path.splitext(name)[1] in ENDINGS
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ from pathlib import Path
 
 from cograil.apps.documents import admission, files
 from cograil.apps.documents.admission import Kind
+from cograil.apps.documents.arrival import held
 from cograil.apps.documents.jobs import Document, list_documents
 from cograil.apps.documents.layout import Folder
 from cograil.apps.documents.places import place_of
@@ -18,6 +20,8 @@ from cograil.apps.documents.projecting import state_of
 from cograil.store.database import Database
 
 LOOK_SECONDS = 0.2
+ROOM = ".cograil-convert-"
+YOUNG_SECONDS = 60.0  # whoever just made a room may not hold it yet
 ENDING_OF: dict[Kind | None, str] = {Kind.ARCHIVE: ".cbz", Kind.PDF: ".pdf", Kind.IMAGE: ".png"}
 DIGITS = 6
 LONGEST_ALIAS = 200
@@ -45,6 +49,14 @@ class Item:
         """What it is called in the folder: two may have one name, and one may have no ending."""
         name = f"{self.number:0{DIGITS}}-{files.cleaned(self.source.name)}{self.ending}"
         return files.fitted_name(name, LONGEST_ALIAS)
+
+
+def remove_left_rooms(target: Path) -> None:
+    """Remove the rooms of those who died in the midst of it: nobody holds them any more."""
+    for room in target.glob(f"{ROOM}*"):
+        with held(room) as is_mine:
+            if is_mine and time.time() - room.stat().st_mtime > YOUNG_SECONDS:
+                files.remove(room)
 
 
 @dataclass(slots=True)

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cograil.apps.documents import files, ocr, prep
+from cograil.apps.documents import ocr, prep
 from cograil.apps.documents.core import canonical_language
 from cograil.apps.documents.files import finish_move
-from cograil.apps.documents.layout import FINAL_PDF, RAW_PDF, SIDECAR, Folder, folder_of
+from cograil.apps.documents.layout import RAW_PDF, Folder, folder_of
 from cograil.apps.documents.prep import BadDocument
 from cograil.apps.documents.pulsing import Heart
 from cograil.apps.documents.stagelog import kept
@@ -154,7 +154,8 @@ def ocr_document(
     except ocr.InvalidPdf as error:
         ctx.checkpoint({"pdf_invalid": invalid + 1})
         raise invalid_pdf(error, invalid + 1) from error
-    return {"pages": done.pages, "words": done.words, "is_reused": done.is_reused, "pdf_invalid": invalid}
+    told = {"pages": done.pages, "words": done.words, "is_reused": done.is_reused}
+    return told | {"pdf_invalid": invalid, "attempt": ctx.attempt}
 
 
 def invalid_pdf(error: Exception, count: int) -> Retry:
@@ -180,8 +181,14 @@ async def finish_document(
     ctx: Context, folder: str, key: str, name: str, prep: dict[str, Any], ocr: dict[str, Any]
 ) -> dict[str, Any]:
     """Bring the PDF to `out` and the input to `archive`, and note with the result that it is done."""
+    from cograil.apps.documents.endings import PdfGone, bring_out  # noqa: PLC0415  children need it not
+
     here = folder_here(folder)
-    pdf, archived = await asyncio.to_thread(bring_out, here, key, name)
+    room_of(here, key, name)
+    try:
+        pdf, archived = await asyncio.to_thread(bring_out, here, key, name)
+    except PdfGone as error:
+        raise Fail(str(error), code="pdf_gone") from error
     facts = {
         "tenant": ctx.tenant_id,
         "key": key,
@@ -190,6 +197,7 @@ async def finish_document(
         "out_pdf": pdf.name,
         "message": "",
         "pages": ocr["pages"],
+        "attempt": ocr.get("attempt", 0),
         "pdf_invalid": ocr.get("pdf_invalid", 0),
         "prep_skipped": bool(prep.get("is_reused")),
         "ocr_skipped": bool(ocr.get("is_reused")),
@@ -197,32 +205,6 @@ async def finish_document(
     async with ctx.transaction() as tx:
         await tx.execute(SETTLE_DOCUMENT.text, facts | {"folder": place_name(here)})
     return {"out_pdf": pdf.name, "archived": archived, "pages": ocr["pages"]}
-
-
-def bring_out(folder: Folder, key: str, name: str) -> tuple[Path, str]:
-    """Move what was made and what it was made of; also if somebody died half-way. Raises Fail."""
-    room, pdf = room_of(folder, key, name), folder.pdf(name, key)
-    final = room / FINAL_PDF
-    if not final.exists() and not pdf.exists():
-        raise Fail("the PDF is gone", code="pdf_gone")
-    if (room / SIDECAR).exists():
-        finish_move(room / SIDECAR, pdf.with_suffix(".txt"), "out_text")
-    pdf = _bring_pdf(final, pdf)
-    source = folder.source(key, name)
-    if not source.exists():
-        return pdf, ""
-    return pdf, files.move_to_free(source, folder.archive / name, "archive").name
-
-
-def _bring_pdf(final: Path, pdf: Path) -> Path:
-    """Where the PDF is in the end. One that is there is this one, perhaps by an attempt that was given up."""
-    try:
-        finish_move(final, pdf, "out")
-    except FileExistsError:
-        if prep.pages_of(pdf) != prep.pages_of(final):
-            return files.move_to_free(final, pdf, "out")
-        files.remove(final)
-    return pdf
 
 
 def place_name(folder: Folder) -> str:

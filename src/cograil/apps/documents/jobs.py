@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -69,6 +69,7 @@ class Document(NamedTuple):
     out_pdf: str | None
     message: str
     pages: int | None
+    attempt: int  # the last one of its last stage, once it has ended
     job_status: str | None
     now: datetime
     nodes: dict[str, Any]
@@ -172,17 +173,36 @@ async def _find(
 
 def _document(row: Row) -> Document:
     document = Document._make(row)
-    nodes = orjson.loads(row[15]) if row[15] else {}
+    nodes = orjson.loads(row[-1]) if row[-1] else {}
     return document._replace(profile=orjson.loads(row[6]), nodes=nodes)
 
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a document ended that did not come to be a PDF."""
+    """How a document ended that its last node did not end."""
 
     state: str
     message: str
     pdf_invalid: int = 0
+    out_pdf: str | None = None
+    pages: int | None = None
+    attempt: int = 0
+    prep_skipped: bool = False
+    ocr_skipped: bool = False
+
+    @classmethod
+    def of_outputs(cls, out_pdf: str, prep: Mapping[str, Any], ocr: Mapping[str, Any]) -> Ending:
+        """Of one that is a PDF, by what its stages said; of a job that is gone they say nothing."""
+        return cls(
+            "DONE",
+            "",
+            int(ocr.get("pdf_invalid", 0)),
+            out_pdf,
+            ocr.get("pages"),
+            int(ocr.get("attempt", 0)),
+            bool(prep.get("is_reused")),
+            bool(ocr.get("is_reused")),
+        )
 
 
 def ending_of(document: Document) -> Ending:
@@ -192,16 +212,16 @@ def ending_of(document: Document) -> Ending:
         if node.get("status") == "failed":
             error = node.get("error") or {}
             invalid = (error.get("details") or {}).get("pdf_invalid", 0)
-            return Ending(state, f"{error.get('message', 'failed')} [{error.get('code', '')}]", int(invalid))
+            message = f"{error.get('message', 'failed')} [{error.get('code', '')}]"
+            return Ending(state, message, int(invalid), attempt=node.get("attempt", 0))
     return Ending("ERROR", "cancelled" if document.job_status == "cancelled" else "its job is gone")
 
 
 async def settle(tx: Transaction, document: Document, ending: Ending, tenant: str = "default") -> bool:
     """Write how it ended, once; whether that was now."""
-    given = {"out_pdf": None, "pages": document.pages, "prep_skipped": False, "ocr_skipped": False}
     who = {"tenant": tenant, "folder": document.place, "key": document.key, "job": document.job_id}
-    told = {"state": ending.state, "message": ending.message[:2000], "pdf_invalid": ending.pdf_invalid}
-    return bool(await tx.fetch(SETTLE_DOCUMENT, **given, **who, **told))
+    told = asdict(ending) | {"message": ending.message[:2000], "pages": ending.pages or document.pages}
+    return bool(await tx.fetch(SETTLE_DOCUMENT, **who, **told))
 
 
 async def count_refused(tx: Transaction, place: str, what: str, tenant: str = "default") -> None:

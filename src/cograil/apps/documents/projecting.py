@@ -28,7 +28,8 @@ STAGES = {"prep": "PREP", "ocr": "OCR"}
 def state_of(document: Document) -> dict[str, Any]:
     """Where a document is: its state, the stage it is in, the attempt, and what there is to say."""
     if document.state is not None:
-        return {"state": document.state, "stage": document.state, "attempt": 0, "message": document.message}
+        ended = {"state": document.state, "stage": document.state}
+        return ended | {"attempt": document.attempt, "message": document.message}
     told = {"state": "DISCOVERED", "stage": "DISCOVERED", "attempt": 0, "message": ""}
     for node_id, word in STAGES.items():
         node = document.nodes.get(node_id)
@@ -36,8 +37,9 @@ def state_of(document: Document) -> dict[str, Any]:
             break
         told = {"attempt": node["attempt"], **_stage(word, node)}
         if node["status"] != "completed":
-            break
-    return told
+            return told
+    error = (document.nodes.get("finish") or {}).get("error") or {}  # it is made, and cannot be brought out
+    return told | ({"message": str(error["message"])} if error.get("message") else {})
 
 
 def _stage(word: str, node: dict[str, Any]) -> dict[str, Any]:

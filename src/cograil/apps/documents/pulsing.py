@@ -1,7 +1,8 @@
 """The heartbeat of a stage: a file that is touched while something happens, and an end when nothing does.
 
 A stage lives while it, or a process that it started, computes or tells progress. A two-hour OCR goes on
-for as long as it moves; one that has not moved for the timeout is stopped with all that it started.
+for as long as it moves; one that has not moved for the timeout is stopped with all that it started. It does
+that itself; for one that stands still as a whole a watcher does: the file says which process it is.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from cograil.apps.documents.core import is_heartbeat_stale
 
 LAST_WORDS_SECONDS = 5.0
 EXIT_STUCK = 75
@@ -40,7 +43,7 @@ class Heart:
     @contextmanager
     def beating(self) -> Iterator[Heart]:
         """From the beginning of this block to its end."""
-        self._touch()
+        self._write(f"{_name_of(os.getpid())} {self._every:g} {self._timeout:g}")
         thread = threading.Thread(target=self._run, name="heart", daemon=True)
         thread.start()
         try:
@@ -48,6 +51,7 @@ class Heart:
         finally:
             self._end.set()
             thread.join()
+            self._write("")  # this process may do other things from here on
 
     def _run(self) -> None:
         while not self._end.wait(self._every):
@@ -58,6 +62,10 @@ class Heart:
             elif time.monotonic() - self._moved_at > self._timeout:
                 self._stop()
                 return
+
+    def _write(self, content: str) -> None:
+        with contextlib.suppress(OSError):
+            self._path.write_text(content)
 
     def _touch(self) -> None:
         with contextlib.suppress(OSError):
@@ -71,6 +79,51 @@ class Heart:
                 os.kill(process, signal.SIGKILL)
         if not self._end.wait(LAST_WORDS_SECONDS):
             os._exit(EXIT_STUCK)
+
+
+class Standstills:
+    """Ends stages whose hearts stand still too, with all that they started.
+
+    A machine that slept wakes up with old heartbeats: so they are watched for a while before.
+    """
+
+    def __init__(self) -> None:
+        self._since: dict[Path, float] = {}
+
+    def end(self, path: Path) -> bool:
+        """Whether the stage of this heartbeat was ended now: one of this machine, the same process still."""
+        process, pause = _still(path)
+        if not process:
+            self._since.pop(path, None)
+            return False
+        if time.monotonic() - self._since.setdefault(path, time.monotonic()) < pause:
+            return False
+        del self._since[path]
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            is_group = os.getpgid(process) == process
+            (os.killpg if is_group else os.kill)(process, signal.SIGKILL)
+            return True
+        return False
+
+
+def _still(path: Path) -> tuple[int, float]:
+    """The process that should have touched this file by now, and how long to watch it; or (0, 0)."""
+    try:
+        name, every, timeout = path.read_text(errors="replace").rsplit(" ", 2)
+        process, pause = int(name.partition(" ")[0]), 4 * float(every)
+        is_old = is_heartbeat_stale(path, float(timeout) + LAST_WORDS_SECONDS)
+    except (OSError, ValueError):
+        return 0, 0.0
+    return (process, pause) if is_old and process > 1 and name == _name_of(process) else (0, 0.0)
+
+
+def _name_of(process: int) -> str:
+    """What no other process is called, here or elsewhere, now or later; "" where nobody can say."""
+    fields = _stat(process) if sys.platform == "linux" else []
+    if not fields:
+        return ""
+    machine = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return f"{process} {fields[19]} {machine} {os.readlink('/proc/self/ns/pid')}"
 
 
 def cpu_ticks() -> int:

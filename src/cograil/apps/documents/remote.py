@@ -104,7 +104,8 @@ def register(registry: Registry, settings: DocumentSettings) -> None:
         except ocr.InvalidPdf as error:
             await ctx.checkpoint({"pdf_invalid": invalid + 1})
             raise invalid_pdf(error, invalid + 1) from error
-        return {"pages": pages, "is_reused": bool(done.get("is_reused")), "pdf_invalid": invalid}
+        told = {"pages": pages, "is_reused": bool(done.get("is_reused"))}
+        return told | {"pdf_invalid": invalid, "attempt": ctx.attempt}
 
     if settings.prep_url:
         registry.register(prep_by_service, PREP_SERVICE)

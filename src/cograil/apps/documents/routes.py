@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Self, cast
 
@@ -208,10 +209,11 @@ def table_of(prefix: str) -> Table:
     table.get("/jobs/{key}", "viewer", gives=DocumentDetails, query=OfUser)(show_job)
     table.get("/metrics", "viewer", **of_user)(show_metrics)
     table.get("/config", "viewer", gives=DocumentConfig)(show_config)
-    table.post("/config", "operator", body=NewConfig, takes=config.Change, gives=AppliedConfig)(change_config)
+    post = partial(table.post, is_any_type=True)  # as the original, which did not ask for JSON by name
+    post("/config", "operator", body=NewConfig, takes=config.Change, gives=AppliedConfig)(change_config)
     table.get("/duplicates", "viewer", gives=HeldDocuments, **of_user)(list_duplicates)
     decided = {202: "it will be done at the next look"}
-    table.post("/duplicates/{key}", "operator", body=Decision, gives=Decided, answers=decided)(decide)
+    post("/duplicates/{key}", "operator", body=Decision, gives=Decided, answers=decided)(decide)
     return table
 
 

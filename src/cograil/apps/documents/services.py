@@ -29,6 +29,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from cograil import jsontext
 from cograil.apps.documents import files, tools
 from cograil.apps.documents.core import now_text
+from cograil.errors import UsageError
 from cograil.intake.http.addresses import is_loopback, refuse_foreign
 from cograil.intake.http.heading import headers_of
 from cograil.intake.http.problems import Refusal
@@ -108,7 +109,10 @@ class Service:
         self._pulse = pulse_seconds
         self._has_work = asyncio.Event()
         for name in STATES:
-            self._place(name).mkdir(parents=True, exist_ok=True)
+            try:
+                self._place(name).mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise UsageError(f"{root} cannot be used: {error.strerror or error}") from error
 
     def _place(self, name: str) -> Path:
         return self._root / self.kind / name

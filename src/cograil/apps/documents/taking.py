@@ -120,6 +120,13 @@ def refuse(folder: Folder, path: Path, name: str, refusal: Refusal) -> Path:
         "rejectedAt": now_text(),
     }
     files.write_json(folder.rejections / files.fitted_name(f"{place.name}.json", 255), told)
+    log.warning(
+        "document refused",
+        name=name,
+        reason=refusal.reason.value,
+        error=refusal.message,
+        user=folder.user or None,
+    )
     return place
 
 
@@ -137,12 +144,3 @@ def hold_duplicate(folder: Folder, one: Arrived, existing: Mapping[str, Any]) ->
     """Hold a file that came before."""
     staged, stamp = folder.staging / one.staged, arrival.stamp_of(one.staged)
     duplicates.hold(folder, one.key, staged, one.name, existing, one.profile, stamp)
-
-
-def bring_to_error(folder: Folder, key: str, name: str, staged: str) -> None:
-    """Move the input of a document that failed to `error`, wherever it is; if it is not there yet."""
-    places = [folder.source(key, name), *([folder.staging / staged] if staged else [])]
-    for path in places:
-        if path.exists():
-            files.move_to_free(path, folder.error / name, "error")
-            return

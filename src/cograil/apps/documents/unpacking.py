@@ -10,10 +10,13 @@ import locale
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from ctypes import create_string_buffer
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
+from cograil.apps.documents.rar_sums import Sum, sums_of
 from cograil.workspace import Bounds, WorkspaceError, split_path
 
 IMAGES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".tif", ".tiff", ".bmp", ".gif"})
@@ -21,6 +24,7 @@ JUNK = frozenset({"thumbs.db", ".ds_store", "desktop.ini"})
 JUNK_FOLDERS = frozenset({"__macosx"})
 ARCHIVES = ("zip", "rar", "rar5")
 UTF_8 = "UTF-8"
+BLOCK = 64 * 1024
 MOST_SKIPPED = 20  # that are told by name
 PAGE_BOUNDS = Bounds(bytes=8 * 1024**3, entries=20_000, ratio=200, free_bytes=64 * 1024**2)
 
@@ -49,17 +53,21 @@ def take_pages(archive: Path, into: Path, bounds: Bounds = PAGE_BOUNDS) -> Taken
             _any_letters(),
             libarchive.file_reader(str(archive), format_name=_format(archive), filter_name="none") as reader,
         ):
+            sums = sums_of(archive)
             for number, entry in enumerate(reader, 1):
+                wanted = next(sums, None)
                 if number > bounds.entries:
                     raise WorkspaceError("archive_too_many_entries", "the archive holds too many entries")
                 name = _name_of(entry)
                 if not _is_page(entry, name, taken):
                     continue
                 page = into / f"{number:06}{Path(name).suffix.lower()}"
-                _write(entry, page, taken, packed, bounds)
+                written = _write(entry, page, taken, packed, bounds)
+                if wanted and wanted.crc is not None and wanted != written and wanted.size == written.size:
+                    raise WorkspaceError("archive_corrupt", f"{name[:80]!a} is not what was packed")
                 named.append((order_of(name), page))
     except ArchiveError as error:
-        raise WorkspaceError("archive_corrupt", f"the archive cannot be read: {error}") from None
+        raise WorkspaceError("archive_corrupt", f"the archive cannot be read: {error.msg}") from None
     taken.pages = [page for _, page in sorted(named)]
     return taken
 
@@ -122,14 +130,32 @@ def is_picture(name: str) -> bool:
     return not is_junk and Path(last).suffix in IMAGES
 
 
-def _write(entry: Any, page: Path, taken: Taken, packed: int, bounds: Bounds) -> None:
+def _write(entry: Any, page: Path, taken: Taken, packed: int, bounds: Bounds) -> Sum:
+    """Write it; what it came to."""
+    before, crc = taken.bytes, 0
     with page.open("xb") as file:
-        for block in entry.get_blocks():
+        for block in _blocks(entry):
             taken.bytes += len(block)
             is_bomb = taken.bytes > bounds.free_bytes and taken.bytes > packed * bounds.ratio
             if taken.bytes > bounds.bytes or is_bomb:
                 raise WorkspaceError("archive_bomb", "the archive holds more than it may")
+            crc = crc32(block, crc)
             file.write(block)
+    return Sum(taken.bytes - before, crc)
+
+
+def _blocks(entry: Any) -> Iterator[bytes]:
+    """What is in this entry. Raises ArchiveError, also for a wrong checksum.
+
+    The library only warns of that, and its own loop takes the number of the warning for a count of bytes.
+    """
+    from libarchive import ffi  # noqa: PLC0415
+
+    source, block = entry._archive_p, create_string_buffer(BLOCK)
+    while count := ffi.read_data(source, block, BLOCK):
+        if count < 0:
+            raise ffi.archive_error(source, count)
+        yield block.raw[:count]
 
 
 def order_of(name: str) -> list[tuple[list[tuple[int, int, str]], str]]:

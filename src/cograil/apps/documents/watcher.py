@@ -17,7 +17,7 @@ from typing import Any
 import psycopg
 import structlog
 
-from cograil.apps.documents import duplicates, janitor, jobs, remote, taking, tools
+from cograil.apps.documents import duplicates, endings, janitor, jobs, remote, taking, tools
 from cograil.apps.documents.admission import COUNTED_AS
 from cograil.apps.documents.arrival import Quiet
 from cograil.apps.documents.config import load_config
@@ -27,6 +27,7 @@ from cograil.apps.documents.jobs import Document, Verdict
 from cograil.apps.documents.layout import IS_KEY, Folder, folders_of
 from cograil.apps.documents.places import look_after, place_of
 from cograil.apps.documents.projecting import Projector, entry_of
+from cograil.apps.documents.pulsing import Standstills
 from cograil.apps.documents.workflow import publish_current
 from cograil.errors import CograilError
 from cograil.setting_documents import DocumentSettings
@@ -56,6 +57,7 @@ class Watcher:
         self._projectors: dict[str, Projector] = {}
         self._open: dict[str, int] = {}  # how many documents of a folder were not done at the last look
         self._asked_at: dict[str, float] = {}
+        self._standstills = Standstills()
         self._tidied_at = 0.0
         self._trouble = ""
         self._told_at = 0.0
@@ -225,21 +227,39 @@ class Watcher:
         found = await projector.project(self._db)
         self._asked_at[place] = time.monotonic()
         self._open[place] = sum(one.state is None for one in found)
+        await asyncio.to_thread(self._end_still, folder, found)
         failed = [one for one in found if one.state is None and (one.job_status or "cancelled") in ENDED]
         for document in failed:
-            await self._settle(folder, document)
+            try:
+                await self._settle(folder, document)
+            except OSError as error:  # of this one: the others must not wait for it
+                self._tell_trouble(f"{document.name} cannot be brought to its end yet: {error}")
         keep_days = self._settings.documents.keep_work_dir_days
         if not keep_days and any(one.state for one in found):
             await janitor.tidy(self._db, folder, place, 0.0)
 
+    def _end_still(self, folder: Folder, found: list[Document]) -> None:
+        """End stages that stand still and cannot do that themselves; they are tried again."""
+        for document in found:
+            for stage in ("prep", "ocr"):
+                is_running = document.nodes.get(stage, {}).get("status") == "running"
+                if is_running and self._standstills.end(folder.room(document.key) / f"{stage}.heartbeat"):
+                    log.warning(
+                        "a stage stood still and was ended",
+                        stage=stage,
+                        name=document.name,
+                        key=document.key,
+                    )
+
     async def _settle(self, folder: Folder, document: Document) -> None:
-        """Bring the input of one that failed to `error`, then write that it failed."""
-        ending = jobs.ending_of(document)
-        await asyncio.to_thread(taking.bring_to_error, folder, document.key, document.name, document.staged)
+        """Bring the files of one whose job has not ended it where they belong, then write how it ended."""
+        ending = await asyncio.to_thread(endings.end, folder, document)
         async with self._db.transaction("documents_settle") as tx:
             is_settled = await jobs.settle(tx, document, ending)
         if is_settled:
-            log.warning("document failed", name=document.name, key=document.key, error=ending.message)
+            told = log.info if ending.out_pdf else log.warning
+            word = "document done, though its job was not" if ending.out_pdf else "document failed"
+            told(word, name=document.name, key=document.key, error=ending.message or None)
 
     async def _tidy(self) -> None:
         if time.monotonic() - self._tidied_at < TIDY_SECONDS:

@@ -62,6 +62,9 @@ def convert(sources: tuple[Path, ...], target: Path, lang: str | None, as_json: 
       cograil documents convert tintin.cbz -o ./pdfs
       cograil documents convert *.cbr scans/ -o ./pdfs --lang eng
     """
+    from cograil.apps.documents.arrival import held  # noqa: PLC0415  an extra
+    from cograil.apps.documents.converting import ROOM, remove_left_rooms  # noqa: PLC0415
+
     for source in sources:
         if not source.exists():
             raise UsageError(f"there is no {source}")
@@ -69,10 +72,11 @@ def convert(sources: tuple[Path, ...], target: Path, lang: str | None, as_json: 
     _check_tools(settings)
     try:
         target.mkdir(parents=True, exist_ok=True)
-        room = tempfile.TemporaryDirectory(prefix=".cograil-convert-", dir=target.absolute())
+        remove_left_rooms(target)
+        room = tempfile.TemporaryDirectory(prefix=ROOM, dir=target.absolute())
     except OSError as error:
         raise UsageError(f"{target} cannot be written to: {error.strerror or error}") from error
-    with room as place:
+    with room as place, held(Path(place)):
         try:
             return run_async(_convert(settings, list(sources), target, Path(place), as_json))
         except asyncio.CancelledError:  # by a signal: nothing half-done is left, as after Ctrl-C
@@ -83,9 +87,8 @@ def _check_tools(settings: Settings) -> None:
     """Raises UsageError when nothing could be converted here: a watcher would wait until it can."""
     from cograil.apps.documents import tools  # noqa: PLC0415
 
-    own = settings.documents
-    infos = [*([] if own.prep_url else [tools.prep_info()]), *([] if own.ocr_url else [tools.ocr_info()])]
-    missing = tools.missing(*infos) or ([] if own.ocr_url else tools.missing_languages(own.ocr_lang))
+    lang = settings.documents.ocr_lang
+    missing = tools.missing(tools.prep_info(), tools.ocr_info()) or tools.missing_languages(lang)
     if missing:
         raise UsageError(f"these are missing here: {', '.join(missing)}")
 
@@ -114,10 +117,13 @@ async def _convert(settings: Settings, sources: list[Path], target: Path, room: 
 def _for_one_run(settings: Settings, room: Path, engine: Path, count: int) -> Settings:
     """The same settings for a folder and an engine of our own; nothing waits for its turn to be prepared.
 
-    In a database that others use, their workers would be given what only this folder has.
+    In a database that others use, their workers would be given what only this folder has. Services see
+    another folder, so nobody but us can do it.
     """
     changed = {
         "data_dir": room.absolute(),
+        "prep_url": None,
+        "ocr_url": None,
         "poll_interval_ms": 100,
         "max_jobs_in_flight": max(count, 1),
         "keep_work_dir_days": 1.0,
@@ -225,7 +231,18 @@ def watch(
     own = settings.model_copy(
         update={"port": 0, "data_dir": settings.data_dir if is_given else folder / ENGINE_DIR}
     )
+    _make_folder(folder)
     run(own, front=("documents", port))
+
+
+def _make_folder(root: Path) -> None:
+    """Before anything is up, so that files can be dropped at once. Raises UsageError."""
+    from cograil.apps.documents.layout import Folder  # noqa: PLC0415
+
+    try:
+        Folder(root).make()
+    except OSError as error:
+        raise UsageError(f"{root} cannot be used: {error.strerror or error}") from error
 
 
 def _settings(data: Path | None, **flags: Any) -> Settings:

@@ -230,7 +230,7 @@ async def _body(endpoint: Endpoint, model: type[BaseModel], headers: Headers, re
     has_none = headers.get("content-length", "0") == "0" and "transfer-encoding" not in headers
     if has_none and endpoint.is_body_optional:
         return model()
-    limits.check_json(headers)
+    limits.check_json(headers, is_any_type=endpoint.is_any_type)
     raw = await limits.read_body(receive, headers, endpoint.max_body)
     return read_body(raw, model, max_bytes=endpoint.max_body)
 

@@ -69,10 +69,12 @@ def check_accept(headers: Headers, *media_types: str) -> None:
         raise Refusal(406, "not_acceptable", f"the answer is {' or '.join(media_types)}")
 
 
-def check_json(headers: Headers) -> None:
-    """Raises Refusal for a body that does not say it is JSON in UTF-8."""
+def check_json(headers: Headers, *, is_any_type: bool = False) -> None:
+    """Raises Refusal for a body that is compressed, or does not say that it is JSON in UTF-8 and has to."""
     if headers.get("content-encoding", "identity").lower() != "identity":
         raise Refusal(415, "unsupported_media_type", "bodies are not compressed", headers=CLOSE)
+    if is_any_type:
+        return
     media_type, _, parameters = headers.get("content-type", "").partition(";")
     charset = parameters.replace(" ", "").replace('"', "").lower()
     if media_type.strip().lower() != "application/json" or charset not in ("", "charset=utf-8"):

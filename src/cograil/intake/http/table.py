@@ -40,6 +40,7 @@ class Endpoint:
     heeds: tuple[str, ...] = ()  # headers that mean something here, beside those that always do
     max_body: int = MAX_BODY
     is_body_optional: bool = False
+    is_any_type: bool = False  # a body is read as JSON, whatever it says of itself
     is_stream: bool = False  # answers as long as the caller listens
     is_quick: bool = False  # answers though the database does not
     media_type: str = "application/json"  # of what is answered

@@ -1,13 +1,13 @@
 -- name: find_documents
 -- Documents and how far they are: all of them, one, or those that run or changed since a moment.
 select d.folder, d.key, d.job_id::text, d.name, d.staged, d.size_bytes, d.profile, d.created_at, d.changed_at,
-       d.state, d.out_pdf, d.message, d.pages, j.status, now(), n.nodes
+       d.state, d.out_pdf, d.message, d.pages, d.attempt, j.status, now(), n.nodes
 from cograil.documents d
 left join cograil.jobs j on j.id = d.job_id and d.state is null
 left join lateral (
   select jsonb_object_agg(n.node_id, jsonb_build_object(
     'status', case when t.state = 'running' then 'running' else n.status end,
-    'attempt', n.attempt, 'error', n.error,
+    'attempt', n.attempt, 'error', n.error, 'output', n.output,
     'current', p.current, 'total', p.total, 'message', p.message)) as nodes
   from cograil.nodes n
   left join cograil.tasks t on t.job_id = n.job_id and t.node_id = n.node_id

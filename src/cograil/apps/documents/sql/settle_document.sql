@@ -2,8 +2,8 @@
 -- How it ended, once: by its last node in the transaction of its report, or by a watcher for one that failed.
 update cograil.documents
 set state = %(state)s, out_pdf = %(out_pdf)s, message = %(message)s, pages = %(pages)s,
-    pdf_invalid = %(pdf_invalid)s, prep_skipped = %(prep_skipped)s, ocr_skipped = %(ocr_skipped)s,
-    changed_at = now()
+    attempt = %(attempt)s, pdf_invalid = %(pdf_invalid)s, prep_skipped = %(prep_skipped)s,
+    ocr_skipped = %(ocr_skipped)s, changed_at = now()
 where tenant_id = %(tenant)s and folder = %(folder)s and key = %(key)s and job_id = %(job)s::uuid
   and state is null
 returning key

@@ -1,0 +1,96 @@
+"""The end of a document: its PDF in `out` and its input in `archive`, or its input in `error`.
+
+Its last node brings it there. A watcher does for one whose job ended otherwise, and goes on from what is in
+its place already. Whoever moves an input holds its lock: it comes to one place.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from cograil.apps.documents import files, prep
+from cograil.apps.documents.arrival import held
+from cograil.apps.documents.jobs import Document, Ending, ending_of
+from cograil.apps.documents.layout import FINAL_PDF, SIDECAR, Folder
+
+
+class PdfGone(Exception):
+    """There is no PDF to bring out."""
+
+
+def end(folder: Folder, document: Document) -> Ending:
+    """Bring one whose job failed, was cancelled or is gone to where it belongs; how it ended. Raises OSError.
+
+    A PDF that was made is not lost because whoever should bring it out kept dying.
+    """
+    if _is_made(folder, document):
+        try:
+            pdf, _ = bring_out(folder, document.key, document.name)
+        except BlockingIOError:
+            raise
+        except (PdfGone, OSError):
+            if folder.pdf(document.name, document.key).exists():
+                raise  # only its input has not come to its place yet
+        else:
+            return Ending.of_outputs(pdf.name, *(_output(document, stage) for stage in ("prep", "ocr")))
+    bring_to_error(folder, document.key, document.name, document.staged)
+    return ending_of(document)
+
+
+def _is_made(folder: Folder, document: Document) -> bool:
+    """Whether only the end was left to do. What was cancelled is not begun, but what was begun is ended."""
+    ocr = document.nodes.get("ocr", {}).get("status")
+    if document.job_status == "failed":
+        return bool(ocr == "completed")
+    return ocr in ("completed", None) and folder.pdf(document.name, document.key).exists()
+
+
+def _output(document: Document, stage: str) -> dict[str, object]:
+    return document.nodes.get(stage, {}).get("output") or {}
+
+
+def bring_out(folder: Folder, key: str, name: str) -> tuple[Path, str]:
+    """Move what was made and what it was made of; also if somebody died half-way. Raises PdfGone."""
+    room, pdf, source = folder.room(key), folder.pdf(name, key), folder.source(key, name)
+    final = room / FINAL_PDF
+    with _alone_with(source) as is_there:
+        if not final.exists() and not pdf.exists():
+            raise PdfGone("the PDF is gone")
+        if (room / SIDECAR).exists():
+            files.finish_move(room / SIDECAR, pdf.with_suffix(".txt"), "out_text")
+        pdf = _bring_pdf(final, pdf)
+        if not is_there:
+            return pdf, ""
+        return pdf, files.move_to_free(source, folder.archive / name, "archive").name
+
+
+def _bring_pdf(final: Path, pdf: Path) -> Path:
+    """Where the PDF is in the end. One that is there is this one, perhaps by an attempt that was given up."""
+    try:
+        files.finish_move(final, pdf, "out")
+    except FileExistsError:
+        if prep.pages_of(pdf) != prep.pages_of(final):
+            return files.move_to_free(final, pdf, "out")
+        files.remove(final)
+    return pdf
+
+
+def bring_to_error(folder: Folder, key: str, name: str, staged: str) -> None:
+    """Move the input of a document that failed to `error`, wherever it is; if it is not there yet."""
+    places = [folder.source(key, name), *([folder.staging / staged] if staged else [])]
+    for path in places:
+        with _alone_with(path) as is_there:
+            if is_there:
+                files.move_to_free(path, folder.error / name, "error")
+                return
+
+
+@contextlib.contextmanager
+def _alone_with(path: Path) -> Iterator[bool]:
+    """Whether it is there, and then nobody else moves it. Raises BlockingIOError while somebody does."""
+    with held(path) as is_mine:
+        if not is_mine and path.exists():
+            raise BlockingIOError(f"somebody is about to move {path.name}")
+        yield is_mine
