@@ -45,8 +45,9 @@ POOL_SECONDS = 15.0
 IS_TENANT = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}").fullmatch
 BUSY = 3  # the connections that an orchestrator or a worker has use for at once
 RECONNECT_SECONDS = 1.0
-# The connection is gone, by whoever's doing; a loop that is too busy loses it while it is in a transaction.
-LOST = (psycopg.OperationalError, psycopg.InterfaceError, psycopg.errors.IdleInTransactionSessionTimeout)
+# A loop that is too busy lost its session between two statements: nothing of the transaction was done.
+STALLED = psycopg.errors.IdleInTransactionSessionTimeout
+LOST = (psycopg.OperationalError, psycopg.InterfaceError, STALLED)  # it is gone, by whoever's doing
 READERS = frozenset({"cograil_gateway"})  # roles that never write
 DOOR_SECONDS = 30.0  # for one statement that somebody waits for at a door: then it is given up
 

@@ -8,6 +8,7 @@ transaction that took it, a refusal in one of its own (`refusals`).
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, fields
+from functools import partial
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -19,7 +20,7 @@ from cograil.apps.captures.ingest import Asked, Ingested, ingest, publish_workfl
 from cograil.apps.captures.refusals import Audited, answer
 from cograil.apps.captures.request import NewCapture
 from cograil.apps.captures.rows import Capture
-from cograil.apps.captures.turns import Turns
+from cograil.apps.captures.turns import Turns, persist
 from cograil.errors import NotFound
 from cograil.intake.http.door import Call, Door, Instance, reply
 from cograil.intake.http.reading import Query
@@ -72,14 +73,22 @@ async def post_capture(call: Call[House]) -> Response:
 
 
 async def _ingest(call: Call[House]) -> Ingested:
-    """The first of a tenant publishes by itself: whoever waits for an id must keep nobody else waiting."""
     house, tenant, capture = call.instance, call.caller.tenant, call.body
     if tenant not in house.definitions:
-        async with call.transaction("publish") as tx:
-            definition_id = await publish_workflow(tx, tenant)
-        house.definitions[tenant] = definition_id
-    async with house.turns.of(tenant, capture.fields.capture_id), call.transaction("capture") as tx:
+        await house.flights.join((PREFIX, tenant), partial(_publish, call))
+
+    async def decide(tx: Transaction) -> Ingested:
         return await ingest(tx, house.decider, house.definitions[tenant], capture, _asked(call))
+
+    name = (tenant, capture.fields.capture_id)
+    return await house.turns.take(name, partial(call.transaction, "capture"), decide)
+
+
+async def _publish(call: Call[House]) -> None:
+    """The first of a tenant does it for all; whoever waits for an id meanwhile would keep others waiting."""
+    tenant = call.caller.tenant
+    wanted = partial(publish_workflow, tenant=tenant)
+    call.instance.definitions[tenant] = await persist(partial(call.transaction, "publish"), wanted)
 
 
 def _asked(call: Call[House]) -> Asked:
