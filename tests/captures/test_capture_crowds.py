@@ -228,6 +228,25 @@ class TestStalls:
         assert (await vault.post(sample())).status == 202
 
 
+@pytest.mark.parametrize("point", ["capture.add_entry", "publish.publish_workflow", "capture.commit.before"])
+async def test_a_session_that_was_ended_before_its_commit_is_begun_again(
+    vault: Vault, dsn: str, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    def end(_: str) -> None:
+        with psycopg.connect(dsn, autocommit=True) as looking:
+            looking.execute(IDLE.replace("count(*)", "pg_terminate_backend(pid, 5000)"))
+
+    monkeypatch.setitem(faults.modes, "end", end)
+    faults.arm(f"{point}:1:end")
+    try:
+        answer = await vault.post(sample())
+    finally:
+        faults.arm(None)
+    is_unknown = point == "capture.commit.before"  # the next word was to commit: perhaps it was heard
+    assert answer.status == (503 if is_unknown else 202)
+    assert (await vault.post(sample())).status == (202 if is_unknown else 200)
+
+
 async def test_the_first_of_a_tenant_publishes_for_all_who_come_with_it(vault: Vault, tmp_path: Path) -> None:
     passed = tmp_path / "points"
     faults.record(str(passed))

@@ -9,6 +9,7 @@ from uuid import uuid4
 
 import psycopg
 import pytest
+from doors import Answer
 from lab import Lab
 from vault import GOLDEN, KEYS, SAMPLE, Vault, now, sample
 
@@ -174,6 +175,12 @@ async def test_a_clock_that_is_wrong_by_more_than_300_s_is_422_for_what_is_new(v
     assert -292_000 < skew <= -290_000
 
 
+def _told(answer: Answer) -> dict[str, str]:
+    """All headers that are not each answer's own."""
+    own = ("date", "x-request-id")
+    return {name: value for name, value in answer.headers.items() if name not in own}
+
+
 async def test_another_user_of_the_tenant_learns_nothing(vault: Vault) -> None:
     ada, bob = str(uuid4()), str(uuid4())
     mine = await vault.api.make_key("submitter", user_id=ada)
@@ -184,12 +191,14 @@ async def test_another_user_of_the_tenant_learns_nothing(vault: Vault) -> None:
     for body in (sample(), sample(size_bytes=1)):
         refused = await vault.post(body, key=theirs)
         assert (refused.status, refused.raw) == (409, own_conflict.raw)
+        assert _told(refused) == _told(own_conflict)
     assert first.body["capture_event_id"].encode() not in refused.raw
     for path in ("", "/audit", "/proof"):
         for id in (SAMPLE["capture_id"], first.body["capture_event_id"]):
             hidden = await vault.get(f"{id}{path}", key=theirs)
             unknown = await vault.get(f"{uuid4()}{path}", key=theirs)
             assert (hidden.status, hidden.raw) == (404, unknown.raw)
+            assert _told(hidden) == _told(unknown)
     assert (await vault.get(str(SAMPLE["capture_id"]).upper(), key=mine)).status == 200
     other = await vault.post(sample(), key=elsewhere)
     assert other.status == 202

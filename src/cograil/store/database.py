@@ -52,6 +52,10 @@ READERS = frozenset({"cograil_gateway"})  # roles that never write
 DOOR_SECONDS = 30.0  # for one statement that somebody waits for at a door: then it is given up
 
 
+class Undone(psycopg.OperationalError):
+    """The session of a transaction ended before it was asked to commit: nothing of it was done."""
+
+
 class RawJson(Loader):
     """JSON columns as bytes of JSON text."""
 
@@ -278,14 +282,17 @@ class Database:
         beginning = self._begin if tenant is None else self._begin + _as_tenant(tenant)
         async with self._connection() as connection:
             now = await _begin(connection, beginning)
-            tx = Transaction(connection, name, now)
+            tx, is_over = Transaction(connection, name, now), False
             try:
                 yield tx
                 if faults.is_on:
                     faults.point(f"{name}.commit.before")
+                is_over = True
                 await _say(connection, b"commit")
-            except BaseException:
+            except BaseException as error:
                 await _roll_back(connection)
+                if isinstance(error, psycopg.OperationalError) and connection.closed and not is_over:
+                    raise Undone(str(error)) from error
                 raise
             tx.has_committed()
             if faults.is_on:

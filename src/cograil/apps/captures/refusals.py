@@ -7,7 +7,6 @@ It is written in a transaction of its own, before the caller hears of it: what t
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 
 import orjson
 import psycopg
@@ -96,16 +95,14 @@ class Audited:
         tenant, user = (caller.tenant, caller.user_id) if caller is not None else (None, None)
         payload = orjson.loads(body) if body else {}
         happening = Happening("CAPTURE_REFUSED", tenant, user, capture_id, status, address, payload)
-        opening = partial(self._instance.db.transaction, "refuse_capture", tenant=tenant)
-        await self._turns.take(
-            (tenant, user, None if user else address), opening, partial(_add, happening=happening)
-        )
 
+        async def write() -> None:
+            async with self._instance.db.transaction("refuse_capture", tenant=tenant) as tx:
+                if user is not None:
+                    await rows.act_for_user(tx, user)
+                await audit.append(tx, await _chain(tx, happening), happening)
 
-async def _add(tx: Transaction, happening: Happening) -> None:
-    if happening.user_id is not None:
-        await rows.act_for_user(tx, happening.user_id)
-    await audit.append(tx, await _chain(tx, happening), happening)
+        await self._turns.take((tenant, user, None if user else address), write)
 
 
 async def _chain(tx: Transaction, happening: Happening) -> str:

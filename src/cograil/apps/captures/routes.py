@@ -77,18 +77,22 @@ async def _ingest(call: Call[House]) -> Ingested:
     if tenant not in house.definitions:
         await house.flights.join((PREFIX, tenant), partial(_publish, call))
 
-    async def decide(tx: Transaction) -> Ingested:
-        return await ingest(tx, house.decider, house.definitions[tenant], capture, _asked(call))
+    async def decide() -> Ingested:
+        async with call.transaction("capture") as tx:
+            return await ingest(tx, house.decider, house.definitions[tenant], capture, _asked(call))
 
-    name = (tenant, capture.fields.capture_id)
-    return await house.turns.take(name, partial(call.transaction, "capture"), decide)
+    return await house.turns.take((tenant, capture.fields.capture_id), decide)
 
 
 async def _publish(call: Call[House]) -> None:
     """The first of a tenant does it for all; whoever waits for an id meanwhile would keep others waiting."""
     tenant = call.caller.tenant
-    wanted = partial(publish_workflow, tenant=tenant)
-    call.instance.definitions[tenant] = await persist(partial(call.transaction, "publish"), wanted)
+
+    async def publish() -> int:
+        async with call.transaction("publish") as tx:
+            return await publish_workflow(tx, tenant)
+
+    call.instance.definitions[tenant] = await persist(publish)
 
 
 def _asked(call: Call[House]) -> Asked:

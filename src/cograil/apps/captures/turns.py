@@ -10,16 +10,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager
+from contextlib import suppress
 from typing import TypeVar
 from weakref import WeakValueDictionary
 
 from cograil.errors import DatabaseUnavailable
-from cograil.store.database import LOST, STALLED, Transaction
+from cograil.store.database import STALLED, Undone
 
 T = TypeVar("T")
 Name = tuple[str | None, ...]
-Opening = Callable[[], AbstractAsyncContextManager[Transaction]]
 MOST_TRIES = 3
 
 
@@ -37,32 +36,23 @@ class Turns:
     def __init__(self) -> None:
         self._turns: WeakValueDictionary[Name, _Turn] = WeakValueDictionary()
 
-    async def take(self, name: Name, opening: Opening, act: Callable[[Transaction], Awaitable[T]]) -> T:
-        """What `act` returns of a transaction in the turn of this name, once that is committed."""
+    async def take(self, name: Name, act: Callable[[], Awaitable[T]]) -> T:
+        """What `act`, which is one transaction, returns in the turn of this name."""
         turn, clock = self._turns.setdefault(name, _Turn()), asyncio.get_running_loop().time
         came_at = clock()
         async with turn.lock:
             if turn.away is not None and turn.away[0] > came_at:
                 raise type(turn.away[1])(str(turn.away[1]))
             try:
-                return await persist(opening, act)
+                return await persist(act)
             except DatabaseUnavailable as error:
                 turn.away = (clock(), error)
                 raise
 
 
-async def persist(opening: Opening, act: Callable[[Transaction], Awaitable[T]]) -> T:
-    """Do it; again if its session was ended before it could commit."""
-    for tries in range(1, MOST_TRIES + 1):
-        tx, is_done = None, False
-        try:
-            async with opening() as tx:
-                made = await act(tx)
-                is_done = True
-        except LOST as error:
-            is_ended = isinstance(error, STALLED) or (tx is not None and tx.connection.closed and not is_done)
-            if not is_ended or tries == MOST_TRIES:
-                raise
-        else:
-            break
-    return made
+async def persist(act: Callable[[], Awaitable[T]]) -> T:
+    """Do it, and again if its session was ended before it could commit."""
+    for _ in range(MOST_TRIES - 1):
+        with suppress(STALLED, Undone):
+            return await act()
+    return await act()
