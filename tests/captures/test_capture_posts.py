@@ -174,6 +174,7 @@ async def test_a_clock_that_is_wrong_by_more_than_300_s_is_422_for_what_is_new(v
         refused = await vault.post(sample(timestamp_device=off(seconds)))
         assert (refused.status, refused.body["error"]) == (422, "CLOCK_SKEW")
     assert await captures_in(vault.lab) == 0
+    assert [row[:2] for row in await vault.lab.rows(LOGGED)] == [("CAPTURE_REFUSED", 422)] * 4
     assert (await vault.post(sample(timestamp_device=off(-290).lower()))).status == 202
     assert (await vault.post(sample(timestamp_device=off(-310)))).status == 200
     assert (await vault.post(sample(timestamp_device=off(9999), size_bytes=1))).status == 409
@@ -301,6 +302,8 @@ class TestRate:
         assert [(await vault.post(body, key=mine)).status for body in bodies[:3]] == [200] * 3
         assert (await vault.post(bodies[0] | {"size_bytes": 1}, key=mine)).status == 409
         assert (await vault.post(bodies[3], key=theirs)).status == 202
+        logged = [row[1] for row in await vault.lab.rows(LOGGED)]
+        assert sorted(logged) == [200] * 3 + [202] * 4 + [409, 429]
 
 
 async def test_the_index_stands_behind_the_record(vault: Vault) -> None:
