@@ -62,6 +62,7 @@ CHANGES = {
     "a proof that was removed": f"update {EVENTS} set state = 'SEALING', proof = null {OWN}",
     "a byte of a proof": f"update {EVENTS} set proof = replace(proof, 'image/png', 'image/pnG') {OWN}",
     "a proof that is none": f"update {EVENTS} set proof = '{{}}' {OWN}",
+    "a field of a row": f"update {EVENTS} set upload_object_key = 'other' {OWN}",
     "a row of another payload": f"update {EVENTS} set payload_canonical_sha256 = repeat('0', 64) {OWN}",
 }
 

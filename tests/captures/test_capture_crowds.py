@@ -6,19 +6,25 @@ import asyncio
 import itertools
 import json
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import orjson
+import psycopg
 import pytest
 from lab import Lab
 from nest import open_nest
-from vault import Vault, sample
+from vault import SAMPLE, Vault, sample, vault_settings
 
+from cograil import faults
 from cograil.apps.captures.audit import first_broken
+from cograil.apps.captures.turns import MOST_TRIES
+from cograil.intake.http.door import TOO_BUSY, UNREACHABLE
 from cograil.settings import Settings
+from cograil.store import database
 
 SERVERS = 3
 MADE = """
@@ -37,6 +43,11 @@ select chain, json_agg(json_build_object(
   'event_payload', event_payload, 'previous_hash', previous_hash, 'hash', hash,
   'at', to_char(at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')) order by seq)::text
 from vault_secure.capture_audit_log group by chain"""
+IDLE = """
+select count(*) from pg_stat_activity
+where datname = current_database() and state like 'idle in transaction%' and pid <> pg_backend_pid()"""
+LOCK = "select pg_advisory_xact_lock(hashtext(%s || '/' || %s))"
+NOBODY = "00000000-0000-0000-0000-000000000000"  # who posts without a key
 Post = tuple[str, dict[str, Any]]  # a key, and what is posted with it
 
 
@@ -68,6 +79,7 @@ class Crowd:
                 await writer.wait_closed()
             if status != 503:
                 return post, status, told
+            assert told["message"] != UNREACHABLE.detail, "the database was there all the time"
             self.turned_away += 1
             return await send(port, post)
 
@@ -162,3 +174,113 @@ async def test_each_crowd_makes_one_row(crowd: Crowd) -> None:
 @pytest.mark.parametrize("make", CROWDS)
 async def test_a_crowd_of_10_000_makes_one_row(crowd: Crowd, make: Callable[[Crowd, int], Post]) -> None:
     await _one_row(crowd, make, 10_000)
+
+
+class TestStalls:
+    """A server that is kept from its transaction for too long, as in a crowd, loses its session."""
+
+    @pytest.fixture
+    def settings(self, tmp_path: Path) -> Settings:
+        hasty = {"allow_unsafe": True, "idle_in_transaction_seconds": 0.1}
+        return vault_settings(tmp_path).model_copy(update={"database": Settings(database=hasty).database})
+
+    @pytest.fixture
+    def stall(self, dsn: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, int], None]]:
+        """Arm a point at which so many transactions are held up until the database has ended them."""
+
+        def arm(point: str, times: int) -> None:
+            left = itertools.count(times - 1, -1)
+
+            def hold_up(_: str) -> None:
+                with psycopg.connect(dsn, autocommit=True) as looking:
+                    while looking.execute(IDLE).fetchone() != (0,):
+                        pass
+                if next(left) > 0:
+                    faults.arm(f"{point}:1:stall")
+
+            monkeypatch.setitem(faults.modes, "stall", hold_up)
+            faults.arm(f"{point}:1:stall")
+
+        yield arm
+        faults.arm(None)
+
+    @pytest.mark.parametrize("point", ["capture.lock_capture", "capture.add_entry", "capture.commit.before"])
+    async def test_it_has_its_turn_again(
+        self, vault: Vault, stall: Callable[[str, int], None], point: str
+    ) -> None:
+        stall(point, MOST_TRIES - 1)
+        assert (await vault.post(sample())).status == 202
+        stall("refuse_capture.add_entry", MOST_TRIES - 1)
+        assert (await vault.post(sample(size_bytes=1))).status == 409
+        trail = (await vault.get(f"{SAMPLE['capture_id']}/audit")).body
+        assert [entry["http_status"] for entry in trail["entries"]] == [202, 409]
+        assert trail["broken_at"] is None
+
+    @pytest.mark.parametrize("changed", [{}, {"size_bytes": -1}])
+    async def test_one_that_is_too_busy_says_so_and_has_done_nothing(
+        self, vault: Vault, stall: Callable[[str, int], None], changed: dict[str, Any]
+    ) -> None:
+        stall("refuse_capture.add_entry" if changed else "capture.add_entry", MOST_TRIES)
+        refused = await vault.post(sample(**changed))
+        told = {"error": "SERVICE_UNAVAILABLE", "message": TOO_BUSY.detail}
+        assert (refused.status, refused.body, refused.headers["retry-after"]) == (503, told, "1")
+        assert (await vault.get(str(SAMPLE["capture_id"]))).status == 404
+        assert (await vault.post(sample())).status == 202
+
+
+@pytest.mark.parametrize("point", ["capture.add_entry", "publish.publish_workflow", "capture.commit.before"])
+async def test_a_session_that_was_ended_before_its_commit_is_begun_again(
+    vault: Vault, dsn: str, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    def end(_: str) -> None:
+        with psycopg.connect(dsn, autocommit=True) as looking:
+            looking.execute(IDLE.replace("count(*)", "pg_terminate_backend(pid, 5000)"))
+
+    monkeypatch.setitem(faults.modes, "end", end)
+    faults.arm(f"{point}:1:end")
+    try:
+        answer = await vault.post(sample())
+    finally:
+        faults.arm(None)
+    is_unknown = point == "capture.commit.before"  # the next word was to commit: perhaps it was heard
+    assert answer.status == (503 if is_unknown else 202)
+    assert (await vault.post(sample())).status == (202 if is_unknown else 200)
+
+
+async def test_the_first_of_a_tenant_publishes_for_all_who_come_with_it(vault: Vault, tmp_path: Path) -> None:
+    passed = tmp_path / "points"
+    faults.record(str(passed))
+    try:
+        answers = await asyncio.gather(*(vault.post(sample(capture_id=str(uuid4()))) for _ in range(20)))
+    finally:
+        faults.record(None)
+    assert [answer.status for answer in answers] == [202] * 20
+    assert passed.read_text().splitlines().count("publish.commit.before") == 1
+
+
+class TestNoConnection:
+    """Nobody can be served: all who wait for one turn are told so at once, not one after the other."""
+
+    @pytest.fixture
+    def settings(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
+        monkeypatch.setattr(database, "POOL_SECONDS", 1.0)
+        one = {"allow_unsafe": True, "pool_size": 1}
+        return vault_settings(tmp_path).model_copy(update={"database": Settings(database=one).database})
+
+    async def test_who_waits_is_told_with_the_first(self, vault: Vault, dsn: str, eventually: Any) -> None:
+        other = sample(capture_id=str(uuid4()))
+        assert (await vault.post(other)).status == 202
+
+        async def is_waiting() -> bool:
+            return bool((await vault.lab.rows("select count(*) from pg_locks where not granted"))[0][0])
+
+        async with await psycopg.AsyncConnection.connect(dsn) as elsewhere:
+            await elsewhere.execute(LOCK, [NOBODY, SAMPLE["capture_id"]])
+            first = asyncio.create_task(vault.post(sample()))
+            await eventually(is_waiting)
+            async with asyncio.timeout(10):  # one after the other it would be 20 s, and 20 more for the log
+                answers = await asyncio.gather(*(vault.post(other) for _ in range(20)))
+            told = {"error": "SERVICE_UNAVAILABLE", "message": TOO_BUSY.detail}
+            assert [(answer.status, answer.body) for answer in answers] == [(503, told)] * 20
+        assert (await first).status == 202
+        assert (await vault.post(other)).status == 200

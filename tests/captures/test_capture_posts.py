@@ -9,6 +9,7 @@ from uuid import uuid4
 
 import psycopg
 import pytest
+from doors import Answer
 from lab import Lab
 from vault import GOLDEN, KEYS, SAMPLE, Vault, now, sample
 
@@ -132,6 +133,12 @@ MALFORMED: list[tuple[str, Any]] = [
     ("timestamp_device", "yesterday"),
     ("timestamp_device", "2026-04-03"),
     ("timestamp_device", "2026-04-03T09:30:00"),
+    ("timestamp_device", "2026-04-03 09:30:00Z"),
+    ("timestamp_device", "20260403T093000Z"),
+    ("timestamp_device", "2026-W14-5T09:30:00Z"),
+    ("timestamp_device", "2026-04-03T09:30Z"),
+    ("timestamp_device", "2026-04-03T09:30:00+99:00"),
+    ("timestamp_device", "2026-02-30T09:30:00Z"),
     ("timestamp_device", 1775208600),
     ("ocr_confidence", -0.1),
     ("ocr_text", 7),
@@ -167,11 +174,18 @@ async def test_a_clock_that_is_wrong_by_more_than_300_s_is_422_for_what_is_new(v
         refused = await vault.post(sample(timestamp_device=off(seconds)))
         assert (refused.status, refused.body["error"]) == (422, "CLOCK_SKEW")
     assert await captures_in(vault.lab) == 0
-    assert (await vault.post(sample(timestamp_device=off(-290)))).status == 202
+    assert [row[:2] for row in await vault.lab.rows(LOGGED)] == [("CAPTURE_REFUSED", 422)] * 4
+    assert (await vault.post(sample(timestamp_device=off(-290).lower()))).status == 202
     assert (await vault.post(sample(timestamp_device=off(-310)))).status == 200
     assert (await vault.post(sample(timestamp_device=off(9999), size_bytes=1))).status == 409
     ((skew,),) = await vault.lab.rows("select skew_ms from vault_secure.capture_events")
     assert -292_000 < skew <= -290_000
+
+
+def _told(answer: Answer) -> dict[str, str]:
+    """All headers that are not each answer's own."""
+    own = ("date", "x-request-id")
+    return {name: value for name, value in answer.headers.items() if name not in own}
 
 
 async def test_another_user_of_the_tenant_learns_nothing(vault: Vault) -> None:
@@ -184,12 +198,14 @@ async def test_another_user_of_the_tenant_learns_nothing(vault: Vault) -> None:
     for body in (sample(), sample(size_bytes=1)):
         refused = await vault.post(body, key=theirs)
         assert (refused.status, refused.raw) == (409, own_conflict.raw)
+        assert _told(refused) == _told(own_conflict)
     assert first.body["capture_event_id"].encode() not in refused.raw
     for path in ("", "/audit", "/proof"):
         for id in (SAMPLE["capture_id"], first.body["capture_event_id"]):
             hidden = await vault.get(f"{id}{path}", key=theirs)
             unknown = await vault.get(f"{uuid4()}{path}", key=theirs)
             assert (hidden.status, hidden.raw) == (404, unknown.raw)
+            assert _told(hidden) == _told(unknown)
     assert (await vault.get(str(SAMPLE["capture_id"]).upper(), key=mine)).status == 200
     other = await vault.post(sample(), key=elsewhere)
     assert other.status == 202
@@ -286,6 +302,8 @@ class TestRate:
         assert [(await vault.post(body, key=mine)).status for body in bodies[:3]] == [200] * 3
         assert (await vault.post(bodies[0] | {"size_bytes": 1}, key=mine)).status == 409
         assert (await vault.post(bodies[3], key=theirs)).status == 202
+        logged = [row[1] for row in await vault.lab.rows(LOGGED)]
+        assert sorted(logged) == [200] * 3 + [202] * 4 + [409, 429]
 
 
 async def test_the_index_stands_behind_the_record(vault: Vault) -> None:

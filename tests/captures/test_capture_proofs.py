@@ -125,6 +125,14 @@ async def test_a_row_that_is_changed_in_the_database_is_found(house: Sealing, se
         "event = 'X'",
         "event_payload = '{}'",
         "source_ip = 'x'",
+        "http_status = 200",
+        "tenant_id = 'other'",
+        "user_id = null",
+        "capture_id = null",
+        "previous_hash = repeat('0', 64)",
+        "hash = repeat('0', 64)",
+        "chain = 'x'",
+        "seq = 99",
     ):
         await lab.rows("create table kept as select * from vault_secure.capture_audit_log")
         await lab.rows(change.format(what), id=sealed.id)

@@ -9,11 +9,12 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psycopg
 import pytest
 from tests.conftest import NOT_DURABLE, Eventually
 
 from cograil.settings import DatabaseSettings
-from cograil.store.database import Database, engine_conninfo
+from cograil.store.database import Database, Undone, engine_conninfo
 from cograil.store.embedded import EmbeddedPostgres
 from cograil.store.statements import Statement
 
@@ -88,6 +89,35 @@ async def test_after_a_long_outage_the_server_is_found_within_two_seconds(server
         server.start()
         async with asyncio.timeout(2):
             assert await asking == 1
+
+
+async def test_who_lost_its_session_before_the_commit_knows_that_nothing_was_done(dsn: str) -> None:
+    """At the commit itself nobody knows: it may have been heard."""
+    end = Statement("end", "select pg_terminate_backend(%(pid)s, 5000)", "")
+    async with Database(dsn, DatabaseSettings(pool_size=2, allow_unsafe=True)) as db:
+
+        async def lose(*then: Statement) -> None:
+            async with db.transaction("test") as tx:
+                async with db.single("test") as other:
+                    await other.fetch(end, pid=tx.connection.info.backend_pid)
+                for one in then:
+                    await tx.fetch(one)
+
+        async def last_too_long() -> None:
+            async with db.transaction("test") as tx:
+                await tx.connection.execute("set local statement_timeout = 50")
+                await tx.connection.execute("select pg_sleep(5)")
+
+        with pytest.raises(Undone):
+            await lose(ONE)
+        with pytest.raises(psycopg.OperationalError) as lost:
+            await lose()
+        assert not isinstance(lost.value, Undone)
+        with pytest.raises(
+            psycopg.errors.QueryCanceled
+        ):  # its session is there: it was the statement's fault
+            await last_too_long()
+        assert await ask(db) == 1
 
 
 def test_of_several_hosts_the_one_that_takes_writes_is_wanted() -> None:

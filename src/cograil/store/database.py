@@ -45,10 +45,15 @@ POOL_SECONDS = 15.0
 IS_TENANT = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}").fullmatch
 BUSY = 3  # the connections that an orchestrator or a worker has use for at once
 RECONNECT_SECONDS = 1.0
-# The connection is gone, by whoever's doing; a loop that is too busy loses it while it is in a transaction.
-LOST = (psycopg.OperationalError, psycopg.InterfaceError, psycopg.errors.IdleInTransactionSessionTimeout)
+# A loop that is too busy lost its session between two statements: nothing of the transaction was done.
+STALLED = psycopg.errors.IdleInTransactionSessionTimeout
+LOST = (psycopg.OperationalError, psycopg.InterfaceError, STALLED)  # it is gone, by whoever's doing
 READERS = frozenset({"cograil_gateway"})  # roles that never write
 DOOR_SECONDS = 30.0  # for one statement that somebody waits for at a door: then it is given up
+
+
+class Undone(psycopg.OperationalError):
+    """The session of a transaction ended before it was asked to commit: nothing of it was done."""
 
 
 class RawJson(Loader):
@@ -277,14 +282,17 @@ class Database:
         beginning = self._begin if tenant is None else self._begin + _as_tenant(tenant)
         async with self._connection() as connection:
             now = await _begin(connection, beginning)
-            tx = Transaction(connection, name, now)
+            tx, is_over = Transaction(connection, name, now), False
             try:
                 yield tx
                 if faults.is_on:
                     faults.point(f"{name}.commit.before")
+                is_over = True
                 await _say(connection, b"commit")
-            except BaseException:
+            except BaseException as error:
                 await _roll_back(connection)
+                if isinstance(error, psycopg.OperationalError) and connection.closed and not is_over:
+                    raise Undone(str(error)) from error
                 raise
             tx.has_committed()
             if faults.is_on:

@@ -13,6 +13,7 @@ from typing import Any
 
 from cograil.apps.captures import audit, manifest
 from cograil.apps.captures.audit import NOTHING, Entry
+from cograil.apps.captures.fingerprint import Fields, canonical_fingerprint
 from cograil.apps.captures.verifying import verify
 from cograil.store.database import Database
 from cograil.store.statements import statement
@@ -87,10 +88,12 @@ async def _check_captures(db: Database, report: Report, trusted: Collection[byte
             rows = await tx.fetch(LIST_VAULT, after=after, limit=AT_ONCE)
         if not rows:
             return
-        for id, fingerprint, proof, received, seq, hash_ in rows:
+        for id, fingerprint, proof, received, seq, hash_, *nine in rows:
             report.captures += 1
             report.proofs += proof is not None
             told = [] if received == fingerprint else ["its first entry is missing, or is of another payload"]
+            if canonical_fingerprint(Fields(*nine)) != fingerprint:
+                told.append("its fields are not those of its fingerprint")
             told += _problems_of(id, fingerprint, proof, (seq, hash_), trusted)
             report.problems += [Problem(id, one) for one in told]
         after = rows[-1][0]

@@ -18,13 +18,13 @@ from cograil.apps.captures import audit, rows
 from cograil.apps.captures.audit import Happening
 from cograil.apps.captures.request import capture_asked
 from cograil.apps.captures.turns import Turns
-from cograil.errors import CograilError
+from cograil.errors import CograilError, Overloaded
 from cograil.intake.http.addresses import address_of
-from cograil.intake.http.door import UNREACHABLE, Instance
+from cograil.intake.http.door import TOO_BUSY, UNREACHABLE, Instance
 from cograil.intake.http.heading import headers_of
 from cograil.intake.http.problems import Refusal
 from cograil.model.callers import Caller
-from cograil.store.database import LOST, Transaction
+from cograil.store.database import LOST, STALLED, Transaction
 
 log = structlog.get_logger("captures")
 OURS = {"capture_conflict": "CONFLICT", "clock_skewed": "CLOCK_SKEW", "capture_rate_exceeded": "RATE_LIMITED"}
@@ -87,7 +87,8 @@ class Audited:
                 await self._write(scope, told[0]["status"], told[-1].get("body", b""), noted)
             except (*LOST, psycopg.Error, CograilError) as error:
                 log.warning("a refusal is not in the audit log", error=str(error).strip())
-                await answer(UNREACHABLE, "")(scope, receive, send)
+                is_busy = isinstance(error, STALLED | Overloaded)
+                await answer(TOO_BUSY if is_busy else UNREACHABLE, "")(scope, receive, send)
                 return
         for message in told:
             await send(message)
@@ -99,11 +100,14 @@ class Audited:
         tenant, user = (caller.tenant, caller.user_id) if caller is not None else (None, None)
         payload = orjson.loads(body) if body else {}
         happening = Happening("CAPTURE_REFUSED", tenant, user, capture_id, status, address, payload)
-        turn = self._turns.of(tenant, user, None if user else address)
-        async with turn, self._instance.db.transaction("refuse_capture", tenant=tenant) as tx:
-            if user is not None:
-                await rows.act_for_user(tx, user)
-            await audit.append(tx, await _chain(tx, happening), happening)
+
+        async def write() -> None:
+            async with self._instance.db.transaction("refuse_capture", tenant=tenant) as tx:
+                if user is not None:
+                    await rows.act_for_user(tx, user)
+                await audit.append(tx, await _chain(tx, happening), happening)
+
+        await self._turns.take((tenant, user, None if user else address), write)
 
 
 async def _chain(tx: Transaction, happening: Happening) -> str:

@@ -20,6 +20,9 @@ UUID4 = r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-4[0-9a-fA-F]{3}-[89abAB][0-9a-fA-F]{3}-[
 MOST_PLAINTEXT = 2**36 - 32  # what AES-GCM encrypts under one nonce
 MOST_OCR = 256 * 1024
 IS_UUID4 = re.compile(UUID4).fullmatch
+IS_RFC3339 = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?(Z|[+-][0-9]{2}:[0-9]{2})"
+).fullmatch
 
 capture_asked: ContextVar[list[str]] = ContextVar("capture_asked")  # for the audit: the id, once it was read
 
@@ -61,14 +64,14 @@ def _key_of_object(text: str) -> str:
 
 
 def _moment(text: str) -> str:
+    """A time by RFC 3339; of the other ways of ISO 8601 Python reads more."""
     try:
-        moment = datetime.fromisoformat(text)
-        is_aware = moment.utcoffset() is not None and "T" in text.upper()
+        is_moment = IS_RFC3339(text.upper()) and datetime.fromisoformat(text.upper())
     except (ValueError, OverflowError):
-        is_aware = False
-    if not is_aware:
+        is_moment = None
+    if not is_moment:
         raise ValueError("is no time with its offset, such as 2026-04-03T09:30:00Z")
-    return text
+    return text.upper()
 
 
 Uuid4 = Annotated[str, Field(pattern=rf"^{UUID4}$")]

@@ -8,6 +8,7 @@ transaction that took it, a refusal in one of its own (`refusals`).
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, fields
+from functools import partial
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -20,7 +21,7 @@ from cograil.apps.captures.refusals import ERROR, MALFORMED, Audited, answer
 from cograil.apps.captures.request import NewCapture
 from cograil.apps.captures.rows import Capture
 from cograil.apps.captures.shapes import ShownCapture, TakenCapture, Trail
-from cograil.apps.captures.turns import Turns
+from cograil.apps.captures.turns import Turns, persist
 from cograil.errors import NotFound
 from cograil.intake.http.door import Call, Door, Instance, reply
 from cograil.intake.http.openapi import JSON, Described, Style
@@ -85,14 +86,26 @@ async def post_capture(call: Call[House]) -> Response:
 
 
 async def _ingest(call: Call[House]) -> Ingested:
-    """The first of a tenant publishes by itself: whoever waits for an id must keep nobody else waiting."""
     house, tenant, capture = call.instance, call.caller.tenant, call.body
     if tenant not in house.definitions:
+        await house.flights.join((PREFIX, tenant), partial(_publish, call))
+
+    async def decide() -> Ingested:
+        async with call.transaction("capture") as tx:
+            return await ingest(tx, house.decider, house.definitions[tenant], capture, _asked(call))
+
+    return await house.turns.take((tenant, capture.fields.capture_id), decide)
+
+
+async def _publish(call: Call[House]) -> None:
+    """The first of a tenant does it for all; whoever waits for an id meanwhile would keep others waiting."""
+    tenant = call.caller.tenant
+
+    async def publish() -> int:
         async with call.transaction("publish") as tx:
-            definition_id = await publish_workflow(tx, tenant)
-        house.definitions[tenant] = definition_id
-    async with house.turns.of(tenant, capture.fields.capture_id), call.transaction("capture") as tx:
-        return await ingest(tx, house.decider, house.definitions[tenant], capture, _asked(call))
+            return await publish_workflow(tx, tenant)
+
+    call.instance.definitions[tenant] = await persist(publish)
 
 
 def _asked(call: Call[House]) -> Asked:

@@ -21,7 +21,7 @@ from starlette.types import Receive, Scope, Send
 from typing_extensions import TypeVar
 
 from cograil import metrics
-from cograil.errors import CograilError
+from cograil.errors import CograilError, Overloaded
 from cograil.intake.http import limits, problems
 from cograil.intake.http.addresses import address_of, refuse_foreign
 from cograil.intake.http.cursors import Cursors
@@ -38,7 +38,7 @@ from cograil.intake.http.waiting import Doorbell
 from cograil.model.callers import Caller
 from cograil.model.ids import new_id
 from cograil.settings import Settings
-from cograil.store.database import LOST, Database, Transaction
+from cograil.store.database import LOST, STALLED, Database, Transaction
 from cograil.store.keys import AuditEntry, add_audits
 from cograil.verbs.advance import Decider
 
@@ -54,6 +54,12 @@ UNREACHABLE = Refusal(
     503,
     "database_unavailable",
     "the database went away; what was asked for may have been done, look before asking again",
+    headers={"Retry-After": "1"},
+)
+TOO_BUSY = Refusal(
+    503,
+    Overloaded.code,
+    "this server has more to do than it can; this was not finished, ask again",
     headers={"Retry-After": "1"},
 )
 
@@ -167,6 +173,11 @@ class Door(Generic[House]):
             response = self._told(refusal, request_id)
         except CograilError as error:
             response = self._told(problems.refusal_of(error), request_id)
+        except STALLED as error:
+            log.warning(
+                "too busy for a transaction", path=scope["path"], request_id=request_id, error=str(error)
+            )
+            response = self._told(TOO_BUSY, request_id)
         except LOST as error:
             log.warning("the database is gone", path=scope["path"], request_id=request_id, error=str(error))
             response = self._told(UNREACHABLE, request_id)

@@ -172,7 +172,7 @@ class KeyRing:
     async def _asked(self, find: Find[T]) -> tuple[float, T]:
         """It counts from when it was asked: what changed while it was on its way is not in it."""
         asked = time.monotonic()
-        async with self._db.transaction("keys") as tx:
+        async with self._db.single("keys") as tx:
             return asked, await find(tx)
 
     async def _note_use(self, key_id: str) -> None:
@@ -180,7 +180,7 @@ class KeyRing:
         now = time.monotonic()
         if now - self._uses.get(key_id, -USE_NOTED_SECONDS) >= USE_NOTED_SECONDS:
             self._uses[key_id] = now
-            async with self._db.transaction("keys") as tx:
+            async with self._db.single("keys") as tx:
                 await store.note_key_use(tx, key_id)
 
     def _refusal(self, address: str, *, is_failure: bool) -> Refusal:
