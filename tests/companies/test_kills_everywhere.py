@@ -187,7 +187,7 @@ A_FEW: list[tuple[str, Strike, Ending, list[str]]] = [
     ("worker", strike, PARTIAL, ["companies.note.commit.after:1", "handler.commit.after:5"]),
     ("orchestrator", strike, SUCCESS, ["admit.commit.after:1", "advance.commit.before:2"]),
     ("orchestrator", strike, FAILED, ["advance.write_changes:3", "advance.commit.after:4"]),
-    ("orchestrator", leave, SUCCESS, ["advance.write_changes:2"]),
+    ("orchestrator", leave, SUCCESS, ["advance.write_changes:3"]),
     ("orchestrator", leave, PARTIAL, ["advance.write_changes:4"]),
     ("relay", hush, SUCCESS, ["spread.commit.before:2", "relay.sent:3", "record_deliveries.commit.after:2"]),
 ]
