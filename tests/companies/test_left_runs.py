@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from browsing import Browser
 from bureau import Bureau, told, until, working
 from registers import DANONE, INPI, OTHER, RCS, RECHERCHE, Asked, extract, result, results, said, silence
 
@@ -16,6 +17,7 @@ from cograil.apps.companies.enriching import House, cache_key
 from cograil.apps.companies.rows import Of, find_left, list_held, lock_company
 from cograil.apps.companies.sweeping import end_left
 from cograil.apps.companies.workflow import QUEUE
+from cograil.intake.cli import main
 from cograil.verbs import idempotency
 from cograil.verbs.pause import pause_queue, resume_queue
 
@@ -215,3 +217,25 @@ async def test_who_ends_as_many_as_it_looks_for_looks_again_at_once(closed: Bure
         assert await find_left(tx, limit=1) == ([Of("default", DANONE)], 0.0)
     house = House(closed.lab.decider, closed.lab.settings.companies)
     assert await end_left(closed.lab.db, house) == (2, math.inf)
+
+
+class TestNobodyWorks:
+    """All workers are gone, and with them who sweeps: whoever looks sees that the run is over."""
+
+    @pytest.fixture(autouse=True)
+    async def left(self, closed: Bureau) -> None:
+        closed.registers.answer(RECHERCHE, and_then_nobody(closed, FOUND))
+        await left_at(closed, "inpi")
+
+    async def test_a_page_shows_no_run_that_lost_its_lock(self, closed: Bureau) -> None:
+        page = await Browser(closed.api).get(f"/ui/companies/{DANONE}")
+        assert b'<span class="badge waiting">PARTIAL</span>' in page.raw
+        assert b"it was lost" in page.raw
+        assert await closed.lab.rows(RUNS) == [("REQUEST_CREATED", 1, True, "PARTIAL")], "nothing begins"
+
+    async def test_nor_does_the_command(
+        self, closed: Bureau, dsn: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        monkeypatch.setenv("COGRAIL_DATABASE_URL", dsn)
+        assert await asyncio.to_thread(main, ["companies", "show", DANONE]) == 0
+        assert f"{DANONE}  PARTIAL" in capsys.readouterr().out
