@@ -127,11 +127,7 @@ async def strike_ender(scene: Scene, role: str, point: str) -> None:
     is_done = await has_verdict(scene, case)
     assert told["Completed"] == (1 if is_done else 0), (point, told)
     assert not is_done or "commit.after" in point or ".submit." not in point, point
-    heirs = [await scene.fork("orchestrator"), await scene.fork()]
-    await scene.bureau.over(case.id)
-    for heir in heirs:
-        await heir.kill()
-    await scene.bury()
+    await finish(scene, case)
     runs = await scene.bureau.lab.rows(RUNS, siren=case.siren)
     assert runs[0] == (1, True, "PARTIAL"), (point, runs)
     assert runs[1:] in ([], [(2, False, "SUCCESS")]), (point, runs)
@@ -140,6 +136,15 @@ async def strike_ender(scene: Scene, role: str, point: str) -> None:
     assert (await scene.told(case.siren))["Completed"] == len(runs), point
     name = "select legal_name from cograil.companies where siren = %(siren)s"
     assert await scene.bureau.lab.rows(name, siren=case.siren) == [("DANONE",)], point
+
+
+async def finish(scene: Scene, case: Case) -> None:
+    """Others come, and whatever is under way ends."""
+    heirs = [await scene.fork("orchestrator"), await scene.fork()]
+    await scene.bureau.over(case.id)
+    for heir in heirs:
+        await heir.kill()
+    await scene.bury()
 
 
 RUNS = """
@@ -174,9 +179,10 @@ async def test_so_has_whoever_dies_anywhere_while_it_ends_a_run(
     dsn: str, tmp_path: Path, companies: dict[str, Any], role: str
 ) -> None:
     async with open_scene(dsn, tmp_path, companies) as scene:
-        ender = await end_it(scene, role, await left_run(scene))
+        case = await left_run(scene)
+        ender = await end_it(scene, role, case)
         await ender.kill()
-        await scene.bury()
+        await finish(scene, case)
         visits = Counter(name for name in ender.points() if name.startswith(ENDERS[role]))
         assert len(visits) >= 12
         for name, count in visits.items():
