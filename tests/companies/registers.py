@@ -97,7 +97,10 @@ def formality(siren: str = DANONE) -> dict[str, Any]:
             "siren": siren,
             "typePersonne": "M",
             "formeJuridique": "5599",
+            "diffusionINSEE": "O",
+            "diffusionCommerciale": True,
             "content": {
+                "natureCessationEntreprise": {"etatAdministratifInsee": "A"},
                 "natureCreation": {
                     "dateCreation": "1908-02-02",
                     "formeJuridique": "5599",
@@ -112,6 +115,8 @@ def formality(siren: str = DANONE) -> dict[str, Any]:
                             "nomCommercial": "DANONE GROUPE",
                             "codeApe": "7010Z",
                             "dateImmat": "1955-01-01T00:00:00+01:00",
+                            "dateDebutActiv": "1955-01-01",
+                            "effectifSalarie": "42",
                         },
                         "description": {"sigle": "BSN", "objet": "Alimentation", "duree": 99},
                     },
@@ -121,15 +126,28 @@ def formality(siren: str = DANONE) -> dict[str, Any]:
                             "codePays": "FRA",
                             "codePostal": "75009",
                             "commune": "PARIS 9",
+                            "codeInseeCommune": "75109",
                             "numVoie": "17",
                             "typeVoie": "BD",
                             "voie": "HAUSSMANN",
                         }
                     },
+                    "etablissementPrincipal": {
+                        "descriptionEtablissement": {"siret": f"{siren}00646", "codeApe": "7010Z"},
+                        "adresse": {},
+                        "activites": [{"indicateurPrincipal": True, "codeApe": "7010Z"}],
+                    },
+                    "detailCessationEntreprise": {},
                 },
             },
         },
     }
+
+
+RCS_ADDRESS = (
+    *("nom_postal", "numero", "type", "voie", "ligne_1"),
+    *("ligne_2", "localite", "code_postal", "bureau_distributeur", "pays"),
+)
 
 
 def extract(siren: str = DANONE) -> dict[str, Any]:
@@ -144,13 +162,33 @@ def extract(siren: str = DANONE) -> dict[str, Any]:
             "observations": [],
             "nom_commercial": "DANONE RCS",
             "etablissement_principal": {"activite": "Holding", "code_ape": "7010Z"},
+            "adresse_siege": {
+                "nom_postal": "17 BOULEVARD HAUSSMANN",
+                "numero": "",
+                "type": "",
+                "voie": "",
+                "ligne_1": "17 BOULEVARD HAUSSMANN",
+                "ligne_2": "75009 PARIS (FRANCE) ",
+                "localite": "",
+                "code_postal": "75009",
+                "bureau_distributeur": "PARIS",
+                "pays": "FRANCE",
+            },
             "capital": {"montant": 169.0, "devise": "EUROS", "code_devise": "EUR"},
             "greffe": {"valeur": "PARIS", "code": "7501"},
             "personne_morale": {
-                "forme_juridique": {"valeur": "SOCIETE ANONYME", "code": "SA"},
+                "forme_juridique": {"valeur": "SOCIETE ANONYME", "code": "SAh"},
                 "denomination": "DANONE (RCS)",
+                "date_cloture_exercice_comptable": "12-31",
+                "date_fin_de_vie": "2054-12-31",
             },
-            "personne_physique": None,
+            "personne_physique": {  # of a company there is nobody, and it is said so
+                "adresse": dict.fromkeys(RCS_ADDRESS, ""),
+                "nationalite": {"valeur": "", "code": ""},
+                "nom": "",
+                "prenom": "",
+                "naissance": {"pays": {"valeur": "", "code": ""}, "date": "", "lieu": ""},
+            },
         },
         "links": {},
         "meta": {},

@@ -143,7 +143,7 @@ async def test_what_failed_says_which_register_and_what_is_old_says_so(
     await bureau.over(id)
     await bureau.age(40)
     page = await shown(browser)
-    assert b"<code>INPI_RNE:503:UPSTREAM_5XX</code>" in page
+    assert b"<code>INPI_RNE:<wbr>503:<wbr>UPSTREAM_5XX</code>" in page
     assert b"<code>503 UPSTREAM_5XX</code>" in page
     assert b"counts as stale since" in page
 

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from browsing import Browser
 from bureau import Bureau, told, until, working
-from registers import DANONE, INPI, RCS, RECHERCHE, Asked, extract, result, results, said
+from registers import DANONE, INPI, OTHER, RCS, RECHERCHE, Asked, extract, result, results, said, silence
 
 from cograil.apps.companies.app import running_companies
-from cograil.apps.companies.enriching import cache_key
-from cograil.apps.companies.rows import Of, list_held, lock_company
+from cograil.apps.companies.enriching import House, cache_key
+from cograil.apps.companies.rows import Of, find_left, list_held, lock_company
+from cograil.apps.companies.sweeping import end_left
 from cograil.apps.companies.workflow import QUEUE
+from cograil.intake.cli import main
 from cograil.verbs import idempotency
 from cograil.verbs.pause import pause_queue, resume_queue
 
@@ -178,3 +182,60 @@ async def test_many_who_find_a_run_that_was_left_begin_one(closed: Bureau) -> No
         ("REQUEST_CREATED", 1, True, "PARTIAL"),
         ("REQUEST_OPENED", 2, False, "SUCCESS"),
     ]
+
+
+POISON = f"""
+create function refuse() returns trigger language plpgsql as $$ begin raise exception 'poison'; end $$;
+create trigger poison before update on cograil.company_enrichments
+for each row when (new.siren = '{DANONE}') execute function refuse()
+"""
+
+
+async def test_one_that_cannot_be_ended_keeps_no_other_from_it(closed: Bureau) -> None:
+    closed.registers.answer(RECHERCHE, silence)
+    for siren in (DANONE, OTHER):
+        await closed.asked(siren)
+    async with working(closed):
+        await until(lambda: closed.registers.count(RECHERCHE) == 2)
+    await closed.expire()
+    await closed.lab.rows(POISON)
+    house = House(closed.lab.decider, closed.lab.settings.companies)
+    assert (await end_left(closed.lab.db, house))[0] == 1
+    assert [await closed.state(siren) for siren in (DANONE, OTHER)] == ["RUNNING", "FAILED"]
+    await closed.lab.rows("drop trigger poison on cograil.company_enrichments")
+    assert (await end_left(closed.lab.db, house))[0] == 1
+
+
+async def test_who_ends_as_many_as_it_looks_for_looks_again_at_once(closed: Bureau) -> None:
+    closed.registers.answer(RECHERCHE, silence)
+    for siren in (DANONE, OTHER):
+        await closed.asked(siren)
+    async with working(closed):
+        await until(lambda: closed.registers.count(RECHERCHE) == 2)
+    await closed.expire()
+    async with closed.lab.db.single("test") as tx:
+        assert await find_left(tx, limit=1) == ([Of("default", DANONE)], 0.0)
+    house = House(closed.lab.decider, closed.lab.settings.companies)
+    assert await end_left(closed.lab.db, house) == (2, math.inf)
+
+
+class TestNobodyWorks:
+    """All workers are gone, and with them who sweeps: whoever looks sees that the run is over."""
+
+    @pytest.fixture(autouse=True)
+    async def left(self, closed: Bureau) -> None:
+        closed.registers.answer(RECHERCHE, and_then_nobody(closed, FOUND))
+        await left_at(closed, "inpi")
+
+    async def test_a_page_shows_no_run_that_lost_its_lock(self, closed: Bureau) -> None:
+        page = await Browser(closed.api).get(f"/ui/companies/{DANONE}")
+        assert b'<span class="badge waiting">PARTIAL</span>' in page.raw
+        assert b"it was lost" in page.raw
+        assert await closed.lab.rows(RUNS) == [("REQUEST_CREATED", 1, True, "PARTIAL")], "nothing begins"
+
+    async def test_nor_does_the_command(
+        self, closed: Bureau, dsn: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        monkeypatch.setenv("COGRAIL_DATABASE_URL", dsn)
+        assert await asyncio.to_thread(main, ["companies", "show", DANONE]) == 0
+        assert f"{DANONE}  PARTIAL" in capsys.readouterr().out

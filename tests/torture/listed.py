@@ -57,7 +57,7 @@ NO_SCENARIO = {
     "left_captures": "only reads: the sweeper asks which captures were left",
     "look_at_proof": "only reads: what a time-stamping authority is asked about",
     "show_capture": "only reads: what the owner of a capture is shown",
-    "companies": "an app: tests/companies/test_kills.py strikes its workers and servers",
+    "companies": "an app: tests/companies/test_kills_everywhere.py kills whoever works for it",
     "enable": "the CLI enables a subscription in one statement; `door_subscribe` does it with its audit",
 }
 NOT_OPENED = "nothing of a job that nobody has opened has failed or asks anybody: this is refused before"

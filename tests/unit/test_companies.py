@@ -201,6 +201,64 @@ def test_a_person_has_a_name_at_inpi_and_at_the_register_of_commerce() -> None:
     assert found["legal_name"] == "Anne DURAND"
 
 
+EMPTY_ADDRESS = dict.fromkeys(("nom_postal", "ligne_1", "ligne_2", "code_postal", "pays"), "")
+
+
+def test_an_extract_says_nothing_in_empty_texts_and_means_two_things_by_its_second_line() -> None:
+    """Of a company that is the line of its city, of a person that of its street."""
+    head = EMPTY_ADDRESS | {
+        "nom_postal": "34 RUE A",
+        "ligne_1": "34 RUE A",
+        "ligne_2": "75002 PARIS (FRANCE) ",
+    }
+    nobody = {"nom": "", "prenom": "", "adresse": EMPTY_ADDRESS}
+    company = {"adresse_siege": head, "personne_morale": {"denomination": "A"}, "personne_physique": nobody}
+    found = mapping.rcs_fields({"data": company})
+    assert (found["legal_name"], found["address_line1"], found.get("address_line2")) == (
+        "A",
+        "34 RUE A",
+        None,
+    )
+    home = EMPTY_ADDRESS | {"voie": "UN LIEU ", "ligne_2": "UN LIEU ", "bureau_distributeur": "DAX"}
+    person = {"nom": "DURAND", "prenom": "ANNE", "adresse": home}
+    nothing = {"denomination": "", "forme_juridique": {"valeur": "", "code": ""}}
+    whole = {"adresse_siege": EMPTY_ADDRESS, "personne_morale": nothing, "personne_physique": person}
+    found = mapping.rcs_fields({"data": whole})
+    assert (found["legal_name"], found["address_line1"], found["city"]) == ("ANNE DURAND", "UN LIEU", "DAX")
+    assert found["legal_form"] is None
+
+
+def test_who_does_not_want_to_be_shown_is_not_named_by_inpi_either() -> None:
+    person = {"descriptionPersonne": {"nom": "DURAND", "prenoms": ["Anne"]}}
+    address = {"codePostal": "40100", "commune": "DAX", "voie": "RUE A", "codePays": "FRA"}
+    body = {"identite": {"entrepreneur": person}, "adresseEntreprise": {"adresse": address}}
+    answer = {"formality": {"diffusionINSEE": "N", "content": {"personnePhysique": body}}}
+    found = mapping.inpi_fields(answer)
+    assert found["data_masked"]
+    assert {found[name] for name in mapping.PRIVATE} == {None}
+    assert (found["city"], found["country_code"]) == ("DAX", "FR")
+    answer["formality"]["diffusionINSEE"] = "O"
+    assert mapping.inpi_fields(answer)["legal_name"] == "Anne DURAND"
+
+
+def test_inpi_has_some_of_it_at_the_main_establishment() -> None:
+    main = {"descriptionEtablissement": {"nomCommercial": "CHEZ A"}, "adresse": {"commune": "DAX"}}
+    body = {"adresseEntreprise": {"adresse": {"voie": None}}, "etablissementPrincipal": main}
+    formality = {"codeAPE": "6201Z", "content": {"personnePhysique": body}}
+    found = mapping.inpi_fields({"formality": formality})
+    assert (found["trade_name"], found["city"], found["naf_code"]) == ("CHEZ A", "DAX", "62.01Z")
+
+
+def test_a_head_office_abroad_has_its_city_and_its_country() -> None:
+    head = {
+        "code_pays_etranger": "99131",
+        "libelle_pays_etranger": "BELGIQUE",
+        "libelle_commune_etranger": "GENT",
+    }
+    found = mapping.recherche_fields({"siege": head})
+    assert (found["city"], found["country_code"]) == ("GENT", "BE")
+
+
 @pytest.mark.parametrize(
     ("code", "label"),
     [
@@ -228,11 +286,12 @@ def test_a_company_that_was_struck_off_is_closed() -> None:
     [
         ({"personneMorale": {"detailCessationEntreprise": {"dateRadiation": "2020-01-01"}}}, "C"),
         ({"personneMorale": {"detailCessationEntreprise": {"dateCessationTotaleActivite": "2020"}}}, None),
+        ({"natureCessationEntreprise": {"dateRadiation": "2020-01-01", "etatAdministratifInsee": "A"}}, "C"),
         ({"natureCessationEntreprise": {"etatAdministratifInsee": "C"}}, "C"),
         ({"natureCessationEntreprise": {"etatAdministratifInsee": "?"}}, None),
     ],
 )
-def test_inpi_says_in_two_places_whether_a_company_is_closed(content: Any, status: str | None) -> None:
+def test_inpi_says_in_three_places_whether_a_company_is_closed(content: Any, status: str | None) -> None:
     assert mapping.inpi_fields({"formality": {"content": content}})["active_status"] == status
 
 

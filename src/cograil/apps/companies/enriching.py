@@ -18,6 +18,7 @@ from cograil.apps.companies.journal import Journal
 from cograil.apps.companies.merging import merge
 from cograil.apps.companies.rows import Of, Run, Standing
 from cograil.apps.companies.verdict import Ended, Verdict, failed_as, judge, lost_at
+from cograil.apps.companies.views import View, company_page
 from cograil.apps.companies.words import (
     COMPLETED_EVENT,
     FAILED,
@@ -242,6 +243,15 @@ async def settle(tx: Transaction, house: House, of: Of) -> bool:
     if standing.is_left:
         await _settle(tx, house, of, standing)
     return standing.is_left
+
+
+async def page_of(tx: Transaction, house: House, of: Of) -> View | None:
+    """All that a page shows of a company. What is RUNNING without its lock is ended; nothing begins."""
+    page = await company_page(tx, of, house.settings.fresh_days)
+    if page is None or not page["is_left"]:
+        return page
+    await settle(tx, house, of)
+    return await company_page(tx, of, house.settings.fresh_days)
 
 
 async def _settle(tx: Transaction, house: House, of: Of, standing: Standing) -> None:

@@ -14,6 +14,7 @@ Fields = dict[str, Json]
 
 HIDDEN = re.compile(r"^\W*(?:NON[ -]DIFFUSIBLE|ND)\W*$", re.IGNORECASE)
 OPEN_TO_ALL = frozenset({None, "O", "o"})  # statut_diffusion of what everybody may see
+PRIVATE = ("legal_name", "trade_name", "brand_name", "address_line1", "address_line2", "postal_code")
 EXTRAS = ("finances", "complements")
 MOST_TEXT = 500
 COUNTRIES = {
@@ -45,6 +46,7 @@ def recherche_fields(found: Mapping[str, Any]) -> Fields:
         for value in (found.get("nom_complet"), found.get("nom_raison_sociale"), head.get("adresse"))
     )
     abroad = text(head.get("code_pays_etranger"))
+    home = "FR" if head.get("code_postal") and abroad is None else None
     return {
         "siren": text(found.get("siren")),
         "legal_name": text(found.get("nom_raison_sociale")) or text(found.get("nom_complet")),
@@ -56,8 +58,8 @@ def recherche_fields(found: Mapping[str, Any]) -> Fields:
         "address_line1": text(head.get("adresse")),
         "address_line2": text(head.get("complement_adresse")),
         "postal_code": text(head.get("code_postal")),
-        "city": text(head.get("libelle_commune")),
-        "country_code": "FR" if head.get("code_postal") and abroad is None else None,
+        "city": text(head.get("libelle_commune")) or text(head.get("libelle_commune_etranger")),
+        "country_code": home or country(head.get("libelle_pays_etranger")),
         "naf_code": naf(found.get("activite_principale")),
         "naf_label": text(found.get("libelle_activite_principale")),
         "headcount_range": text(found.get("tranche_effectif_salarie")),
@@ -75,26 +77,34 @@ def extras_of(found: Mapping[str, Any]) -> dict[str, Json]:
 
 def inpi_fields(answer: Mapping[str, Any]) -> Fields:
     """The formality of a company: of a legal person, of a person, or of a farm."""
-    content = part(part(answer, "formality"), "content")
+    formality = part(answer, "formality")
+    content = part(formality, "content")
     creation = part(content, "natureCreation")
     body = next((found for kind in KINDS if (found := part(content, kind))), {})
     entity = part(part(body, "identite"), "entreprise")
-    address = part(part(body, "adresseEntreprise"), "adresse")
-    return {
+    main = part(body, "etablissementPrincipal")
+    address = _first_told(part(part(body, "adresseEntreprise"), "adresse"), part(main, "adresse"))
+    is_masked = formality.get("diffusionINSEE") not in OPEN_TO_ALL
+    fields: Fields = {
         "siren": inpi_siren(answer),
         "legal_name": text(entity.get("denomination")) or _person(body),
-        "trade_name": text(entity.get("nomCommercial")),
+        "trade_name": text(entity.get("nomCommercial"))
+        or text(part(main, "descriptionEtablissement").get("nomCommercial")),
         "brand_name": text(part(part(body, "identite"), "description").get("sigle")),
-        "legal_form": _form(entity, creation, part(answer, "formality")),
+        "legal_form": _form(entity, creation, formality),
         "creation_date": day(creation.get("dateCreation")) or day(entity.get("dateImmat")),
         "active_status": _activity(body, content),
         "address_line1": _street(address),
-        "address_line2": text(address.get("complementLocalisation")),
+        "address_line2": text(address.get("complementLocalisation"))
+        or text(address.get("distributionSpeciale")),
         "postal_code": text(address.get("codePostal")),
         "city": text(address.get("commune")),
         "country_code": country(address.get("codePays")) or country(address.get("pays")),
-        "naf_code": naf(entity.get("codeApe")),
+        "naf_code": naf(entity.get("codeApe")) or naf(formality.get("codeAPE")),
+        "data_masked": is_masked,
     }
+    # INPI tells us all, and who does not want to be shown: what others hide of them is not to be told here.
+    return fields | dict.fromkeys(PRIVATE) if is_masked else fields
 
 
 def inpi_siren(answer: Mapping[str, Any]) -> str | None:
@@ -120,9 +130,10 @@ def _form(*said: Mapping[str, Any]) -> str | None:
 
 def _activity(body: Mapping[str, Any], content: Mapping[str, Any]) -> str | None:
     """Whoever rests is not closed: that is only who was struck off, or of whom INSEE says so."""
-    if part(body, "detailCessationEntreprise").get("dateRadiation"):
+    ended = part(content, "natureCessationEntreprise")
+    if part(body, "detailCessationEntreprise").get("dateRadiation") or ended.get("dateRadiation"):
         return "C"
-    said = text(part(content, "natureCessationEntreprise").get("etatAdministratifInsee"))
+    said = text(ended.get("etatAdministratifInsee"))
     return said if said in ("A", "C") else None
 
 
@@ -135,10 +146,10 @@ def _street(address: Mapping[str, Any]) -> str | None:
 
 
 def rcs_fields(answer: Mapping[str, Any]) -> Fields:
-    """An extract of the register of commerce."""
+    """An extract of the register of commerce. What it does not know is there, as empty texts."""
     data = part(answer, "data")
     body, person = part(data, "personne_morale"), part(data, "personne_physique")
-    address = part(data, "adresse_siege") or part(person, "adresse")
+    address = _first_told(part(data, "adresse_siege"), part(person, "adresse"))
     court = text(part(data, "greffe").get("valeur"))
     named = " ".join(word for one in ("prenom", "nom") if (word := text(person.get(one)))) or None
     return {
@@ -148,8 +159,7 @@ def rcs_fields(answer: Mapping[str, Any]) -> Fields:
         "legal_form": text(part(body, "forme_juridique").get("valeur")),
         "creation_date": day(data.get("date_immatriculation")),
         "active_status": "C" if data.get("date_radiation") else None,
-        "address_line1": text(address.get("nom_postal")) or text(address.get("ligne_1")),
-        "address_line2": text(address.get("ligne_2")),
+        "address_line1": _line_of_street(address),
         "postal_code": text(address.get("code_postal")),
         "city": text(address.get("localite")) or text(address.get("bureau_distributeur")),
         "country_code": country(address.get("pays")),
@@ -159,6 +169,13 @@ def rcs_fields(answer: Mapping[str, Any]) -> Fields:
     }
 
 
+def _line_of_street(address: Mapping[str, Any]) -> str | None:
+    """Of a company `ligne_2` is the line of the city, of a person that of the street."""
+    words = (text(address.get(name)) for name in ("numero", "type", "voie"))
+    street = " ".join(word for word in words if word) or None
+    return text(address.get("nom_postal")) or text(address.get("ligne_1")) or street
+
+
 # -- words -------------------------------------------------------------------------------------------------
 
 
@@ -166,6 +183,11 @@ def part(of: Any, name: str) -> Mapping[str, Any]:
     """An object inside another; an empty one when it is not there."""
     found = of.get(name) if isinstance(of, dict) else None
     return found if isinstance(found, dict) else {}
+
+
+def _first_told(*found: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The first of these in which something is said."""
+    return next((one for one in found if any(text(value) for value in one.values())), {})
 
 
 def text(value: Any) -> str | None:

@@ -240,9 +240,11 @@ async def find_run(tx: Transaction, tenant: str, job_id: str) -> tuple[Run, str]
 
 async def find_left(tx: Transaction, limit: int = 100) -> tuple[Sequence[Of], float]:
     """Companies of all tenants whose run ended without a verdict, or has lost its lock; and in how many
-    seconds the next one would lose it."""
+    seconds the next one would lose it, or has when there are more than these."""
     found = [(Of(*row[:2]), row[2]) for row in await tx.fetch(FIND_LEFT, limit=limit)]
     left = [of for of, seconds in found if not seconds]
+    if len(left) == limit:
+        return left, 0.0
     return left, min((seconds for _, seconds in found if seconds), default=math.inf)
 
 

@@ -10,8 +10,10 @@ import structlog
 
 from cograil.apps.companies import rows
 from cograil.apps.companies.enriching import House, settle
-from cograil.apps.companies.words import lock_name
-from cograil.errors import CograilError
+from cograil.apps.companies.journal import Journal
+from cograil.apps.companies.rows import Of
+from cograil.apps.companies.words import COMPLETED_EVENT, INTERNAL_ERROR, lock_name
+from cograil.errors import CograilError, DatabaseUnavailable
 from cograil.store.database import Database
 from cograil.verbs import leases
 
@@ -73,6 +75,19 @@ async def end_left(db: Database, house: House) -> tuple[int, float]:
         left, next_end = await rows.find_left(tx)
     ended = 0
     for of in left:
-        async with db.transaction("companies.settle") as tx:
-            ended += await settle(tx, house, of)
+        ended += await _end_one(db, house, of)
     return ended, next_end
+
+
+async def _end_one(db: Database, house: House, of: Of) -> bool:
+    """Whatever is wrong with one of them, the others are ended; this one is tried again by the next sweep."""
+    try:
+        async with db.transaction("companies.settle") as tx:
+            return await settle(tx, house, of)
+    except DatabaseUnavailable:
+        raise
+    except Exception as error:
+        own = Journal(*of, "").fields(COMPLETED_EVENT)
+        told = own | {"error_code": INTERNAL_ERROR, "error_message": str(error).strip()}
+        log.exception("run that was left could not be ended", **told)
+        return False

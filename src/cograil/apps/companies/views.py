@@ -153,6 +153,7 @@ async def company_page(tx: Transaction, of: Of, fresh_days: float = 30) -> View 
         optional,
         last,
         refreshed_at,
+        is_left,
     ) = found[0]
     return {
         "siren": of.siren,
@@ -172,4 +173,5 @@ async def company_page(tx: Transaction, of: Of, fresh_days: float = 30) -> View 
         "history": await runs(tx, of),
         "latest_request_id": last,
         "refresh_asked_at": refreshed_at,
+        "is_left": is_left,
     }

@@ -8,11 +8,10 @@ from typing import Any
 
 import click
 
-from cograil.apps.companies.enriching import Asking, House, refresh
+from cograil.apps.companies.enriching import Asking, House, page_of, refresh
 from cograil.apps.companies.identifiers import Identifiers, as_written, doubts, read_identifiers
 from cograil.apps.companies.requesting import Request, make_request
 from cograil.apps.companies.rows import Of
-from cograil.apps.companies.views import company_page
 from cograil.apps.companies.words import FAILED, REFRESH
 from cograil.errors import NotFound, WaitTimeout
 from cograil.intake.cli.client import Client, audit, connected, who
@@ -131,7 +130,7 @@ async def _show(settings: Settings, given: Identifiers, as_json: bool) -> int:
 
 async def _page(client: Client, of: Of) -> dict[str, Any]:
     async with client.db.transaction("companies.show") as tx:
-        page = await company_page(tx, of, client.settings.companies.fresh_days)
+        page = await page_of(tx, House(client.decider, client.settings.companies), of)
     if page is None:
         raise NotFound(f"nobody has asked for company {of.siren}")
     return page

@@ -10,11 +10,12 @@ from pydantic import Field
 from starlette.responses import Response
 
 from cograil.apps.companies import routes
+from cograil.apps.companies.enriching import House, page_of
 from cograil.apps.companies.identifiers import IS_SIREN, as_written
 from cograil.apps.companies.listing import find_companies, is_asked_by
 from cograil.apps.companies.merging import MATRIX
 from cograil.apps.companies.rows import Of
-from cograil.apps.companies.views import View, company_page
+from cograil.apps.companies.views import View
 from cograil.errors import NotFound
 from cograil.intake.http.door import Call
 from cograil.intake.http.problems import Refusal
@@ -98,8 +99,9 @@ async def show_company(visit: Visit) -> Response:
     """One company: its card, who said what, its documents and its runs."""
     settings, siren = visit.instance.settings.companies, visit.path["siren"]
     of, owner = Of(visit.caller.tenant, siren), routes.only_of(as_call(visit))
+    house = House(visit.instance.decider, settings)
     async with visit.transaction("companies.show") as tx:
-        shown = await company_page(tx, of, settings.fresh_days) if IS_SIREN(siren) else None
+        shown = await page_of(tx, house, of) if IS_SIREN(siren) else None
         if shown is None or (owner is not None and not await is_asked_by(tx, of, owner)):
             raise NotFound("nobody has asked for this company")
         wait = _wait_seconds(shown["refresh_asked_at"], tx.now, settings.cooldown_seconds)
