@@ -85,7 +85,7 @@ def _settle_in(order: Order) -> None:
     parts.decider_of = decider_with_small_chunks  # type: ignore[attr-defined]
     bulk.step_bulk.__kwdefaults__ = {"limit": CHUNK}
     if order.get("sweeps"):
-        retention.AGAIN_SECONDS = retention.EVERY_SECONDS = SWEEP_SECONDS
+        retention.FIRST_SECONDS = retention.AGAIN_SECONDS = retention.EVERY_SECONDS = SWEEP_SECONDS
     if order.get("mutant"):
         mutants.MUTANTS[order["mutant"]].switch_on()
     faults.modes["pgkill"] = lambda _: _kill_own_backends(order)
