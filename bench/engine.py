@@ -114,9 +114,9 @@ class Bench:
         The worker is started with these arguments. So many other jobs are under way `beside` them.
         """
         began = time.perf_counter()
-        await self.submit(workflow, [{"name": f"n{i}"} for i in range(jobs)])
+        ids = await self.submit(workflow, [{"name": f"n{i}"} for i in range(jobs)])
         submitting = time.perf_counter() - began
-        async with self.listening():
+        async with self.listening(ids):
             with process("worker", self.conninfo, *arguments):
                 await self.until(ALIVE, 1, kind="worker")
                 began = time.perf_counter()
@@ -157,13 +157,15 @@ class Bench:
         return time.perf_counter() - began
 
     @contextlib.asynccontextmanager
-    async def listening(self) -> AsyncIterator[None]:
-        """Hear which jobs have ended."""
+    async def listening(self, ids: Sequence[str] = ()) -> AsyncIterator[None]:
+        """Hear which jobs have ended, of these or of all."""
         self.done, self.ended = asyncio.Event(), set[str]()
+        mine = frozenset(ids)
 
         def hear(_: str, payload: str) -> None:
             if payload:
-                self.ended.update(payload.split(","))
+                ended = payload.split(",")
+                self.ended.update(mine.intersection(ended) if mine else ended)
                 self.done.set()
 
         listener = Listener(self.db.direct, [DONE_CHANNEL], hear)
