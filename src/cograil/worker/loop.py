@@ -38,7 +38,7 @@ log = structlog.get_logger("worker")
 RETRY_SECONDS = 0.5
 DEAF_POLL_SECONDS = 1.0
 LOOK_AGAIN_SECONDS = 0.1
-UNREPORTED = 3  # times as many as can run may wait for their report
+UNREPORTED = 6  # times as many as can run may wait for their report
 SILENT_PULSES = 2  # a ping may overtake the answer of its pulse, or come after it
 
 

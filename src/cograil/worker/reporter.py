@@ -1,4 +1,7 @@
-"""Outcomes go out in natural batches: what gathers while one report is under way is the next one."""
+"""Outcomes go out in natural batches: what gathers while one report is under way is the next one.
+
+When that is much, it goes beside it: a server with two cores is at both.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +22,8 @@ from cograil.worker.pulse import Identity
 
 log = structlog.get_logger("worker")
 RETRY_SECONDS = 0.5
+SENDERS = 2  # reports under way at once
+MANY = 400  # outcomes that have gathered while one is under way are sent beside it
 Addressed = tuple[Identity, Report]
 CANNOT = Failed(
     "bad_result",
@@ -35,15 +40,16 @@ class Reporter:
         self._notes = notes
         self._on_done = on_done
         self._pending: list[Addressed] = []
-        self._task: asyncio.Task[None] | None = None
+        self._senders: list[asyncio.Task[None]] = []
 
     def add(self, identity: Identity, report: Report) -> None:
         """Send this as soon as the one under way is through."""
         if isinstance(report.outcome, Failed):
             self._tell_failure(report)
         self._pending.append((identity, report))
-        if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._send_all(), name="reporter")
+        self._senders = [sender for sender in self._senders if not sender.done()]
+        if not self._senders or (len(self._senders) < SENDERS and len(self._pending) >= MANY):
+            self._senders.append(asyncio.create_task(self._send_all(), name="reporter"))
 
     def _tell_failure(self, report: Report) -> None:
         item, outcome = report.item, report.outcome
@@ -54,8 +60,7 @@ class Reporter:
 
     async def drain(self) -> None:
         """Return when all is sent."""
-        if self._task is not None:
-            await self._task
+        await asyncio.gather(*self._senders)
 
     async def _send_all(self) -> None:
         await asyncio.sleep(0)  # handlers that end in the same step share a batch
