@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import logging
 import os
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
@@ -72,6 +73,7 @@ def private_client(db: Database, settings: Settings) -> Client:
 @asynccontextmanager
 async def connected(settings: Settings) -> AsyncIterator[Client]:
     """A client of the running instance. Raises NoInstance, SchemaMismatch or DatabaseUnavailable."""
+    logging.getLogger("psycopg.pool").setLevel(logging.ERROR)  # what it warns of a command says in a sentence
     async with open_client(settings, application="cograil cli") as db:
         yield Client(db, settings, decider_of(settings))
 
