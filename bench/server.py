@@ -16,6 +16,7 @@ from cograil.store.embedded import EmbeddedPostgres, create_database
 from cograil.store.migrate import migrate
 
 NUMBERS = itertools.count(1)
+MUCH = "create table much as select g, repeat('x', 1000) as x from generate_series(1, 650000) as g"
 
 
 @contextmanager
@@ -32,11 +33,11 @@ def durable_postgres() -> Iterator[str]:
 def _run_in(postgres: str) -> None:
     """Let it write and recycle its log once.
 
-    A new server makes and fills each file of its log the first time round, in the middle of what is measured; one
-    that has lived a while uses its old ones again.
+    A new server makes and fills each file of its log the first time round, in the middle of what is
+    measured; one that has lived a while uses its old ones again.
     """
     with psycopg.connect(postgres, autocommit=True) as connection:
-        connection.execute("create table much as select g, repeat('x', 1000) from generate_series(1, 650000) g")
+        connection.execute(MUCH)
         connection.execute("drop table much")
         connection.execute("checkpoint")
 

@@ -59,7 +59,7 @@ SETTINGS: Mapping[str, str] = {
     "max_connections": "100",
     "shared_buffers": "128MB",
     "max_wal_size": "1GB",
-    "wal_buffers": "16MB",  # reports of hundreds of jobs are under way at once, and each writes a good half of one
+    "wal_buffers": "16MB",  # of 4 a busy worker and a busy orchestrator wait for room
     "max_logical_replication_workers": "0",  # one process less in memory
     "jit": "off",  # our statements are short: compiling one costs more than running it
     "timezone": "UTC",
