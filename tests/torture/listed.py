@@ -36,6 +36,7 @@ DOCUMENTS = (
             "convert",
             "decide",
             "existing",
+            "name",
             "project",
             "publish",
             "refuse",
