@@ -126,9 +126,25 @@ def test_templates_of_an_http_node_are_reported_at_their_own_string() -> None:
     )
     assert found(nodes) == [
         ("template_syntax", "/nodes/a/http/url"),
+        ("template_undefined", "/nodes/a/http/headers/B"),
         ("template_undefined", "/nodes/a/http/headers/C"),
+        ("dag_unknown_node", "/nodes/a/http/body/x"),
         ("template_undefined", "/nodes/b/http/headers/B"),
         ("dag_unknown_node", "/nodes/b/http/body"),
+    ]
+
+
+def test_a_string_that_is_no_template_hides_nothing_of_its_neighbours() -> None:
+    """All that is wrong with a node is told at once, and `item` is known to the children all the same."""
+    params = "params: {x: '{{ inputs.a', y: ['{{ nodes.q.output }}'], z: '{{ item }}'}"
+    fan_out = f"{{type: fan_out, source: [], task: {{handler: h, {params}}}}}"
+    nodes = f"  a: {{handler: h, {params}}}\n  o: {fan_out}\n"
+    assert found(nodes) == [
+        ("template_syntax", "/nodes/a/params/x"),
+        ("dag_unknown_node", "/nodes/a/params/y/0"),
+        ("template_undefined", "/nodes/a/params/z"),
+        ("template_syntax", "/nodes/o/task/params/x"),
+        ("dag_unknown_node", "/nodes/o/task/params/y/0"),
     ]
 
 

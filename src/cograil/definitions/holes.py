@@ -42,12 +42,15 @@ class Holes:
     def template(
         self, node_id: str | None, value: Json, pointer: str, *, in_children: bool = False
     ) -> CompiledTemplate | None:
-        """Any value with `{{ }}` in its strings; None when it has problems."""
+        """Any value with `{{ }}` in its strings; None when it has problems.
+
+        Then its other strings are kept one by one, so that what is wrong with them is told as well.
+        """
         try:
             template = compile_template(value)
         except TemplateError:
             for text, place in strings_in(value, pointer):
-                self._compiled(compile_template, text, place)
+                self._kept(node_id, compile_template, text, place, in_children=in_children)
             return None
         self.found.append(Hole(node_id, template, value, pointer, in_children))
         return template
@@ -81,11 +84,17 @@ class Holes:
         return compile_condition(text, **how)
 
     def _kept(
-        self, node_id: str, compiler: Callable[[str], CompiledTemplate], text: str, pointer: str
+        self,
+        node_id: str | None,
+        compiler: Callable[[str], CompiledTemplate],
+        text: str,
+        pointer: str,
+        *,
+        in_children: bool = False,
     ) -> CompiledTemplate | None:
         template = self._compiled(compiler, text, pointer)
         if template is not None:
-            self.found.append(Hole(node_id, template, text, pointer, in_children=False))
+            self.found.append(Hole(node_id, template, text, pointer, in_children))
         return template
 
     def _compiled(
