@@ -74,6 +74,15 @@ async def test_without_keys_pages_are_open_here_as_the_api_is(browser: Browser, 
     assert away.status == 403
 
 
+async def test_who_names_no_page_is_shown_the_first(browser: Browser) -> None:
+    """For now only: a browser that kept it would come here with whatever is at this port tomorrow."""
+    for path, status in (("/", 307), ("/ui", 308)):
+        answer = await browser.get(path)
+        assert (answer.status, answer.headers["location"]) == (status, "/ui/")
+    below = await browser.get("//nowhere")
+    assert (below.status, below.headers["content-type"]) == (404, "application/problem+json")
+
+
 async def test_with_keys_one_logs_in_and_the_cookie_is_no_key(browser: Browser, api: Api) -> None:
     key = await api.make_key("viewer", name="ada")
     sent = await browser.get("/ui/jobs?status=failed")

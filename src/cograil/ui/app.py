@@ -36,10 +36,11 @@ REQUEST: ContextVar[Scope] = ContextVar("request")  # the door does not tell who
 
 
 def page_doors(instance: Instance) -> Mapping[str, ASGIApp]:
-    """The pages, by how their paths begin."""
+    """The pages, by how their paths begin; whoever names none is shown the first."""
     found = app_pages(instance.settings)
     behind = behind_pages(instance, tuple(entry for entry, _ in found))
-    return {"/ui": Pages(behind, [table for _, table in found])}
+    pages = Pages(behind, [table for _, table in found])
+    return {"/ui": pages, "/": pages}
 
 
 class Pages:
@@ -72,6 +73,8 @@ class Pages:
         path, method, headers = scope["path"], scope["method"], headers_of(scope)
         if path == HOME.rstrip("/"):
             return Response(status_code=308, headers={"Location": HOME})
+        if path == "/":  # not for good: another program may be at this port tomorrow
+            return Response(status_code=307, headers={"Location": HOME})
         if path.startswith(PREFIX) and method in ("GET", "HEAD"):
             return serve_file(path, headers)
         if path == LOGIN:

@@ -141,5 +141,7 @@ def application(
 
 
 def _app_of(path: str, apps: Mapping[str, ASGIApp]) -> ASGIApp | None:
-    """The app that serves this path, and all below it."""
-    return next((app for begin, app in apps.items() if path == begin or path.startswith(f"{begin}/")), None)
+    """The app that serves this path, and all below it; `/` is only itself."""
+    return apps.get(path) or next(
+        (app for begin, app in apps.items() if begin != "/" and path.startswith(f"{begin}/")), None
+    )
