@@ -65,6 +65,7 @@ async def _fire(lane: Lane, run: Run, *, overlap: str) -> None:
     run.violations += await _uneven(lane, name)
     if answer == "0":
         run.violations.append("nothing was fired, though it was due")
+    await lane.until(JOBS, lane.watchdog_seconds, name=name)  # whoever else has it in hand commits it soon
     jobs = [row[0] for row in await lane.lab.rows(JOBS, name=name)]
     if not 1 <= len(jobs) <= 2:
         run.violations.append(f"there are {len(jobs)} jobs")

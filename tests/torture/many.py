@@ -110,9 +110,11 @@ async def begin(lane: Lane, verb: str, mark: str) -> str:
 
 
 async def _orchestrate_afterwards(lane: Lane, job: str, victim: Child) -> None:
-    """Nobody else takes the reports before the operation is through, or its worker dead or silent."""
+    """Nobody else takes the reports before the operation is through, or its worker was struck: it may be dead
+    or silent, or the attempt has failed, and who lives on waits for an orchestrator then.
+    """
     query = "select 1 from cograil.bulk_operations where job_id = %(job)s and finished_at is not null"
-    while not (victim.stopped.is_set() or victim.ended.is_set()):
+    while not (victim.stopped.is_set() or victim.ended.is_set() or victim.is_struck):
         if await lane.until(query, 0.02, job=job):
             break
     await lane.help_with("orchestrator")

@@ -57,6 +57,11 @@ class Child:
             for wait in waits:
                 wait.cancel()
 
+    @property
+    def is_struck(self) -> bool:
+        """Whether it has come to the point where its fault waits."""
+        return any(point.startswith("!") for point in self.points())
+
     def points(self) -> list[str]:
         """The points it has passed so far."""
         log = Path(self.log)

@@ -41,7 +41,7 @@ async def struck(
         await client.struck()
     run.violations += await oracles.at_once(lane)
     run.points = client.points()
-    run.struck = any(point.startswith("!") for point in run.points)
+    run.struck = client.is_struck
     if client.stopped.is_set():
         await _wake(lane, run, subject, client, meanwhile)
     path = Path(answer)
