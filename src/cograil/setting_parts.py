@@ -50,6 +50,8 @@ class DatabaseSettings(Part):
     """Which PostgreSQL, 15 or newer, or a pooler before it; without it the embedded one."""
     direct_url: str | None = Field(None, repr=False)
     """The same database past the pooler, for LISTEN and migrations; without it cograil polls."""
+    handler_url: str | None = Field(None, repr=False)
+    """The same database as another role, for `ctx.transaction()`; without it that role is cograil's own."""
     pooled: bool | None = None
     """Whether the URL is that of a pooler; found out by itself unless said."""
     allow_unsafe: bool = False
@@ -61,7 +63,7 @@ class DatabaseSettings(Part):
     prepare: bool = True
     """Prepare statements; off behind a pooler that cannot keep them."""
 
-    @field_validator("url", "direct_url")
+    @field_validator("url", "direct_url", "handler_url")
     @classmethod
     def a_url_says_how_to_connect(cls, value: str | None, info: ValidationInfo) -> str | None:
         if value is not None and parsed(value) is None:  # the value is not told: it may hold a password

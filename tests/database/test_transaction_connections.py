@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 from bookings import as_role, book, booked
-from lab import Lab
+from lab import Lab, quick_settings
 from psycopg.rows import dict_row
 from test_workers import one
 
@@ -22,33 +23,75 @@ HANDLERS = Path(__file__).parent / "booking.py"
 # -- whose connection -------------------------------------------------------------------------------------
 
 
-async def test_a_handler_may_bring_its_own_connection_and_role(shop: Lab) -> None:
-    """A role that may use the user's tables and make the report, and nothing else of ours."""
+@pytest.fixture
+async def handlers(shop: Lab) -> AsyncIterator[str]:
+    """How to connect as a role that may use the tables of the user and make the report, no more of ours."""
     await shop.rows("create role handlers login")
     try:
         await shop.rows("grant usage on schema cograil to handlers")
         await shop.rows("grant execute on function cograil.report to handlers")
         await shop.rows("grant insert on bookings to handlers")
-        conninfo = as_role(shop.db.conninfo, "handlers")
-
-        async def pay(ctx: Context) -> None:
-            async with (
-                await psycopg.AsyncConnection.connect(conninfo, row_factory=dict_row) as connection,
-                ctx.transaction(connection) as tx,
-            ):
-                await book(connection, ctx)
-                await tx.complete({"paid": True})
-
-        shop.registry.register(pay)
-        async with shop.running():
-            assert (await shop.ended(await shop.submit(one("pay"))))["result"]["a"] == {"paid": True}
-        assert await booked(shop) == [(1, 5)]
-        async with await psycopg.AsyncConnection.connect(conninfo) as connection:
-            with pytest.raises(psycopg.errors.InsufficientPrivilege):
-                await connection.execute("select * from cograil.tasks")
+        yield as_role(shop.db.conninfo, "handlers")
     finally:
         await shop.rows("drop owned by handlers")
         await shop.rows("drop role handlers")
+
+
+async def test_a_handler_may_bring_its_own_connection_and_role(shop: Lab, handlers: str) -> None:
+    async def pay(ctx: Context) -> None:
+        async with (
+            await psycopg.AsyncConnection.connect(handlers, row_factory=dict_row) as connection,
+            ctx.transaction(connection) as tx,
+        ):
+            await book(connection, ctx)
+            await tx.complete({"paid": True})
+
+    shop.registry.register(pay)
+    async with shop.running():
+        assert (await shop.ended(await shop.submit(one("pay"))))["result"]["a"] == {"paid": True}
+    assert await booked(shop) == [(1, 5)]
+    async with await psycopg.AsyncConnection.connect(handlers) as connection:
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            await connection.execute("select * from cograil.tasks")
+
+
+async def test_a_worker_gives_its_handlers_the_role_it_was_told(shop: Lab, handlers: str) -> None:
+    """`COGRAIL_DATABASE__HANDLER_URL`: what the worker may do, they may not."""
+
+    async def pay(ctx: Context) -> dict[str, Any]:
+        async with ctx.transaction() as tx:
+            await book(tx, ctx)
+            row = await (await tx.execute("select current_user")).fetchone()
+        return {"as": row[0]}
+
+    async def pry(ctx: Context) -> None:
+        async with ctx.transaction() as tx:
+            await tx.execute("delete from cograil.jobs")
+
+    settings = quick_settings(database={"handler_url": handlers})
+    shop.registry.register(pay)
+    shop.registry.register(pry)
+    async with shop.orchestrator(), shop.worker(settings=settings):
+        for _ in range(2):
+            assert (await shop.ended(await shop.submit(one("pay"))))["result"]["a"] == {"as": "handlers"}
+        ended = await shop.ended(await shop.submit(one("pry")))
+    assert ended["status"] == "failed"
+    assert "permission denied" in ended["error"]["message"]
+    assert await booked(shop) == [(1, 5), (1, 5)]
+
+
+async def test_a_role_of_another_database_is_refused_and_told_why(shop: Lab, postgres: str) -> None:
+    async def pay(ctx: Context) -> dict[str, Any]:
+        async with ctx.transaction():
+            return {}
+
+    settings = quick_settings(database={"handler_url": postgres})
+    shop.registry.register(pay)
+    async with shop.orchestrator(), shop.worker(settings=settings):
+        for _ in range(2):
+            ended = await shop.ended(await shop.submit(one("pay")))
+            assert (ended["status"], ended["error"]["code"]) == ("failed", "bad_transaction")
+            assert "HANDLER_URL leads to another database" in ended["error"]["message"]
 
 
 async def test_the_report_is_for_nobody_who_was_not_granted_it(shop: Lab) -> None:

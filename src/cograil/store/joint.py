@@ -51,11 +51,17 @@ class Session(Transaction):
 
 
 class HandlerConnections:
-    """Connections for the transactions of handlers, made when they are first needed."""
+    """Connections for the transactions of handlers, made when they are first needed.
 
-    def __init__(self, db: Database, size: int) -> None:
+    With a `conninfo` of their own they are in another role than the engine; `is_checked`: that they lead
+    to the same database.
+    """
+
+    def __init__(self, db: Database, size: int, conninfo: str | None = None) -> None:
         self._db = db
         self._size = size
+        self._conninfo = conninfo or db.conninfo
+        self.is_checked = conninfo is None
         self._opening = asyncio.Lock()
         self._pool: Pool | None = None
         self._identity: tuple[Any, ...] | None = None
@@ -72,7 +78,7 @@ class HandlerConnections:
 
     async def _open(self) -> Pool:
         pool = Pool(
-            self._db.conninfo,
+            self._conninfo,
             kwargs={"autocommit": True, "prepare_threshold": None},
             check=Pool.check_connection,
             min_size=0,

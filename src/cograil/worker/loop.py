@@ -76,7 +76,7 @@ class Worker:
         self._executor = ThreadPoolExecutor(settings.worker.threads, thread_name_prefix="handler")
         self._children = children_of(registry, settings, self._limits)
         self._notes = Notes(db)
-        connections = HandlerConnections(db, settings.database.pool_size)
+        connections = HandlerConnections(db, settings.database.pool_size, settings.database.handler_url)
         self._lines = Lines(db, self._notes, StepSaver(db), connections)
         self._reporter = Reporter(db, self._notes, self._forget)
         channels = [TASKS_CHANNEL, ALONE_CHANNEL, REVOKED_CHANNEL, PING]

@@ -62,7 +62,11 @@ class WorkerJoint:
             connection = await self._connections.take()
             try:
                 self._tx = await joint.begin(connection, is_borrowed=False)
+                if not self._connections.is_checked:
+                    await self._check(connection, "COGRAIL_DATABASE__HANDLER_URL")
+                    self._connections.is_checked = True
             except BaseException:
+                self._tx = None
                 await connection.close()
                 await self._connections.give_back(connection)
                 raise
@@ -70,9 +74,12 @@ class WorkerJoint:
         if not isinstance(self._brought, AsyncConnection):
             raise Fail("ctx.transaction(): it takes a psycopg.AsyncConnection", code="bad_transaction")
         self._tx = await joint.begin(self._brought, is_borrowed=True)
-        if not await self._connections.is_ours(self._brought):
+        await self._check(self._brought, "this connection")
+
+    async def _check(self, connection: AsyncConnection[Any], what: str) -> None:
+        if not await self._connections.is_ours(connection):
             raise Fail(
-                "ctx.transaction(): this connection leads to another database than that of cograil; "
+                f"ctx.transaction(): {what} leads to another database than that of cograil; "
                 "two databases cannot commit together. Use ctx.idempotency_key there instead",
                 code="bad_transaction",
             )
