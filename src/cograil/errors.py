@@ -70,8 +70,13 @@ class Problems(UsageError):
     def __init__(self, problems: list[Problem], source: str = "") -> None:
         self.problems = tuple(problems)
         self.source = source
-        prefix = f"{source}:" if source else ""
-        super().__init__("\n".join(f"{prefix}{problem}" for problem in problems))
+        super().__init__("\n".join(_at(source, problem) for problem in problems))
+
+
+def _at(source: str, problem: Problem) -> str:
+    """As compilers say it: `file:line:column: what`, or `file: what`."""
+    space = "" if problem.line is not None else " "
+    return f"{source}:{space}{problem}" if source else str(problem)
 
 
 class InvalidWorkflow(Problems):

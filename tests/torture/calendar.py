@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 
 from tests.torture.answers import Act
@@ -16,7 +16,7 @@ from tests.torture.striking import all_end, nothing, struck
 from cograil.model.schedules import Plan
 from cograil.verbs import schedules
 
-DUE = "update cograil.schedules set next_at = date_trunc('minute', now()) where name = %(name)s returning 1"
+DUE = "update cograil.schedules set next_at = %(moment)s where name = %(name)s returning 1"
 UNDER_WAY = """
 update cograil.firings set due_at = due_at - interval '1 minute' where schedule = %(name)s returning 1
 """
@@ -25,6 +25,10 @@ PAUSED = "select paused_at is not null from cograil.schedules where name = %(nam
 FIRINGS = """
 select (select count(*) from cograil.firings where schedule = %(name)s and outcome = 'submitted'),
        (select count(*) from cograil.jobs where labels ->> 'schedule' = %(name)s)
+from cograil.schedules where name = %(name)s
+"""
+FIRED = """
+select 1 from cograil.firings where schedule = %(name)s and outcome = 'submitted' having count(*) >= %(times)s
 """
 JOBS = """
 select id::text from cograil.jobs where labels ->> 'schedule' = %(name)s and status <> 'cancelled'
@@ -38,25 +42,32 @@ from cograil.audit_log where request_id = %(mark)s
 
 
 async def _uneven(lane: Lane, name: str) -> list[str]:
-    """As many jobs as moments that led to one."""
-    ((firings, jobs),) = await lane.lab.rows(FIRINGS, name=name)
-    return [] if firings == jobs else [f"{firings} moments led to {jobs} jobs"]
+    """As many jobs as moments that led to one, while the schedule is there: its moments go with it."""
+    counts = await lane.lab.rows(FIRINGS, name=name)
+    return [f"{firings} moments led to {jobs} jobs" for firings, jobs in counts if firings != jobs]
+
+
+async def _due_once(lane: Lane, name: str, **more: str) -> datetime:
+    """Make a schedule that is due this minute, and then for a year no more; its moment."""
+    await lane.publish(PLAIN)
+    async with lane.lab.db.transaction("test") as tx:
+        moment = tx.now.replace(second=0, microsecond=0)
+        plan = Plan("plain", f"{moment:%-M %-H %-d %-m} *", **more)  # type: ignore[arg-type]
+        await schedules.create_schedule(tx, lane.lab.decider, "default", name, plan)
+    await lane.help_with()  # or an orchestrator would fire it first, and a worker end the last job
+    await lane.lab.rows(DUE, name=name, moment=moment)
+    return moment
 
 
 async def _fire(lane: Lane, run: Run, *, overlap: str) -> None:
     """Whoever was struck has fired all of it or nothing; the next one who looks does what is left."""
     name = f"schedule-{next(NUMBERS)}"
-    await lane.publish(PLAIN)
-    async with lane.lab.db.transaction("test") as tx:
-        plan = Plan("plain", "* * * * *", overlap=overlap)  # type: ignore[arg-type]
-        await schedules.create_schedule(tx, lane.lab.decider, "default", name, plan)
-    await lane.help_with()  # or an orchestrator would fire it first, and a worker end the last job
-    await lane.lab.rows(DUE, name=name)
+    moment = await _due_once(lane, name, overlap=overlap)
     if overlap == "cancel":
         async with lane.lab.db.transaction("test") as tx:
             await schedules.fire_due(tx, lane.lab.decider)
         await lane.lab.rows(UNDER_WAY, name=name)
-        await lane.lab.rows(DUE, name=name)
+        await lane.lab.rows(DUE, name=name, moment=moment)
     answer = await struck(lane, run, "fire", name, meanwhile=nothing)
     await lane.help_with("orchestrator", "worker")
     run.violations += await _uneven(lane, name)
@@ -65,7 +76,8 @@ async def _fire(lane: Lane, run: Run, *, overlap: str) -> None:
     run.violations += await _uneven(lane, name)
     if answer == "0":
         run.violations.append("nothing was fired, though it was due")
-    await lane.until(JOBS, lane.watchdog_seconds, name=name)  # whoever else has it in hand commits it soon
+    times = 2 if overlap == "cancel" else 1
+    await lane.until(FIRED, lane.watchdog_seconds, name=name, times=times)  # who has it in hand commits soon
     jobs = [row[0] for row in await lane.lab.rows(JOBS, name=name)]
     if not 1 <= len(jobs) <= 2:
         run.violations.append(f"there are {len(jobs)} jobs")
@@ -76,12 +88,8 @@ async def _fire(lane: Lane, run: Run, *, overlap: str) -> None:
 async def _fire_unknown(lane: Lane, run: Run) -> None:
     """One whose time zone nobody here knows is paused by whoever looks, and the others are fired."""
     name = f"lost-{next(NUMBERS)}"
-    await lane.publish(PLAIN)
-    async with lane.lab.db.transaction("test") as tx:
-        await schedules.create_schedule(tx, lane.lab.decider, "default", name, Plan("plain", "* * * * *"))
-    await lane.help_with()
+    await _due_once(lane, name)
     await lane.lab.rows(LOST, name=name)
-    await lane.lab.rows(DUE, name=name)
     await _fire(lane, run, overlap="skip")
     if await lane.lab.rows(PAUSED, name=name) != [(True,)]:
         run.violations.append("a schedule whose moments cannot be worked out is not paused")
@@ -97,7 +105,7 @@ async def _schedule(lane: Lane, run: Run) -> None:
     async def look() -> list[str]:
         ((logged, there),) = await lane.lab.rows(LOG, mark=mark, name=name)
         told = [] if logged == there else [f"there are {there} schedules, the log says {logged}"]
-        return told + (await _uneven(lane, name) if there else [])
+        return told + await _uneven(lane, name)
 
     async with visiting(lane, run, mark, look) as visit:
         async with lane.lab.db.transaction("test") as tx:

@@ -326,7 +326,10 @@ KEEPING = {
             BOOKED,
             "completed",
             _DONE,
-            {"first": 1, "last": 2},
+            {
+                "first": 2,
+                "last": 2,
+            },  # struck before its commit, the first node meets the second stumble
             roles=("worker",),
             look_at_once=_see_halves,
             look=_see_halves,

@@ -7,12 +7,18 @@ import json
 import pytest
 
 from cograil.definitions import load_workflow, read_workflow
-from cograil.errors import InvalidWorkflow
+from cograil.errors import InvalidWorkflow, Problem
 from cograil.model.workflow import Branch, Json, RenderError
 
 
 def branches(node: str) -> tuple[Branch, ...]:
     return read_workflow(f"workflow_id: w\nnodes:\n  a: {node}\n  b: {{handler: h}}\n").nodes["a"].branches
+
+
+def problems(text: str) -> list[Problem]:
+    with pytest.raises(InvalidWorkflow) as caught:
+        read_workflow(text)
+    return list(caught.value.problems)
 
 
 def taken(ways: tuple[Branch, ...], scope: dict[str, Json]) -> str:
@@ -182,3 +188,22 @@ def test_a_condition_field_that_is_wrong_is_reported_once(field: str) -> None:
     with pytest.raises(InvalidWorkflow) as caught:
         branches(text)
     assert [problem.pointer for problem in caught.value.problems] == ["/nodes/a/condition_field"]
+
+
+@pytest.mark.parametrize("branches", ["", ", branches: 5"])
+def test_what_decides_is_known_and_read_where_the_branches_cannot_be(branches: str) -> None:
+    nodes = (
+        f"  a: {{type: conditional, condition: '{{{{ 1 + }}}}'{branches}}}\n"
+        f"  b: {{type: conditional, condition_field: '{{{{ nodes.q.output }}}}'{branches}}}\n"
+    )
+    told = {problem.code for problem in problems(f"workflow_id: w\nnodes:\n{nodes}")}
+    assert told == {"invalid_type" if branches else "missing_key", "template_syntax", "dag_unknown_node"}
+
+
+def test_a_branch_without_a_condition_is_told_at_its_own_line() -> None:
+    text = (
+        "workflow_id: w\nnodes:\n  a:\n    type: conditional\n    branches:\n"
+        "      - {condition: 'true', next: END}\n      - {next: END}\n      - {default: true, next: END}\n"
+    )
+    (problem,) = problems(text)
+    assert (problem.code, problem.line, problem.column) == ("missing_key", 7, 9)

@@ -43,9 +43,9 @@ class Way:
 
 def read_branches(node_id: str, keys: Section, holes: Holes) -> tuple[Way, ...]:
     """The branches of a conditional in the order they are tried, the default last."""
-    if not keys.require("branches", "list where the node leads to, each with a condition"):
-        return ()
     written = keys.get("branches")
+    if not keys.require("branches", "list where the node leads to, each with a condition"):
+        return _without_branches(node_id, keys, holes)
     if _is_by_value(written):
         ways = _from_mapping(node_id, keys, Section(written, keys.at("branches"), keys.report), holes)
     elif isinstance(written, list | dict):
@@ -53,9 +53,18 @@ def read_branches(node_id: str, keys: Section, holes: Holes) -> tuple[Way, ...]:
     else:
         message = f"branches must be a list or a mapping, not {kind_of(written)}"
         keys.report.add("invalid_type", message, keys.at("branches"))
-        return ()
+        return _without_branches(node_id, keys, holes)
     _check_default(keys, ways)
     return tuple(sorted(ways, key=lambda way: way.is_default))
+
+
+def _without_branches(node_id: str, keys: Section, holes: Holes) -> tuple[Way, ...]:
+    """None; what decides between them is read all the same, for what is wrong with it is told as well."""
+    condition = keys.text_or_none("condition")
+    _read_field(node_id, keys, holes)
+    if condition is not None:
+        holes.expression(node_id, condition, keys.at("condition"))
+    return ()
 
 
 def _is_by_value(written: Json) -> bool:

@@ -68,9 +68,11 @@ class Report:
 
     def _place_of(self, pointer: str, at_key: bool) -> Place | None:
         """Of the key or value itself, or of the nearest thing around it that is in the text."""
-        first = self.keys if at_key else self.values
+        first, second = (self.keys, self.values) if at_key else (self.values, self.keys)
         if pointer in first:
             return first[pointer]
+        if pointer in second:  # an item of a list has no key
+            return second[pointer]
         return next((self.keys[above] for above in _upwards(pointer) if above in self.keys), None)
 
 

@@ -100,7 +100,7 @@ def _read_workflow_id(top: Section) -> str:
 
 def _read_inputs(top: Section) -> dict[str, InputSpec] | None:
     section = top.section("inputs")
-    return None if section is None else read_inputs(section)
+    return read_inputs(section) if section is not None and section.is_there else None
 
 
 def _read_drafts(top: Section, holes: Holes) -> dict[str, Draft]:

@@ -76,7 +76,8 @@ async def open_api(conninfo: str, settings: Settings) -> AsyncIterator[Instance]
         if not is_loopback(settings.host) and not await look(instance.keys.has_keys):
             raise UsageError(
                 f"cannot listen on {settings.host}: there are no keys yet, and whoever reaches the port may "
-                "do everything; make one with `cograil keys create --role admin`, or use 127.0.0.1"
+                "do everything; start it on 127.0.0.1, make one with `cograil keys create --role admin`, "
+                "then start it here again"
             )
         try:
             yield instance

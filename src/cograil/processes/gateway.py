@@ -57,7 +57,8 @@ async def open_gateway(
         if not is_loopback(settings.host) and not await keys.has_keys():
             raise UsageError(
                 f"the gateway cannot listen on {settings.host}: there are no keys yet, and whoever reaches "
-                "the port may do everything; make one with `cograil keys create`, or use 127.0.0.1"
+                "the port may do everything; start it on 127.0.0.1, make one with `cograil keys create`, "
+                "then start it here again"
             )
 
     async with (
