@@ -7,12 +7,10 @@ however it ends: nobody has to give anything back.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
 from cograil import Context, Retry, handler
-from cograil.store.joint import Session
 from cograil.verbs import buckets, idempotency, leases, slots
 from cograil.verbs.idempotency import Attach, Key, New, Replay
+from cograil.verbs.joining import Transaction, joined
 
 
 def quote_of(symbol: str) -> Key:
@@ -23,8 +21,8 @@ def quote_of(symbol: str) -> Key:
 @handler("reserve")
 async def reserve(ctx: Context, symbol: str) -> dict:
     """Everything is the job's own together with this result, or nothing is."""
-    async with ctx.transaction() as joint:
-        tx = Session(joint.connection, "reserve", datetime.now(UTC))
+    async with ctx.transaction() as mine:
+        tx = joined(mine.connection, "reserve")
         asked = idempotency.fingerprint({"symbol": symbol})
         match await idempotency.decide(tx, quote_of(symbol), asked, idempotency.attach(keep_seconds=3600)):
             case Replay(record):
@@ -38,7 +36,7 @@ async def reserve(ctx: Context, symbol: str) -> dict:
                 raise Retry(f"{symbol}: {other}")
 
 
-async def _take_all(tx: Session, job_id: str, symbol: str) -> int:
+async def _take_all(tx: Transaction, job_id: str, symbol: str) -> int:
     """The fence of the lease. Who is refused tries again later, and has nothing until then."""
     lease = await leases.acquire(tx, f"quote:{symbol}", holder=job_id, seconds=60, job_id=job_id)
     if isinstance(lease, leases.Taken):
@@ -55,8 +53,8 @@ async def _take_all(tx: Session, job_id: str, symbol: str) -> int:
 async def quote(ctx: Context, symbol: str, turn: int, lease: int) -> dict:
     """The answer is kept under the lease: of a job that lost it nothing is written."""
     found = {"symbol": symbol, "cents": 100 + len(symbol)}
-    async with ctx.transaction() as joint:
-        tx = Session(joint.connection, "quote", datetime.now(UTC))
+    async with ctx.transaction() as mine:
+        tx = joined(mine.connection, "quote")
         if not await leases.check(tx, f"quote:{symbol}", lease):
             raise Retry("the lease is lost", code="lease_lost")
         await idempotency.answer(tx, quote_of(symbol), turn, found)

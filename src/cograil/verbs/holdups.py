@@ -78,15 +78,23 @@ async def of_people_and_children(look: Look) -> Iterable[Blocker]:
     ]
 
 
+def _at_most(view: dict[str, Any]) -> str:
+    until = view["not_before"]
+    return f", until {until.isoformat()} at most" if until is not None else ""
+
+
 def _of_waiting(look: Look, view: dict[str, Any]) -> Blocker:
     name = view["node_id"]
     if look.workflow.nodes[name].type is NodeType.SUBWORKFLOW:
         child = view["child_job"] or {"job_id": None, "status": "gone"}
         hint = f"`cograil explain {child['job_id']}`"
-        message = f"{name} waits for its child job {child['job_id']}, which is {child['status']}; {hint}"
+        message = f"{name} waits for its child job {child['job_id']}, which is {child['status']}"
+        message += f"{_at_most(view)}; {hint}"
         return Blocker("child", message, name, view["not_before"], {"child_job": child})
     asked = view["input"] or {}
     who = " or ".join(asked.get("approvers") or []) or "anybody"
-    hint = f"`cograil approve {look.job_id} {name}`"
-    message = f"{name} waits for {who} to approve: {asked.get('message', '')}; {hint}"
+    by = f" --by {asked['approvers'][0]}" if asked.get("approvers") else ""
+    data = " --data '{...}'" if asked.get("form") else ""
+    hint = f"`cograil approve {look.job_id} {name}{by}{data}`"
+    message = f"{name} waits for {who} to approve{_at_most(view)}: {asked.get('message', '')}; {hint}"
     return Blocker("approval", message, name, view["not_before"], {"approvers": asked.get("approvers") or []})

@@ -201,7 +201,8 @@ async def _signal(call: Call, asked: Signal) -> Response:
         node_id = asked.node_id or _only_waiting(job, nodes)
         answer = Signalled(asked.name, node_id, asked.by or by_whom(call) or None, asked.reason, asked.data)
         decided = await signal(tx, call.instance.decider, job_id, answer)
-        await call.audit(tx, f"signal {asked.name}", job_id, node_id=node_id, reason=asked.reason)
+        what = {"node_id": node_id, "by": answer.by, "reason": asked.reason}
+        await call.audit(tx, f"signal {asked.name}", job_id, **what)
     return reply({"job_id": job_id, "node_id": node_id} | asdict(decided))
 
 
