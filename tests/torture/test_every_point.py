@@ -47,9 +47,13 @@ def modes_of(scenario: str, role: str) -> tuple[str, ...]:
 async def test_a_job_survives_whatever_happens_to_a_process(
     postgres: str, template: str, tmp_path: Path, scenario: str, role: str
 ) -> None:
-    """Right after the fault and in the end all invariants hold, and the job ends as it must."""
+    """Right after the fault and in the end all invariants hold, and the job ends as it must.
+
+    Each point is struck in one mode at least: some come by luck (who is first to take a piece of news), and do
+    not come again in each mode. The page counts them as never come.
+    """
     violations: dict[str, list[str]] = {}
-    never_struck: set[str] = set()
+    wanted, struck = set[str](), set[str]()
     async with open_lanes(postgres, template, tmp_path, LANES) as lanes:
         strike = strike_of(scenario, role)
         points = await record(lanes, strike)
@@ -58,6 +62,7 @@ async def test_a_job_survives_whatever_happens_to_a_process(
             tally = await strike_all(lanes, strikes(strike, faults))
             keep(f"{scenario}-{role}-{mode}", tally, scenario=scenario, role=role, mode=mode, visits=points)
             violations |= tally.violations
-            never_struck |= {fault.name for fault in faults} - tally.names()
+            wanted |= {fault.name for fault in faults}
+            struck |= tally.names()
     assert violations == {}
-    assert never_struck == set()
+    assert wanted - struck == set()
