@@ -49,8 +49,8 @@ async def test_a_job_survives_whatever_happens_to_a_process(
 ) -> None:
     """Right after the fault and in the end all invariants hold, and the job ends as it must.
 
-    Each point is struck in one mode at least: some come by luck (who is first to take a piece of news), and do
-    not come again in each mode. The page counts them as never come.
+    Each point is struck in one mode at least: some come by luck (who is first to take a piece of news),
+    and not again in each mode. The page counts them as never come.
     """
     violations: dict[str, list[str]] = {}
     wanted, struck = set[str](), set[str]()
