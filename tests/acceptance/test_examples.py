@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import http.server
 import json
+import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -98,6 +101,22 @@ def test_every_example_is_run_here() -> None:
     assert {path.name for path in EXAMPLES.glob("*.yaml")} == RUNS.keys() | ELSEWHERE
     modules = {f"examples.{path.stem}" for path in EXAMPLES.glob("*.py")}
     assert modules == {*APPS, *SCRIPTS}
+
+
+def test_what_an_operator_does(shell: Shell) -> None:
+    """examples/operations.sh as it stands: whatever it does not expect ends it."""
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", str(EXAMPLES / "operations.sh")],
+        env=shell.environment | {"PATH": path},
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    for words in ("the bank is down", "pay   kept", "order 8", '"done": 3', "events gapless"):
+        assert words in done.stdout
 
 
 def submit(shell: Shell, name: str, given: dict[str, Any], site: str) -> str:
