@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -25,11 +24,11 @@ from tests.torture.enumeration import (
 )
 from tests.torture.lane import open_lanes
 from tests.torture.listed import misfits, writes
+from tests.torture.page import points_in_the_page
 
 from cograil import faults
 
 LANES = 4
-PAGE = Path(__file__).parents[2] / "docs" / "crash-points.md"
 
 
 # A pulse that crosses a report sees a task that is gone; giving it back finds nothing. It may not come twice.
@@ -51,7 +50,7 @@ async def test_a_job_survives_whatever_happens_to_a_process(
         tally = await strike_all(lanes, strikes(strike, each_name_once(points, mode)))
     assert tally.violations == {}
     assert set(points) - tally.names() <= BY_CHANCE
-    assert set(points) <= _points_in_the_page()
+    assert set(points) <= points_in_the_page()
 
 
 # Of each kind of verb one: `make test` has ten minutes.
@@ -126,7 +125,3 @@ def test_without_being_asked_nothing_is_armed() -> None:
 def test_a_fault_of_unknown_mode_is_refused() -> None:
     with pytest.raises(ValueError, match="'explode' is not a fault"):
         faults.arm("advance.write_changes:1:explode")
-
-
-def _points_in_the_page() -> set[str]:
-    return set(re.findall(r"`([a-z_]+\.[a-z_]+(?:\.[a-z]+)?)`", PAGE.read_text()))

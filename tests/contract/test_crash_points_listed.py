@@ -1,12 +1,21 @@
-"""The lists of crash points say the truth. That none is forgotten is seen in tests/acceptance, where all
-scenarios run: what the source can reach is passed, and so struck, in some scenario.
+"""The lists of crash points say the truth, and none is forgotten: what the source can reach is in the page,
+which is written from the records of all scenarios. `make torture` records them again.
 """
 
 from __future__ import annotations
 
 import re
 
-from tests.torture.listed import EXCUSED, NO_SCENARIO, ONLY_READ, WRITES, as_one_app, points_of_the_engine
+from tests.torture.listed import (
+    EXCUSED,
+    NO_SCENARIO,
+    ONLY_READ,
+    WRITES,
+    as_one_app,
+    misfits,
+    points_of_the_engine,
+)
+from tests.torture.page import points_in_the_page
 from tests.torture.reachable import reachable_points
 
 from cograil.store.statements import all_statements, statement
@@ -19,6 +28,11 @@ ELSEWHERE = re.compile(r"doctor_.*|explain_.*")
 def test_every_excuse_is_about_a_point_that_exists() -> None:
     assert EXCUSED.keys() <= as_one_app(points_of_the_engine())
     assert ONLY_READ.keys() | NO_SCENARIO.keys() <= {point.split(".")[0] for point in reachable_points()}
+
+
+def test_every_point_has_a_scenario_in_the_page() -> None:
+    """A new transaction or statement gets one, is struck there, and the page is written anew."""
+    assert misfits(points_in_the_page()) == {}
 
 
 def test_what_is_said_to_read_only_does_not_write() -> None:

@@ -6,6 +6,7 @@ The directory is what TORTURE_RESULTS named during `make torture`.
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +25,12 @@ def main(directory: str) -> None:
     _, _, tail = rest.partition(END)
     figures = "\n".join(_lines(results))
     PAGE.write_text(f"{head}{BEGIN}\n\n{figures}\n\n{END}{tail}")
+
+
+def points_in_the_page() -> set[str]:
+    """Those that some victim passed when it was written."""
+    _, _, figures = PAGE.read_text().partition(BEGIN)
+    return set(re.findall(r"^\| `([a-z_]+\.[a-z_.]+)` \|", figures, re.MULTILINE))
 
 
 def _lines(results: list[Figures]) -> Iterator[str]:
