@@ -288,3 +288,25 @@ async def test_an_answer_that_is_no_record_is_waited_through(
     done = await remote._see_through(ctx, "http://x", "prep", "key", tmp_path, {}, Terms())
     assert done["state"] == "DONE"
     assert "not with the record of a job" in said[0]
+
+
+async def test_a_service_that_loses_every_job_is_told_it_again_at_leisure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each pause is twice the one before, until it says that it has the job."""
+    queued, done = (200, {"state": "QUEUED"}), (200, {"state": "DONE"})
+    answers = [*[(202, {}), (404, {})] * 6, (202, {}), queued, (404, {}), (202, {}), done]
+    pauses: list[float] = []
+
+    async def played(*_: Any, **__: Any) -> tuple[int, Any]:
+        return answers.pop(0)
+
+    async def slept(seconds: float) -> None:
+        pauses.append(seconds)
+
+    monkeypatch.setattr(remote, "ask", played)
+    monkeypatch.setattr(remote.asyncio, "sleep", slept)
+    ctx: Any = SimpleNamespace(job_id="0" * 36, attempt=1)
+    await remote._see_through(ctx, "http://x", "prep", "key", tmp_path, {}, Terms())
+    assert pauses == [2, 4, 8, 15, 15, 15, 1, 2]
+    assert not answers

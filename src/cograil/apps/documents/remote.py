@@ -150,20 +150,20 @@ async def _see_through(
             status, record = _understood(await ask(url, "GET", f"/jobs/{job_id}"))
         except ServiceDown as error:
             ctx.log.warning("waiting for a service", error=str(error))
+            status, record = 0, {}
+        if status != 200:
+            is_sent = is_sent and status != 404  # it lost the job: it is told again
             pause = min(pause * 2, LONGEST_PAUSE)
             await asyncio.sleep(pause)
             continue
         pause = POLL_SECONDS
-        if status == 404:
-            is_sent = False  # it lost the job: it is told again
-        elif record["state"] in ("DONE", "ERROR"):
+        if record["state"] in ("DONE", "ERROR"):
             return _outcome(record)
-        else:
-            _tell(ctx, kind, record)
-            if record["state"] == "RUNNING" and pulse.is_gone():
-                told = f"{kind} had not moved for {terms.timeout_seconds:g} s"
-                raise Retry(told, code="heartbeat_timeout")
-            await asyncio.sleep(POLL_SECONDS)
+        _tell(ctx, kind, record)
+        if record["state"] == "RUNNING" and pulse.is_gone():
+            told = f"{kind} had not moved for {terms.timeout_seconds:g} s"
+            raise Retry(told, code="heartbeat_timeout")
+        await asyncio.sleep(POLL_SECONDS)
 
 
 def _validated(room: Path, min_bytes: int) -> int:
