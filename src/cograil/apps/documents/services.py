@@ -40,6 +40,7 @@ from cograil.settings import Settings
 log = structlog.get_logger("documents")
 Kind = Literal["prep", "ocr"]
 STATES = {"queue": "QUEUED", "running": "RUNNING", "done": "DONE", "error": "ERROR"}
+LOCK = ".cograil-lock"  # a file: a lock on a directory is unknown to other machines
 IDLE_SECONDS = 0.5
 MAX_BODY = 64 * 1024
 IS_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,199}").fullmatch
@@ -194,7 +195,7 @@ class Service:
 
     def _join(self) -> int:
         """Say that one more works here, as long as this is open; whoever is alone takes up what was left."""
-        lock = os.open(self._root / self.kind, os.O_RDONLY | os.O_CLOEXEC)
+        lock = os.open(self._root / self.kind / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         with contextlib.suppress(BlockingIOError):
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self.requeue()
