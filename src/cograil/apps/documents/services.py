@@ -366,6 +366,6 @@ async def serve(
     stop = stop_on_signals()
     listening = bind(host, port)
     async with service.running(), serving(service_door(service, host), listening):
-        log.info("ready", service=kind, host=host, port=listening.getsockname()[1])
+        log.info("ready", service=f"{kind}-service", host=host, port=listening.getsockname()[1])
         await stop.wait()
-    log.info("stopped", service=kind)
+    log.info("stopped", service=f"{kind}-service")
