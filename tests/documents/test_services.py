@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import os
+import shutil
 import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator, Callable
@@ -232,9 +233,10 @@ async def test_a_body_that_is_no_order_is_refused(tmp_path: Path, body: bytes) -
 class Careless:
     """A service of somebody else, that says it is done at once; `make` leaves what it made."""
 
-    def __init__(self, info: dict[str, Any], make: Callable[[Path], None]) -> None:
+    def __init__(self, info: dict[str, Any], make: Callable[[Path], None], **told: Any) -> None:
         self._info = info
         self._make = make
+        self._told = told
         self.orders: list[dict[str, Any]] = []
 
     @contextlib.asynccontextmanager
@@ -243,7 +245,7 @@ class Careless:
             if request.url.path == "/info":
                 return JSONResponse(self._info)
             if request.method == "GET":
-                return JSONResponse({"state": "DONE"})
+                return JSONResponse({"state": "DONE"} | self._told)
             order = await request.json()
             self.orders.append(order)
             await asyncio.to_thread(self._make, Path(order["workDir"]))
@@ -268,6 +270,29 @@ async def test_what_a_service_made_is_looked_at(house: House, eventually: Eventu
     assert house.names("out") == []
     (document,) = await house.documents()
     assert "[pdf_invalid]" in document.message
+
+
+@pytest.mark.parametrize(
+    ("told", "place"), [({}, "archive"), ({"words": 0}, "archive"), ({"words": 7}, "error")]
+)
+async def test_words_that_a_service_found_must_be_in_its_pdf(
+    house: House, eventually: Eventually, told: dict[str, Any], place: str
+) -> None:
+    """One that does not say how many it found is believed."""
+
+    def without_text(room: Path) -> None:
+        shutil.copy(room / "raw.pdf", room / "final.pdf")
+
+    ocr_service = Careless(tools.ocr_info(), without_text, **told)
+    house.drop("a.cbz")
+    async with ocr_service.serving() as url:
+        changed = house.settings.documents.model_copy(update={"ocr_url": url, "min_pdf_size_bytes": 100})
+        async with house.working(house.settings.model_copy(update={"documents": changed})):
+            await eventually(lambda: house.names("archive") + house.names("error") == ["a.cbz"], timeout=40)
+            await eventually(lambda: house.read("index/metrics.json")["queued"] == 0)
+    assert house.names(place) == ["a.cbz"]
+    (document,) = await house.documents()
+    assert ("text was recognised, and none is in it" in document.message) == (place == "error")
 
 
 @pytest.mark.parametrize("answer", [(500, {"detail": "oh"}), (200, []), (200, {}), (200, {"state": "LOST"})])

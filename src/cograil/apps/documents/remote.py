@@ -100,7 +100,7 @@ def register(registry: Registry, settings: DocumentSettings) -> None:
         order = {"rawPdfPath": str(room / RAW_PDF)} | {one: told[one] for one in names if one in told}
         try:
             done = await _see_through(ctx, str(settings.ocr_url), "ocr", key, room, order, on)
-            pages = await asyncio.to_thread(_validated, room, on.min_bytes)
+            pages = await asyncio.to_thread(_validated, room, on.min_bytes, done)
         except ocr.InvalidPdf as error:
             await ctx.checkpoint({"pdf_invalid": invalid + 1})
             raise invalid_pdf(error, invalid + 1) from error
@@ -166,9 +166,14 @@ async def _see_through(
         await asyncio.sleep(POLL_SECONDS)
 
 
-def _validated(room: Path, min_bytes: int) -> int:
-    """The pages of what a service made, which may be anybody's. Raises InvalidPdf."""
-    return ocr.validate(room / FINAL_PDF, min_bytes, prep.pages_of(room / RAW_PDF))
+def _validated(room: Path, min_bytes: int, record: dict[str, Any]) -> int:
+    """The pages of what a service made, which may be anybody's. Raises InvalidPdf.
+
+    Where it says how many words it found, they must be in it.
+    """
+    words = record.get("words")
+    has_text = isinstance(words, int) and words > 0
+    return ocr.validate(room / FINAL_PDF, min_bytes, prep.pages_of(room / RAW_PDF), has_text=has_text)
 
 
 def _accepted(answer: tuple[int, Any]) -> None:
