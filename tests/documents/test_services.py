@@ -27,7 +27,7 @@ from tests.documents.house import House
 from cograil.apps.documents import files, remote, tools
 from cograil.apps.documents.handlers import Terms
 from cograil.apps.documents.remote import Pulse, ServiceDown, ask, info_of
-from cograil.apps.documents.services import Kind, Service, service_door
+from cograil.apps.documents.services import Kind, Refused, Service, service_door
 from cograil.intake.http.server import bind, serving
 from cograil.setting_documents import DocumentSettings
 
@@ -106,6 +106,35 @@ async def test_orders_that_lead_elsewhere_are_refused(tmp_path: Path, wrong: dic
         assert (await ask(url, "POST", "/jobs/prep", order))[0] == 422
         assert (await ask(url, "POST", "/jobs/prep", {}))[0] == 422
         assert (await ask(url, "POST", "/jobs/prep", [1]))[0] == 422
+
+
+@pytest.mark.parametrize(
+    ("kind", "source"),
+    [
+        ("prep", "work/raw.pdf"),
+        ("prep", "work/../work/raw.pdf"),
+        ("prep", "work/a link"),
+        ("prep", "work/pages/1.png"),
+        ("prep", "work"),
+        ("prep", "."),
+        ("ocr", "work/final.pdf"),
+        ("ocr", "work/tmp/1/origin.pdf"),
+    ],
+)
+async def test_a_stage_does_not_remove_what_it_is_given(tmp_path: Path, kind: Kind, source: str) -> None:
+    """It would do so before it reads it."""
+    room, name = tmp_path / "work", {"prep": "inputPath", "ocr": "rawPdfPath"}[kind]
+    for given in ("pages/1.png", "tmp/1/origin.pdf", "raw.pdf", "final.pdf", "prep.cbz"):
+        (room / given).parent.mkdir(parents=True, exist_ok=True)
+        (room / given).touch()
+    (room / "a link").symlink_to("raw.pdf")
+    before = sorted(room.rglob("*"))
+    one = Service(kind, tmp_path, DocumentSettings())
+    with pytest.raises(Refused, match="what this stage writes"):
+        one.take({"jobId": "one", name: f"{tmp_path}/{source}", "workDir": str(room)})
+    assert sorted(room.rglob("*")) == before
+    allowed = {"prep": "prep.cbz", "ocr": "raw.pdf"}[kind]
+    assert one.take({"jobId": "one", name: f"{room}/{allowed}", "workDir": str(room)}) == "one"
 
 
 async def test_what_was_running_when_it_died_is_queued_again(tmp_path: Path, eventually: Eventually) -> None:
