@@ -6,17 +6,21 @@ stops work. What looks like a secret of ours, or a password in a URL, is in no l
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
+from functools import partial
 from typing import Any, Protocol, TextIO
 
 import structlog
 from structlog.typing import EventDict
 
 dropped = 0
+SERVICE_VARIABLE = "_COGRAIL_LOG_SERVICE"  # what JSON lines of this process and its children call it
 LONGEST_SECRET = 512
 # Of a key its id is left: it says whose key somebody let into a log.
 _SECRETS = re.compile(
@@ -89,6 +93,19 @@ class Lines:
     debug = info = warning = error = critical = msg
 
 
+@contextlib.contextmanager
+def lines_of(service: str) -> Iterator[None]:
+    """JSON lines that are configured in this block have `service` and `message` too."""
+    before = os.environ.get(SERVICE_VARIABLE)
+    os.environ[SERVICE_VARIABLE] = service
+    try:
+        yield
+    finally:
+        os.environ.pop(SERVICE_VARIABLE)
+        if before is not None:
+            os.environ[SERVICE_VARIABLE] = before
+
+
 def configure(level: str = "info", format: str = "auto", stream: TextIO | None = None) -> None:
     """Set up the logging of this process, also that of libraries, which are heard from `warning` on."""
     out = stream or sys.stderr
@@ -135,4 +152,10 @@ def _text(out: TextIO) -> list[Any]:
 
 
 def _json() -> list[Any]:
-    return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(default=str)]
+    service = os.environ.get(SERVICE_VARIABLE)
+    named = [partial(_add_service, service)] if service else []
+    return [structlog.processors.format_exc_info, *named, structlog.processors.JSONRenderer(default=str)]
+
+
+def _add_service(service: str, logger: Any, method: str, event: EventDict) -> EventDict:
+    return {"service": service, **event, "message": event["event"]}

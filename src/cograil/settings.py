@@ -173,6 +173,9 @@ def load_settings(flags: Mapping[str, Any] | None = None) -> Settings:
         settings = Settings(**_nested(given))
     except ValidationError as error:
         raise InvalidSettings("\n".join(_sentences(error, origins))) from error
+    if settings.documents.log_json:
+        settings = settings.model_copy(update={"log": settings.log.model_copy(update={"format": "json"})})
+        origins["log.format"] = origins.get("documents.log_json", "default")
     settings._origins.update(origins)
     return settings
 

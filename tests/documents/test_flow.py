@@ -104,18 +104,6 @@ async def test_a_job_that_is_cancelled_gives_its_input_back(house: House, eventu
     assert house.names("error") == ["a.cbz"]
 
 
-async def test_only_so_many_are_worked_on_at_a_time(house: House) -> None:
-    for number in range(5):
-        house.drop(f"{number}.cbz", number)
-    await house.look()
-    async with house.lab.orchestrator():
-        pass
-    counts = await house.lab.rows("select status, count(*) from cograil.jobs group by status")
-    assert sum(count for _, count in counts) == 5
-    limits = await house.lab.rows("select document -> 'limits' ->> 'concurrency' from cograil.workflows")
-    assert limits == [("3",)]
-
-
 async def test_other_numbers_are_another_version(house: House) -> None:
     house.drop("a.cbz", 1)
     await house.look()

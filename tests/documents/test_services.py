@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import os
+import shutil
 import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator, Callable
@@ -26,7 +27,7 @@ from tests.documents.house import House
 from cograil.apps.documents import files, remote, tools
 from cograil.apps.documents.handlers import Terms
 from cograil.apps.documents.remote import Pulse, ServiceDown, ask, info_of
-from cograil.apps.documents.services import Kind, Service, service_door
+from cograil.apps.documents.services import Kind, Refused, Service, service_door
 from cograil.intake.http.server import bind, serving
 from cograil.setting_documents import DocumentSettings
 
@@ -105,6 +106,35 @@ async def test_orders_that_lead_elsewhere_are_refused(tmp_path: Path, wrong: dic
         assert (await ask(url, "POST", "/jobs/prep", order))[0] == 422
         assert (await ask(url, "POST", "/jobs/prep", {}))[0] == 422
         assert (await ask(url, "POST", "/jobs/prep", [1]))[0] == 422
+
+
+@pytest.mark.parametrize(
+    ("kind", "source"),
+    [
+        ("prep", "work/raw.pdf"),
+        ("prep", "work/../work/raw.pdf"),
+        ("prep", "work/a link"),
+        ("prep", "work/pages/1.png"),
+        ("prep", "work"),
+        ("prep", "."),
+        ("ocr", "work/final.pdf"),
+        ("ocr", "work/tmp/1/origin.pdf"),
+    ],
+)
+async def test_a_stage_does_not_remove_what_it_is_given(tmp_path: Path, kind: Kind, source: str) -> None:
+    """It would do so before it reads it."""
+    room, name = tmp_path / "work", {"prep": "inputPath", "ocr": "rawPdfPath"}[kind]
+    for given in ("pages/1.png", "tmp/1/origin.pdf", "raw.pdf", "final.pdf", "prep.cbz"):
+        (room / given).parent.mkdir(parents=True, exist_ok=True)
+        (room / given).touch()
+    (room / "a link").symlink_to("raw.pdf")
+    before = sorted(room.rglob("*"))
+    one = Service(kind, tmp_path, DocumentSettings())
+    with pytest.raises(Refused, match="what this stage writes"):
+        one.take({"jobId": "one", name: f"{tmp_path}/{source}", "workDir": str(room)})
+    assert sorted(room.rglob("*")) == before
+    allowed = {"prep": "prep.cbz", "ocr": "raw.pdf"}[kind]
+    assert one.take({"jobId": "one", name: f"{room}/{allowed}", "workDir": str(room)}) == "one"
 
 
 async def test_what_was_running_when_it_died_is_queued_again(tmp_path: Path, eventually: Eventually) -> None:
@@ -232,9 +262,10 @@ async def test_a_body_that_is_no_order_is_refused(tmp_path: Path, body: bytes) -
 class Careless:
     """A service of somebody else, that says it is done at once; `make` leaves what it made."""
 
-    def __init__(self, info: dict[str, Any], make: Callable[[Path], None]) -> None:
+    def __init__(self, info: dict[str, Any], make: Callable[[Path], None], **told: Any) -> None:
         self._info = info
         self._make = make
+        self._told = told
         self.orders: list[dict[str, Any]] = []
 
     @contextlib.asynccontextmanager
@@ -243,7 +274,7 @@ class Careless:
             if request.url.path == "/info":
                 return JSONResponse(self._info)
             if request.method == "GET":
-                return JSONResponse({"state": "DONE"})
+                return JSONResponse({"state": "DONE"} | self._told)
             order = await request.json()
             self.orders.append(order)
             await asyncio.to_thread(self._make, Path(order["workDir"]))
@@ -270,6 +301,29 @@ async def test_what_a_service_made_is_looked_at(house: House, eventually: Eventu
     assert "[pdf_invalid]" in document.message
 
 
+@pytest.mark.parametrize(
+    ("told", "place"), [({}, "archive"), ({"words": 0}, "archive"), ({"words": 7}, "error")]
+)
+async def test_words_that_a_service_found_must_be_in_its_pdf(
+    house: House, eventually: Eventually, told: dict[str, Any], place: str
+) -> None:
+    """One that does not say how many it found is believed."""
+
+    def without_text(room: Path) -> None:
+        shutil.copy(room / "raw.pdf", room / "final.pdf")
+
+    ocr_service = Careless(tools.ocr_info(), without_text, **told)
+    house.drop("a.cbz")
+    async with ocr_service.serving() as url:
+        changed = house.settings.documents.model_copy(update={"ocr_url": url, "min_pdf_size_bytes": 100})
+        async with house.working(house.settings.model_copy(update={"documents": changed})):
+            await eventually(lambda: house.names("archive") + house.names("error") == ["a.cbz"], timeout=40)
+            await eventually(lambda: house.read("index/metrics.json")["queued"] == 0)
+    assert house.names(place) == ["a.cbz"]
+    (document,) = await house.documents()
+    assert ("text was recognised, and none is in it" in document.message) == (place == "error")
+
+
 @pytest.mark.parametrize("answer", [(500, {"detail": "oh"}), (200, []), (200, {}), (200, {"state": "LOST"})])
 async def test_an_answer_that_is_no_record_is_waited_through(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: tuple[int, Any]
@@ -288,3 +342,25 @@ async def test_an_answer_that_is_no_record_is_waited_through(
     done = await remote._see_through(ctx, "http://x", "prep", "key", tmp_path, {}, Terms())
     assert done["state"] == "DONE"
     assert "not with the record of a job" in said[0]
+
+
+async def test_a_service_that_loses_every_job_is_told_it_again_at_leisure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each pause is twice the one before, until it says that it has the job."""
+    queued, done = (200, {"state": "QUEUED"}), (200, {"state": "DONE"})
+    answers = [*[(202, {}), (404, {})] * 6, (202, {}), queued, (404, {}), (202, {}), done]
+    pauses: list[float] = []
+
+    async def played(*_: Any, **__: Any) -> tuple[int, Any]:
+        return answers.pop(0)
+
+    async def slept(seconds: float) -> None:
+        pauses.append(seconds)
+
+    monkeypatch.setattr(remote, "ask", played)
+    monkeypatch.setattr(remote.asyncio, "sleep", slept)
+    ctx: Any = SimpleNamespace(job_id="0" * 36, attempt=1)
+    await remote._see_through(ctx, "http://x", "prep", "key", tmp_path, {}, Terms())
+    assert pauses == [2, 4, 8, 15, 15, 15, 1, 2]
+    assert not answers

@@ -243,6 +243,32 @@ def test_only_a_whole_pdf_is_valid(tmp_path: Path) -> None:
         ocr.validate(tmp_path / "cut.pdf", 100, 1)
 
 
+@pytest.mark.parametrize("is_resumed", [False, True])
+def test_a_try_that_ends_late_leaves_later_ones_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_resumed: bool
+) -> None:
+    """Of the one before it nothing is left; names are those of workers, of services and of others."""
+
+    def played(raw: Path, written: Path, *_: Any) -> None:
+        written.write_bytes(raw.read_bytes())
+
+    monkeypatch.setattr(ocr, "_run", played)
+    source, runs = drawn.tiny(tmp_path / "a.cbz"), ("1", "k.j.1", "3", "k.j.12", "other")
+    for place, run in [(place, run) for place in ("pages", "tmp") for run in runs]:
+        (tmp_path / place / run).mkdir(parents=True)
+        (tmp_path / f"{'raw' if place == 'pages' else 'final'}.tmp.{run}.pdf").touch()
+    told: dict[str, Any] = {"run": "k.j.2", "is_resumed": is_resumed, "progress": lambda *_: None}
+    for _ in range(2):
+        prep.prepare(source, tmp_path, dpi=None, **told)
+        ocr.recognise(tmp_path / "raw.pdf", tmp_path, {"lang": "eng"}, jobs=1, min_bytes=100, **told)
+    later = {"3", "k.j.12", "other"}
+    for place, name in (("pages", "raw"), ("tmp", "final")):
+        assert {one.name for one in (tmp_path / place).iterdir()} == later
+        assert {one.name for one in tmp_path.glob(f"{name}.tmp.*")} == {
+            f"{name}.tmp.{one}.pdf" for one in later
+        }
+
+
 def test_what_ocrmypdf_is_told() -> None:
     told = ocr.options_of({"lang": "eng+fra", "rotatePages": True, "deskew": True, "optimize": 1})
     assert told == {

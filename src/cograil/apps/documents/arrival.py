@@ -22,17 +22,15 @@ from pathlib import Path
 
 import structlog
 
-from cograil.apps.documents import files
+from cograil.apps.documents import files, locks
 from cograil.apps.documents.admission import ENDINGS
 from cograil.apps.documents.layout import Folder
 
 log = structlog.get_logger("documents")
 QUIET_SECONDS = 10.0
-NOT_OURS = frozenset({errno.EACCES, errno.EPERM, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP})
 STAMP = "%Y%m%d-%H%M%S"
 IS_STAMP = re.compile(r"[0-9]{8}-[0-9]{6}(-[0-9]+)?").fullmatch
 CLAIM = f"{files.HIDDEN}claim-"
-_LOOK = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 @dataclass(slots=True)
@@ -106,22 +104,21 @@ def _is_folder_complete(path: Path, quiet: Quiet) -> bool:
 def has_writer_open(path: Path) -> bool | None:
     """Whether somebody has this file open for writing; None when the system does not say."""
     try:
-        descriptor = os.open(path, _LOOK)
+        descriptor = os.open(path, os.O_RDONLY | locks.LOOK)
     except FileNotFoundError:
         raise
     except OSError:
         return None
     try:
+        # A lease is of this machine, and says nothing of others; NFS refuses one as if there were a writer.
+        if locks.file_system_of(descriptor) in locks.NETWORK:
+            return None
         # Whoever opens it for writing in between has us told, by SIGIO unless another is named: that kills.
         fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGURG)
         fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_RDLCK)
         fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_UNLCK)
     except OSError as error:
-        if error.errno == errno.EAGAIN:
-            return True
-        if error.errno in NOT_OURS:
-            return None
-        raise
+        return True if error.errno == errno.EAGAIN else None
     finally:
         os.close(descriptor)
     return False
@@ -231,33 +228,11 @@ def held(staged: Path, *, is_waiting: bool = False) -> Iterator[bool]:
 
     Whoever waits has it when the other one is done.
     """
-    try:
-        kind = staged.lstat().st_mode
-        if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):
-            yield True
-            return
-        descriptor = os.open(staged, _LOOK)
-    except FileNotFoundError:
-        yield False
-        return
-    try:
-        yield _lock(descriptor, is_waiting) and _is_still_there(descriptor, staged)
-    finally:
-        os.close(descriptor)
-
-
-def _lock(descriptor: int, is_waiting: bool) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if is_waiting else fcntl.LOCK_NB))
-    except OSError as error:
-        if error.errno not in (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES):
-            raise
-        return False
-    return True
-
-
-def _is_still_there(descriptor: int, path: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(descriptor), path.lstat())
-    except FileNotFoundError:
-        return False
+    with contextlib.ExitStack() as stack:
+        try:
+            kind = staged.lstat().st_mode
+            is_lockable = stat.S_ISREG(kind) or stat.S_ISDIR(kind)
+            is_mine = not is_lockable or locks.lock(stack, staged, is_waiting=is_waiting)
+        except FileNotFoundError:
+            is_mine = False
+        yield is_mine

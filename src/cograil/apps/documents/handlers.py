@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cograil import logs
 from cograil.apps.documents import ocr, prep
 from cograil.apps.documents.core import canonical_language
 from cograil.apps.documents.files import finish_move
@@ -22,6 +23,7 @@ from cograil.apps.documents.pulsing import Heart
 from cograil.apps.documents.stagelog import kept
 from cograil.apps.documents.workflow import FINISH, OCR, OCR_SERVICE, PREP, PREP_SERVICE
 from cograil.errors import UsageError
+from cograil.model.outcome import WorkItem
 from cograil.runners.context import Context, Fail, Retry
 from cograil.runners.registry import Registry, default_registry
 from cograil.store.statements import statement
@@ -214,11 +216,17 @@ def place_name(folder: Folder) -> str:
     return place_of(folder)
 
 
+def facts_of_attempt(item: WorkItem) -> dict[str, Any]:
+    """What lines about an attempt say of its document."""
+    return {"jobKey": item.params.get("key"), "stage": item.node_id}
+
+
 def register(registry: Registry, *, prep_url: str | None = None, ocr_url: str | None = None) -> None:
     """Let the worker of this registry work on documents.
 
     What was meant for a service that is no longer named is done here: its documents must not wait for ever.
     """
+    logs.app_facts["documents"] = facts_of_attempt
     for name in (PREP, *([] if prep_url else [PREP_SERVICE])):
         registry.register(prep_document, name, process=True)
     for name in (OCR, *([] if ocr_url else [OCR_SERVICE])):

@@ -15,11 +15,11 @@ from typing import Any
 
 from cograil.apps.documents import files
 from cograil.apps.documents.layout import FINAL_PDF, SIDECAR
-from cograil.apps.documents.prep import BadDocument, Progress, pages_of
+from cograil.apps.documents.prep import BadDocument, Progress, pages_of, remove_left
 
 PROGRESS = "cograil.apps.documents.ocr_progress"
 WHITENING = "cograil.apps.documents.ocr_whitening"
-SCRATCH = "tmp", "final.tmp.*"  # what a try writes beside its result
+SCRATCH = "tmp/*", "final.tmp.*"  # what a try writes beside its result
 HOPELESS = {  # exit codes of ocrmypdf that another try does not change
     1: "bad_options",
     2: "bad_pdf",
@@ -58,7 +58,7 @@ def recognise(
     if is_resumed and final.exists():
         try:
             before = Recognised(validate(final, min_bytes, pages_of(raw)), is_reused=True)
-            files.remove_left(room, *SCRATCH)
+            remove_left(room, run, *SCRATCH)
             return before
         except InvalidPdf:
             pass
@@ -80,7 +80,7 @@ def recognise(
         for left in (written, text, place):
             files.remove(left)
         files.remove_if_empty(room / "tmp")
-    files.remove_left(room, *SCRATCH)
+    remove_left(room, run, *SCRATCH)
     return Recognised(pages, words)
 
 

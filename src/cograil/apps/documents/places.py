@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from uuid import UUID, uuid4
 
-from cograil.apps.documents import files
+from cograil.apps.documents import files, locks
 from cograil.apps.documents.layout import Folder
 from cograil.errors import Conflict
 
@@ -46,26 +46,24 @@ def _id_of(root: Path) -> str:
 def look_after(root: Path, database: str) -> int:
     """Say that somebody of this database looks after the folder, as long as this descriptor is open.
 
-    Raises Conflict while somebody of another one does: the lock of whoever dies is gone with him.
+    Raises Conflict while somebody of another one does: the lock of whoever dies is gone with him. Where there
+    are no locks it raises OSError.
     """
     root.mkdir(parents=True, exist_ok=True)
     own = root / f"{WATCHED}{database}"
     lock = os.open(own, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    fcntl.flock(lock, fcntl.LOCK_SH)
-    if any(_is_locked(other) for other in root.glob(f"{WATCHED}*") if other != own):
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        if any(_is_locked(other) for other in root.glob(f"{WATCHED}*") if other != own):
+            raise Conflict(
+                f"another database looks after {root}: stop that watcher, or have both use one database"
+            )
+    except BaseException:
         os.close(lock)
-        raise Conflict(
-            f"another database looks after {root}: stop that watcher, or have both use one database"
-        )
+        raise
     return lock
 
 
 def _is_locked(path: Path) -> bool:
-    lock = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(lock)
-    return False
+    with contextlib.ExitStack() as stack:
+        return not locks.lock(stack, path, may_be_beside=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -21,7 +22,8 @@ FORMATS = ("JPEG", "JPEG2000", "PNG", "WEBP", "TIFF", "BMP", "GIF")  # others ar
 LEAST_DPI = 30  # what says less does not know
 SMALLER_COPY = 254, 1  # the tag of a TIFF, and its bit for what shows another page once more
 MAX_PIXELS = 300_000_000
-SCRATCH = "pages", "raw.tmp.*"  # what a try writes beside its result
+SCRATCH = "pages/*", "raw.tmp.*"  # what a try writes beside its result
+NUMBER_OF_TRY = re.compile(r"(?:^|\.)([0-9]{1,9})(?:\.pdf|\.txt)?$")
 
 
 class BadDocument(Exception):
@@ -50,7 +52,7 @@ def prepare(
     """
     raw = room / RAW_PDF
     if is_resumed and (pages := pages_of(raw)):
-        files.remove_left(room, *SCRATCH)
+        remove_left(room, run, *SCRATCH)
         return Prepared(pages, is_reused=True)
     files.remove(raw)
     written = room / f"raw.tmp.{run}.pdf"
@@ -68,8 +70,19 @@ def prepare(
         files.remove(pictures)
         files.remove_if_empty(room / "pages")
         files.remove(written)
-    files.remove_left(room, *SCRATCH)
+    remove_left(room, run, *SCRATCH)
     return Prepared(pages, tuple(skipped))
+
+
+def remove_left(room: Path, run: str, *patterns: str) -> None:
+    """Remove what this try and earlier ones left, by the numbers that end their names; later ones may run."""
+    now = NUMBER_OF_TRY.search(run)
+    for left in [path for pattern in patterns for path in room.glob(pattern)]:
+        number = NUMBER_OF_TRY.search(left.name)
+        if now and number and int(number[1]) <= int(now[1]):
+            files.remove_left(left.parent, left.name)
+            if left.parent != room:
+                files.remove_if_empty(left.parent)
 
 
 def _make(source: Path, pictures: Path, written: Path, dpi: int | None, progress: Progress) -> list[str]:

@@ -100,7 +100,7 @@ def register(registry: Registry, settings: DocumentSettings) -> None:
         order = {"rawPdfPath": str(room / RAW_PDF)} | {one: told[one] for one in names if one in told}
         try:
             done = await _see_through(ctx, str(settings.ocr_url), "ocr", key, room, order, on)
-            pages = await asyncio.to_thread(_validated, room, on.min_bytes)
+            pages = await asyncio.to_thread(_validated, room, on.min_bytes, done)
         except ocr.InvalidPdf as error:
             await ctx.checkpoint({"pdf_invalid": invalid + 1})
             raise invalid_pdf(error, invalid + 1) from error
@@ -150,25 +150,30 @@ async def _see_through(
             status, record = _understood(await ask(url, "GET", f"/jobs/{job_id}"))
         except ServiceDown as error:
             ctx.log.warning("waiting for a service", error=str(error))
+            status, record = 0, {}
+        if status != 200:
+            is_sent = is_sent and status != 404  # it lost the job: it is told again
             pause = min(pause * 2, LONGEST_PAUSE)
             await asyncio.sleep(pause)
             continue
         pause = POLL_SECONDS
-        if status == 404:
-            is_sent = False  # it lost the job: it is told again
-        elif record["state"] in ("DONE", "ERROR"):
+        if record["state"] in ("DONE", "ERROR"):
             return _outcome(record)
-        else:
-            _tell(ctx, kind, record)
-            if record["state"] == "RUNNING" and pulse.is_gone():
-                told = f"{kind} had not moved for {terms.timeout_seconds:g} s"
-                raise Retry(told, code="heartbeat_timeout")
-            await asyncio.sleep(POLL_SECONDS)
+        _tell(ctx, kind, record)
+        if record["state"] == "RUNNING" and pulse.is_gone():
+            told = f"{kind} had not moved for {terms.timeout_seconds:g} s"
+            raise Retry(told, code="heartbeat_timeout")
+        await asyncio.sleep(POLL_SECONDS)
 
 
-def _validated(room: Path, min_bytes: int) -> int:
-    """The pages of what a service made, which may be anybody's. Raises InvalidPdf."""
-    return ocr.validate(room / FINAL_PDF, min_bytes, prep.pages_of(room / RAW_PDF))
+def _validated(room: Path, min_bytes: int, record: dict[str, Any]) -> int:
+    """The pages of what a service made, which may be anybody's. Raises InvalidPdf.
+
+    Where it says how many words it found, they must be in it.
+    """
+    words = record.get("words")
+    has_text = isinstance(words, int) and words > 0
+    return ocr.validate(room / FINAL_PDF, min_bytes, prep.pages_of(room / RAW_PDF), has_text=has_text)
 
 
 def _accepted(answer: tuple[int, Any]) -> None:

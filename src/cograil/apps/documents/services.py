@@ -15,6 +15,7 @@ import re
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable
+from fnmatch import fnmatchcase as fnmatch
 from pathlib import Path
 from typing import Any, Literal
 
@@ -29,6 +30,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from cograil import jsontext
 from cograil.apps.documents import files, tools
 from cograil.apps.documents.core import now_text
+from cograil.apps.documents.layout import FINAL_PDF, RAW_PDF, SIDECAR
 from cograil.errors import UsageError
 from cograil.intake.http.addresses import is_loopback, refuse_foreign
 from cograil.intake.http.heading import headers_of
@@ -40,8 +42,13 @@ from cograil.settings import Settings
 log = structlog.get_logger("documents")
 Kind = Literal["prep", "ocr"]
 STATES = {"queue": "QUEUED", "running": "RUNNING", "done": "DONE", "error": "ERROR"}
+LOCK = ".cograil-lock"  # a file: a lock on a directory is unknown to other machines
 IDLE_SECONDS = 0.5
 MAX_BODY = 64 * 1024
+WRITTEN: dict[Kind, tuple[str, ...]] = {  # below workDir
+    "prep": (RAW_PDF, "raw.tmp.*", "pages", "prep.heartbeat", "prep.log"),
+    "ocr": (FINAL_PDF, SIDECAR, "final.tmp.*", "tmp", "ocr.heartbeat", "ocr.log"),
+}
 IS_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,199}").fullmatch
 
 
@@ -139,6 +146,7 @@ class Service:
             wrong = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()]
             raise Refused("; ".join(wrong)) from error
         self._confine(order.source, order.workDir)
+        self._spare(Path(order.source), Path(order.workDir).resolve())
         if isinstance(order, OcrOrder) and not IS_LANGUAGE(order.lang):
             raise Refused("lang: must name languages such as fra+eng")
         name = f"{order.jobId}.json"
@@ -160,6 +168,14 @@ class Service:
                 raise Refused(f"{path[:200]!a} is no path that can be used") from error
             if not is_inside:
                 raise Refused(f"{path[:200]!a} is outside the data directory")
+
+    def _spare(self, source: Path, room: Path) -> None:
+        """Refuse a source that the stage itself would remove or write to."""
+        for path in (source.resolve(), source.parent.resolve() / source.name):
+            begins = path.relative_to(room).parts[:1] if path.is_relative_to(room) else ()
+            is_written = any(fnmatch(begins[0], name) for name in WRITTEN[self.kind]) if begins else False
+            if is_written or room.is_relative_to(path):
+                raise Refused(f"{str(source)[:200]!a} is what this stage writes in workDir")
 
     def _record(self, job_id: str, state: str, message: str) -> dict[str, Any]:
         return {
@@ -194,7 +210,7 @@ class Service:
 
     def _join(self) -> int:
         """Say that one more works here, as long as this is open; whoever is alone takes up what was left."""
-        lock = os.open(self._root / self.kind, os.O_RDONLY | os.O_CLOEXEC)
+        lock = os.open(self._root / self.kind / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         with contextlib.suppress(BlockingIOError):
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self.requeue()
@@ -365,6 +381,6 @@ async def serve(
     stop = stop_on_signals()
     listening = bind(host, port)
     async with service.running(), serving(service_door(service, host), listening):
-        log.info("ready", service=kind, host=host, port=listening.getsockname()[1])
+        log.info("ready", service=f"{kind}-service", host=host, port=listening.getsockname()[1])
         await stop.wait()
-    log.info("stopped", service=kind)
+    log.info("stopped", service=f"{kind}-service")

@@ -177,13 +177,13 @@ class Watcher:
         await asyncio.to_thread(taking.place_inputs, folder, fresh)
         for one in batch.arrived:
             if verdicts[one.staged] is Verdict.NEW:
-                log.info("document taken", name=one.name, key=one.key, user=folder.user or None)
+                log.info("document taken", name=one.name, jobKey=one.key, user=folder.user or None)
             if verdicts[one.staged] is Verdict.DUPLICATE:
                 existing = await self._existing(folder, place, one.key)
                 await asyncio.to_thread(
                     taking.hold_duplicate, folder, one, existing.facts if existing else {}
                 )
-                log.info("document held: it came before", name=one.name, key=one.key)
+                log.info("document held: it came before", name=one.name, jobKey=one.key)
 
     async def profile(self, settings: DocumentSettings) -> dict[str, Any] | None:
         """How documents are treated now; None while it is not known who would."""
@@ -248,7 +248,7 @@ class Watcher:
                         "a stage stood still and was ended",
                         stage=stage,
                         name=document.name,
-                        key=document.key,
+                        jobKey=document.key,
                     )
 
     async def _settle(self, folder: Folder, document: Document) -> None:
@@ -259,7 +259,7 @@ class Watcher:
         if is_settled:
             told = log.info if ending.out_pdf else log.warning
             word = "document done, though its job was not" if ending.out_pdf else "document failed"
-            told(word, name=document.name, key=document.key, error=ending.message or None)
+            told(word, name=document.name, jobKey=document.key, error=ending.message or None)
 
     async def _tidy(self) -> None:
         if time.monotonic() - self._tidied_at < TIDY_SECONDS:
@@ -300,7 +300,7 @@ def _see_to(folder: Folder, key: str, existing: Existing | None) -> None:
         held = duplicates.held_files(folder, key)
         duplicates.report(folder, key, held[-1], existing.facts if existing else {}, {})
     if duplicates.is_decided(folder, key) and duplicates.apply_decision(folder, key, existing):
-        log.info("a decision on duplicates was carried out", key=key)
+        log.info("a decision on duplicates was carried out", jobKey=key)
 
 
 @contextlib.asynccontextmanager

@@ -76,7 +76,7 @@ def convert(sources: tuple[Path, ...], target: Path, lang: str | None, as_json: 
         room = tempfile.TemporaryDirectory(prefix=ROOM, dir=target.absolute())
     except OSError as error:
         raise UsageError(f"{target} cannot be written to: {error.strerror or error}") from error
-    with room as place, held(Path(place)):
+    with room as place, held(Path(place)), logs.lines_of("convert"):
         try:
             return run_async(_convert(settings, list(sources), target, Path(place), as_json))
         except asyncio.CancelledError:  # by a signal: nothing half-done is left, as after Ctrl-C
@@ -232,7 +232,8 @@ def watch(
         update={"port": 0, "data_dir": settings.data_dir if is_given else folder / ENGINE_DIR}
     )
     _make_folder(folder)
-    run(own, front=("documents", port))
+    with logs.lines_of("orchestrator"):  # as the original calls it
+        run(own, front=("documents", port))
 
 
 def _make_folder(root: Path) -> None:
@@ -250,8 +251,6 @@ def _settings(data: Path | None, **flags: Any) -> Settings:
     settings = load_settings({"documents.data_dir": data, **flags})
     if settings.documents.data_dir is None:
         raise UsageError("which folder? Name it with --data, or COGRAIL_DOCUMENTS__DATA_DIR")
-    if settings.documents.log_json:
-        settings = settings.model_copy(update={"log": settings.log.model_copy(update={"format": "json"})})
     return settings
 
 
@@ -300,8 +299,9 @@ def _serve_stage(kind: Any, data: Path | None, host: str, port: int, is_json: bo
     from cograil.apps.documents.services import serve  # noqa: PLC0415  an extra
 
     settings = _settings(data, **{"log.format": "json" if is_json else None})
-    logs.configure(settings.log.level, settings.log.format)
-    run_async(serve(kind, settings, host, port, stop_on_signals))
+    with logs.lines_of(f"{kind}-service"):
+        logs.configure(settings.log.level, settings.log.format)
+        run_async(serve(kind, settings, host, port, stop_on_signals))
 
 
 @documents.command()

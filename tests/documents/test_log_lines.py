@@ -1,0 +1,88 @@
+"""Lines of a log: which document they are about, and what programs that read JSON find in them."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+from tests.conftest import Eventually
+from tests.documents import drawn
+from tests.documents.house import House
+
+from cograil import logs
+from cograil.settings import describe, load_settings
+
+
+@pytest.fixture
+def said() -> Iterator[io.StringIO]:
+    stream = io.StringIO()
+    with logs.lines_of("orchestrator"):
+        logs.configure("info", "json", stream)
+        yield stream
+    logs.configure("info", "auto")
+
+
+async def test_a_line_says_which_document_and_stage_it_is_about(
+    house: House, eventually: Eventually, said: io.StringIO
+) -> None:
+    drawn.comic(house.folder.arrivals / "a.cbz", {"../1.png": drawn.dot()})
+
+    def lines() -> list[dict[str, Any]]:
+        return [json.loads(line) for line in said.getvalue().splitlines()]
+
+    async with house.working():
+        await eventually(lambda: any(one["message"] == "document failed" for one in lines()))
+    (document,) = await house.documents()
+    told = {one["message"]: one for one in lines() if "jobKey" in one}
+    assert {one["jobKey"] for one in told.values()} == {document.key}
+    assert {"document taken", "document failed"} < told.keys()
+    (attempt,) = (one for one in told.values() if "stage" in one)
+    assert (attempt["stage"], attempt["attempt"], attempt["node_id"]) == ("prep", 1, "prep")
+    for one in lines():
+        assert {"timestamp", "level", "service", "message"} <= one.keys()
+        assert (one["service"], one["message"]) == ("orchestrator", one["event"])
+
+
+def test_other_processes_have_the_lines_of_the_engine() -> None:
+    stream = io.StringIO()
+    logs.configure("info", "json", stream)
+    try:
+        structlog.get_logger("x").info("hello")
+    finally:
+        logs.configure("info", "auto")
+    assert json.loads(stream.getvalue()).keys() == {"event", "level", "logger", "timestamp"}
+
+
+def test_log_json_counts_for_every_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOG_JSON", "true")
+    monkeypatch.setenv("COGRAIL_LOG__FORMAT", "text")
+    settings = load_settings({})
+    assert settings.log.format == "json"
+    (shown,) = (one for one in describe(settings) if one.name == "log.format")
+    assert (shown.value, shown.origin) == ("json", "environment LOG_JSON")
+
+
+def test_a_service_says_who_it_is(tmp_path: Path) -> None:
+    words = ["documents", "prep", "--data", str(tmp_path), "--port", "0"]
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("COGRAIL_")}
+    with subprocess.Popen(
+        [sys.executable, "-m", "cograil.intake.cli", *words],
+        env=clean | {"LOG_JSON": "true"},
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            assert process.stderr is not None
+            line = json.loads(process.stderr.readline())
+        finally:
+            process.terminate()
+    told = {name: line[name] for name in ("service", "message", "level")}
+    assert told == {"service": "prep-service", "message": "ready", "level": "info"}
