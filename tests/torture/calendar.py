@@ -36,7 +36,8 @@ select id::text from cograil.jobs where labels ->> 'schedule' = %(name)s and sta
 LOG = """
 select count(*) filter (where action = 'create schedule')
          - count(*) filter (where action = 'remove schedule'),
-       (select count(*) from cograil.schedules where name = %(name)s)
+       (select count(*) from cograil.schedules where name = %(name)s),
+       count(*) filter (where action = 'remove schedule') > 0
 from cograil.audit_log where request_id = %(mark)s
 """
 
@@ -103,9 +104,10 @@ async def _schedule(lane: Lane, run: Run) -> None:
     body = {"workflow_id": "plain", "cron": "0 0 1 1 *"}
 
     async def look() -> list[str]:
-        ((logged, there),) = await lane.lab.rows(LOG, mark=mark, name=name)
+        """A server that is woken late makes it again, after it was removed; that one led to nothing yet."""
+        ((logged, there, was_removed),) = await lane.lab.rows(LOG, mark=mark, name=name)
         told = [] if logged == there else [f"there are {there} schedules, the log says {logged}"]
-        return told + await _uneven(lane, name)
+        return told + ([] if was_removed else await _uneven(lane, name))
 
     async with visiting(lane, run, mark, look) as visit:
         async with lane.lab.db.transaction("test") as tx:
