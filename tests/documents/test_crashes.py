@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
 import os
 import shutil
 import signal
@@ -29,7 +28,7 @@ from tests.documents.house import House
 from tests.documents.victim import look_after
 
 from cograil import faults
-from cograil.apps.documents import files
+from cograil.apps.documents import arrival, files
 
 Prepare = Callable[[House], Awaitable[None]]
 
@@ -48,11 +47,14 @@ class Scenario:
 
 
 async def arriving(house: House) -> None:
-    """A comic, the same one again, a folder, and what is none."""
+    """Comics and a folder of pictures, one of each again, and what is none."""
     house.drop("a.cbz")
     house.drop("b.cbz")
     house.drop("c.cbz", 7)
     (house.folder.arrivals / "d.cbz").write_bytes(b"nothing")
+    house.drop_folder("scans")
+    house.drop_folder("scans again")
+    house.drop_folder("e.cbz", 7)
 
 
 async def in_work(house: House) -> None:
@@ -61,9 +63,20 @@ async def in_work(house: House) -> None:
     await house.prepare_results(dropped)
 
 
+async def folder_in_work(house: House) -> None:
+    """The same of a folder of pictures."""
+    await house.prepare_results(house.drop_folder("scans"))
+
+
 async def hopeless(house: House) -> None:
     """An archive that tries to get out: its job fails, and its input goes to `error`."""
     drawn.comic(house.folder.arrivals / "a.cbz", {"../1.png": drawn.dot()})
+
+
+async def hopeless_folder(house: House) -> None:
+    """Whose pages are none."""
+    for page in house.drop_folder("scans").iterdir():
+        page.write_bytes(f"no picture: {page.name}".encode())
 
 
 async def to_be_used(house: House) -> None:
@@ -97,16 +110,24 @@ SCENARIOS = [
         arriving,
         "look",
         ("documents.stage.after", "documents_admit.commit.after", "documents.hold.after"),
-        2,
-        {"work": 2, "hold": 1, "error": 1},
+        3,
+        {"work": 3, "hold": 2, "error": 2},
     ),
     Scenario(
         "arrivals from another file system",
         arriving,
         "look",
-        ("documents.claim.after", "documents.stage.moved", "documents.refuse.moved", "documents.hold.moved"),
-        2,
-        {"work": 2, "hold": 1, "error": 1},
+        (
+            "documents.claim.after",
+            "documents.stage.moved",
+            "documents.stage.gone",
+            "documents.refuse.moved",
+            "documents.refuse.gone",
+            "documents.hold.moved",
+            "documents.hold.gone",
+        ),
+        3,
+        {"work": 3, "hold": 2, "error": 2},
         ("in", "hold", "error"),
     ),
     Scenario(
@@ -138,6 +159,24 @@ SCENARIOS = [
         hopeless,
         "work",
         ("documents.error.moved", "documents_settle.commit.before", "documents_settle.commit.after"),
+        1,
+        {"error": 1},
+        ("error",),
+    ),
+    Scenario(
+        "the end of a folder on other file systems",
+        folder_in_work,
+        "work",
+        ("documents.archive.moved", "documents.archive.gone"),
+        1,
+        {"archive": 1, "out": 1},
+        ("out", "archive"),
+    ),
+    Scenario(
+        "a folder that fails",
+        hopeless_folder,
+        "work",
+        ("documents.error.moved", "documents.error.gone"),
         1,
         {"error": 1},
         ("error",),
@@ -265,6 +304,8 @@ class Range:
 
     def _judge(self, dsn: str, root: Path) -> None:
         assert contents(root) == self._before, f"lost or doubled: {inputs(root)}"
+        left = [place for place, _, _ in os.walk(root, followlinks=True) if files.GONE in place]
+        assert left == [], "nobody removed what was to be"
         found = Counter(path.relative_to(root).parts[0] for path in inputs(root))
         found["out"] = len(list((root / "out").glob("[!.]*.pdf")))
         assert dict(+found) == self._scenario.expected
@@ -282,13 +323,23 @@ class Range:
 
 
 def inputs(root: Path) -> list[Path]:
-    """Every file that somebody dropped, wherever it is; also one that is being taken."""
-    found = [Path(place, name) for place, _, names in os.walk(root, followlinks=True) for name in names]
-    return [path for path in found if path.suffix == ".cbz" and path.is_file()]
+    """Every file and folder that somebody dropped, wherever it is; also one that is being taken."""
+    found = []
+    for place, names, of_files in os.walk(root, followlinks=True):
+        names[:] = [name for name in names if not is_scratch(name)]
+        if any(name.startswith("scan-") for name in of_files):
+            found.append(Path(place))
+        found += [Path(place, name) for name in of_files if name.endswith(".cbz")]
+    return found
+
+
+def is_scratch(name: str) -> bool:
+    """Whether it is half a copy, or what is about to be removed."""
+    return name.startswith(files.HIDDEN) and not name.startswith(arrival.CLAIM)
 
 
 def contents(root: Path) -> Counter[str]:
-    return Counter(hashlib.sha256(path.read_bytes()).hexdigest() for path in inputs(root))
+    return Counter(files.hash_of(path) for path in inputs(root))
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda one: one.name)

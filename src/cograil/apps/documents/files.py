@@ -24,6 +24,7 @@ from cograil import faults
 CHUNK = 1024 * 1024
 MOST_JSON = 16 * 1024 * 1024
 HIDDEN = ".cograil-"
+GONE = f"{HIDDEN}gone-"  # what is elsewhere already, and only has to be removed
 LONGEST_NAME = 255
 LONGEST_INPUT = 200  # of a document: it gets longer in staging and in hold
 _NOREPLACE = 1
@@ -106,7 +107,7 @@ def finish_move(source: Path, target: Path, what: str = "move") -> None:
     except FileExistsError:
         if hash_of(source) != hash_of(target):
             raise
-        remove(source)
+        _part_with(source, what)
 
 
 def names_like(target: Path) -> Iterator[Path]:
@@ -156,7 +157,7 @@ def _move_across(source: Path, target: Path, what: str) -> None:
     if target.exists() or target.is_symlink():
         if not (_has_content(source) and _has_content(target)) or hash_of(source) != hash_of(target):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))
-        remove(source)
+        _part_with(source, what)
         return
     hidden = target.with_name(hidden_name())
     try:
@@ -166,7 +167,22 @@ def _move_across(source: Path, target: Path, what: str) -> None:
     finally:
         remove(hidden)
     faults.point(f"documents.{what}.moved")
-    remove(source)
+    _part_with(source, what)
+
+
+def _part_with(source: Path, what: str) -> None:
+    """Remove what is elsewhere now, in one step: half a directory would be another one for who comes next.
+
+    What cannot be removed is out of the way; whoever sweeps tries again.
+    """
+    if not stat.S_ISDIR(source.lstat().st_mode):
+        remove(source)
+        return
+    gone = source.with_name(f"{GONE}{secrets.token_hex(8)}")
+    os.rename(source, gone)
+    faults.point(f"documents.{what}.gone")
+    with contextlib.suppress(OSError):
+        remove(gone)
 
 
 def _has_content(path: Path) -> bool:

@@ -49,7 +49,10 @@ def is_spent(room: Path) -> bool:
 
 
 def sweep_hidden(folder: Folder) -> None:
-    """Remove what whoever died left half-written a day ago, and places in which nothing is held."""
+    """Remove what whoever died left half-written a day ago, and places in which nothing is held.
+
+    What he was about to remove goes at once.
+    """
     held = [folder.held / key for key in duplicates.held_keys(folder)]
     written = (folder.staging, folder.out, folder.archive, folder.error, folder.index)
     for place in (*written, folder.reports, folder.rejections, *held):
@@ -57,5 +60,7 @@ def sweep_hidden(folder: Folder) -> None:
             for path in place.glob(f"{files.HIDDEN}*"):
                 if time.time() - path.lstat().st_ctime > DAY:
                     files.remove(path)
+    for place in (folder.arrivals, folder.staging, *held, *rooms(folder)):
+        files.remove_left(place, f"{files.GONE}*")
     for place in held:
         files.remove_if_empty(place)

@@ -36,6 +36,7 @@ class Batch:
 
 def take_arrivals(folder: Folder, quiet: arrival.Quiet, most: int) -> int:
     """Take up to so many files into staging; how many that were."""
+    files.remove_left(folder.arrivals, f"{files.GONE}*")
     arrival.bring_left_claims(folder)
     taken = 0
     for path in arrival.arrived(folder, quiet):
@@ -52,6 +53,7 @@ def look_at_staged(
     folder: Folder, place: str, profile: Mapping[str, Any], settings: DocumentSettings, most: int
 ) -> Batch:
     """Look at what is in staging and nobody else works on; what is refused is moved away."""
+    files.remove_left(folder.staging, f"{files.GONE}*")
     with ExitStack() as locks:
         batch = Batch(locks)
         for staged in arrival.waiting(folder):
