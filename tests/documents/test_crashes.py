@@ -316,6 +316,11 @@ class Range:
             rows = await lab.rows("select count(*), count(distinct job_id) from cograil.documents")
             jobs = await lab.rows("select count(*) from cograil.jobs")
             assert (rows, jobs) == ([(self._scenario.documents,) * 2], [(self._scenario.documents,)])
+            if self._scenario.what == "look":
+                refused = self._scenario.expected.get("error", 0)
+                assert len(list((root / "reports/rejected").glob("[!.]*"))) == refused
+                counted = await lab.rows("select coalesce(sum(count), 0)::int from cograil.document_counts")
+                assert counted == [(refused,)]
             if self._scenario.what == "work":
                 state = "DONE" if "out" in self._scenario.expected else "ERROR_PREP"
                 assert await lab.rows("select state from cograil.documents") == [(state,)]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import stat
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,13 +22,22 @@ from cograil.setting_documents import DocumentSettings
 log = structlog.get_logger("documents")
 
 
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """A file in staging that is refused, and reported; it has not come to `error` yet."""
+
+    staged: Path
+    name: str
+    refusal: Refusal
+
+
 @dataclass(slots=True)
 class Batch:
     """Files in staging that this watcher works on; it holds their locks until it closes the batch."""
 
     locks: ExitStack
     arrived: list[Arrived] = field(default_factory=list)
-    refused: list[Refused] = field(default_factory=list)  # and brought to `error`
+    refused: list[Rejected] = field(default_factory=list)
 
     @property
     def is_empty(self) -> bool:
@@ -52,7 +62,7 @@ def take_arrivals(folder: Folder, quiet: arrival.Quiet, most: int) -> int:
 def look_at_staged(
     folder: Folder, place: str, profile: Mapping[str, Any], settings: DocumentSettings, most: int
 ) -> Batch:
-    """Look at what is in staging and nobody else works on; what is refused is moved away."""
+    """Look at what is in staging and nobody else works on; what is refused is reported."""
     files.remove_left(folder.staging, f"{files.GONE}*")
     with ExitStack() as locks:
         batch = Batch(locks)
@@ -88,7 +98,7 @@ def _look(
     batch: Batch,
 ) -> None:
     name = arrival.name_of(staged)
-    refusal = _refusal(staged, name, settings)
+    refusal = _told_before(folder, staged) or _refusal(staged, name, settings)
     if refusal is None:
         _, key = make_job_key(files.hash_of(staged), profile)
         if nonce := admission.nonce_of(name):
@@ -98,8 +108,9 @@ def _look(
             batch.arrived.append(Arrived(place, folder.name, staged.name, name, size, key, dict(profile)))
             return
         refusal = Refusal(Refused.DISK, "there is not enough room on the disk for it")
-    refuse(folder, staged, name, refusal)
-    batch.refused.append(refusal.reason)
+    if _told_before(folder, staged) is None:
+        _report(folder, staged, name, refusal)
+    batch.refused.append(Rejected(staged, name, refusal))
 
 
 def _refusal(staged: Path, name: str, settings: DocumentSettings) -> Refusal | None:
@@ -109,27 +120,60 @@ def _refusal(staged: Path, name: str, settings: DocumentSettings) -> Refusal | N
     return admission.refusal_of(staged, max_mb=settings.max_input_size_mb, name=name)
 
 
-def refuse(folder: Folder, path: Path, name: str, refusal: Refusal) -> Path:
-    """Move it to `error` and say why; where it is now."""
-    size = files.size_of(path)
-    place = files.move_to_free(path, folder.error / name, "refuse")
+def _report_of(folder: Folder, staged: Path) -> Path:
+    """Where it is said why this is refused. Its name in staging is given once."""
+    return folder.rejections / files.fitted_name(f"{staged.name}.json", files.LONGEST_NAME)
+
+
+def _told_before(folder: Folder, staged: Path) -> Refusal | None:
+    """What somebody said of it who died, or could not move it: that stays so, though there be room now."""
+    told = files.read_json(_report_of(folder, staged))
+    with suppress(KeyError, TypeError, ValueError):
+        return Refusal(Refused(told["reason"]), str(told["message"]))
+    return None
+
+
+def _report(folder: Folder, staged: Path, name: str, refusal: Refusal) -> None:
+    """Say why it is refused, and where it will be."""
+    free = (place for place in files.names_like(folder.error / name) if not os.path.lexists(place))
     told = {
         "fileName": name,
-        "path": str(place),
-        "sizeBytes": size,
+        "path": str(next(free)),
+        "sizeBytes": files.size_of(staged),
         "reason": refusal.reason.value,
         "message": refusal.message,
         "rejectedAt": now_text(),
     }
-    files.write_json(folder.rejections / files.fitted_name(f"{place.name}.json", 255), told)
-    log.warning(
-        "document refused",
-        name=name,
-        reason=refusal.reason.value,
-        error=refusal.message,
-        user=folder.user or None,
-    )
-    return place
+    files.write_json(_report_of(folder, staged), told)
+
+
+def bring_refused(folder: Folder, refused: list[Rejected]) -> list[Rejected]:
+    """Move what was reported and counted to `error`; those that are there now. The others wait in staging."""
+    moved = []
+    for one in refused:
+        try:
+            place = files.move_to_free(one.staged, folder.error / one.name, "refuse")
+        except OSError as error:  # of this file: the others must not wait for it
+            log.warning("a refused file cannot be moved", file=files.cleaned(one.name), error=str(error))
+            continue
+        moved.append(one)
+        _correct(_report_of(folder, one.staged), place)
+        log.warning(
+            "document refused",
+            name=one.name,
+            reason=one.refusal.reason.value,
+            error=one.refusal.message,
+            user=folder.user or None,
+        )
+    return moved
+
+
+def _correct(report: Path, place: Path) -> None:
+    """Somebody else may have had the name that it was to get."""
+    told = files.read_json(report)
+    if isinstance(told, dict) and told.get("path") != str(place):
+        with suppress(OSError):
+            files.write_json(report, told | {"path": str(place)})
 
 
 def place_inputs(folder: Folder, arrived: list[Arrived]) -> None:
