@@ -30,6 +30,7 @@ from tests.documents.victim import look_after
 from cograil import faults
 from cograil.apps.documents import arrival, files
 
+MOST_VISITS = 4
 Prepare = Callable[[House], Awaitable[None]]
 
 
@@ -245,7 +246,7 @@ class Range:
         found = []
         for name in log.read_text().splitlines():
             passed[name] += 1
-            is_often = name.startswith("documents") and passed[name] <= 4
+            is_often = name.startswith("documents") and passed[name] <= MOST_VISITS
             if is_often or passed[name] == 1:
                 found.append(f"{name}:{passed[name]}")
         return found

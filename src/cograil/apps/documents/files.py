@@ -7,7 +7,6 @@ from there. Every step passes a point at which tests kill.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
 import hashlib
 import json
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from cograil import faults
+from cograil.apps.documents.renames import rename as _rename
 
 CHUNK = 1024 * 1024
 MOST_JSON = 16 * 1024 * 1024
@@ -27,9 +27,6 @@ HIDDEN = ".cograil-"
 GONE = f"{HIDDEN}gone-"  # what is elsewhere already, and only has to be removed
 LONGEST_NAME = 255
 LONGEST_INPUT = 200  # of a document: it gets longer in staging and in hold
-_NOREPLACE = 1
-_AT_FDCWD = -100
-_UNKNOWN = (errno.EINVAL, errno.ENOSYS, errno.EPERM, errno.EOPNOTSUPP)
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -117,39 +114,6 @@ def names_like(target: Path) -> Iterator[Path]:
         mark = f" ({number})"
         stem = fitted(target.stem, LONGEST_NAME - len(target.suffix.encode()) - len(mark))
         yield target.with_name(f"{stem}{mark}{target.suffix}")
-
-
-def _rename(source: Path, target: Path) -> None:
-    """Rename, unless there is something of this name."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    if hasattr(libc, "renameat2"):
-        names = os.fsencode(source), os.fsencode(target)
-        if libc.renameat2(_AT_FDCWD, names[0], _AT_FDCWD, names[1], _NOREPLACE) == 0:
-            return
-        number = ctypes.get_errno()
-        if number not in _UNKNOWN:
-            raise OSError(number, os.strerror(number), str(source), None, str(target))
-    _rename_without_kernel(source, target)
-
-
-def _rename_without_kernel(source: Path, target: Path) -> None:
-    """Where the file system knows no rename that spares: a link is refused for a name that is taken.
-
-    A directory is renamed over an empty one only, which this makes.
-    """
-    if source.is_dir() and not source.is_symlink():
-        target.mkdir()
-        os.rename(source, target)
-        return
-    try:
-        os.link(source, target, follow_symlinks=False)
-    except OSError as error:
-        if error.errno not in _UNKNOWN:
-            raise
-        os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))  # ours from here on
-        os.rename(source, target)
-        return
-    os.unlink(source)
 
 
 def _move_across(source: Path, target: Path, what: str) -> None:

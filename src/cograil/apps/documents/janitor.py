@@ -6,9 +6,10 @@ import contextlib
 import time
 from pathlib import Path
 
-from cograil.apps.documents import duplicates, files
+from cograil.apps.documents import arrival, duplicates, files
 from cograil.apps.documents.jobs import needed_rooms
 from cograil.apps.documents.layout import IS_KEY, Folder, is_artifact
+from cograil.apps.documents.renames import is_reserved
 from cograil.store.database import Database
 
 DAY = 86_400.0
@@ -60,6 +61,10 @@ def sweep_hidden(folder: Folder) -> None:
             for path in place.glob(f"{files.HIDDEN}*"):
                 if time.time() - path.lstat().st_ctime > DAY:
                     files.remove(path)
+    for path in arrival.waiting(folder):
+        with contextlib.suppress(OSError):
+            if is_reserved(path) and time.time() - path.lstat().st_ctime > DAY:
+                files.remove(path)
     for place in (folder.arrivals, folder.staging, *held, *rooms(folder)):
         files.remove_left(place, f"{files.GONE}*")
     for place in held:

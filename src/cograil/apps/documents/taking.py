@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Mapping
+import time
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,9 +18,11 @@ from cograil.apps.documents.admission import Refusal, Refused
 from cograil.apps.documents.core import make_job_key, now_text
 from cograil.apps.documents.jobs import Arrived
 from cograil.apps.documents.layout import Folder
+from cograil.apps.documents.renames import is_reserved
 from cograil.setting_documents import DocumentSettings
 
 log = structlog.get_logger("documents")
+LINK_SECONDS = 60.0  # nobody needs that long from a link to an unlink
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +56,40 @@ def take_arrivals(folder: Folder, quiet: arrival.Quiet, most: int) -> int:
         if taken >= most:
             break
         try:
-            taken += arrival.take(path, folder) is not None
+            if not _is_staged(path, folder):
+                taken += arrival.take(path, folder) is not None
         except OSError as error:
             log.warning("a file cannot be taken", file=files.cleaned(path.name), error=str(error))
     return taken
+
+
+def _is_staged(path: Path, folder: Folder) -> bool:
+    """Whether it has its name in staging already; what is left of whoever died then is removed here.
+
+    Where a rename is a link and an unlink, he may have died between, or be there now.
+    """
+    name = _staged_name(path)
+    if not _has_twin(path, (one for one in arrival.waiting(folder) if arrival.name_of(one) == name)):
+        return False
+    if time.time() - path.lstat().st_ctime > LINK_SECONDS:
+        path.unlink(missing_ok=True)
+    return True
+
+
+def _staged_name(path: Path) -> str:
+    return files.fitted_name(files.cleaned(path.name), files.LONGEST_INPUT)
+
+
+def _has_twin(path: Path, others: Iterable[Path]) -> bool:
+    """Whether one of these is another name of this file."""
+    found = path.lstat()
+    if not stat.S_ISREG(found.st_mode) or found.st_nlink < 2:
+        return False
+    for one in others:
+        with suppress(FileNotFoundError):
+            if os.path.samestat(found, one.lstat()):
+                return True
+    return False
 
 
 def look_at_staged(
@@ -70,6 +103,8 @@ def look_at_staged(
             if len(batch.arrived) + len(batch.refused) >= most:
                 break
             try:
+                if is_reserved(staged):
+                    continue
                 with ExitStack() as lock:
                     if lock.enter_context(arrival.held(staged)) and _is_ready(staged, folder):
                         _look(folder, place, staged, profile, settings, batch)
@@ -86,6 +121,9 @@ def _is_ready(staged: Path, folder: Folder) -> bool:
     """Whether all of it is there, and nobody opened it for writing while it was taken."""
     kind = staged.lstat().st_mode
     parts = [staged] if stat.S_ISREG(kind) else files.files_below(staged) if stat.S_ISDIR(kind) else []
+    name = arrival.name_of(staged)
+    if _has_twin(staged, (one for one in folder.arrivals.iterdir() if _staged_name(one) == name)):
+        return False
     return arrival.is_whole(staged, folder) and not any(map(arrival.has_writer_open, parts))
 
 
