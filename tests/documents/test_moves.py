@@ -137,7 +137,9 @@ def test_a_name_that_somebody_has_reserved_is_his(tmp_path: Path, monkeypatch: p
     target = tmp_path / "a.cbz"
     rename = os.rename
 
-    def late(source: Path, place: Path) -> None:
+    def late(source: Path, place: Path | str) -> None:
+        if place != target:
+            rename(source, place)
         monkeypatch.setattr(os, "rename", rename)
         with pytest.raises(FileExistsError):
             files.move(ours, target)
@@ -171,12 +173,30 @@ def test_of_two_who_move_one_file_one_has_it(
 @pytest.mark.usefixtures("no_links")
 @pytest.mark.parametrize("make", [file, scans])
 def test_what_cannot_be_renamed_reserves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[Path], Path]
+) -> None:
+    source, rename = make(tmp_path / "a.cbz"), os.rename
+
+    def refused(one: Path, place: Path | str) -> None:
+        if place == tmp_path / "b.cbz":
+            raise OSError(errno.EACCES, os.strerror(errno.EACCES))
+        rename(one, place)
+
+    monkeypatch.setattr(os, "rename", refused)
+    with pytest.raises(PermissionError):
+        files.move(source, tmp_path / "b.cbz")
+    assert names(tmp_path) == ["a.cbz"]
+
+
+@pytest.mark.usefixtures("no_kernel")
+@pytest.mark.parametrize("make", [file, scans])
+def test_without_the_kernel_a_copy_that_is_there_is_known_too(
     tmp_path: Path, elsewhere: Path, make: Callable[[Path], Path]
 ) -> None:
-    """To another file system it is copied all the same."""
     source = make(tmp_path / "a.cbz")
-    assert killed_at("documents.rename.reserved", partial(files.move, source, elsewhere / "a.cbz"))
-    files.move(source, elsewhere / "a.cbz")
+    move = partial(files.move_to_free, source, elsewhere / "a.cbz")
+    assert killed_at("documents.move.moved", move)
+    assert move() == elsewhere / "a.cbz"
     assert (names(tmp_path), names(elsewhere)) == ([], ["a.cbz"])
 
 

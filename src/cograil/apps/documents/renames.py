@@ -41,6 +41,7 @@ def rename(source: Path, target: Path) -> None:
 
 def rename_without_kernel(source: Path, target: Path) -> None:
     """The same in two steps."""
+    _require_one_file_system(source, target)
     if stat.S_ISDIR(source.lstat().st_mode):
         _rename_over_reserved(source, target)
         return
@@ -58,6 +59,17 @@ def rename_without_kernel(source: Path, target: Path) -> None:
         return
     faults.point("documents.rename.linked")
     _unlink(source, target, is_linked)
+
+
+def _require_one_file_system(source: Path, target: Path) -> None:
+    """Raises EXDEV, as a rename does before it looks at the name; a link says first that it is taken."""
+    if source.lstat().st_dev != target.parent.stat().st_dev:
+        raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), str(source), None, str(target))
+    try:
+        os.rename(source, os.path.join(target.parent, "."))  # this never is one: EBUSY, on one mount
+    except OSError as error:
+        if error.errno == errno.EXDEV:
+            raise
 
 
 def _unlink(source: Path, target: Path, is_linked: bool) -> None:
