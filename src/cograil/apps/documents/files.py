@@ -157,15 +157,20 @@ def _has_content(path: Path) -> bool:
 
 def copy(source: Path, target: Path) -> None:
     """Copy a file or a directory, links as links; what is written is on the disk. Nothing else is opened."""
-    found = source.lstat()
-    if stat.S_ISDIR(found.st_mode):
-        shutil.copytree(source, target, symlinks=True)
-    elif not (stat.S_ISREG(found.st_mode) or stat.S_ISLNK(found.st_mode)):
-        os.mknod(target, found.st_mode, found.st_rdev)
+    if stat.S_ISDIR(source.lstat().st_mode):
+        shutil.copytree(source, target, symlinks=True, copy_function=_copy_one)
     else:
-        shutil.copy2(source, target, follow_symlinks=False)
-        if not target.is_symlink():
-            sync(target)
+        _copy_one(source, target)
+
+
+def _copy_one(source: Path | str, target: Path | str) -> None:
+    found = os.lstat(source)
+    if not (stat.S_ISREG(found.st_mode) or stat.S_ISLNK(found.st_mode)):
+        os.mknod(target, found.st_mode, found.st_rdev)
+        return
+    shutil.copy2(source, target, follow_symlinks=False)
+    if not os.path.islink(target):
+        sync(Path(target))
 
 
 def copy_whole(source: Path, target: Path, what: str = "copy") -> None:
@@ -237,6 +242,26 @@ def files_below(directory: Path) -> list[Path]:
         names.sort()
         found += [Path(place, name) for name in sorted(files)]
     return [path for path in found if stat.S_ISREG(path.lstat().st_mode)]
+
+
+def odd_below(directory: Path) -> Path | None:
+    """What in a directory is neither a file, a directory nor a link, if there is such a thing."""
+    for place, _, found in os.walk(directory):
+        for name in found:
+            kind = os.lstat(os.path.join(place, name)).st_mode
+            if not (stat.S_ISREG(kind) or stat.S_ISLNK(kind)):
+                return Path(place, name)
+    return None
+
+
+def require_readable(path: Path) -> None:
+    """Raises PermissionError for a directory in which something cannot be read; links are not followed."""
+    for place, names, found in os.walk(path) if stat.S_ISDIR(path.lstat().st_mode) else ():
+        for one in (Path(place, name) for name in ("", *names, *found)):
+            kind = one.lstat().st_mode
+            needed = os.R_OK | os.X_OK if stat.S_ISDIR(kind) else os.R_OK
+            if (stat.S_ISDIR(kind) or stat.S_ISREG(kind)) and not os.access(one, needed):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(one))
 
 
 def cleaned(name: str) -> str:

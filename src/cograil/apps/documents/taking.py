@@ -57,6 +57,7 @@ def take_arrivals(folder: Folder, quiet: arrival.Quiet, most: int) -> int:
             break
         try:
             if not _is_staged(path, folder):
+                files.require_readable(path)
                 taken += arrival.take(path, folder) is not None
         except OSError as error:
             log.warning("a file cannot be taken", file=files.cleaned(path.name), error=str(error))
