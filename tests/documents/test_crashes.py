@@ -309,7 +309,7 @@ class Range:
         assert left == [], "nobody removed what was to be"
         found = Counter(path.relative_to(root).parts[0] for path in inputs(root))
         found["out"] = len(list((root / "out").glob("[!.]*.pdf")))
-        assert dict(+found) == self._scenario.expected
+        assert dict(+found) == self._scenario.expected, [str(one) for one in inputs(root)]
         asyncio.run(self._judge_rows(dsn, root))
 
     async def _judge_rows(self, dsn: str, root: Path) -> None:

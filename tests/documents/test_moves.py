@@ -15,7 +15,7 @@ import pytest
 from tests.documents.house import House
 from tests.documents.test_stage_crashes import killed_at
 
-from cograil.apps.documents import files, janitor, renames, taking
+from cograil.apps.documents import arrival, files, janitor, renames, taking
 
 
 def scans(place: Path) -> Path:
@@ -188,25 +188,29 @@ def test_what_cannot_be_renamed_reserves_nothing(
     assert names(tmp_path) == ["a.cbz"]
 
 
-@pytest.mark.usefixtures("no_kernel")
+@pytest.mark.usefixtures("no_links")
 @pytest.mark.parametrize("make", [file, scans])
+@pytest.mark.parametrize("point", ["documents.rename.reserved", "documents.move.moved"])
 def test_without_the_kernel_a_copy_that_is_there_is_known_too(
-    tmp_path: Path, elsewhere: Path, make: Callable[[Path], Path]
+    tmp_path: Path, elsewhere: Path, make: Callable[[Path], Path], point: str
 ) -> None:
+    """And a name that was to be its."""
     source = make(tmp_path / "a.cbz")
     move = partial(files.move_to_free, source, elsewhere / "a.cbz")
-    assert killed_at("documents.move.moved", move)
+    assert killed_at(point, move)
     assert move() == elsewhere / "a.cbz"
+    files.remove_left(elsewhere, f"{files.HIDDEN}*")
     assert (names(tmp_path), names(elsewhere)) == ([], ["a.cbz"])
 
 
 @pytest.mark.usefixtures("no_kernel")
+@pytest.mark.parametrize("is_claimed", [True, False])
 async def test_what_was_linked_into_staging_is_one_document(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    house: House, monkeypatch: pytest.MonkeyPatch, is_claimed: bool
 ) -> None:
     """By who died before he unlinked it from `in`; or is about to, for all that anybody knows."""
-    arrived = house.drop("a.cbz")
-    os.link(arrived, house.folder.staging / "20260101-000000_a.cbz")
+    arrived, staged = house.drop("a.cbz"), house.folder.staging / "20260101-000000_a.cbz"
+    os.link(arrived, arrival.claim_of(staged, house.folder) if is_claimed else staged)
     os.link(arrived, house.root / "mine")
     await house.look()
     assert await house.documents() == []

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from cograil import faults
+from cograil.apps.documents.renames import is_reserved
 from cograil.apps.documents.renames import rename as _rename
 
 CHUNK = 1024 * 1024
@@ -118,7 +119,7 @@ def names_like(target: Path) -> Iterator[Path]:
 
 def _move_across(source: Path, target: Path, what: str) -> None:
     """Copy, then remove. The same bytes under the target's name are those of one who died in between."""
-    if target.exists() or target.is_symlink():
+    if os.path.lexists(target) and not is_reserved(target):
         if not (_has_content(source) and _has_content(target)) or hash_of(source) != hash_of(target):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))
         _part_with(source, what)

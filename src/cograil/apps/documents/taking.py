@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -50,13 +51,15 @@ class Batch:
 def take_arrivals(folder: Folder, quiet: arrival.Quiet, most: int) -> int:
     """Take up to so many files into staging; how many that were."""
     files.remove_left(folder.arrivals, f"{files.GONE}*")
-    arrival.bring_left_claims(folder)
+    linked = {path for path in _visible(folder) if _is_linked(path, folder)}
+    if not linked:
+        arrival.bring_left_claims(folder)
     taken = 0
     for path in arrival.arrived(folder, quiet):
         if taken >= most:
             break
         try:
-            if not _is_staged(path, folder):
+            if path not in linked:
                 files.require_readable(path)
                 taken += arrival.take(path, folder) is not None
         except OSError as error:
@@ -64,17 +67,24 @@ def take_arrivals(folder: Folder, quiet: arrival.Quiet, most: int) -> int:
     return taken
 
 
-def _is_staged(path: Path, folder: Folder) -> bool:
-    """Whether it has its name in staging already; what is left of whoever died then is removed here.
+def _visible(folder: Folder) -> list[Path]:
+    return [path for path in folder.arrivals.iterdir() if not path.name.startswith(".")]
 
-    Where a rename is a link and an unlink, he may have died between, or be there now.
+
+def _is_linked(path: Path, folder: Folder) -> bool:
+    """Whether somebody is about to take it. If he died at that, he had: its old name is removed.
+
+    Where a rename is a link and an unlink, both names are there in between.
     """
-    name = _staged_name(path)
-    if not _has_twin(path, (one for one in arrival.waiting(folder) if arrival.name_of(one) == name)):
-        return False
-    if time.time() - path.lstat().st_ctime > LINK_SECONDS:
-        path.unlink(missing_ok=True)
-    return True
+    name, claims = _staged_name(path), folder.arrivals.glob(f"{arrival.CLAIM}*")
+    others = (one for one in chain(arrival.waiting(folder), claims) if arrival.name_of(one) == name)
+    with suppress(FileNotFoundError):
+        if not _has_twin(path, others):
+            return False
+        if time.time() - path.lstat().st_ctime <= LINK_SECONDS:
+            return True
+        path.unlink()
+    return False
 
 
 def _staged_name(path: Path) -> str:
@@ -123,7 +133,7 @@ def _is_ready(staged: Path, folder: Folder) -> bool:
     kind = staged.lstat().st_mode
     parts = [staged] if stat.S_ISREG(kind) else files.files_below(staged) if stat.S_ISDIR(kind) else []
     name = arrival.name_of(staged)
-    if _has_twin(staged, (one for one in folder.arrivals.iterdir() if _staged_name(one) == name)):
+    if _has_twin(staged, (one for one in _visible(folder) if _staged_name(one) == name)):
         return False
     return arrival.is_whole(staged, folder) and not any(map(arrival.has_writer_open, parts))
 
