@@ -29,8 +29,10 @@ from tests.documents.victim import look_after
 
 from cograil import faults
 from cograil.apps.documents import arrival, files
+from cograil.apps.documents.layout import SIDECAR
 
 MOST_VISITS = 4
+TEXT = "what was recognised"
 Prepare = Callable[[House], Awaitable[None]]
 
 
@@ -59,9 +61,10 @@ async def arriving(house: House) -> None:
 
 
 async def in_work(house: House) -> None:
-    """A document whose PDFs are there: only the end is left to do."""
+    """A document whose PDFs and text are there: only the end is left to do."""
     dropped = house.drop("a.cbz")
     await house.prepare_results(dropped)
+    (house.folder.room(await house.key_of(dropped)) / SIDECAR).write_text(TEXT)
 
 
 async def folder_in_work(house: House) -> None:
@@ -135,9 +138,18 @@ SCENARIOS = [
         "the end of a document",
         in_work,
         "work",
-        ("documents.out.after", "documents.archive.after"),
+        ("documents.out_text.after", "documents.out.after", "documents.archive.after"),
         1,
-        {"archive": 1, "out": 1},
+        {"archive": 1, "out": 1, "texts": 1},
+    ),
+    Scenario(
+        "the text of a document on another file system",
+        in_work,
+        "work",
+        ("documents.out_text.copied", "documents.out_text.moved", "documents.out_text.after"),
+        1,
+        {"archive": 1, "out": 1, "texts": 1},
+        ("out",),
     ),
     Scenario(
         "the end of a document on other file systems",
@@ -152,7 +164,7 @@ SCENARIOS = [
             "documents_settle.commit.after",
         ),
         1,
-        {"archive": 1, "out": 1},
+        {"archive": 1, "out": 1, "texts": 1},
         ("out", "archive"),
     ),
     Scenario(
@@ -309,6 +321,8 @@ class Range:
         assert left == [], "nobody removed what was to be"
         found = Counter(path.relative_to(root).parts[0] for path in inputs(root))
         found["out"] = len(list((root / "out").glob("[!.]*.pdf")))
+        texts = [path.read_text() for path in (root / "out").glob("[!.]*.txt")]
+        found["texts"] = texts.count(TEXT)
         assert dict(+found) == self._scenario.expected, [str(one) for one in inputs(root)]
         asyncio.run(self._judge_rows(dsn, root))
 

@@ -13,6 +13,7 @@ from cograil.apps.documents.renames import is_reserved
 from cograil.store.database import Database
 
 DAY = 86_400.0
+HALF_WRITTEN = f"{files.HIDDEN}{'[0-9a-f]' * 16}"  # where hidden names of ours stay: marks and claims
 
 
 async def tidy(db: Database, folder: Folder, place: str, keep_days: float) -> list[str]:
@@ -56,16 +57,21 @@ def sweep_hidden(folder: Folder) -> None:
     """
     held = [folder.held / key for key in duplicates.held_keys(folder)]
     written = (folder.staging, folder.out, folder.archive, folder.error, folder.index)
-    for place in (*written, folder.reports, folder.rejections, *held):
+    places = (*written, folder.reports, folder.rejections, *held)
+    left = [path for place in places for path in place.glob(f"{files.HIDDEN}*")]
+    left += [path for place in (folder.root, folder.arrivals) for path in place.glob(HALF_WRITTEN)]
+    for path in (*left, *_reserved(folder)):
         with contextlib.suppress(FileNotFoundError):
-            for path in place.glob(f"{files.HIDDEN}*"):
-                if time.time() - path.lstat().st_ctime > DAY:
-                    files.remove(path)
-    for path in arrival.waiting(folder):
-        with contextlib.suppress(OSError):
-            if is_reserved(path) and time.time() - path.lstat().st_ctime > DAY:
+            if time.time() - path.lstat().st_ctime > DAY:
                 files.remove(path)
     for place in (folder.arrivals, folder.staging, *held, *rooms(folder)):
         files.remove_left(place, f"{files.GONE}*")
     for place in held:
         files.remove_if_empty(place)
+
+
+def _reserved(folder: Folder) -> list[Path]:
+    """Names in staging for which nothing came."""
+    with contextlib.suppress(FileNotFoundError):
+        return [path for path in arrival.waiting(folder) if is_reserved(path)]
+    return []
