@@ -51,7 +51,7 @@ class Batch:
 def take_arrivals(folder: Folder, quiet: arrival.Quiet, most: int) -> int:
     """Take up to so many files into staging; how many that were."""
     files.remove_left(folder.arrivals, f"{files.GONE}*")
-    linked = {path for path in _visible(folder) if _is_linked(path, folder)}
+    linked = {path for path in _visible(folder) if _has_names(path) and _is_linked(path, folder)}
     if not linked:
         arrival.bring_left_claims(folder)
     taken = 0
@@ -91,12 +91,18 @@ def _staged_name(path: Path) -> str:
     return files.fitted_name(files.cleaned(path.name), files.LONGEST_INPUT)
 
 
+def _has_names(path: Path) -> bool:
+    """Whether this is a file that has another name somewhere."""
+    with suppress(FileNotFoundError):
+        found = path.lstat()
+        return stat.S_ISREG(found.st_mode) and found.st_nlink > 1
+    return False
+
+
 def _has_twin(path: Path, others: Iterable[Path]) -> bool:
     """Whether one of these is another name of this file."""
     found = path.lstat()
-    if not stat.S_ISREG(found.st_mode) or found.st_nlink < 2:
-        return False
-    for one in others:
+    for one in others if _has_names(path) else ():
         with suppress(FileNotFoundError):
             if os.path.samestat(found, one.lstat()):
                 return True
