@@ -47,6 +47,14 @@ class House:
         drawn.tiny(hidden, shade)
         return hidden.rename(folder.arrivals / name)
 
+    def drop_folder(self, name: str, shade: int = 255) -> Path:
+        """A folder of two pictures, made elsewhere and renamed into `in`."""
+        hidden = self.folder.arrivals / f"{name}.part"
+        hidden.mkdir()
+        for number in (1, 2):
+            (hidden / f"scan-{number}.png").write_bytes(drawn.dot(shade - number))
+        return hidden.rename(self.folder.arrivals / name)
+
     async def look(self, passes: int = 1) -> None:
         for _ in range(passes):
             while await self.watcher.look():

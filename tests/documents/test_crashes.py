@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
 import os
 import shutil
 import signal
@@ -29,8 +28,11 @@ from tests.documents.house import House
 from tests.documents.victim import look_after
 
 from cograil import faults
-from cograil.apps.documents import files
+from cograil.apps.documents import arrival, files
+from cograil.apps.documents.layout import SIDECAR
 
+MOST_VISITS = 4
+TEXT = "what was recognised"
 Prepare = Callable[[House], Awaitable[None]]
 
 
@@ -48,22 +50,37 @@ class Scenario:
 
 
 async def arriving(house: House) -> None:
-    """A comic, the same one again, a folder, and what is none."""
+    """Comics and a folder of pictures, one of each again, and what is none."""
     house.drop("a.cbz")
     house.drop("b.cbz")
     house.drop("c.cbz", 7)
     (house.folder.arrivals / "d.cbz").write_bytes(b"nothing")
+    house.drop_folder("scans")
+    house.drop_folder("scans again")
+    house.drop_folder("e.cbz", 7)
 
 
 async def in_work(house: House) -> None:
-    """A document whose PDFs are there: only the end is left to do."""
+    """A document whose PDFs and text are there: only the end is left to do."""
     dropped = house.drop("a.cbz")
     await house.prepare_results(dropped)
+    (house.folder.room(await house.key_of(dropped)) / SIDECAR).write_text(TEXT)
+
+
+async def folder_in_work(house: House) -> None:
+    """The same of a folder of pictures."""
+    await house.prepare_results(house.drop_folder("scans"))
 
 
 async def hopeless(house: House) -> None:
     """An archive that tries to get out: its job fails, and its input goes to `error`."""
     drawn.comic(house.folder.arrivals / "a.cbz", {"../1.png": drawn.dot()})
+
+
+async def hopeless_folder(house: House) -> None:
+    """Whose pages are none."""
+    for page in house.drop_folder("scans").iterdir():
+        page.write_bytes(f"no picture: {page.name}".encode())
 
 
 async def to_be_used(house: House) -> None:
@@ -97,25 +114,42 @@ SCENARIOS = [
         arriving,
         "look",
         ("documents.stage.after", "documents_admit.commit.after", "documents.hold.after"),
-        2,
-        {"work": 2, "hold": 1, "error": 1},
+        3,
+        {"work": 3, "hold": 2, "error": 2},
     ),
     Scenario(
         "arrivals from another file system",
         arriving,
         "look",
-        ("documents.claim.after", "documents.stage.moved", "documents.refuse.moved", "documents.hold.moved"),
-        2,
-        {"work": 2, "hold": 1, "error": 1},
+        (
+            "documents.claim.after",
+            "documents.stage.moved",
+            "documents.stage.gone",
+            "documents.refuse.moved",
+            "documents.refuse.gone",
+            "documents.hold.moved",
+            "documents.hold.gone",
+        ),
+        3,
+        {"work": 3, "hold": 2, "error": 2},
         ("in", "hold", "error"),
     ),
     Scenario(
         "the end of a document",
         in_work,
         "work",
-        ("documents.out.after", "documents.archive.after"),
+        ("documents.out_text.after", "documents.out.after", "documents.archive.after"),
         1,
-        {"archive": 1, "out": 1},
+        {"archive": 1, "out": 1, "texts": 1},
+    ),
+    Scenario(
+        "the text of a document on another file system",
+        in_work,
+        "work",
+        ("documents.out_text.copied", "documents.out_text.moved", "documents.out_text.after"),
+        1,
+        {"archive": 1, "out": 1, "texts": 1},
+        ("out",),
     ),
     Scenario(
         "the end of a document on other file systems",
@@ -130,7 +164,7 @@ SCENARIOS = [
             "documents_settle.commit.after",
         ),
         1,
-        {"archive": 1, "out": 1},
+        {"archive": 1, "out": 1, "texts": 1},
         ("out", "archive"),
     ),
     Scenario(
@@ -138,6 +172,24 @@ SCENARIOS = [
         hopeless,
         "work",
         ("documents.error.moved", "documents_settle.commit.before", "documents_settle.commit.after"),
+        1,
+        {"error": 1},
+        ("error",),
+    ),
+    Scenario(
+        "the end of a folder on other file systems",
+        folder_in_work,
+        "work",
+        ("documents.archive.moved", "documents.archive.gone"),
+        1,
+        {"archive": 1, "out": 1},
+        ("out", "archive"),
+    ),
+    Scenario(
+        "a folder that fails",
+        hopeless_folder,
+        "work",
+        ("documents.error.moved", "documents.error.gone"),
         1,
         {"error": 1},
         ("error",),
@@ -206,7 +258,7 @@ class Range:
         found = []
         for name in log.read_text().splitlines():
             passed[name] += 1
-            is_often = name.startswith("documents") and passed[name] <= 4
+            is_often = name.startswith("documents") and passed[name] <= MOST_VISITS
             if is_often or passed[name] == 1:
                 found.append(f"{name}:{passed[name]}")
         return found
@@ -265,9 +317,13 @@ class Range:
 
     def _judge(self, dsn: str, root: Path) -> None:
         assert contents(root) == self._before, f"lost or doubled: {inputs(root)}"
+        left = [place for place, _, _ in os.walk(root, followlinks=True) if files.GONE in place]
+        assert left == [], "nobody removed what was to be"
         found = Counter(path.relative_to(root).parts[0] for path in inputs(root))
         found["out"] = len(list((root / "out").glob("[!.]*.pdf")))
-        assert dict(+found) == self._scenario.expected
+        texts = [path.read_text() for path in (root / "out").glob("[!.]*.txt")]
+        found["texts"] = texts.count(TEXT)
+        assert dict(+found) == self._scenario.expected, [str(one) for one in inputs(root)]
         asyncio.run(self._judge_rows(dsn, root))
 
     async def _judge_rows(self, dsn: str, root: Path) -> None:
@@ -275,6 +331,11 @@ class Range:
             rows = await lab.rows("select count(*), count(distinct job_id) from cograil.documents")
             jobs = await lab.rows("select count(*) from cograil.jobs")
             assert (rows, jobs) == ([(self._scenario.documents,) * 2], [(self._scenario.documents,)])
+            if self._scenario.what == "look":
+                refused = self._scenario.expected.get("error", 0)
+                assert len(list((root / "reports/rejected").glob("[!.]*"))) == refused
+                counted = await lab.rows("select coalesce(sum(count), 0)::int from cograil.document_counts")
+                assert counted == [(refused,)]
             if self._scenario.what == "work":
                 state = "DONE" if "out" in self._scenario.expected else "ERROR_PREP"
                 assert await lab.rows("select state from cograil.documents") == [(state,)]
@@ -282,13 +343,23 @@ class Range:
 
 
 def inputs(root: Path) -> list[Path]:
-    """Every file that somebody dropped, wherever it is; also one that is being taken."""
-    found = [Path(place, name) for place, _, names in os.walk(root, followlinks=True) for name in names]
-    return [path for path in found if path.suffix == ".cbz" and path.is_file()]
+    """Every file and folder that somebody dropped, wherever it is; also one that is being taken."""
+    found = []
+    for place, names, of_files in os.walk(root, followlinks=True):
+        names[:] = [name for name in names if not is_scratch(name)]
+        if any(name.startswith("scan-") for name in of_files):
+            found.append(Path(place))
+        found += [Path(place, name) for name in of_files if name.endswith(".cbz")]
+    return found
+
+
+def is_scratch(name: str) -> bool:
+    """Whether it is half a copy, or what is about to be removed."""
+    return name.startswith(files.HIDDEN) and not name.startswith(arrival.CLAIM)
 
 
 def contents(root: Path) -> Counter[str]:
-    return Counter(hashlib.sha256(path.read_bytes()).hexdigest() for path in inputs(root))
+    return Counter(files.hash_of(path) for path in inputs(root))
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda one: one.name)

@@ -13,7 +13,7 @@ from tests.conftest import Eventually
 from tests.documents import drawn
 from tests.documents.house import House
 
-from cograil.apps.documents import arrival, duplicates, files
+from cograil.apps.documents import arrival, duplicates, files, renames
 
 
 async def held(house: House, *names: str) -> str:
@@ -221,7 +221,7 @@ def test_moves_never_overwrite(tmp_path: Path) -> None:
     with pytest.raises(FileExistsError):
         files.move(tmp_path / "a", tmp_path / "b")
     with pytest.raises(FileExistsError):
-        files._rename_without_kernel(tmp_path / "a", tmp_path / "b")
+        renames.rename_without_kernel(tmp_path / "a", tmp_path / "b")
     assert (tmp_path / "b").read_bytes() == b"2"
     assert files.move_to_free(tmp_path / "a", tmp_path / "b").name == "b (2)"
 
@@ -229,5 +229,5 @@ def test_moves_never_overwrite(tmp_path: Path) -> None:
 def test_a_directory_moves_where_the_kernel_does_not_help(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     drawn.tiny(tmp_path / "a/x.cbz")
-    files._rename_without_kernel(tmp_path / "a", tmp_path / "b")
+    renames.rename_without_kernel(tmp_path / "a", tmp_path / "b")
     assert (tmp_path / "b/x.cbz").exists()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
 import time
@@ -16,7 +17,7 @@ from tests.conftest import Eventually
 from tests.documents import drawn
 from tests.documents.test_services import service
 
-from cograil.apps.documents import folder, tools
+from cograil.apps.documents import files, folder, tools
 from cograil.apps.documents.core import canonical_profile, make_empty_metrics
 
 KEY = f"{'a' * 64}__{'b' * 64}"
@@ -200,6 +201,25 @@ async def test_ticks_give_up_after_three_tries(tmp_path: Path, eventually: Event
     assert [one.name for one in (tmp_path / "error").iterdir()] == ["a.cbz"]
     assert json.loads((tmp_path / f"work/{key}/state.json").read_text())["message"] == "max attempts reached"
     assert program.shown()["error"] == 1
+
+
+async def test_a_tick_counts_what_it_refuses_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When it is in `error`; what cannot be moved there now keeps no tick."""
+
+    def full(*_: Any) -> Path:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/a.cbz").write_bytes(b"nothing")
+    program = Ticking(tmp_path, {})
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "move_to_free", full)
+        await program.tick()
+    assert program.shown()["input_rejected_signature"] == 0
+    await program.tick()
+    assert program.shown()["input_rejected_signature"] == 1
+    assert [one.name for one in (tmp_path / "error").iterdir()] == ["a.cbz"]
+    assert len(list((tmp_path / "reports/rejected").iterdir())) == 1
 
 
 def test_a_tick_works_where_it_is_told_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -80,6 +80,9 @@ def refusal_of(path: Path, *, max_mb: int, name: str = "") -> Refusal | None:
         return Refusal(Refused.SIGNATURE, "it is neither a ZIP, a RAR, a PDF nor a picture")
     if Path(name or path.name).suffix.lower() in COMICS and kind is not Kind.ARCHIVE:
         return Refusal(Refused.SIGNATURE, f"it is named like an archive, and is a {kind}")
+    if kind is Kind.FOLDER and (odd := files.odd_below(path)):
+        shown = files.cleaned(odd.name)
+        return Refusal(Refused.IRREGULAR, f"it holds {shown!r}, neither a file, a directory nor a link")
     return None
 
 

@@ -295,4 +295,5 @@ def _clean_up(
         files.remove(place / STATUS)
     if decisions(places, key) == wishes:  # else somebody without our lock has decided anew
         _write_decisions(place, kept) if kept and left else files.remove(place / DECISION)
+    files.remove_left(place, f"{files.GONE}*")
     files.remove_if_empty(place)

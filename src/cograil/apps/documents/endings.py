@@ -55,6 +55,7 @@ def bring_out(folder: Folder, key: str, name: str) -> tuple[Path, str]:
     """Move what was made and what it was made of; also if somebody died half-way. Raises PdfGone."""
     room, pdf, source = folder.room(key), folder.pdf(name, key), folder.source(key, name)
     final = room / FINAL_PDF
+    files.remove_left(room, f"{files.GONE}*")
     with _alone_with(source) as is_there:
         if not final.exists() and not pdf.exists():
             raise PdfGone("the PDF is gone")
@@ -80,6 +81,8 @@ def _bring_pdf(final: Path, pdf: Path) -> Path:
 def bring_to_error(folder: Folder, key: str, name: str, staged: str) -> None:
     """Move the input of a document that failed to `error`, wherever it is; if it is not there yet."""
     places = [folder.source(key, name), *([folder.staging / staged] if staged else [])]
+    for room in {path.parent for path in places}:
+        files.remove_left(room, f"{files.GONE}*")
     for path in places:
         with _alone_with(path) as is_there:
             if is_there:

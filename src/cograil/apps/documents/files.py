@@ -7,7 +7,6 @@ from there. Every step passes a point at which tests kill.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
 import hashlib
 import json
@@ -20,15 +19,15 @@ from pathlib import Path
 from typing import Any
 
 from cograil import faults
+from cograil.apps.documents.renames import is_reserved
+from cograil.apps.documents.renames import rename as _rename
 
 CHUNK = 1024 * 1024
 MOST_JSON = 16 * 1024 * 1024
 HIDDEN = ".cograil-"
+GONE = f"{HIDDEN}gone-"  # what is elsewhere already, and only has to be removed
 LONGEST_NAME = 255
 LONGEST_INPUT = 200  # of a document: it gets longer in staging and in hold
-_NOREPLACE = 1
-_AT_FDCWD = -100
-_UNKNOWN = (errno.EINVAL, errno.ENOSYS, errno.EPERM, errno.EOPNOTSUPP)
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -106,7 +105,7 @@ def finish_move(source: Path, target: Path, what: str = "move") -> None:
     except FileExistsError:
         if hash_of(source) != hash_of(target):
             raise
-        remove(source)
+        _part_with(source, what)
 
 
 def names_like(target: Path) -> Iterator[Path]:
@@ -118,45 +117,12 @@ def names_like(target: Path) -> Iterator[Path]:
         yield target.with_name(f"{stem}{mark}{target.suffix}")
 
 
-def _rename(source: Path, target: Path) -> None:
-    """Rename, unless there is something of this name."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    if hasattr(libc, "renameat2"):
-        names = os.fsencode(source), os.fsencode(target)
-        if libc.renameat2(_AT_FDCWD, names[0], _AT_FDCWD, names[1], _NOREPLACE) == 0:
-            return
-        number = ctypes.get_errno()
-        if number not in _UNKNOWN:
-            raise OSError(number, os.strerror(number), str(source), None, str(target))
-    _rename_without_kernel(source, target)
-
-
-def _rename_without_kernel(source: Path, target: Path) -> None:
-    """Where the file system knows no rename that spares: a link is refused for a name that is taken.
-
-    A directory is renamed over an empty one only, which this makes.
-    """
-    if source.is_dir() and not source.is_symlink():
-        target.mkdir()
-        os.rename(source, target)
-        return
-    try:
-        os.link(source, target, follow_symlinks=False)
-    except OSError as error:
-        if error.errno not in _UNKNOWN:
-            raise
-        os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))  # ours from here on
-        os.rename(source, target)
-        return
-    os.unlink(source)
-
-
 def _move_across(source: Path, target: Path, what: str) -> None:
     """Copy, then remove. The same bytes under the target's name are those of one who died in between."""
-    if target.exists() or target.is_symlink():
+    if os.path.lexists(target) and not is_reserved(target):
         if not (_has_content(source) and _has_content(target)) or hash_of(source) != hash_of(target):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))
-        remove(source)
+        _part_with(source, what)
         return
     hidden = target.with_name(hidden_name())
     try:
@@ -166,7 +132,22 @@ def _move_across(source: Path, target: Path, what: str) -> None:
     finally:
         remove(hidden)
     faults.point(f"documents.{what}.moved")
-    remove(source)
+    _part_with(source, what)
+
+
+def _part_with(source: Path, what: str) -> None:
+    """Remove what is elsewhere now, in one step: half a directory would be another one for who comes next.
+
+    What cannot be removed is out of the way; whoever sweeps tries again.
+    """
+    if not stat.S_ISDIR(source.lstat().st_mode):
+        remove(source)
+        return
+    gone = source.with_name(f"{GONE}{secrets.token_hex(8)}")
+    os.rename(source, gone)
+    faults.point(f"documents.{what}.gone")
+    with contextlib.suppress(OSError):
+        remove(gone)
 
 
 def _has_content(path: Path) -> bool:
@@ -177,15 +158,20 @@ def _has_content(path: Path) -> bool:
 
 def copy(source: Path, target: Path) -> None:
     """Copy a file or a directory, links as links; what is written is on the disk. Nothing else is opened."""
-    found = source.lstat()
-    if stat.S_ISDIR(found.st_mode):
-        shutil.copytree(source, target, symlinks=True)
-    elif not (stat.S_ISREG(found.st_mode) or stat.S_ISLNK(found.st_mode)):
-        os.mknod(target, found.st_mode, found.st_rdev)
+    if stat.S_ISDIR(source.lstat().st_mode):
+        shutil.copytree(source, target, symlinks=True, copy_function=_copy_one)
     else:
-        shutil.copy2(source, target, follow_symlinks=False)
-        if not target.is_symlink():
-            sync(target)
+        _copy_one(source, target)
+
+
+def _copy_one(source: Path | str, target: Path | str) -> None:
+    found = os.lstat(source)
+    if not (stat.S_ISREG(found.st_mode) or stat.S_ISLNK(found.st_mode)):
+        os.mknod(target, found.st_mode, found.st_rdev)
+        return
+    shutil.copy2(source, target, follow_symlinks=False)
+    if not os.path.islink(target):
+        sync(Path(target))
 
 
 def copy_whole(source: Path, target: Path, what: str = "copy") -> None:
@@ -257,6 +243,26 @@ def files_below(directory: Path) -> list[Path]:
         names.sort()
         found += [Path(place, name) for name in sorted(files)]
     return [path for path in found if stat.S_ISREG(path.lstat().st_mode)]
+
+
+def odd_below(directory: Path) -> Path | None:
+    """What in a directory is neither a file, a directory nor a link, if there is such a thing."""
+    for place, _, found in os.walk(directory):
+        for name in found:
+            kind = os.lstat(os.path.join(place, name)).st_mode
+            if not (stat.S_ISREG(kind) or stat.S_ISLNK(kind)):
+                return Path(place, name)
+    return None
+
+
+def require_readable(path: Path) -> None:
+    """Raises PermissionError for a directory in which something cannot be read; links are not followed."""
+    for place, names, found in os.walk(path) if stat.S_ISDIR(path.lstat().st_mode) else ():
+        for one in (Path(place, name) for name in ("", *names, *found)):
+            kind = one.lstat().st_mode
+            needed = os.R_OK | os.X_OK if stat.S_ISDIR(kind) else os.R_OK
+            if (stat.S_ISDIR(kind) or stat.S_ISREG(kind)) and not os.access(one, needed):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(one))
 
 
 def cleaned(name: str) -> str:

@@ -169,9 +169,10 @@ def _discover(in_flight: InFlight, index: Index, profile: dict[str, Any], metric
             return
         batch = taking.look_at_staged(here, "", profile, DocumentSettings(), 1)
         with batch.locks:
-            for reason in batch.refused:
-                update_metrics(metrics, COUNTED_AS[reason])
-            if batch.is_empty:
+            moved = taking.bring_refused(here, batch.refused)
+            for refused in moved:
+                update_metrics(metrics, COUNTED_AS[refused.refusal.reason])
+            if not batch.arrived and not moved:
                 return
             for one in batch.arrived:
                 if one.key in jobs:

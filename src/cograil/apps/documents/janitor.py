@@ -6,12 +6,14 @@ import contextlib
 import time
 from pathlib import Path
 
-from cograil.apps.documents import duplicates, files
+from cograil.apps.documents import arrival, duplicates, files
 from cograil.apps.documents.jobs import needed_rooms
 from cograil.apps.documents.layout import IS_KEY, Folder, is_artifact
+from cograil.apps.documents.renames import is_reserved
 from cograil.store.database import Database
 
 DAY = 86_400.0
+HALF_WRITTEN = f"{files.HIDDEN}{'[0-9a-f]' * 16}"  # where hidden names of ours stay: marks and claims
 
 
 async def tidy(db: Database, folder: Folder, place: str, keep_days: float) -> list[str]:
@@ -49,13 +51,27 @@ def is_spent(room: Path) -> bool:
 
 
 def sweep_hidden(folder: Folder) -> None:
-    """Remove what whoever died left half-written a day ago, and places in which nothing is held."""
+    """Remove what whoever died left half-written a day ago, and places in which nothing is held.
+
+    What he was about to remove goes at once.
+    """
     held = [folder.held / key for key in duplicates.held_keys(folder)]
     written = (folder.staging, folder.out, folder.archive, folder.error, folder.index)
-    for place in (*written, folder.reports, folder.rejections, *held):
+    places = (*written, folder.reports, folder.rejections, *held)
+    left = [path for place in places for path in place.glob(f"{files.HIDDEN}*")]
+    left += [path for place in (folder.root, folder.arrivals) for path in place.glob(HALF_WRITTEN)]
+    for path in (*left, *_reserved(folder)):
         with contextlib.suppress(FileNotFoundError):
-            for path in place.glob(f"{files.HIDDEN}*"):
-                if time.time() - path.lstat().st_ctime > DAY:
-                    files.remove(path)
+            if time.time() - path.lstat().st_ctime > DAY:
+                files.remove(path)
+    for place in (folder.arrivals, folder.staging, *held, *rooms(folder)):
+        files.remove_left(place, f"{files.GONE}*")
     for place in held:
         files.remove_if_empty(place)
+
+
+def _reserved(folder: Folder) -> list[Path]:
+    """Names in staging for which nothing came."""
+    with contextlib.suppress(FileNotFoundError):
+        return [path for path in arrival.waiting(folder) if is_reserved(path)]
+    return []

@@ -29,6 +29,7 @@ NAME_DATABASE = statement("name_database", package=PACKAGE)
 NEEDED_ROOMS = statement("needed_rooms", package=PACKAGE)
 ALL = 1_000_000
 LABEL = 255
+COUNTED_SECONDS = 30 * 86_400.0  # how long it is known which refused file was counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,9 +225,13 @@ async def settle(tx: Transaction, document: Document, ending: Ending, tenant: st
     return bool(await tx.fetch(SETTLE_DOCUMENT, **who, **told))
 
 
-async def count_refused(tx: Transaction, place: str, what: str, tenant: str = "default") -> None:
-    """One more was refused, for this."""
-    await tx.execute(ADD_COUNT, tenant=tenant, folder=place, what=what)
+async def count_refused(tx: Transaction, place: str, what: str, staged: str, tenant: str = "default") -> None:
+    """One more was refused, for this; once, also if whoever counted it died before he moved it."""
+    once = Key(tenant, f"documents-refused:{place}", idempotency.fingerprint(staged))
+    asked = idempotency.fingerprint(what)
+    decision = await idempotency.decide(tx, once, asked, idempotency.replay(COUNTED_SECONDS))
+    if isinstance(decision, New):
+        await tx.execute(ADD_COUNT, tenant=tenant, folder=place, what=what)
 
 
 async def count_documents(tx: Transaction, place: str | None, tenant: str = "default") -> dict[str, int]:

@@ -162,9 +162,10 @@ class Watcher:
             taking.look_at_staged, folder, place, profile, self._settings.documents, BATCH
         )
         with batch.locks:
-            for reason in batch.refused:
-                async with self._db.single("documents_refuse") as tx:
-                    await jobs.count_refused(tx, place, COUNTED_AS[reason])
+            for one in batch.refused:
+                async with self._db.transaction("documents_refuse") as tx:
+                    await jobs.count_refused(tx, place, COUNTED_AS[one.refusal.reason], one.staged.name)
+            await asyncio.to_thread(taking.bring_refused, folder, batch.refused)
             if batch.arrived:
                 await self._decide(folder, place, batch, definition_id)
         return not batch.is_empty
