@@ -92,7 +92,8 @@ class Families:
                     child.status in JOB_TERMINAL or is_told, "an open child of an ended job was told to stop"
                 )
             elif parent.nodes[node].status == "waiting":
-                news = [n for n in self.db.inbox[job] if isinstance(n, ChildEnded) and n.node_id == node]
+                told = [n for n in self.db.inbox[job] if isinstance(n, ChildEnded) and n.node_id == node]
+                news = [n for n in told if n.attempt == parent.nodes[node].attempt]
                 is_open = child.status not in JOB_TERMINAL
                 ensure(is_open + len(news) == 1, "a waiting node has one living child, or its news")
 
@@ -106,7 +107,8 @@ class Families:
         for name, row in rows.nodes.items():
             number = self.links.get((job, name))
             timeouts = [e for e in rows.events if (e.type, e.node_id) == ("node_timeout", name)]
-            if number is not None and row.status != "cancelled" and len(timeouts) < row.attempt:
+            was_late = any(event.data["attempt"] == row.attempt for event in timeouts)
+            if number is not None and row.status != "cancelled" and not was_late:
                 is_good = self.db.jobs[number].status == "completed"
                 ensure((row.status == "completed") == is_good, "a node ends as its child did")
             if row.status != "cancelled":
