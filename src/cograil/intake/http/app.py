@@ -134,14 +134,20 @@ def application(
         except Refusal as refusal:
             await problems.answer(refusal, new_id())(scope, receive, send)
             return
-        own = _app_of(scope.get("path", ""), apps or {})
+        own = _app_of(scope, apps or {})
         await (probing if is_probe else own or door)(scope, receive, send)
 
     return serve
 
 
-def _app_of(path: str, apps: Mapping[str, ASGIApp]) -> ASGIApp | None:
-    """The app that serves this path, and all below it; `/` is only itself."""
-    return apps.get(path) or next(
-        (app for begin, app in apps.items() if begin != "/" and path.startswith(f"{begin}/")), None
-    )
+def _app_of(scope: Scope, apps: Mapping[str, ASGIApp]) -> ASGIApp | None:
+    """The app that serves this path, and all below it; `/` is only itself, and for browsers only."""
+    path = scope.get("path", "")
+    if path == "/":
+        return apps.get(path) if _wants_page(scope) else None
+    below = (app for begin, app in apps.items() if begin != "/" and path.startswith(f"{begin}/"))
+    return apps.get(path) or next(below, None)
+
+
+def _wants_page(scope: Scope) -> bool:
+    return any(name == b"accept" and b"text/html" in value for name, value in scope.get("headers", ()))
