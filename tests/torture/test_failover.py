@@ -35,6 +35,10 @@ pytestmark = pytest.mark.torture
 
 VERSION = int(os.environ.get("COGRAIL_TEST_PG", "18"))
 CLIENTS = 4
+WAITING = """
+select count(*)::int from pg_stat_activity
+where wait_event = 'SyncRep' or query = 'commit' and (wait_event_type, wait_event) = ('Lock', 'object')
+"""
 QUICK = {
     "COGRAIL_LEASE__SECONDS": "2",
     "COGRAIL_LEASE__PULSE_SECONDS": "0.4",
@@ -77,9 +81,9 @@ class Pair:
                 self.receiver = one
 
     def waiting_commits(self) -> int:
+        """For the standby, or behind one that notifies and waits for it: of those one commits at a time."""
         with psycopg.connect(self.primary.conninfo) as connection:
-            query = "select count(*)::int from pg_stat_activity where wait_event = 'SyncRep'"
-            return int((connection.execute(query).fetchone() or (0,))[0])
+            return int((connection.execute(WAITING).fetchone() or (0,))[0])
 
     def kill_primary(self) -> None:
         """All of it at once, as a machine dies."""
@@ -141,7 +145,11 @@ def process(kind: str, url: str) -> Iterator[None]:
         assert one.poll() is None, f"the {kind} ended"
     finally:
         one.terminate()
-        one.wait()
+        try:
+            one.wait(30)
+        except subprocess.TimeoutExpired:  # a server that does not answer keeps it for ever
+            one.kill()
+            one.wait()
 
 
 class Submitter:
