@@ -38,7 +38,8 @@ def root(tmp_path: Path) -> Path:
 
 
 def run(*words: str) -> str:
-    ended = CliRunner().invoke(documents, list(words), catch_exceptions=False, standalone_mode=False)
+    as_below_cograil = {"standalone_mode": False, "help_option_names": ["-h", "--help"]}  # click keeps them
+    ended = CliRunner().invoke(documents, list(words), catch_exceptions=False, **as_below_cograil)
     return ended.output
 
 
