@@ -46,7 +46,7 @@ async def test_a_page_of_many_jobs_reads_few_of_them(lab: Lab) -> None:
             read = {str(asked): await _blocks(tx, *asked) for asked in FILTERS}
             raise Done
     except Done:
-        assert {asked: blocks for asked, blocks in read.items() if blocks >= 60} == {}
+        assert {asked: blocks for asked, blocks in read.items() if blocks >= 120} == {}
 
 
 async def _blocks(
@@ -92,7 +92,7 @@ async def test_a_page_of_the_gateway_and_its_count_read_few_of_many_jobs(lab: La
                 read[f"count {workflow}"] = await _read(tx, requests.COUNT_JOBS, **count, most=50)
             raise Done
     except Done:
-        assert {asked: blocks for asked, blocks in read.items() if blocks >= 90} == {}
+        assert {asked: blocks for asked, blocks in read.items() if blocks >= 120} == {}
 
 
 async def test_the_gateways_pages_and_counts_are_those_of_all_jobs(lab: Lab) -> None:
