@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import configparser
 import contextlib
 import os
 import shutil
@@ -20,6 +21,7 @@ from cograil.store.guests import choose_guest, command_as, hand_over
 
 USER = "pooler"  # as whom the pooler connects, so that its sessions can be told from others
 PORT = "6432"
+EXAMPLE = Path(__file__).parents[2] / "examples" / "pgbouncer.ini"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,20 +65,21 @@ def _program() -> str:
 
 
 def _configuration(direct_url: str, directory: Path, size: int, more: str) -> str:
+    """examples/pgbouncer.ini, with what is another here: servers, sockets, and who may come."""
     server = conninfo_to_dict(direct_url)
-    return f"""
-[databases]
-* = host={server["host"]} port={server["port"]} user={USER}
-[pgbouncer]
-pool_mode = transaction
-default_pool_size = {size}
-max_client_conn = 1000
-listen_addr =
-listen_port = {PORT}
-unix_socket_dir = {directory}
-auth_type = any
-{more}
-"""
+    example = configparser.ConfigParser(inline_comment_prefixes=None)
+    example.read(EXAMPLE, encoding="utf-8")
+    settings = dict(example["pgbouncer"]) | {
+        "default_pool_size": str(size),
+        "listen_addr": "",
+        "listen_port": PORT,
+        "unix_socket_dir": str(directory),
+        "auth_type": "any",
+    }
+    del settings["auth_file"]
+    lines = "\n".join(f"{name} = {value}" for name, value in settings.items())
+    where = f"host={server['host']} port={server['port']} user={USER}"
+    return f"[databases]\n* = {where}\n[pgbouncer]\n{lines}\n{more}\n"
 
 
 def _wait_until_it_answers(process: subprocess.Popen[bytes], url: str, said: Path) -> None:
