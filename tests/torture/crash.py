@@ -85,7 +85,7 @@ async def _strike(lane: Lane, scenario: Scenario, role: str, run: Run, job: str)
             await lane.give_up(job)
             return
         await lane.ended(job)
-        run.struck = victim.is_struck
+        run.struck = any(point.startswith("!") for point in victim.points())
         await meddling
         if fault is not None and fault.mode == "stop" and run.struck:
             run.violations += await zombie_lives_on(lane, scenario, victim)

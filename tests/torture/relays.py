@@ -90,7 +90,7 @@ async def _until_struck(lane: Lane, run: Run, victim: Child, old: str) -> None:
         if await _unfinished(lane, old) == 0:
             await victim.struck_within(SLACK_SECONDS if run.fault else 0.0)
             return
-        if is_unheard and victim.is_struck:
+        if is_unheard and any(point.startswith("!") for point in victim.points()):
             await lane.lab.rows(END_CLAIMS)
             is_unheard = False
         if time.monotonic() > until:
