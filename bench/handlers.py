@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
+import tracemalloc
+from collections import Counter
+from typing import Any
+
 from cograil import Context, handler
 
 
@@ -15,3 +21,48 @@ async def bench_steps(steps: int, ctx: Context) -> dict[str, int]:
     for number in range(steps):
         await ctx.step(f"step_{number}", greet, number)
     return {"steps": steps}
+
+
+@handler("soak_async")
+async def soak_async(size: int, ctx: Context) -> dict[str, str]:
+    """An output of this size, a log line and some progress."""
+    ctx.log.info("soaking", size=size)
+    ctx.progress(1, 2, "half")
+    await asyncio.sleep(0.001)
+    return {"data": "x" * size}
+
+
+@handler("soak_thread")
+def soak_thread(size: int, ctx: Context) -> dict[str, str]:
+    """The same in a thread."""
+    ctx.log.info("soaking in a thread", size=size)
+    return {"data": "y" * size}
+
+
+@handler("soak_failing")
+async def soak_failing(ctx: Context) -> dict[str, int]:
+    """Fails at its first attempt, with a traceback."""
+    if ctx.attempt == 1:
+        raise ValueError("the first attempt fails")
+    return {"attempt": ctx.attempt}
+
+
+@handler("soak_joint")
+async def soak_joint(ctx: Context) -> dict[str, int]:
+    """Commits with a statement of its own."""
+    async with ctx.transaction() as tx:
+        await tx.execute("select 1")
+    return {"done": 1}
+
+
+@handler("soak_memory")
+async def soak_memory() -> dict[str, Any]:
+    """What the worker holds: its objects by type, and what tracemalloc knows if it is on."""
+    gc.collect()
+    kinds = Counter(type(one).__qualname__ for one in gc.get_objects())
+    found: dict[str, Any] = {"objects": dict(kinds.most_common(30)), "count": sum(kinds.values())}
+    if tracemalloc.is_tracing():
+        top = tracemalloc.take_snapshot().statistics("lineno")[:25]
+        found["traced"] = [f"{one.size // 1024} KiB {one.count} {one.traceback}" for one in top]
+        found["traced_total"] = tracemalloc.get_traced_memory()[0]
+    return found

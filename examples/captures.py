@@ -73,6 +73,22 @@ def ask(url: str, body: dict[str, Any] | None = None) -> tuple[int, bytes]:
         return answer.status, answer.read()
 
 
+def wait_until_ready(url: str, seconds: float = 60) -> None:
+    """Until `cograil up` answers there; it may just be starting."""
+    until = time.monotonic() + seconds
+    while True:
+        try:
+            ask(f"{url}/readyz")
+        except OSError as error:  # nobody listens yet, or not everything is ready
+            if time.monotonic() > until:
+                raise SystemExit(
+                    f"{url} is not ready after {seconds:g} s ({error}): start it with `cograil up`"
+                ) from None
+            time.sleep(0.2)
+        else:
+            return
+
+
 def wait_until_sealed(url: str, seconds: float = 60) -> dict[str, Any]:
     """How the capture stands in the end."""
     until = time.monotonic() + seconds
@@ -91,8 +107,10 @@ def main() -> int:
     parser.add_argument("--url", default="http://127.0.0.1:8080")
     parser.add_argument("--data-dir", type=Path, required=True)
     parser.add_argument("--out", type=Path, default=Path("proof"))
+    parser.add_argument("--wait", type=float, default=60, help="seconds for the instance to be ready")
     given = parser.parse_args()
 
+    wait_until_ready(given.url, given.wait)
     encrypted, said = encrypt(given.picture.read_bytes(), make_kek(given.data_dir))
     capture_id = str(uuid.uuid4())
     key = f"captures/{capture_id}.enc"

@@ -24,9 +24,10 @@ import psycopg
 import pytest
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
+from tests.components import need, needed_by
 
 from cograil.store.embedded import EmbeddedPostgres, create_database
-from cograil.store.migrate import migrate
+from cograil.store.setup import set_up_database
 
 NOT_DURABLE = {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "off"}
 TEMPLATE = "cograil_template"
@@ -60,11 +61,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item not in left_out]
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """A file whose component is missing is skipped, or an error in CI."""
+    need(*needed_by(item.nodeid))
+
+
 @pytest.fixture(scope="session")
 def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """How to connect to the server of this process, as its superuser, to the database `postgres`."""
     data_dir: Path = tmp_path_factory.mktemp("postgres")
     version = int(os.environ.get("COGRAIL_TEST_PG", "18"))
+    if version == 15:
+        need("postgresql-15")
     with EmbeddedPostgres(data_dir, version=version, settings=NOT_DURABLE) as server:
         yield make_conninfo(server.conninfo, dbname="postgres")
 
@@ -78,7 +86,7 @@ def template(postgres: str) -> str:
 
 async def _migrate(conninfo: str) -> None:
     async with await psycopg.AsyncConnection.connect(conninfo, autocommit=True) as conn:
-        await migrate(conn)
+        await set_up_database(conn, allow_unsafe=True)
 
 
 @pytest.fixture

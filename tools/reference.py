@@ -22,6 +22,7 @@ from cograil.intake.gateway.openapi import gateway_document
 from cograil.intake.http.app import TABLES
 from cograil.intake.http.openapi import PROBES, Described, document
 from cograil.intake.http.table import Endpoint
+from cograil.setting_names import BARE_NAMES
 from cograil.settings import Settings, setting_names, variable_of
 
 FOLDER = Path(__file__).parent.parent / "docs" / "reference"
@@ -45,12 +46,37 @@ def states_page() -> str:
     return "\n".join(lines)
 
 
+SETTINGS_HEAD = """\
+Flags win over the environment, the environment over the settings file, the file over the default. `cograil
+config` shows every value and where it comes from.
+
+The settings file is TOML: `cograil.toml` in the working directory, or the file that `--config` or
+`COGRAIL_CONFIG` names. A setting `lease.seconds` is the key `seconds` in the table `[lease]`; relative
+paths are relative to the file.
+
+```toml
+data_dir = "./data"
+port = 8081
+
+[worker]
+concurrency = 50
+```
+
+A variable `COGRAIL_...` or a key of the file that is not a setting is an error, so a misspelt one is
+noticed.
+
+Some settings of `documents` and `gateway` also have the bare names of the programs that they replace. Other
+programs use such names too, so they count for `cograil documents ...` and `cograil gateway` only, each for
+its own part; with `COGRAIL_COMPAT=1` they count for every command."""
+
+
 def settings_page() -> str:
     """Every setting."""
-    lines = ["# Settings", "", "Flags win over the environment, the environment over the default.", ""]
+    lines = ["# Settings", "", SETTINGS_HEAD, ""]
     lines += ["| setting | variable | default | meaning |", "|---|---|---|---|"]
     for name in setting_names():
-        lines.append(f"| `{name}` | `{variable_of(name)}` | {_default(name)} | {_meaning(name)} |")
+        bare = f"; bare `{BARE_NAMES[name]}`" if name in BARE_NAMES else ""
+        lines.append(f"| `{name}` | `{variable_of(name)}`{bare} | {_default(name)} | {_meaning(name)} |")
     return "\n".join([*lines, ""])
 
 

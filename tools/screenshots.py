@@ -168,7 +168,8 @@ def furnish(server: Server) -> dict[str, str]:
     params = {"tiles": list(range(1000)), "scene": "S2A_31TFJ", "catalogue_seconds": 4}
     done = server.submit("tiles", input_params=params, submitted_by="grace")
     server.wait(lambda: server.state(done)["nodes"]["review"]["status"] == "waiting")
-    return {"done": done}
+    failed = server.call("/jobs?status=failed&workflow_id=invoice&limit=1")["jobs"][0]["job_id"]
+    return {"done": done, "failed": failed}
 
 
 def move_back(database: str, dice: random.Random) -> None:
@@ -232,6 +233,7 @@ def _still(jobs: dict[str, str], light: Page, dark: Page) -> Iterator[tuple[str,
     for name, page, path in (
         ("timeline", light, f"/ui/jobs/{jobs['done']}/timeline"),
         ("children", light, f"/ui/jobs/{jobs['done']}/nodes/cut"),
+        ("retry", light, f"/ui/jobs/{jobs['failed']}/retry"),
         ("diff", light, "/ui/workflows/invoice?version=2&against=1"),
         ("submit", light, "/ui/submit?workflow_id=invoice"),
         ("jobs", light, "/ui/jobs"),

@@ -5,6 +5,7 @@
     │   ├── InvalidInput          the input of a job does not fit its workflow
     │   ├── InvalidWorkflow       a workflow file has problems, all listed
     │   ├── QueueNotNamed         queues must be named here, and one is not
+    │   ├── WorkflowReserved      only the app that owns the workflow starts it
     │   └── InvalidSettings       a setting is wrong
     ├── NotFound                  no such thing, or nothing runs there        (exit 3)
     │   ├── JobNotFound, NodeNotFound, WorkflowNotFound, SubscriptionNotFound, DeliveryNotFound,
@@ -17,7 +18,8 @@
     │   ├── Forbidden             not by this person
     │   └── DirectoryInUse
     ├── WaitTimeout               it did not end in the time given            (exit 5)
-    ├── UnsafeDatabase, SchemaMismatch    such a database is not used         (exit 2)
+    ├── UnsafeDatabase, UnsupportedEncoding, RolesMissing, SchemaMismatch
+    │                             such a database is not used                 (exit 2)
     └── DatabaseUnavailable       nothing answers there                       (exit 3)
 
 Exit 1 is for jobs that failed or were cancelled.
@@ -101,6 +103,12 @@ class QueueNotNamed(UsageError):
             f"COGRAIL_QUEUES__STRICT is on and workflow {workflow_id!r} names no queue for "
             f"{', '.join(nodes)}; give each a `queue`"
         )
+
+
+class WorkflowReserved(UsageError):
+    """The workflow belongs to an app, or one of its handlers does: only the app starts jobs of it."""
+
+    code, exit_code, status = "workflow_reserved", 4, 403
 
 
 class InvalidSettings(UsageError):
@@ -255,6 +263,18 @@ class UnsafeDatabase(CograilError):
     """The database may forget what it acknowledged."""
 
     code, exit_code, status = "unsafe_database", 2, 503
+
+
+class UnsupportedEncoding(UnsafeDatabase):
+    """The database does not store text as UTF-8."""
+
+    code = "unsupported_encoding"
+
+
+class RolesMissing(CograilError):
+    """The server lacks a role of cograil, or the database lacks its grants."""
+
+    code, exit_code, status = "roles_missing", 2, 503
 
 
 class SchemaMismatch(CograilError):

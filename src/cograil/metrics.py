@@ -152,6 +152,12 @@ http_request_duration = _histogram(
     (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10),
     *REQUEST,
 )
+company_sources = _counter(
+    "cograil_company_sources",
+    "Requests of this worker to registers of companies, by what they came to.",
+    "source",
+    "outcome",
+)
 http_requests = _counter("http_requests", "Requests to /v1/jobs.", *REQUEST)
 http_errors = _counter("http_errors", "Requests to /v1/jobs that were refused.", *REQUEST)
 container_jobs = _counter("jobs", "Container jobs accepted here.")

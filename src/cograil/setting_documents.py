@@ -1,4 +1,4 @@
-"""The settings of the app `documents`, which also go by the bare names that its users know."""
+"""The settings of the app `documents`; its own commands also read the bare names that its users know."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Annotated
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, field_validator
 
-from cograil.setting_parts import SHORT_NAMES, Part
+from cograil.setting_names import BARE_NAMES
+from cograil.setting_parts import Part
 
 IS_LANGUAGE = re.compile(r"[A-Za-z]{3}[A-Za-z_]*(\+[A-Za-z]{3}[A-Za-z_]*)*").fullmatch
 
@@ -72,6 +73,8 @@ class DocumentSettings(Part):
     """How many pages of one document are recognised at a time; 0 means as many as there are cores."""
     service_concurrency: PositiveInt = 1
     """How many documents a PREP or OCR service works on at a time."""
+    plain_names: bool = False
+    """Name PDFs after their input, `out/letter.pdf` or `letter (2).pdf`, without the key of the job."""
     log_json: bool = False
     """Log JSON lines, also on a terminal."""
 
@@ -127,4 +130,4 @@ BARE = (
     "service_concurrency",
     "log_json",
 )
-SHORT_NAMES.update({f"documents.{name}": name.upper() for name in BARE})
+BARE_NAMES.update({f"documents.{name}": name.upper() for name in BARE})

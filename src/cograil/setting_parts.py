@@ -23,16 +23,7 @@ from pydantic import (
     model_validator,
 )
 
-PREFIX = "COGRAIL_"
-
-# The name that everybody knows, beside the regular COGRAIL_DATABASE__URL.
-SHORT_NAMES = {
-    "database.url": "COGRAIL_DATABASE_URL",
-    "server.key_file": "API_KEY_FILE",
-    "gateway.database_url": "DATABASE_URL",
-    "gateway.api_url": "ORCHESTRATOR_URL",
-    "gateway.worker_url": "WORKER_URL",
-}
+from cograil.setting_names import variable_of
 
 KIB, MIB = 1024, 1024 * 1024
 
@@ -132,6 +123,8 @@ class WorkerSettings(Part):
     """A worker whose event loop is blocked by a coroutine for this long ends; another takes its place."""
     poison_limit: PositiveInt = 3
     """A node that killed this many workers is failed."""
+    capture_output: bool = True
+    """Keep what handlers print as log lines of their attempt; what they log is kept in any case."""
 
 
 class OrchestratorSettings(Part):
@@ -179,13 +172,17 @@ class LimitSettings(Part):
     checkpoint_bytes: PositiveInt = 1 * MIB
     """Of one checkpoint."""
     log_line_bytes: PositiveInt = 16 * KIB
-    """Of one line of `ctx.log`; the rest is cut."""
+    """Of one log line of an attempt; the rest is cut."""
     log_lines: PositiveInt = 1000
-    """How many lines of `ctx.log` one attempt keeps."""
+    """How many log lines one attempt keeps."""
     fan_out_items: PositiveInt = 10_000
     """How many children a fan-out may have."""
     fan_in_bytes: PositiveInt = 64 * MIB
     """Of all that the children of a fan-in returned."""
+    expression_steps: PositiveInt = 1_000_000
+    """How many steps the expressions of one node may take: about one for each value they compare."""
+    expression_seconds: PositiveFloat = 2
+    """How much processor time the expressions of one node may take, whatever their steps."""
 
 
 class OutboundSettings(Part):
@@ -267,6 +264,8 @@ class ServerSettings(Part):
     """How the server connects, if not like everybody else: as a user who is in the role cograil_server."""
     trusted_proxies: tuple[str, ...] = ()
     """Networks (10.0.0.0/8) of proxies whose X-Forwarded-For says who calls, separated by commas."""
+    access_log: bool = False
+    """Log each request: method, path, status, bytes, milliseconds, address."""
 
     @field_validator("trusted_proxies", mode="before")
     @classmethod
@@ -354,6 +353,8 @@ class ContainerSettings(Part):
     """How long a container job that ended is shown and its id is taken."""
     sweep_seconds: PositiveFloat = 60
     """How often a worker looks for containers and workspaces that nobody needs."""
+    port: Annotated[int, Field(ge=0, le=65535)] = 0
+    """Where `up` and `server` also serve /v1/jobs, with probes as the service before; 0 for nowhere."""
     metrics_port: Annotated[int, Field(ge=0, le=65535)] = 0
     """Where `up` and `server` also serve /metrics, such as 9090, as the service before did; 0 for nowhere."""
 
@@ -377,15 +378,6 @@ class LogSettings(Part):
     @classmethod
     def capitals_do_not_matter(cls, value: object) -> object:
         return value.lower() if isinstance(value, str) else value
-
-
-def variable_of(name: str) -> str:
-    """The variable of a setting: lease.seconds is COGRAIL_LEASE__SECONDS."""
-    return SHORT_NAMES.get(name) or regular_variable(name)
-
-
-def regular_variable(name: str) -> str:
-    return PREFIX + name.replace(".", "__").upper()
 
 
 def parsed(conninfo: str) -> dict[str, Any] | None:

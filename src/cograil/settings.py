@@ -1,7 +1,8 @@
 """Every setting there is, with its default. Built once by `load_settings`, handed down by part.
 
-A value comes from a flag of the command line, else from the environment, else from here. The setting
-`lease.seconds` is the variable COGRAIL_LEASE__SECONDS. Durations are plain numbers with the unit in the
+A value comes from a flag of the command line, else from the environment, else from the settings file, else
+from here. The setting `lease.seconds` is the variable COGRAIL_LEASE__SECONDS, and `seconds` in the table
+`[lease]` of cograil.toml. Durations are plain numbers with the unit in the
 name. Rules between settings are validators named as sentences.
 """
 
@@ -9,10 +10,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
-from difflib import get_close_matches
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, cast
 
 from platformdirs import user_data_dir
 from pydantic import (
@@ -22,16 +22,13 @@ from pydantic import (
     ValidationError,
     field_validator,
 )
-from pydantic.fields import FieldInfo
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
 
 from cograil.errors import InvalidSettings
 from cograil.setting_captures import CaptureSettings
 from cograil.setting_companies import CompanySettings
 from cograil.setting_documents import DocumentSettings
+from cograil.setting_names import PREFIX, variable_of
 from cograil.setting_parts import (
-    PREFIX,
-    SHORT_NAMES,
     ContainerSettings,
     DatabaseSettings,
     GatewaySettings,
@@ -47,9 +44,8 @@ from cograil.setting_parts import (
     ServerSettings,
     WorkerSettings,
     parsed,
-    regular_variable,
-    variable_of,
 )
+from cograil.setting_sources import Value, find_file, read_environment, read_file, unknown_variables
 
 __all__ = [
     "CaptureSettings",
@@ -74,7 +70,6 @@ __all__ = [
     "load_settings",
     "mask_password",
     "setting_names",
-    "unknown_variables",
     "variable_of",
 ]
 
@@ -84,11 +79,8 @@ URLS = frozenset({"database.url", "database.direct_url", "server.database_url", 
 # Hold keys and passwords, and are shown as stars.
 SECRETS = frozenset({"captures.keks", "companies.inpi_password", "companies.rcs_token"})
 
-# Read where they are used, not here.
-OTHER_VARIABLES = frozenset({"COGRAIL_FAULT", "COGRAIL_FAULT_LOG", "COGRAIL_TESTING"})
 
-
-class Settings(BaseSettings):
+class Settings(BaseModel):
     """All settings."""
 
     model_config = {
@@ -123,31 +115,18 @@ class Settings(BaseSettings):
 
     _origins: dict[str, str] = PrivateAttr(default_factory=dict)
 
+    def origin_of(self, name: str) -> str:
+        """Where the value of this setting comes from; "default" when nobody gave one."""
+        return self._origins.get(name, "default")
+
+    def is_given(self, part: str) -> bool:
+        """Whether somebody has set anything of this part, by a variable or a flag."""
+        return any(name.startswith(f"{part}.") for name in self._origins)
+
     @field_validator("data_dir")
     @classmethod
     def a_tilde_is_the_home_directory(cls, value: Path) -> Path:
         return value.expanduser()
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        return init_settings, Environment(settings_cls)
-
-
-class Environment(PydanticBaseSettingsSource):
-    """The variables by their exact names. An empty one counts as not set, as compose files make them."""
-
-    def __call__(self) -> dict[str, Any]:
-        return _nested({name: os.environ[variable] for name, variable in _variables_set().items()})
-
-    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
-        raise NotImplementedError("the environment is read as a whole")
 
 
 class Described(NamedTuple):
@@ -158,19 +137,30 @@ class Described(NamedTuple):
     origin: str
 
 
-def load_settings(flags: Mapping[str, Any] | None = None) -> Settings:
+def load_settings(
+    flags: Mapping[str, Any] | None = None,
+    *,
+    config: Path | None = None,
+    bare_parts: Collection[str] = (),
+) -> Settings:
     """The settings of this process. `flags` maps names like "lease.seconds"; None means not given.
 
-    Raises InvalidSettings with one line per problem, each naming the variable or the flag.
+    `config` names the settings file. `bare_parts` are the parts whose bare variables (DATA_DIR) count.
+    Raises InvalidSettings with one line per problem, each naming the variable, the flag or the line.
     """
     given = {name: value for name, value in (flags or {}).items() if value is not None}
-    if unknown := given.keys() - set(setting_names()):
+    names = setting_names()
+    if unknown := given.keys() - set(names):
         raise ValueError(f"flags for settings that do not exist: {sorted(unknown)}")
-    origins = {name: f"environment {variable}" for name, variable in _variables_set().items()}
-    origins |= dict.fromkeys(given, "flag")
-    _refuse_two_names_for_one_setting()
+    if misspelt := unknown_variables(os.environ, names):
+        raise InvalidSettings("\n".join(misspelt))
+    file = find_file(config)
+    values = {} if file is None else read_file(file, names, _path_names())
+    values |= read_environment(names, bare_parts)
+    values |= {name: Value(value, "flag") for name, value in given.items()}
+    origins = {name: value.origin for name, value in values.items()}
     try:
-        settings = Settings(**_nested(given))
+        settings = Settings(**_nested({name: value.value for name, value in values.items()}))
     except ValidationError as error:
         raise InvalidSettings("\n".join(_sentences(error, origins))) from error
     if settings.documents.log_json:
@@ -181,10 +171,10 @@ def load_settings(flags: Mapping[str, Any] | None = None) -> Settings:
 
 
 def describe(settings: Settings) -> list[Described]:
-    """Every setting with its value and where it comes from: default, flag, environment COGRAIL_X."""
+    """Every setting with its value and where it comes from: default, file, flag, environment COGRAIL_X."""
     values = settings.model_dump(mode="json")
     return [
-        Described(name, _shown(name, _lookup(values, name)), settings._origins.get(name, "default"))
+        Described(name, _shown(name, _lookup(values, name)), settings.origin_of(name))
         for name in setting_names()
     ]
 
@@ -192,16 +182,6 @@ def describe(settings: Settings) -> list[Described]:
 def setting_names() -> list[str]:
     """Every setting, in order, as `part.name`."""
     return list(_names(Settings))
-
-
-def unknown_variables(environ: Mapping[str, str]) -> list[str]:
-    """A sentence for each COGRAIL_ variable that nobody reads, with the name that was meant, if any."""
-    known = {regular_variable(name) for name in setting_names()} | {*SHORT_NAMES.values(), *OTHER_VARIABLES}
-    return [
-        _not_read(variable, known)
-        for variable in sorted(environ)
-        if variable.startswith(PREFIX) and variable not in known
-    ]
 
 
 def mask_password(conninfo: str) -> str:
@@ -224,22 +204,17 @@ def _names(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
             yield prefix + name
 
 
-def _variables_set() -> dict[str, str]:
-    """Setting -> the variable that sets it, for those that are set."""
-    found = {}
-    for name in setting_names():
-        for variable in (regular_variable(name), variable_of(name)):
-            if os.environ.get(variable):
-                found[name] = variable
-    return found
+def _path_names() -> set[str]:
+    """The settings that are paths."""
+    return {name for name in setting_names() if _annotation(name) in (Path, Path | None)}
 
 
-def _refuse_two_names_for_one_setting() -> None:
-    for name, short in SHORT_NAMES.items():
-        regular = regular_variable(name)
-        values = {os.environ[variable] for variable in (short, regular) if os.environ.get(variable)}
-        if len(values) > 1:
-            raise InvalidSettings(f"{short} and {regular} are the same setting and differ; set one of them")
+def _annotation(name: str) -> Any:
+    model: type[BaseModel] = Settings
+    *parts, leaf = name.split(".")
+    for part in parts:
+        model = cast("type[BaseModel]", model.model_fields[part].annotation)
+    return model.model_fields[leaf].annotation
 
 
 def _nested(flat: Mapping[str, Any]) -> dict[str, Any]:
@@ -270,10 +245,15 @@ def _sentences(error: ValidationError, origins: Mapping[str, str]) -> Iterator[s
             continue
         # A place inside a list is a place inside its setting.
         name = ".".join(str(step) for step in problem["loc"] if not isinstance(step, int))
-        subject = f"the flag for {name}" if origins.get(name) == "flag" else variable_of(name)
+        subject = _subject(name, origins.get(name, "default"))
         yield f"{subject}: {message[0].lower()}{message[1:]}, not {_shown(name, problem['input'])!r}"
 
 
-def _not_read(variable: str, known: set[str]) -> str:
-    close = get_close_matches(variable, known, n=1, cutoff=0.8)
-    return f"{variable} is not a setting" + (f"; did you mean {close[0]}?" if close else "")
+def _subject(name: str, origin: str) -> str:
+    """What to correct: a flag, a variable, or a line of the settings file."""
+    kind, _, place = origin.partition(" ")
+    if kind == "flag":
+        return f"the flag for {name}"
+    if kind == "file":
+        return f"{place}: {name}"
+    return place or variable_of(name)

@@ -78,7 +78,8 @@ def configure(part: str) -> None:
 
             _tracer = Tracer(part, version("cograil"), is_console=exporter == "console")
         except ImportError as error:
-            log.warning("no traces: install cograil[tracing]", missing=str(error))
+            sentence = "no traces: this needs the extra `tracing`: pip install 'cograil[tracing]'"
+            log.warning(sentence, missing=str(error))
 
 
 def shutdown() -> None:

@@ -137,7 +137,8 @@ def shell_in(directory: Path, **environment: str) -> Shell:
     for name, text in FILES.items():
         (directory / name).write_text(text)
     clean = {name: value for name, value in os.environ.items() if not name.startswith("COGRAIL_")}
-    own = {"COGRAIL_DATA_DIR": str(directory / "data"), "PYTHONIOENCODING": "utf-8"}
+    path = f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}"  # as after `. .venv/bin/activate`
+    own = {"COGRAIL_DATA_DIR": str(directory / "data"), "PYTHONIOENCODING": "utf-8", "PATH": path}
     return Shell(directory, clean | own | environment)
 
 

@@ -23,6 +23,19 @@ async def test_evidence_goes_from_the_device_to_its_proof(
 ) -> None:
     up = start("up", "--port", "0")
     await eventually(up.is_ready, timeout=60)
+    nobody = await asyncio.to_thread(
+        subprocess.run,
+        [
+            *(sys.executable, "-m", "examples.captures", "x"),
+            *("--data-dir", str(tmp_path), "--wait", "0", "--url", "http://127.0.0.1:9"),
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "start it with `cograil up`" in nobody.stderr
+    assert "Traceback" not in nobody.stderr
     picture = tmp_path / "picture.png"
     picture.write_bytes(os.urandom(100_000))
     data_dir, out = tmp_path / "data", tmp_path / "proof"

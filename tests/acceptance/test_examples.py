@@ -49,7 +49,7 @@ RUNS: dict[str, list[tuple[dict[str, Any], dict[str, str]]]] = {
     "subworkflow.yaml": [({}, {"pack": "completed", "greet": "completed"})],
     "subworkflow_child.yaml": [({}, {"wrap__0": "completed", "box": "completed"})],
 }
-SCRIPTS = {"examples.captures"}  # test_captures_example.py runs it
+SCRIPTS = {"examples.captures", "examples.test_shop"}  # test_captures_example.py and test_testing_kit.py
 ELSEWHERE = {"container.yaml"}  # tests/containers/test_ends.py has an engine for it
 FAILING = {"failures.yaml": 1}  # the run that is to fail
 

@@ -127,6 +127,16 @@ def test_a_batch_counts_what_was_accepted_and_says_what_was_not(partner: Caller,
         assert operator.post("/gateway/submit/batch", {"jobs": wrong}).status_code == 422
     one = operator.post("/gateway/submit", {"workflow_id": "greet"})
     assert (one.status_code, one.json()["message_id"]) == (202, one.json()["request_id"])
+    assert one.json()["status"] == "queued"
+
+
+def test_an_operator_may_name_the_correlation_id_of_a_job(operator: Caller) -> None:
+    """As clients of the original do; it is found by it."""
+    given = {"workflow_id": "greet", "correlation_id": "order-7"}
+    one = operator.post("/gateway/submit", given).json()
+    assert (one["correlation_id"], one["status"]) == ("order-7", "queued")
+    found = operator.get("/status/lookup?correlation_id=order-7").json()
+    assert found["correlation_id"] == "order-7"
 
 
 def test_limits_hold_for_each_job_of_a_batch(operator: Caller) -> None:

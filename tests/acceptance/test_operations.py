@@ -86,7 +86,7 @@ def test_a_preview_of_a_retry_says_what_is_kept_and_what_has_read_an_old_input(
     assert (seen["kept"], seen["again"]) == (["first"], ["second", "third"])
     assert (seen["changed"], seen["outdated"]) == (["x", "y"], {"first": ["x"]})
     shown = shell.run(*words)
-    assert re.search(r"first +kept +has read the old x", shown.out)
+    assert re.search(r"first +kept +its output was made with the old input x", shown.out)
     assert re.search(r"third +runs again", shown.out)
     assert "nothing was changed" in shown.err
     assert shell.run("jobs", "--workflow", "chain", "--json").json == before

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 import psutil
 import pytest
+from gateway_site import answers, free_port
 from instances import Running, Start, lives, open_client_lab
 from lab import Lab
 
@@ -52,7 +53,7 @@ async def test_up_answers_the_probes_and_runs_a_job(start: Start, eventually: An
     status, body = one.get("/readyz")
     assert (status, body["ready"]) == (200, True)
     without = {name: state for name, state in body["checks"].items() if name != "containers"}
-    parts = ("database", "schema", "orchestrator", "worker", "relay", "draining")
+    parts = ("database", "schema", "orchestrator", "worker", "relay", "draining", "clock", "workflows")
     assert without == dict.fromkeys(parts, "ok")
     assert body["status"] == body["checks"]["containers"].partition(":")[0], "some machines have no engine"
     async with one.lab() as lab:
@@ -238,6 +239,20 @@ async def test_the_workflows_of_a_directory_are_published_and_a_bad_file_is_only
     assert [name for (name,) in published] == ["hello", "unknown"]
 
 
+@pytest.mark.usefixtures("used_data_dir")
+async def test_up_is_ready_once_the_directory_is_published(
+    start: Start, eventually: Any, tmp_path: Path
+) -> None:
+    flows, port = tmp_path / "flows", free_port()
+    flows.mkdir()
+    for number in range(60):
+        (flows / f"{number}.yaml").write_text(HELLO.replace("workflow_id: hello", f"workflow_id: w{number}"))
+    start("up", "--workflows", str(flows), COGRAIL_PORT=str(port))
+    url = f"http://127.0.0.1:{port}"
+    await eventually(lambda: answers(f"{url}/readyz") == 200)
+    assert {answers(f"{url}/api/v1/workflows/w{number}") for number in range(60)} == {200}
+
+
 @pytest.mark.parametrize("command", ["up", "worker"])
 async def test_an_app_that_cannot_be_imported_is_shown_as_its_author_wrote_it(
     command: str, start: Start, tmp_path: Path, dsn: str
@@ -291,7 +306,7 @@ async def test_a_part_answers_probes_on_its_own_port(start: Start, eventually: A
     one = start("worker", "--health-port", str(port), **at)
     await eventually(one.is_ready, timeout=30)
     status, body = one.get("/readyz", f"http://127.0.0.1:{port}")
-    assert (status, set(body["checks"])) == (200, {"database", "schema", "worker", "draining"})
+    assert (status, set(body["checks"])) == (200, {"database", "schema", "worker", "draining", "clock"})
     assert one.metrics(f"http://127.0.0.1:{port}")["cograil_tasks_held"] == 0
 
 

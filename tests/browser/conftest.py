@@ -16,6 +16,7 @@ from next_door import NextDoor, next_door
 from playwright.async_api import Browser, BrowserContext, Page, async_playwright
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
+from tests.components import need
 
 SESSION = "session"
 
@@ -40,8 +41,8 @@ def house(house_dsn: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 @pytest_asyncio.fixture(scope=SESSION, loop_scope=SESSION)
 async def browser() -> AsyncIterator[Browser]:
     """Debian's chromium; `make components` installs it."""
+    need("chromium")
     path = shutil.which("chromium")
-    assert path is not None, "there is no chromium: make components"
     async with async_playwright() as driver:
         browser = await driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
         yield browser

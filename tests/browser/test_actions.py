@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from playwright.async_api import Page, expect
+from test_browser_pages import wrong_for_some
 from ui_house import LONG_NAME
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -26,7 +27,7 @@ async def test_cancel_with_a_reason_and_not_without_a_yes(visitor: Any) -> None:
     page = await visitor.page("submitter")
     await page.goto(f"/ui/jobs/{job_id}")
     await page.get_by_role("button", name="Cancel").click()
-    await page.get_by_role("button", name="No, go back").click()
+    await page.get_by_role("button", name="Go back").click()
     assert (await visitor.house.lab.job(job_id))["status"] == "running"
     await page.get_by_role("button", name="Cancel").click()
     await confirm(page, "it is too late")
@@ -44,21 +45,45 @@ async def test_retry_a_job_and_a_node(visitor: Any) -> None:
     await visitor.house.status(job_id, "failed")
     page = await visitor.page("submitter")
     await page.goto(f"/ui/jobs/{job_id}")
-    await page.get_by_role("button", name="Retry").click()
-    await confirm(page)
+    await page.locator(".top").get_by_role("link", name="Retry").click()
+    await expect(page.locator("#preview")).to_contain_text("fails the same way")
+    await page.get_by_role("button", name="Retry in a new job").click()
     await expect(page.locator(".toasts")).to_contain_text("a new job was submitted")
-    await expect(page.get_by_text("Retry of")).to_be_visible()
+    await expect(page.get_by_text("Retry of", exact=True)).to_be_visible()
     assert job_id not in page.url
     half = await visitor.house.submit("half")
     await visitor.house.node_is(half, "wrong", "failed")
     await page.goto(f"/ui/jobs/{half}/nodes/wrong")
-    await page.get_by_role("button", name="Retry node").click()
-    await confirm(page)
+    await page.get_by_role("link", name="Retry in place").click()
+    await page.get_by_role("button", name="Retry in place").click()
     await expect(page).to_have_url(f"{visitor.house.url}/ui/jobs/{half}")
     assert (await visitor.house.audited())[0] == ("retry", half)
     await visitor.house.node_is(half, "wrong", "failed")
     await page.goto(f"/ui/jobs/{half}/nodes/wrong")
     await expect(page.locator("[data-region=attempts] tbody tr")).to_have_count(2)
+
+
+async def test_a_completed_job_is_retried_from_a_chosen_node_with_other_inputs(visitor: Any) -> None:
+    job_id = await visitor.house.submit("hello")
+    await visitor.house.status(job_id, "completed")
+    page = await visitor.page("submitter")
+    await page.goto(f"/ui/jobs/{job_id}")
+    await page.locator(".top").get_by_role("link", name="Retry").click()
+    preview, button = page.locator("#preview"), page.get_by_role("button", name="Retry in a new job")
+    await expect(preview).to_contain_text("Choose the node")
+    await expect(button).to_be_disabled()
+    await page.get_by_label("From node").select_option("greet")
+    await expect(preview).to_contain_text("greet completed; running it again uses a NEW idempotency key")
+    await page.get_by_label("name").fill("Grace")
+    await expect(preview).to_contain_text("Changed: name")
+    assert await wrong_for_some(page) == []
+    await button.click()
+    await expect(page.locator(".toasts")).to_contain_text("a new job was submitted")
+    await expect(page.get_by_role("group", name="Input", exact=True)).to_contain_text("Grace")
+    await page.get_by_role("link", name="Submit again").click()
+    await expect(page.get_by_label("name")).to_have_value("Grace")
+    await page.get_by_role("button", name="Submit").click()
+    await expect(page.locator(".toasts")).to_contain_text("hello was submitted")
 
 
 async def test_pause_and_resume_a_job(visitor: Any) -> None:
@@ -129,7 +154,7 @@ async def test_send_a_dead_letter_again(visitor: Any) -> None:
     assert count
     await page.get_by_role("button", name="Re-send").first.click()
     await confirm(page)
-    await expect(page.locator(".toasts")).to_contain_text("on its way again")
+    await expect(page.locator(".toasts")).to_contain_text("Sent again")
     assert (await visitor.house.audited())[0][0] == "resend"
 
 
@@ -192,37 +217,36 @@ async def test_without_scripts_it_is_asked_on_a_page_of_its_own(visitor: Any) ->
         await context.close()
 
 
-async def test_make_a_schedule_make_good_a_day_and_remove_it(visitor: Any) -> None:
+async def test_create_a_schedule_backfill_a_day_and_remove_it(visitor: Any) -> None:
     page = await visitor.page("operator")
     await page.goto("/ui/schedules")
     await page.get_by_label("Name").fill("nightly")
     await page.get_by_label("Workflow").select_option("hello")
     await page.get_by_label("Cron").fill("odd")
-    await page.get_by_role("button", name="Make it").click()
+    await page.get_by_role("button", name="Create schedule").click()
     await expect(page.get_by_role("alert")).to_contain_text("cron")
     await page.get_by_label("Cron").fill("0 3 * * *")
     await page.get_by_label("Name").fill("mornings")
-    await page.get_by_role("button", name="Make it").click()
+    await page.get_by_role("button", name="Create schedule").click()
     await expect(page.get_by_role("alert")).to_contain_text("mornings")  # is taken, and the form stays
     await expect(page.get_by_label("Cron")).to_have_value("0 3 * * *")
     await page.get_by_label("Name").fill("nightly")
-    await page.get_by_role("button", name="Make it").click()
-    await expect(page.locator(".toasts")).to_contain_text("the schedule nightly was made")
+    await page.get_by_role("button", name="Create schedule").click()
+    await expect(page.locator(".toasts")).to_contain_text("Schedule nightly created")
     await page.get_by_role("link", name="nightly").click()
-    await page.get_by_text("What runs, and when").click()
+    await page.get_by_text("Workflow, cron and input").click()
     await page.get_by_label("Cron").fill("odd")
-    await page.get_by_role("button", name="Change it").click()
+    await page.get_by_role("button", name="Save changes").click()
     await expect(page.get_by_role("alert")).to_contain_text("cron")  # and what was written is still there
     await page.get_by_label("Cron").fill("30 2 * * *")
     await page.get_by_label("Time zone").fill("Europe/Berlin")
-    await page.get_by_role("button", name="Change it").click()
-    await expect(page.locator(".toasts")).to_contain_text("the schedule nightly was changed")
-    await expect(page.locator("[data-region=about]")).to_contain_text("02:30")  # of its own clock
-    await page.get_by_label("From (UTC)").fill("2026-01-01T00:00")
-    await page.get_by_label("Until (UTC)").fill("2026-01-03T12:00")
-    await page.get_by_role("button", name="Look first").click()
+    await page.get_by_role("button", name="Save changes").click()
+    await expect(page.locator(".toasts")).to_contain_text("Schedule nightly changed")
+    await page.get_by_label("From").fill("2026-01-01T00:00")
+    await page.get_by_label("Until").fill("2026-01-03T12:00")
+    await page.get_by_role("button", name="Preview").click()
     await expect(page.get_by_text("3 jobs would be submitted")).to_be_visible()
-    await page.get_by_role("button", name="Submit them").click()
+    await page.get_by_role("button", name="Start backfill").click()
     await confirm(page)
     await expect(page.locator("[data-region=firings] tbody tr")).to_have_count(3)
     await page.get_by_role("button", name="Remove").click()

@@ -29,15 +29,15 @@ async def test_the_page_of_a_job_follows_it_to_its_end(visitor: Any) -> None:
     await page.goto(f"/ui/jobs/{job_id}")
     await page.evaluate(MARK)
     await expect(node(page, "question")).to_have_class("dag-node waiting")
-    await expect(page.locator("[data-region=why]")).to_contain_text("approval")
+    await expect(page.locator("[data-region=why]")).to_contain_text("Pay back 120?")
     await expect(page.locator("[data-live-job]")).to_have_attribute("data-live-state", "on")
     await answer(visitor, job_id)
     await expect(node(page, "question")).to_have_class("dag-node completed")
     await expect(node(page, "pay")).to_have_class("dag-node completed")
     await expect(page.locator("[data-job-badge]")).to_have_text("completed")
     await expect(page.locator("tr[data-node=pay] [data-cell=status]")).to_have_text("completed")
-    await expect(page.locator("[data-region=result] pre")).to_contain_text("approved")
-    await expect(page.get_by_role("button", name="Retry")).to_be_visible()
+    await expect(page.get_by_role("group", name="Result")).to_contain_text("approved")
+    await expect(page.get_by_role("link", name="Retry")).to_be_visible()
     assert await page.evaluate(IS_MARKED)
 
 
@@ -136,7 +136,7 @@ async def test_the_page_of_a_node_follows_it_too(visitor: Any) -> None:
     await expect(page.get_by_text("Waits for an answer")).to_be_visible()
     await expect(page.locator("[data-live-feed]")).to_have_text("live")
     await answer(visitor, job_id)
-    await expect(page.locator("[data-region=out] pre")).to_contain_text("approved")
+    await expect(page.get_by_role("group", name="Output")).to_contain_text("approved")
     await expect(page.get_by_text("Waits for an answer")).to_have_count(0)
     assert await page.evaluate(IS_MARKED)
 
@@ -257,7 +257,7 @@ async def test_what_came_while_one_looked_back_is_there_afterwards(visitor: Any)
     await expect(page.locator("#travel-to")).not_to_have_attribute("max", "4")
     await page.get_by_role("button", name="Back to now").click()
     await expect(page.locator("[data-job-badge]")).to_have_text("completed")
-    await expect(page.get_by_role("button", name="Retry")).to_be_visible()
+    await expect(page.get_by_role("link", name="Retry")).to_be_visible()
 
 
 async def test_a_job_is_seen_as_it_was(visitor: Any) -> None:

@@ -23,6 +23,11 @@ PAGES = {
     "/ui/jobs/{fan}/nodes/spread": "spread",
     "/ui/jobs/{fan}/nodes/spread__3": "spread__3",
     "/ui/jobs/{broken}/nodes/wrong": "wrong",
+    "/ui/jobs/{broken}/retry": "Retry",
+    "/ui/jobs/{fan}/logs": "Logs",
+    "/ui/submit?again={fan}": "Submit a job",
+    "/ui/nodes?children=yes&name=spread": "Nodes",
+    "/ui/docs": "API reference",
     "/ui/jobs/{asking}/nodes/question": "question",
     "/ui/jobs/{fan}/nodes/spread?at=40": "spread",
     "/ui/jobs/{long}": LONG_NAME,
@@ -49,7 +54,12 @@ PAGES = {
     "/ui/documents": "Documents",
     "/ui/documents?user=ada": "Documents",
     "/ui/health": "Health",
-    "/ui/audit": "Audit",
+    "/ui/audit": "Audit log",
+    "/ui/keys": "API keys",
+    "/ui/captures": "Captures",
+    "/ui/settings": "Settings",
+    "/ui/settings?changed=yes": "Settings",
+    "/ui/jobs?period=24h&sort=longest": "Jobs",
 }
 
 # Words in the cards of a phone that begin left of them, where nobody can scroll to.
@@ -171,7 +181,7 @@ async def test_jobs_are_found_by_label_and_by_what_is_in_their_input(visitor: An
 async def test_the_events_of_a_timeline_are_found_by_type_and_node(visitor: Any) -> None:
     page, jobs = await visitor.page(), visitor.house.jobs
     await page.goto(f"/ui/jobs/{jobs['broken']}/timeline")
-    rows = page.locator("[data-region=events] tbody tr")
+    rows = page.locator("[data-region=events] .events li")
     await page.locator("select[name=node]").select_option("wrong")
     await page.locator("select[name=type]").select_option("task failed")
     await page.get_by_role("button", name="Find").click()
@@ -190,10 +200,10 @@ async def test_tasks_that_have_ended_are_listed_with_who_did_them(visitor: Any) 
     row = ended.locator("tr", has=page.locator(f"a[href='/ui/jobs/{job_id}/nodes/wrong']"))
     await expect(row).to_contain_text("failed")
     await expect(row).to_contain_text("it broke")
-    await expect(ended.get_by_role("img", name="took how long")).to_be_visible()
+    await expect(ended.get_by_role("img", name="Durations of the last")).to_be_visible()
     worker = await row.locator("[data-name=Worker]").inner_text()
     await row.get_by_role("link", name=worker).click()
     await expect(page.get_by_label("Worker")).to_have_value(worker)
     assert await ended.locator("tbody tr").count() > 5
     await page.goto("/ui/tasks?worker=nobody")
-    await expect(ended).to_contain_text("None has ended")
+    await expect(ended).to_contain_text("No finished tasks")

@@ -21,6 +21,7 @@ from lab import Lab, open_lab
 from receivers import Receiver, answer, receiving, relaying, script_of
 
 from cograil.model.schedules import Plan
+from cograil.processes.bulk import register_bulk
 from cograil.store.keys import find_key
 from cograil.ui.sessions import COOKIE
 from cograil.ui.visits import behind_pages
@@ -68,6 +69,7 @@ nodes:
     type: approval
     approval:
       message: "Pay back 120?"
+      timeout_seconds: 129600
       form:
         type: object
         properties: {method: {enum: [card, voucher]}, note: {type: string}}
@@ -194,6 +196,7 @@ async def furnish(stack: AsyncExitStack, dsn: str, folder: Path) -> House:
     receiver = await enter(receiving(script_of(answer(500))))
     api = await enter(open_door(lab, dsn))
     await ask_for_companies(stack, lab)
+    register_bulk(lab.registry, lab.db, lab.settings)
     await enter(lab.running())
     await enter(relaying(lab, give_up_hours=0.0001))
     house = House(lab, api, receiver, Facts(f"http://127.0.0.1:{api.port}"))

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 from bureau import Bureau
-from registers import DANONE, OTHER, RECHERCHE, SIRET, said
+from registers import DANONE, INPI, OTHER, RCS, RECHERCHE, SIRET, said
 
-from cograil import logs
+from cograil import logs, metrics
 from cograil.intake.cli import main
 
 
@@ -61,6 +62,49 @@ async def test_a_failure_is_exit_1_and_a_refresh_too_soon_4(bureau: Bureau, shel
     bureau.registers.heal()
     assert (await shell.json("enrich", OTHER, "--refresh"))["enrichment_status"] == "SUCCESS"
     assert "short while ago" in await shell("enrich", OTHER, "--refresh", code=4)
+
+
+async def test_a_failure_says_which_register_why_and_which_job(bureau: Bureau, shell: Shell) -> None:
+    """And the job of a run that reached no register has failed, so that operators see it."""
+    for source in (RECHERCHE, INPI, RCS):
+        bureau.registers.answer(source, said(503))
+    text = await shell("enrich", OTHER, code=1)
+    assert "API_RECHERCHE_ENTREPRISES: the register has an error of its own, HTTP 503, UPSTREAM_5XX" in text
+    ((job_id, status, error),) = await bureau.lab.rows(
+        "select id::text, status, error ->> 'code' from cograil.jobs"
+    )
+    assert f"job {job_id}" in text
+    assert (status, error) == ("failed", "no_source_answered")
+    assert text.splitlines()[1:4] == (await shell("show", OTHER, code=1)).splitlines()[1:4]
+    counted = metrics.company_sources.labels(RECHERCHE, "UPSTREAM_5XX")._value.get()
+    assert counted >= 3
+
+
+async def test_a_company_that_nobody_knows_is_no_failure_of_the_registers(
+    bureau: Bureau, shell: Shell
+) -> None:
+    for source in (RECHERCHE, INPI, RCS):
+        bureau.registers.answer(source, said(404))
+    assert "does not know this company" in await shell("enrich", OTHER, code=1)
+    assert await bureau.lab.rows("select status from cograil.jobs") == [("completed",)]
+
+
+async def test_codes_are_shown_in_words_and_a_town_once(bureau: Bureau, shell: Shell) -> None:
+    text = await shell("enrich", DANONE)
+    assert "headcount range: 1,000 to 1,999 employees (42)" in text
+    assert "active status: active (A)" in text
+    assert text.count("75009") == 1, text
+
+
+async def test_many_are_asked_for_by_a_file_and_listed(bureau: Bureau, shell: Shell, tmp_path: Path) -> None:
+    path = tmp_path / "customers.csv"
+    path.write_text(f"siren;name\n{DANONE};Danone\n# none\n\n{OTHER[:3]} {OTHER[3:]},x\n")
+    text = await shell("enrich", "--file", str(path))
+    assert [line.split()[:2] for line in text.splitlines()[1:]] == [[DANONE, "SUCCESS"], [OTHER, "SUCCESS"]]
+    assert len(await shell.json("enrich", DANONE, OTHER)) == 2
+    assert [one["siren"] for one in await shell.json("list", "danon")] == [OTHER, DANONE]
+    assert DANONE in await shell("list", DANONE[:4])
+    assert "at least one" in await shell("enrich", code=2)
 
 
 async def test_what_is_no_number_is_exit_2_what_nobody_asked_for_3_and_no_end_5(

@@ -230,7 +230,7 @@ class TestNobodyWorks:
     async def test_a_page_shows_no_run_that_lost_its_lock(self, closed: Bureau) -> None:
         page = await Browser(closed.api).get(f"/ui/companies/{DANONE}")
         assert b'<span class="badge waiting">PARTIAL</span>' in page.raw
-        assert b"it was lost" in page.raw
+        assert b"worker lost" in page.raw
         assert await closed.lab.rows(RUNS) == [("REQUEST_CREATED", 1, True, "PARTIAL")], "nothing begins"
 
     async def test_nor_does_the_command(

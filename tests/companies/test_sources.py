@@ -9,6 +9,7 @@ import socket
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
+from importlib.resources import files
 from typing import Any
 
 import pytest
@@ -36,6 +37,7 @@ from registers import (
 )
 
 from cograil import logs
+from cograil.apps.companies.listing import find_companies
 from cograil.outlets import breaker
 
 USUAL: dict[str, Callable[[str], Any]] = {
@@ -44,6 +46,7 @@ USUAL: dict[str, Callable[[str], Any]] = {
     RCS: extract,
 }
 NOT_FOUND = "API_RECHERCHE_ENTREPRISES:200:NOT_FOUND"
+HIDDEN = "[NON-DIFFUSIBLE]"
 UNKEPT = "API_RECHERCHE_ENTREPRISES:200:INTERNAL_ERROR"
 
 
@@ -186,7 +189,7 @@ async def test_a_siret_of_a_branch_finds_the_company_if_that_comes_first(bureau:
 
 
 async def test_a_company_that_keeps_its_name_to_itself_is_no_failure(bureau: Bureau) -> None:
-    hidden = "[NON-DIFFUSIBLE]"
+    hidden = HIDDEN
     siege = {"adresse": hidden, "code_postal": hidden, "libelle_commune": hidden, "siret": SIRET}
     masked = result(nom_complet=hidden, nom_raison_sociale=None, statut_diffusion="P", siege=siege)
     bureau.registers.answer(RECHERCHE, said(200, results(masked)))
@@ -198,6 +201,79 @@ async def test_a_company_that_keeps_its_name_to_itself_is_no_failure(bureau: Bur
     assert company["data_masked"]
     assert (company["legal_name"], company["address"]["city"]) == (hidden, hidden)
     assert company["address"]["postal_code"] is None
+
+
+def masked_by(source: str, bureau: Bureau) -> None:
+    """All three registers answer in full; this one says that the company does not want to be shown."""
+    bureau.registers.answer(RECHERCHE, said(200, results(result())))
+    bureau.registers.answer(INPI, said(200, formality()))
+    bureau.registers.answer(RCS, said(200, extract()))
+    if source == RECHERCHE:
+        bureau.registers.answer(RECHERCHE, said(200, results(result(statut_diffusion="P"))))
+    elif source == INPI:
+        told = formality()
+        told["formality"]["diffusionINSEE"] = "P"
+        bureau.registers.answer(INPI, said(200, told))
+    else:
+        told = extract()
+        told["data"]["status_diffusion"] = "partiellement_diffusible"
+        bureau.registers.answer(RCS, said(200, told))
+
+
+@pytest.mark.parametrize("source", [RECHERCHE, INPI, RCS])
+async def test_what_one_register_masks_no_other_fills_in(bureau: Bureau, source: str) -> None:
+    """Neither in the answer, nor in what is stored, nor in what a search finds."""
+    id = await bureau.asked()
+    assert (await bureau.ended(id))["company"]["legal_name"] == "DANONE"
+    masked_by(source, bureau)
+    await bureau.age(31)
+    await bureau.refresh(id)
+    shown = await bureau.ended(id)
+    company = shown["company"]
+    assert (company["data_masked"], company["legal_name"]) == (True, "[NON-DIFFUSIBLE]")
+    assert [company[name] for name in ("trade_name", "brand_name")] == [None, None]
+    address = company["address"]
+    assert [address[name] for name in ("line1", "line2", "postal_code")] == [None, None, None]
+    assert not {"legal_name", "trade_name", "address_line1"} & company["fields"].keys()
+    stored = await bureau.lab.rows(
+        "select to_jsonb(c)::text from cograil.companies c union all select fields::text from"
+        " cograil.company_source_retrievals union all select payload_json::text from"
+        " cograil.company_documents union all select data::text from cograil.outbox"
+    )
+    text = " ".join(str(row[0]) for row in stored)
+    assert "DANONE" not in text
+    assert "HAUSSMANN" not in text
+    async with bureau.lab.db.transaction("test") as tx:
+        assert (await find_companies(tx, "default", text="danone")).companies == []
+
+
+async def test_what_was_stored_of_a_masked_company_is_masked_by_its_migration(bureau: Bureau) -> None:
+    """Where an earlier version had filled in what one register masks."""
+    id = await bureau.asked()
+    await bureau.ended(id)
+    await bureau.lab.rows(
+        "update cograil.company_source_retrievals set fields = fields || '{\"data_masked\": true}'"
+        f" where source_api = '{RECHERCHE}'"
+    )
+    step = files("cograil.store").joinpath("migrations/0045_masked_companies.sql").read_text()
+    async with bureau.lab.db.transaction("test") as tx:
+        await tx.connection.execute(step, prepare=False)
+    assert (await bureau.look(id))["company"]["legal_name"] == "[NON-DIFFUSIBLE]"
+    stored = await bureau.lab.rows(
+        "select to_jsonb(c)::text from cograil.companies c union all select fields::text from"
+        " cograil.company_source_retrievals union all select payload_json::text from"
+        " cograil.company_documents"
+    )
+    assert "DANONE" not in str(stored)
+    assert "HAUSSMANN" not in str(stored)
+
+
+async def test_a_town_that_one_register_hides_is_not_told_by_another(bureau: Bureau) -> None:
+    siege = {"adresse": HIDDEN, "code_postal": HIDDEN, "libelle_commune": HIDDEN, "siret": SIRET}
+    bureau.registers.answer(RECHERCHE, said(200, results(result(statut_diffusion="P", siege=siege))))
+    bureau.registers.answer(INPI, said(200, formality()))
+    shown = await bureau.ended(await bureau.asked())
+    assert shown["company"]["address"]["city"] == HIDDEN
 
 
 async def test_a_company_without_a_place_is_not_found(bureau: Bureau) -> None:

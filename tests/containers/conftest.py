@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from house import House, house_settings, open_house
 from runtimes import dockerd, groups_of, podman, runtime_at, sandboxes
+from tests.components import need
 
 from cograil.runners.containers import ContainerEngine
 from cograil.runners.rooms import Rooms
@@ -18,6 +19,7 @@ from cograil.runners.runtime import Runtime
 @pytest.fixture(scope="session")
 def engine_url() -> Iterator[str]:
     """dockerd, started for this session."""
+    need("root", "docker", "busybox")
     with dockerd() as url:
         yield url
 
@@ -25,6 +27,7 @@ def engine_url() -> Iterator[str]:
 @pytest.fixture(scope="session")
 def podman_url() -> Iterator[str]:
     """podman, started for this session."""
+    need("root", "podman", "busybox")
     with podman() as url:
         yield url
 
@@ -32,6 +35,7 @@ def podman_url() -> Iterator[str]:
 @pytest.fixture(scope="session")
 def sandbox_place() -> Iterator[Path]:
     """Where sandboxes are, for this session."""
+    need("bubblewrap", "busybox")
     with sandboxes() as place:
         yield place
 

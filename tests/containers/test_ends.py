@@ -269,6 +269,28 @@ nodes:
 """
 
 
+MISSING = """
+workflow_id: missing
+nodes:
+  box:
+    type: container
+    container: {image: "nowhere/nothing:1", memory: 64}
+    retry: {max_attempts: 3, initial_delay_seconds: 60}
+"""
+
+
+async def test_an_image_that_is_missing_fails_its_node_at_once(house: House) -> None:
+    """It is not tried three times; and it is said how to have it."""
+    never = house.lab.settings.containers.model_copy(update={"pull": "never"})
+    house.lab.settings = house.lab.settings.model_copy(update={"containers": never})
+    async with working(house.lab):
+        job = await house.lab.submit(MISSING)
+        await house.lab.ended(job, 30)
+        node = (await house.lab.nodes(job))["box"]
+    assert (node["status"], node["attempt"], node["error"]["code"]) == ("failed", 1, "image_not_found")
+    assert "COGRAIL_CONTAINERS__PULL" in node["error"]["message"]
+
+
 async def test_a_container_is_a_node_of_any_workflow(house: House) -> None:
     async with working(house.lab):
         job = await house.lab.submit(FLOW, {"greeting": "hi {{ there }}"})

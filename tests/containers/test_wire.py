@@ -80,6 +80,22 @@ async def test_bodies_that_are_no_json_or_too_large(house: House) -> None:
         assert (answer.status, answer.body.keys()) == (status, {"error"})
 
 
+async def test_a_body_without_a_content_type_is_json(house: House) -> None:
+    """As clients of the original send it."""
+    content = b'{"id": "plain", "image": "x"}'
+    head = f"POST /v1/jobs HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(content)}\r\n"
+    answer = await house.api.raw(f"{head}connection: close\r\n\r\n".encode() + content)
+    assert (answer.status, answer.body) == (202, {"id": "plain", "status": "accepted"})
+
+
+async def test_one_that_was_deleted_is_shown_as_cancelled(house: House) -> None:
+    await house.start("gone", "sleep 60")
+    for _ in range(2):
+        assert (await house.call("DELETE", "/gone")).status == 204
+        answer = await house.call("GET", "/gone")
+        assert (answer.status, answer.body["status"]) == (200, "cancelled")
+
+
 async def test_an_id_is_taken_until_its_job_is_forgotten(house: House) -> None:
     async with working(house.lab):
         await house.start("once", "exit 0")

@@ -5,13 +5,13 @@ from __future__ import annotations
 import base64
 import json
 import re
-import shutil
 import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.components import need
 
 from cograil.outlets.signatures import signed_headers
 
@@ -33,8 +33,7 @@ def in_python(headers: dict[str, str], body: bytes, _: Path) -> bool:
 
 
 def _run(command: list[str], folder: Path) -> bool:
-    if shutil.which(command[0]) is None:
-        pytest.skip(f"there is no {command[0]} on this machine")
+    need(command[0])
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
     assert done.stdout.strip() in ("true", "false"), done.stderr
     return done.stdout.strip() == "true"

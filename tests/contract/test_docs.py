@@ -46,7 +46,7 @@ def test_every_example_passes_the_check(example: Path) -> None:
 
 
 def test_lock_files_name_only_public_hosts() -> None:
-    for name in ("uv.lock", "requirements.lock"):
+    for name in ("uv.lock", "requirements.lock", "requirements-runtime.lock"):
         hosts = set(re.findall(r"https?://([^/\"'\s]+)", (ROOT / name).read_text("utf-8")))
         assert hosts <= {"pypi.org", "files.pythonhosted.org"}, name
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 from lab import open_lab
+from tests.components import need
 from tests.conftest import NOT_DURABLE
 
 from cograil.store.binaries import OLDEST_VERSION, installed
@@ -37,6 +38,8 @@ NAP = "workflow_id: nap\nnodes:\n  nap: {handler: nobody_has_this}\n"
 def conninfo(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A database with the schema, on a server of this version."""
     version = request.param
+    if version == 15:
+        need("postgresql-15")
     assert version in installed(), f"PostgreSQL {version} is not on this machine: run `make components`"
     data_dir = tmp_path_factory.mktemp(f"postgres{version}")
     with EmbeddedPostgres(data_dir, version=version, settings=NOT_DURABLE) as server:

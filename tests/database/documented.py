@@ -18,7 +18,7 @@ from cograil.intake.http.openapi import document
 
 # What the door says before it knows the route, or of faults of ours; the document names them once for all.
 EVERYWHERE = (404, 405, 414, 417, 421, 431, 500, 508)
-METHODS = ("get", "post", "delete")
+METHODS = ("get", "post", "patch", "delete")
 
 
 class Documented:

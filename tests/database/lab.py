@@ -119,8 +119,8 @@ class Lab:
     async def submit_many(
         self, text: str, inputs: Sequence[dict[str, Any]], tenant: str = "default", **more: Any
     ) -> list[str]:
-        """Submit a job of this workflow text for each input, in one transaction."""
-        workflow = read_workflow(text)
+        """Submit a job of this workflow text for each input, in one transaction; `app` is whose it is."""
+        workflow = read_workflow(text, app=more.get("app"))
         async with self.db.transaction("test") as tx:
             draft = await keep_draft(tx, workflow, text, tenant)
         more = {"definition_id": draft.definition_id, **more}

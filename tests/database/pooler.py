@@ -15,6 +15,7 @@ from pathlib import Path
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from tests.components import need
 
 from cograil.store.binaries import binaries
 from cograil.store.guests import choose_guest, command_as, hand_over
@@ -59,9 +60,8 @@ def pooler(direct_url: str, *, size: int = 2, more: str = "") -> Iterator[Pooler
 
 
 def _program() -> str:
-    found = shutil.which("pgbouncer", path=os.environ.get("PATH", "") + ":/usr/sbin")
-    assert found, "PgBouncer is not on this machine: run `make components`, or apt-get install pgbouncer"
-    return found
+    need("pgbouncer")
+    return str(shutil.which("pgbouncer", path=os.environ.get("PATH", "") + ":/usr/sbin"))
 
 
 def _configuration(direct_url: str, directory: Path, size: int, more: str) -> str:

@@ -276,7 +276,7 @@ async def test_explain_says_that_it_waits_to_run_alone_and_that_there_is_nothing
     hand = await lab.hand()
     (found,) = (await lab.explain(job)).blockers
     assert (found.kind, found.node_id) == ("alone", "a")
-    assert "a is waiting to run alone: workers died while running it" in found.message
+    assert "a is queued to run alone: workers died while running it" in found.message
     assert "nothing to do, it runs as soon as a worker is empty" in found.message
     other = await lab.submit(one())
     assert (await lab.explain(other)).blockers[0].data["ahead"] == 0, "it is in nobody's way"

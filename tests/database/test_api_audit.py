@@ -124,6 +124,7 @@ async def _schedules(clerk: Clerk) -> None:
     await clerk.ask(f"POST {V1}/schedules", DAILY | {"name": "nightly"})
     schedule = f"{V1}/schedules/{{schedule}}"
     await clerk.ask(f"POST {schedule}", DAILY, schedule="nightly")
-    for deed, body in (("pause", None), ("resume", None), ("backfill", DAYS)):
+    await clerk.ask(f"PATCH {schedule}", {"priority": 1}, schedule="nightly")
+    for deed, body in (("pause", None), ("resume", None), ("run", None), ("backfill", DAYS)):
         await clerk.ask(f"POST {schedule}/{deed}", body, schedule="nightly")
     await clerk.ask(f"DELETE {schedule}", schedule="nightly")

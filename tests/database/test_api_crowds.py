@@ -14,7 +14,7 @@ from doors import Api, open_door
 from lab import Lab, quick_settings
 
 from cograil import faults
-from cograil.store import database
+from cograil.store import database, sessions
 
 JOBS = "/api/v1/jobs"
 HELLO = "workflow_id: hello\nnodes: {greet: {handler: hello_world}}"
@@ -153,7 +153,7 @@ async def test_when_no_connection_is_free_callers_are_told_to_come_back(
 async def test_nobody_waits_for_the_database_for_ever(
     lab: Lab, dsn: str, monkeypatch: pytest.MonkeyPatch, body: dict[str, str]
 ) -> None:
-    monkeypatch.setattr(database, "DOOR_SECONDS", 0.3)
+    monkeypatch.setattr(sessions, "DOOR_SECONDS", 0.3)
     async with open_door(lab, dsn) as api:
         await api.post("/api/v1/workflows", {"source": HELLO})
         async with held(lab, "jobs"):

@@ -63,6 +63,7 @@ def body_of(endpoint: Endpoint, things: dict[str, str]) -> dict[str, Any] | None
         "Checkpoint": task,
         "NewSchedule": job | {"name": "nightly", "cron": "0 0 * * *"},
         "Calendar": job | {"cron": "0 0 * * *"},
+        "CalendarChange": job,
         "Range": {"first": "2026-01-01T00:00:00Z", "until": "2026-01-02T00:00:00Z"},
         "NewSubscription": {"url": "https://globex.example/hook"},
         "Rotation": {},

@@ -369,3 +369,22 @@ async def test_a_task_has_one_id_wherever_it_is_shown(desk: Api) -> None:
         (running,) = await running_nodes(tx, "default", 5)
     assert running["task_id"] == task["task_id"]
     assert (await desk.post(RESULT, result(task, task_id=shown[-1]))).status == 202
+
+
+async def test_workers_of_the_original_send_no_fence(desk: Api) -> None:
+    """Its bodies have fields that we do not keep; the task id names the attempt. Late ones are refused."""
+    job_id = await desk.submit("two")
+    (task,) = await claim(desk)
+    usage = {"memory_usage_mb": 12.5, "disk_usage_mb": 3}
+    ids = {name: task[name] for name in ("task_id", "job_id", "node_id")}
+    progress = ids | usage | {"progress_current": 1, "progress_total": 2, "progress_message": "half"}
+    assert (await desk.post("/api/v1/callbacks/task-progress", progress)).status == 202
+    assert (await desk.post("/api/v1/callbacks/checkpoint", ids | {"state_data": {"page": 1}})).status == 202
+    assert (await desk.post(f"/api/v1/tasks/{task['task_id']}/pulse", {})).status == 200
+    said = ids | usage | {"status": "completed", "output": {"made": 7}}
+    assert (await desk.post(RESULT, said)).status == 202
+    assert (await desk.post(RESULT, said)).status == 200
+    late = await desk.post(RESULT, said | {"output": {"made": 8}})
+    assert (late.status, late.code) == (409, "stale_attempt")
+    await desk.lab.advance()
+    assert (await desk.lab.nodes(job_id))["first"]["output"] == {"made": 7}

@@ -232,6 +232,31 @@ async def test_the_commands_answer_and_their_exit_codes_tell(
     assert (code, said["data"], said["job_status"]) == (0, {"window": "tonight"}, "completed")
 
 
+async def test_the_node_need_not_be_named_when_one_waits(
+    lab: Lab, dsn: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COGRAIL_DATABASE_URL", dsn)
+    one = await lab.submit(ASK)
+    two = await lab.submit(
+        "workflow_id: two\nnodes:\n  a: {type: approval, approval: {message: m}}\n"
+        "  b: {type: approval, approval: {message: m}}\n"
+    )
+
+    async def run(*arguments: str) -> tuple[int, str]:
+        code = await asyncio.to_thread(main, list(arguments))
+        return code, capsys.readouterr().err
+
+    assert await run("approve", one, "--by", "ann") == (0, f"q is approved; job {one} is running\n")
+    assert await run("reject", one, "--by", "ann") == (
+        4,
+        f"error: no approval of job {one} waits for an answer\n",
+    )
+    code, said = await run("reject", two)
+    assert (code, "2 approvals wait for an answer: a, b; name one of these nodes" in said) == (2, True)
+    assert (await run("reject", two, "b"))[0] == 0
+    assert await run("approve", two) == (0, f"a is approved; job {two} is completed\n")
+
+
 async def test_a_signal_that_was_left_in_the_inbox_counts_too(lab: Lab) -> None:
     job = await lab.submit(ASK)
     query = """insert into cograil.inbox (job_id, kind, node_id, output)

@@ -17,7 +17,7 @@ from cograil.model.outcome import Failed
 from cograil.orchestrator import loop as orchestrator_loop
 from cograil.runners.context import Context, Limits, Retry
 from cograil.runners.registry import Registry
-from cograil.store import reading
+from cograil.store.job_filters import LogTail
 from cograil.verbs import work
 from cograil.worker import channel
 
@@ -262,7 +262,7 @@ async def test_progress_and_log_lines_are_kept_and_bounded(lab: Lab) -> None:
         job = await lab.submit(one("talkative"))
         await lab.ended(job)
     async with lab.db.transaction("test") as tx:
-        lines = await reading.list_logs(tx, job, "a")
+        lines = await LogTail(job, "a").read(tx)
     assert len(lines) == 1001
     assert (lines[0]["fields"], lines[-1]["message"]) == ({"number": 0}, "log cut after 1000 lines")
     assert (await lab.nodes(job))["a"]["progress"] == {"current": 3, "total": 4, "message": "three quarters"}

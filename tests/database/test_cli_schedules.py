@@ -10,6 +10,8 @@ from typing import Any
 
 from lab import Lab
 
+from cograil.verbs.schedules import fire_due
+
 HELLO = "workflow_id: hello\ninputs: {name: {type: string}}\nnodes: {greet: {handler: hello_world}}\n"
 RANGE = ("--from", "2026-01-01T00:00:00Z", "--until", "2026-01-03T00:00:00Z")
 MAKE = ("create", "nightly", "hello", "--cron", "30 2 * * *", "--timezone", "Europe/Paris")
@@ -58,6 +60,37 @@ async def test_a_schedule_is_made_changed_paused_and_removed(lab: Lab, dsn: str)
     audited = await lab.rows("select action from cograil.audit_log order by id")
     done = ["create", "change", "pause", "resume", "remove"]
     assert [action for (action,) in audited if "schedule" in action] == [f"{verb} schedule" for verb in done]
+
+
+async def test_a_change_names_only_what_changes(lab: Lab, dsn: str) -> None:
+    await lab.publish(HELLO.replace("inputs: {", "inputs: {size: {type: integer, default: 1}, "))
+    terminal = Terminal(dsn)
+    await terminal.read(*MAKE, "--input", "name=Ada", "--overlap", "cancel", "--priority", "3")
+    changed = await terminal.read("change", "nightly", "--cron", "0 5 * * *", "--input", "size=2")
+    assert (changed["cron"], changed["timezone"], changed["overlap"]) == (
+        "0 5 * * *",
+        "Europe/Paris",
+        "cancel",
+    )
+    assert (changed["priority"], changed["input_params"]) == (3, {"name": "Ada", "size": 2})
+
+
+async def test_a_schedule_runs_now_and_says_why_it_passed_over_moments(lab: Lab, dsn: str) -> None:
+    await lab.publish("workflow_id: ask\nnodes: {q: {type: approval, approval: {message: well?}}}")
+    terminal = Terminal(dsn)
+    await terminal.read("create", "often", "ask", "--cron", "* * * * *")
+    code, job, _ = await terminal.run("run", "often")
+    assert code == 0
+    await lab.rows("update cograil.firings set due_at = due_at - interval '1 hour'")
+    await lab.rows("update cograil.schedules set next_at = date_trunc('minute', now())")
+    async with lab.db.transaction("fire") as tx:
+        fired = await fire_due(tx, lab.decider)
+    assert [(one.schedule, one.outcome, one.job_id) for one in fired.passed] == [
+        ("often", "overlapped", job.strip())
+    ]
+    code, out, _ = await terminal.run("show", "often")
+    said = f"job {job.strip()} is still running, waiting for approval, and `overlap` is skip"
+    assert (code, said in " ".join(out.split())) == (0, True), out
 
 
 async def test_a_backfill_says_which_moments_before_it_submits(lab: Lab, dsn: str) -> None:

@@ -79,7 +79,7 @@ async def test_waiting_outlives_lost_connections(lab: Lab, client: Client, dsn: 
 
 async def test_waiting_ends_in_time_and_says_where_to_look(lab: Lab, client: Client) -> None:
     job_id = await lab.submit(HELLO)
-    with pytest.raises(WaitTimeout, match=f"cograil explain {job_id}"):
+    with pytest.raises(WaitTimeout, match=f"explain {job_id}"):
         await wait_for_end(client, Bell(), job_id, Silence(), timeout=0.05)
 
 

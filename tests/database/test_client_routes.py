@@ -148,6 +148,7 @@ async def submit_and_look(cograil: Any, api: Api) -> None:
     assert [node["node_id"] for node in await cograil.nodes(job_id)] == ["greet"]
     assert (await cograil.events(job_id))[0]["event_type"] == "job_created"
     assert {event["node_id"] for event in await cograil.events(job_id, "greet")} == {"greet"}
+    assert (await cograil.logs(job_id, "greet", level="info"))["logs"] == []
     assert (await cograil.timeline(job_id))["status"] == "running"
     assert (await cograil.progress(job_id))["nodes"]["total"] == 1
     assert (await cograil.node_progress(job_id, "greet"))["node_id"] == "greet"
@@ -210,6 +211,8 @@ async def plan(cograil: Any, api: Api) -> None:
     assert (await cograil.change_schedule("nightly", "hello", "0 0 * * *", overlap="allow"))[
         "timezone"
     ] == "UTC"
+    updated = await cograil.update_schedule("nightly", priority=2)
+    assert (updated["priority"], updated["overlap"], updated["cron"]) == (2, "allow", "0 0 * * *")
     assert (await cograil.pause_schedule("nightly", reason="tea"))["paused_for"] == "tea"
     assert (await cograil.resume_schedule("nightly"))["paused_at"] is None
     days = ("2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z")
@@ -219,6 +222,7 @@ async def plan(cograil: Any, api: Api) -> None:
     rest = await cograil.firings("nightly", limit=1, cursor=page["next_cursor"])
     assert [one["due_at"] for one in (*page["firings"], *rest["firings"])] == list(reversed(days))
     assert (await cograil.schedule("nightly"))["last_outcome"] is None
+    assert (await cograil.run_schedule("nightly"))["name"] == "nightly"
     assert (await cograil.remove_schedule("nightly"))["is_removed"]
 
 

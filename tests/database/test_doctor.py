@@ -391,5 +391,5 @@ async def test_a_server_that_may_forget_is_red(conn: AsyncConnection[Any]) -> No
 async def test_an_empty_database_is_red_and_not_looked_at_further(empty_dsn: str) -> None:
     async with await psycopg.AsyncConnection.connect(empty_dsn, autocommit=True) as conn:
         findings = await examine(conn)
-    assert [finding.name for finding in findings] == ["server", "durability", "schema"]
+    assert [finding.name for finding in findings] == ["server", "encoding", "durability", "schema"]
     assert "cograil db migrate" in findings[-1].message

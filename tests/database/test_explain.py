@@ -41,7 +41,7 @@ async def test_with_nothing_running_the_orchestrator_comes_first(lab: Lab) -> No
     assert [blocker.kind for blocker in found] == ["no_orchestrator", "no_worker", "dependency"]
     assert "no worker is running" in found[1].message
     assert (found[2].node_id, found[2].data) == ("b", {"nodes": ["a"]})
-    assert "b waits for a (dispatched)" in found[2].message
+    assert "b waits for a (queued)" in found[2].message
 
 
 async def test_an_orchestrator_that_fell_silent_does_not_count(lab: Lab) -> None:

@@ -29,6 +29,9 @@ FILTERS: tuple[tuple[Sequence[str] | None, str | None, str | None], ...] = (
     (["completed"], "other", None),
     (None, None, "nobody"),
     (["failed"], "hello", "nobody"),
+    (["waiting"], None, None),
+    (["waiting"], "hello", None),
+    (["waiting", "running"], None, "nobody"),
 )
 
 
@@ -59,6 +62,7 @@ async def _blocks(
         tenant="default",
         way=reading.way_of(statuses, workflow, correlation),
         statuses=list(statuses or reading.STATUSES),
+        is_apart=True,
         workflow=workflow,
         correlation=correlation,
         before=reading.LAST_ID,
@@ -90,6 +94,7 @@ async def test_a_page_of_the_gateway_and_its_count_read_few_of_many_jobs(lab: La
             for workflow in (None, "hello", "other"):
                 count = {"tenant": "default", "workflow": workflow, "statuses": list(reading.STATUSES)}
                 read[f"count {workflow}"] = await _read(tx, requests.COUNT_JOBS, **count, most=50)
+                read[f"shown {workflow}"] = await _read(tx, requests.COUNT_SHOWN_JOBS, **count, most=50)
             raise Done
     except Done:
         assert {asked: blocks for asked, blocks in read.items() if blocks >= 120} == {}

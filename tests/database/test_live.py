@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import hashlib
 from collections.abc import Iterator
 from itertools import count
@@ -14,7 +15,7 @@ from doors import Api
 from streams import listening, socket_to
 from tests.conftest import Eventually
 
-from cograil.intake.http import live, websocket
+from cograil.intake.http import limits, live, websocket
 from cograil.model.callers import LADDER, ROLES, Role
 from cograil.store.feed import Place
 
@@ -386,9 +387,59 @@ async def test_a_caller_that_does_not_answer_is_gone(
     async with socket_to(shop.port, f"/ws/jobs/{await shop.submit('hello')}?after=4") as socket:
         async with asyncio.timeout(10):
             assert await socket.frame() == (0x9, b"")
-            with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
-                await socket.frame()
+            assert await socket.messages() == ([], 1011, "no answer to a ping")
         await eventually(lambda: not shop.instance.live._ears)
+
+
+async def test_a_quiet_job_keeps_its_socket(shop: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The time in which a request must come does not count once the connection is a socket."""
+    monkeypatch.setattr(limits, "HEAD_SECONDS", 0.2)
+    monkeypatch.setattr(websocket, "PING_SECONDS", 0.15)
+    async with socket_to(shop.port, f"/ws/jobs/{await shop.submit('hello')}?after=4") as socket:
+        async with asyncio.timeout(20):
+            for _ in range(6):  # four times as long as a request may take
+                assert await socket.frame() == (0x9, b"")
+                socket.send(0xA, b"")
+        monkeypatch.setattr(websocket, "PING_SECONDS", 15.0)
+        async with shop.lab.running():
+            events, code, reason = await socket.messages()
+    assert ([event["seq"] for event in events], code, reason) == ([5, 6, 7], 1000, "job_over")
+
+
+async def test_a_flood_of_frames_ends_the_socket(shop: Api) -> None:
+    async with socket_to(shop.port, f"/ws/jobs/{await shop.submit('hello')}?after=4") as socket:
+        for _ in range(websocket.MAX_FRAMES + 1):
+            socket.send(0x9, b"x")
+        assert await socket.messages() == ([], 1008, "too many frames")
+
+
+async def test_pings_of_a_caller_that_never_reads_are_not_kept(
+    shop: Api, monkeypatch: pytest.MonkeyPatch, eventually: Eventually
+) -> None:
+    monkeypatch.setattr(websocket, "MAX_FRAMES", 10**9)
+    monkeypatch.setattr(limits, "TAKE_SECONDS", 1.0)
+    monkeypatch.setattr(websocket, "LINGER_SECONDS", 0.2)
+    transports, accept = [], websocket.WebSocketProtocol._accept
+    largest, sent = 0, 0
+
+    def noting(self: websocket.WebSocketProtocol, protocol: str | None) -> None:
+        transports.append(self.transport)
+        accept(self, protocol)
+
+    monkeypatch.setattr(websocket.WebSocketProtocol, "_accept", noting)
+    pings = b"".join(b"\x89\xfd\0\0\0\0" + b"x" * 125 for _ in range(500))  # each wants as much as it brings
+    async with socket_to(shop.port, f"/ws/jobs/{await shop.submit('hello')}?after=4") as socket:
+        async with asyncio.timeout(30):
+            with contextlib.suppress(ConnectionError):
+                while not transports[0].is_closing():
+                    socket.writer.write(pings)
+                    sent += len(pings)
+                    largest = max(largest, transports[0].get_write_buffer_size())
+                    with contextlib.suppress(TimeoutError):
+                        await asyncio.wait_for(socket.writer.drain(), 0.05)
+        await eventually(lambda: not shop.instance.live._ears)
+    assert sent > 1_000_000
+    assert largest < 1_000_000
 
 
 async def test_a_socket_is_told_of_the_end(shop: Api) -> None:

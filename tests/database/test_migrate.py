@@ -341,8 +341,7 @@ async def test_a_role_that_may_not_make_schemas_migrates_in_a_given_one(
 @pytest.mark.parametrize(
     ("names", "text", "complaint"),
     [
-        (["0001_a.sql", "0003_b.sql"], "", "0003_b should have the number 0002"),
-        (["0001_a.sql", "0001_b.sql"], "", "0001_b should have the number 0002"),
+        (["0001_a.sql", "0001_b.sql"], "", "0001_a and 0001_b have the same number"),
         (["1_a.sql"], "", "should be called like"),
         (["0001_a.sql"], "create table a ();\nCOMMIT;\n", "leave its transaction alone"),
         (["0001_a.sql"], "begin;\ncreate table a ();", "leave its transaction alone"),
@@ -367,7 +366,7 @@ def test_a_function_body_may_begin_and_end(tmp_path: Path) -> None:
 
 def test_the_migrations_of_this_program_keep_the_rules() -> None:
     known = known_migrations()
-    assert [m.version for m in known] == list(range(1, len(known) + 1))
+    assert [m.version for m in known] == sorted({m.version for m in known})
     silent = [str(m) for m in known if m.version > UNMARKED and m.says_compatible is None]
     assert silent == [], "a new migration says `-- compatible: yes` or `-- compatible: no` (decision 12)"
 

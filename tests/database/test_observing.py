@@ -350,6 +350,9 @@ async def test_a_workflow_is_found_by_its_index_though_there_are_statistics(lab:
         "width": "interval '1 hour'",
         "status": "null",
         "node": "''",
+        "idx": "-1",
+        "name": "null",
+        "children": "true",
     }
     text = observing.__dict__[name.upper()].text
     for word, value in values.items():

@@ -270,9 +270,9 @@ async def test_an_orchestrator_ticks_no_faster_for_a_job_that_it_has_set_aside(
     bad = await lab.submit(WAIT % 0.01)
     real, times = work.tick, []
 
-    async def timed(*args: Any) -> Any:
+    async def timed(*args: Any, **options: Any) -> Any:
         times.append(asyncio.get_running_loop().time())
-        return await real(*args)
+        return await real(*args, **options)
 
     monkeypatch.setattr(work, "tick", timed)
     one = Orchestrator(lab.db, lab.settings, Decider(), "one")

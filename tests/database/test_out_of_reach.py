@@ -102,3 +102,19 @@ async def test_it_keeps_what_it_runs_for_as_long_as_it_is_heard(
         patient.go_on.set()
         assert (await lab.ended(job))["status"] == "completed"
     assert (patient.runs, patient.stopped.is_set()) == (1, False)
+
+
+async def test_it_keeps_what_it_runs_while_postgresql_says_that_it_starts(
+    lab: Lab, wire: Wire, far: Worker, patient: Patient
+) -> None:
+    """Then nobody can take it; from its start on orchestrators wait for a lease."""
+    job = await lab.submit(one("patient"))
+    await patient.begun.wait()
+    await wire.say_it_starts()
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(patient.stopped.wait(), 1.5 * LEASE["seconds"])
+    await wire.mend()
+    patient.go_on.set()
+    async with lab.orchestrator():
+        assert (await lab.ended(job))["status"] == "completed"
+    assert patient.runs == 1

@@ -73,7 +73,7 @@ async def given(browser: Browser, path: str) -> Any:
     """What the page says the node was given; None when it says that it was given nothing."""
     page = await browser.get(path)
     assert page.status == 200
-    found = re.search(rb'aria-label="Input">(.*?)</pre>', page.raw, re.DOTALL)
+    found = re.search(rb'data-copy="([^"]*)" aria-label="Copy Input"', page.raw)
     return None if found is None else orjson.loads(found[1].replace(b"&#34;", b'"').replace(b"&#39;", b"'"))
 
 

@@ -221,6 +221,8 @@ HOT: dict[str, dict[str, tuple[str, Any]]] = {
         "process": ("bigint", 2),
         "grace": ("float8", 10.0),
         "aside": ("uuid[]", []),
+        "is_steady": ("bool", True),
+        "offset": ("float8", 0.0),
     },
     "write_changes": {"owner": ("bigint", 2)} | columns_of("write_changes"),
 }

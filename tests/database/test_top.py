@@ -55,7 +55,14 @@ async def test_a_frame_for_programs_has_all_of_it(busy: str) -> None:
     done = run(busy, "--json")
     assert done.returncode == 0, done.stderr
     frame = json.loads(done.stdout)
-    assert frame["jobs"] == {"pending": 0, "running": 2, "completed": 1, "failed": 1, "cancelled": 0}
+    assert frame["jobs"] == {
+        "pending": 0,
+        "running": 1,
+        "waiting": 1,
+        "completed": 1,
+        "failed": 1,
+        "cancelled": 0,
+    }
     queues = {one["queue"]: one for one in frame["queues"]}
     assert (queues["far"]["depth"], frame["missing_handlers"]) == (1, ["nobody_has"])
     assert [one["name"] for one in frame["workers"] if one["is_live"]] == ["a-worker"]
@@ -72,7 +79,16 @@ async def test_without_a_terminal_it_is_one_frame(busy: str) -> None:
     done = run(busy, COLUMNS="100")
     assert (done.returncode, done.stderr) == (0, "")
     assert "\x1b" not in done.stdout
-    for words in ("running 2", "failed 1", "far", "a-worker", "asking", "no_orchestrator: no orch", "broken"):
+    for words in (
+        "running 1",
+        "waiting 1",
+        "failed 1",
+        "far",
+        "a-worker",
+        "asking",
+        "no_orchestrator: no orch",
+        "broken",
+    ):
         assert words in re.sub(" +", " ", done.stdout), words
     assert max(map(len, done.stdout.splitlines())) <= 100
 
@@ -164,7 +180,7 @@ async def test_it_goes_on_until_q_and_leaves_the_terminal_as_it_was(busy: str, l
         screen.until("failed 1")
         assert termios.tcgetattr(screen.master)[3] != before[3], "keys come at once"
         await lab.submit(ASKING)
-        screen.until("running 3")
+        screen.until("waiting 2")
         screen.type("xyz")
         screen.type("q")
         last = screen.until_end()
@@ -202,7 +218,7 @@ async def test_while_the_database_is_away_it_shows_how_it_was(busy: str, lab: La
         )
         screen.until("failed 1")
         await lab.submit(ASKING)
-        screen.until("running 3")
+        screen.until("waiting 2")
         screen.type("q")
         screen.until_end()
     assert screen.process.returncode == 0

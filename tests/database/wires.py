@@ -20,6 +20,7 @@ class Wire:
         self._here = folder / f".s.PGSQL.{given['port']}"
         self.dsn = make_conninfo(dsn, host=str(folder))
         self._server: asyncio.Server | None = None
+        self._is_refusing = False
         self._passing = asyncio.Event()
         self._ends: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -27,6 +28,8 @@ class Wire:
     async def mend(self) -> None:
         """All comes through."""
         self._passing.set()
+        if self._is_refusing:
+            await self.cut()
         if self._server is None:
             self._server = await asyncio.start_unix_server(self._carry, self._here)
 
@@ -34,11 +37,23 @@ class Wire:
         """Nothing comes through, and nobody is told."""
         self._passing.clear()
 
+    async def say_it_starts(self) -> None:
+        """All connections break, and new ones are told what a server says that starts."""
+        await self.cut()
+        self._server = await asyncio.start_unix_server(self._refuse, self._here)
+        self._is_refusing = True
+
+    async def _refuse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        fields = b"SFATAL\0VFATAL\0C57P03\0Mthe database system is starting up\0\0"
+        await reader.read(4096)
+        writer.write(b"E" + (len(fields) + 4).to_bytes(4, "big") + fields)
+        writer.close()
+
     async def cut(self) -> None:
         """All connections break, and no new ones are made."""
         if self._server is not None:
             self._server.close()
-            self._server = None
+            self._server, self._is_refusing = None, False
             self._here.unlink(missing_ok=True)
         self._passing.set()
         for end in list(self._ends):

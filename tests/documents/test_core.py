@@ -24,6 +24,10 @@ OCR = {"service": "ocr-service", "versions": {"ocrmypdf": "17", "tesseract": "5.
 HASH = "ab" * 32
 
 
+def test_the_default_language_of_a_profile_is_that_of_the_original() -> None:
+    assert canonical_profile({}, {}) == canonical_profile({}, {}, "eng+fra")
+
+
 def test_the_same_profile_has_the_same_hash() -> None:
     assert make_job_key(HASH, canonical_profile(PREP, OCR, "eng")) == make_job_key(
         HASH, canonical_profile(PREP, OCR, "eng")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import AsyncIterator
+from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 import pytest_asyncio
@@ -12,11 +14,12 @@ from browsing import Browser, roles_are_asked_for
 from doors import open_door
 from lab import open_lab, quick_settings
 from tests.conftest import Eventually
+from tests.documents import drawn
 from tests.documents.house import House
 
 from cograil.apps.documents.layout import Folder
 from cograil.store.tasks import save_progress
-from cograil.ui.pages.documents import documents
+from cograil.ui.pages.document_files import documents
 
 PLACE = "/ui/documents"
 WORDS = {"use-existing": "USE_EXISTING_RESULT", "force": "FORCE_REPROCESS", "discard": "DISCARD"}
@@ -49,7 +52,7 @@ def offered(page: str) -> list[str]:
 
 async def test_an_empty_folder_says_what_to_do(house: House, browser: Browser) -> None:
     page = await shown(browser)
-    assert "Nothing is held" in page
+    assert "No duplicates" in page
     assert "No documents yet" in page
     assert 'href="/ui/documents" aria-current="page"' in page
 
@@ -122,7 +125,7 @@ async def test_what_was_decided_on_the_page_is_done_by_the_watcher(
     async with house.working():
         await eventually(lambda: not house.names("hold/duplicates"))
     page = await shown(browser)
-    assert "Nothing is held" in page
+    assert "No duplicates" in page
     assert '<span class="badge completed">DONE</span>' in page
     assert f"b__job-{key}.pdf" in house.names("out")
 
@@ -180,9 +183,69 @@ async def test_every_page_and_every_form_asks_for_its_role(house: House, browser
     await roles_are_asked_for(browser, [documents])
 
 
-async def test_without_a_folder_there_is_no_page(dsn: str) -> None:
+async def test_without_a_folder_the_page_says_that_the_app_is_off(dsn: str) -> None:
     settings = quick_settings(containers={"enabled": False})
     async with open_lab(dsn, settings) as lab, open_door(lab, dsn, settings) as api:
         browser = Browser(api)
-        assert (await browser.get(PLACE)).status == 404
+        page = await shown(browser)
+        assert "is off" in page
+        assert "COGRAIL_DOCUMENTS__DATA_DIR=FOLDER cograil up" in page
         assert PLACE not in await shown(browser, "/ui/")
+
+
+async def send(browser: Browser, name: str, content: bytes, token: str, user: str = "") -> Any:
+    query = urlencode({"name": name} | ({"user": user} if user else {}))
+    headers = {"content-type": "application/octet-stream", "x-form-token": token}
+    return await browser._send("POST", f"{PLACE}/upload?{query}", content, headers)
+
+
+async def test_a_file_is_uploaded_to_the_folder(house: House, browser: Browser) -> None:
+    token = await browser.token("/ui/deliveries")
+    comic = drawn.tiny(house.root / "elsewhere.cbz").read_bytes()
+    answer = await send(browser, "été 1.cbz", comic, token)
+    assert (answer.status, answer.body) == (201, {"name": "été 1.cbz"})
+    assert (house.folder.arrivals / "été 1.cbz").read_bytes() == comic
+    assert (await send(browser, "été 1.cbz", comic, token)).body == {"name": "été 1 (2).cbz"}
+    assert not [path for path in house.folder.arrivals.iterdir() if path.name.startswith(".")]
+    await house.look()
+    assert [one.name for one in await house.documents()] == ["été 1.cbz"]
+    rows = await house.lab.rows("select action, target from cograil.audit_log order by id limit 1")
+    assert rows == [("upload document", "été 1.cbz")]
+
+
+async def test_what_is_not_a_document_is_not_uploaded(house: House, browser: Browser) -> None:
+    token = await browser.token("/ui/deliveries")
+    for name in ("../a.cbz", ".a.cbz", "a/b.cbz", "notes.txt", "a.cbz\n", "x" * 210 + ".cbz"):
+        assert (await send(browser, name, b"PK", token)).status == 422, name
+    assert (await send(browser, "a.cbz", b"", token)).status == 422
+    assert (await send(browser, "a.cbz", b"PK", "other")).status == 403
+    assert (await send(browser, "a.cbz", b"PK", token, user="..")).status == 404
+    browser.cookies.clear()
+    await browser.login(await browser.api.make_key("viewer"))
+    assert (await send(browser, "a.cbz", b"PK", token)).status == 403
+    assert list(house.folder.arrivals.iterdir()) == []
+
+
+async def test_the_pdf_of_a_document_is_downloaded(
+    house: House, browser: Browser, eventually: Eventually
+) -> None:
+    first = house.drop("a.cbz")
+    await house.prepare_results(first)
+    async with house.working():
+        await eventually(lambda: house.names("out"))
+        await eventually(lambda: _is_done(browser))
+    (document,) = await house.documents()
+    answer = await browser.get(f"{PLACE}/{document.key}/pdf")
+    assert (answer.status, answer.headers["content-type"]) == (200, "application/pdf")
+    assert answer.headers["content-disposition"] == "attachment; filename*=UTF-8''a.pdf"
+    assert document.out_pdf is not None
+    assert answer.raw == (house.folder.out / document.out_pdf).read_bytes()
+    assert (await browser.get(f"{PLACE}/{document.key}/pdf?user=bob")).status == 404
+    assert (await browser.get(f"{PLACE}/none/pdf")).status == 404
+    (house.folder.out / document.out_pdf).unlink()
+    (house.folder.out / document.out_pdf).symlink_to("/etc/passwd")
+    assert (await browser.get(f"{PLACE}/{document.key}/pdf")).status == 404
+
+
+async def _is_done(browser: Browser) -> bool:
+    return '<span class="badge completed">DONE</span>' in await shown(browser)

@@ -61,10 +61,10 @@ def test_other_processes_have_the_lines_of_the_engine() -> None:
     assert json.loads(stream.getvalue()).keys() == {"event", "level", "logger", "timestamp"}
 
 
-def test_log_json_counts_for_every_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_log_json_counts_for_every_process_of_documents(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOG_JSON", "true")
     monkeypatch.setenv("COGRAIL_LOG__FORMAT", "text")
-    settings = load_settings({})
+    settings = load_settings({}, bare_parts=["documents"])
     assert settings.log.format == "json"
     (shown,) = (one for one in describe(settings) if one.name == "log.format")
     assert (shown.value, shown.origin) == ("json", "environment LOG_JSON")

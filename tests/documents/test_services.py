@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 import shutil
 import urllib.error
@@ -26,6 +25,7 @@ from tests.documents.house import House
 
 from cograil.apps.documents import files, remote, tools
 from cograil.apps.documents.handlers import Terms
+from cograil.apps.documents.prep import prepare
 from cograil.apps.documents.remote import Pulse, ServiceDown, ask, info_of
 from cograil.apps.documents.services import Kind, Refused, Service, service_door
 from cograil.intake.http.server import bind, serving
@@ -76,9 +76,9 @@ async def test_prep_over_http(tmp_path: Path, eventually: Eventually) -> None:
         assert (await ask(url, "POST", "/jobs/prep", order))[0] == 202
         record = await ended(url, "one", eventually)
         assert (record["state"], record["error"]) == ("DONE", None)
-        assert record["artifacts"] == {"rawPdf": str(tmp_path / "work/raw.pdf")}
+        assert record["artifacts"] == {"rawPdf": str(tmp_path / "work/one/raw.pdf")}
         assert await ask(url, "GET", "/jobs/two") == (404, {"detail": "job not found"})
-        assert (tmp_path / "work/prep.heartbeat").exists()
+        assert (tmp_path / "work/one/prep.heartbeat").exists()
 
         (tmp_path / "bad.cbz").write_bytes(b"PK\x03\x04nothing")
         await ask(url, "POST", "/jobs/prep", order | {"jobId": "bad", "inputPath": str(tmp_path / "bad.cbz")})
@@ -123,7 +123,7 @@ async def test_orders_that_lead_elsewhere_are_refused(tmp_path: Path, wrong: dic
 )
 async def test_a_stage_does_not_remove_what_it_is_given(tmp_path: Path, kind: Kind, source: str) -> None:
     """It would do so before it reads it."""
-    room, name = tmp_path / "work", {"prep": "inputPath", "ocr": "rawPdfPath"}[kind]
+    room, name = tmp_path / "work", {"prep": "inputPath", "ocr": "rawPdfPath"}[kind]  # of the job `work`
     for given in ("pages/1.png", "tmp/1/origin.pdf", "raw.pdf", "final.pdf", "prep.cbz"):
         (room / given).parent.mkdir(parents=True, exist_ok=True)
         (room / given).touch()
@@ -131,10 +131,10 @@ async def test_a_stage_does_not_remove_what_it_is_given(tmp_path: Path, kind: Ki
     before = sorted(room.rglob("*"))
     one = Service(kind, tmp_path, DocumentSettings())
     with pytest.raises(Refused, match="what this stage writes"):
-        one.take({"jobId": "one", name: f"{tmp_path}/{source}", "workDir": str(room)})
+        one.take({"jobId": "work", name: f"{tmp_path}/{source}", "workDir": str(tmp_path)})
     assert sorted(room.rglob("*")) == before
     allowed = {"prep": "prep.cbz", "ocr": "raw.pdf"}[kind]
-    assert one.take({"jobId": "one", name: f"{room}/{allowed}", "workDir": str(room)}) == "one"
+    assert one.take({"jobId": "work", name: f"{room}/{allowed}", "workDir": str(tmp_path)}) == "work"
 
 
 async def test_what_was_running_when_it_died_is_queued_again(tmp_path: Path, eventually: Eventually) -> None:
@@ -164,7 +164,7 @@ def test_a_pulse_is_that_of_this_try(tmp_path: Path, monkeypatch: pytest.MonkeyP
     now = [1000.0]
     monkeypatch.setattr(remote.time, "monotonic", lambda: now[0])
     path, terms = tmp_path / "ocr.heartbeat", Terms(pulse_seconds=1, timeout_seconds=60)
-    old, silent = Pulse(path, terms), Pulse(tmp_path / "none.heartbeat", terms)
+    old, silent = Pulse((path,), terms), Pulse((tmp_path / "none.heartbeat",), terms)
     path.touch()
     os.utime(path, (1, 1))  # of a try long ago
     seen = []
@@ -186,7 +186,7 @@ async def test_a_document_by_services_that_come_late(
 ) -> None:
     """Nothing is taken until both say who they are; the keys are those of in-process work.
 
-    They are real, and find what an earlier try left: only the ticks have real OCR by a service.
+    What an earlier try left is used without asking them: only the ticks have real OCR by a service.
     """
     monkeypatch.setattr(remote, "POLL_SECONDS", 0.05)
     prep_port, ocr_port = (bind("127.0.0.1", 0) for _ in range(2))
@@ -206,8 +206,112 @@ async def test_a_document_by_services_that_come_late(
             await eventually(lambda: house.names("archive") == ["a.cbz"], timeout=60)
     assert house.names("out") == [f"a__job-{key}.pdf"]
     for kind in ("prep", "ocr"):
-        (record,) = (house.root / kind / "done").iterdir()
-        assert json.loads(record.read_text())["is_reused"]
+        assert list((house.root / kind / "done").iterdir()) == []
+
+
+async def test_two_jobs_of_one_work_directory_do_not_meet(tmp_path: Path, eventually: Eventually) -> None:
+    """As an orchestrator of the original asks: `workDir` is the same for all, `jobId` is the key."""
+    work = tmp_path / "work"
+    async with service("prep", tmp_path, service_concurrency=2) as prep_url:
+        for job_id, shade in (("a", 10), ("b", 240)):
+            (work / job_id).mkdir(parents=True)
+            source = drawn.tiny(work / job_id / "comic.cbz", shade)
+            order = {"jobId": job_id, "inputPath": str(source), "workDir": str(work)}
+            assert (await ask(prep_url, "POST", "/jobs/prep", order))[0] == 202
+        for job_id in ("a", "b"):
+            record = await ended(prep_url, job_id, eventually)
+            assert record["artifacts"] == {"rawPdf": str(work / job_id / "raw.pdf")}
+            assert (work / job_id / "prep.heartbeat").exists()
+    assert (work / "a/raw.pdf").read_bytes() != (work / "b/raw.pdf").read_bytes()
+    assert sorted(one.name for one in work.iterdir()) == ["a", "b"]
+
+
+class Original:
+    """A service as the original has them: it writes below `workDir/<jobId>`, and names what it made."""
+
+    def __init__(self, kind: Kind, where: str = "{work}/{job}/{name}") -> None:
+        self.kind = kind
+        self.orders: list[dict[str, Any]] = []
+        self._where = where
+
+    def _answer(self, order: dict[str, Any]) -> dict[str, Any]:
+        name = {"prep": "raw.pdf", "ocr": "final.pdf"}[self.kind]
+        path = Path(self._where.format(work=order["workDir"], job=order["jobId"], name=name))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        (path.parent / f"{self.kind}.log").write_text(f"{self.kind} of the original\n")
+        if self.kind == "prep":
+            prepare(
+                Path(order["inputPath"]),
+                path.parent,
+                run="0",
+                dpi=None,
+                is_resumed=False,
+                progress=lambda *_: None,
+            )
+        else:
+            shutil.copy(order["rawPdfPath"], path)
+        field = {"prep": "rawPdf", "ocr": "finalPdf"}[self.kind]
+        return {"state": "DONE", "artifacts": {field: str(path)}}
+
+    @contextlib.asynccontextmanager
+    async def serving(self) -> AsyncIterator[str]:
+        records: dict[str, Any] = {}
+
+        async def answer(request: Request) -> JSONResponse:
+            if request.url.path == "/info":
+                return JSONResponse(tools.prep_info() if self.kind == "prep" else tools.ocr_info())
+            if request.method == "GET":
+                return JSONResponse(records[request.url.path.rpartition("/")[2]])
+            order = await request.json()
+            self.orders.append(order)
+            records[order["jobId"]] = await asyncio.to_thread(self._answer, order)
+            return JSONResponse({"jobId": order["jobId"]}, 202)
+
+        app = Starlette(routes=[Route("/{path:path}", answer, methods=["GET", "POST"])])
+        listening = bind("127.0.0.1", 0)
+        async with serving(app, listening):
+            yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+
+
+def with_services(house: House, prep_url: str, ocr_url: str) -> Any:
+    urls = {"prep_url": prep_url, "ocr_url": ocr_url, "min_pdf_size_bytes": 100}
+    return house.settings.model_copy(update={"documents": house.settings.documents.model_copy(update=urls)})
+
+
+@pytest.mark.parametrize("where", ["{work}/{job}/{name}", "{work}/elsewhere/{name}"])
+async def test_services_of_the_original_say_where_their_pdf_is(
+    house: House, eventually: Eventually, where: str
+) -> None:
+    path = house.drop("a.cbz")
+    key = await house.key_of(path)
+    prep_service, ocr_service = Original("prep"), Original("ocr", where)
+    async with (
+        prep_service.serving() as prep_url,
+        ocr_service.serving() as ocr_url,
+        house.working(with_services(house, prep_url, ocr_url)),
+    ):
+        await eventually(lambda: house.names("archive") == ["a.cbz"], timeout=30)
+    assert house.names("out") == [f"a__job-{key}.pdf"]
+    room = house.folder.room(key)
+    assert "prep of the original" in (room / "prep.log").read_text()
+    assert not [one for one in room.iterdir() if one.name.startswith(key)]
+    assert [len(one.orders) for one in (prep_service, ocr_service)] == [1, 1]
+
+
+async def test_a_service_cannot_name_the_pdf_of_another_document(
+    house: House, eventually: Eventually
+) -> None:
+    house.drop("a.cbz")
+    prep_service = Original("prep", str(house.root / "work/secret/raw.pdf"))
+    async with (
+        prep_service.serving() as prep_url,
+        Original("ocr").serving() as ocr_url,
+        house.working(with_services(house, prep_url, ocr_url)),
+    ):
+        await eventually(lambda: house.names("error") == ["a.cbz"], timeout=30)
+    (document,) = await house.documents()
+    assert "not in the work directory of this document [foreign_artifact]" in document.message
+    assert (house.root / "work/secret/raw.pdf").exists()
 
 
 async def test_what_was_meant_for_a_service_is_done_here_when_none_is_named_any_more(
@@ -240,7 +344,7 @@ async def test_a_record_that_is_none_keeps_no_other_job(tmp_path: Path, eventual
         order = {"jobId": "one", "inputPath": str(source), "workDir": str(tmp_path / "work")}
         await ask(url, "POST", "/jobs/prep", order)
         assert (await ended(url, "one", eventually))["state"] == "DONE"
-    assert (tmp_path / "work/prep.log").read_text().endswith("INFO done\n")
+    assert (tmp_path / "work/one/prep.log").read_text().endswith("INFO done\n")
 
 
 @pytest.mark.parametrize(

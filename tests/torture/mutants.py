@@ -12,7 +12,7 @@ from typing import Any
 from tests.torture.halfway import commit_halfway
 from tests.torture.slips import SLIPS
 
-from cograil.engine.advance import is_past_deadline
+from cograil.engine.timers import is_past_deadline
 from cograil.model.job import Changes, Happening
 from cograil.store import jobs, tasks, workflows
 from cograil.store.database import Transaction

@@ -14,6 +14,7 @@ from typing import Any
 import orjson
 
 from cograil import engine
+from cograil.engine.advance import UNLIMITED, Evaluation
 from cograil.engine.states import EVENT_TYPES, JOB_TERMINAL, NODE_TERMINAL
 from cograil.model.job import (
     Bounds,
@@ -85,7 +86,12 @@ class Rows:
             is_held=self.is_held,
             nodes=nodes,
             children_wake_at=wake,
+            children_sleeping=self._sleeping_children(nodes),
         )
+
+    def _sleeping_children(self, loaded: dict[str, NodeState]) -> int:
+        rows = [row for name, row in self.nodes.items() if row.parent is not None and name not in loaded]
+        return sum(row.not_before is not None for row in rows)
 
     def _without_quiet_children(
         self, news: Iterable[Happening], now: datetime
@@ -113,6 +119,7 @@ class Rows:
         *,
         is_revoked: bool = False,
         prepare: Callable[[WantedJob], ChildJob | Refused] | None = None,
+        evaluation: Evaluation = UNLIMITED,
     ) -> Changes:
         """Ask advance until it has all it needs; `prepare` makes the jobs of subworkflow nodes ready."""
         state = self.load(news, now)
@@ -130,6 +137,7 @@ class Rows:
                 outputs=outputs,
                 bounds=bounds,
                 is_revoked=is_revoked,
+                **({} if evaluation is UNLIMITED else {"evaluation": evaluation}),
             )
             if not changes.missing and not changes.missing_children and not changes.missing_jobs:
                 return changes

@@ -9,6 +9,7 @@ import orjson
 from job_rows import T0, USUAL, Json, Rows
 
 from cograil.definitions import load_workflow, read_workflow
+from cograil.engine.advance import UNLIMITED, Evaluation
 from cograil.model.job import (
     Bounds,
     CancelAsked,
@@ -46,6 +47,7 @@ class Job:
         dice: Callable[[], float] = lambda: 0.5,
         not_before: datetime | None = None,
         refuses: Collection[str] = (),
+        evaluation: Evaluation = UNLIMITED,
     ) -> None:
         if isinstance(workflow, str):
             workflow = read_workflow(workflow)
@@ -55,6 +57,7 @@ class Job:
         self.now = T0
         self.bounds = bounds
         self.dice = dice
+        self.evaluation = evaluation
         self.rows = Rows(workflow, given or {}, T0, not_before)
         self.tasks: dict[str, TaskWrite] = {}
         self.more: list[str] = []
@@ -102,7 +105,13 @@ class Job:
     def _decide(self, news: Sequence[Happening]) -> Changes:
         rows, is_revoked = self.rows, self.was_revoked
         return rows.decide(
-            news, self.now, self.dice, self.bounds, is_revoked=is_revoked, prepare=self.prepare
+            news,
+            self.now,
+            self.dice,
+            self.bounds,
+            is_revoked=is_revoked,
+            prepare=self.prepare,
+            evaluation=self.evaluation,
         )
 
     def prepare(self, wanted: WantedJob) -> ChildJob | Refused:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import orjson
 import pytest
 from one_job import Job
 
@@ -215,3 +216,22 @@ def test_an_unwanted_node_counts_as_an_untaken_branch() -> None:
     assert job["c"] == "dispatched"
     assert Job(text, {"go": True})["a"] == "dispatched"
     assert Job(text)["a"] == "failed"
+
+
+@pytest.mark.parametrize(("size", "ran"), [(5, "big"), (1, "small")])
+def test_output_behind_several_branches_is_that_of_the_branch_that_ran(size: int, ran: str) -> None:
+    job = Job(
+        """
+workflow_id: w
+nodes:
+  check:
+    type: conditional
+    branches: [{name: big, condition: "inputs.x > 1", next: big}, {name: small, default: true, next: small}]
+  big: {handler: h}
+  small: {handler: h}
+  join: {handler: h, depends_on: {any_of: [big, small]}, params: {x: "{{ upstream.output.x }}"}}
+""",
+        {"x": size},
+    )
+    job.complete(ran, {"x": ran})
+    assert orjson.loads(job.tasks["join"].params or b"") == {"x": ran}

@@ -166,6 +166,37 @@ def test_output_needs_exactly_one_node_before() -> None:
     read_workflow(f"workflow_id: w\nnodes:\n  a: {{handler: h}}\n  c: {uses}, depends_on: a}}\n")
 
 
+CHOICE = """
+  check:
+    type: conditional
+    branches: [{name: big, condition: "inputs.x > 1", next: big}, {name: small, default: true, next: small}]
+  big: {handler: h, next: [more, FROM_BIG]}
+  more: {handler: h}
+  small: {handler: h, next: FROM_SMALL}
+"""
+USES = "{handler: h, params: {x: '{{ upstream.output.x }}', y: '{{ output.y }}'}"
+
+
+@pytest.mark.parametrize("sources", ["{any_of: [big, small]}", "[big, small]", "{any_of: [more, small]}"])
+def test_output_behind_several_branches_is_that_of_the_one_that_ran(sources: str) -> None:
+    nodes = CHOICE.replace("[more, FROM_BIG]", "more").replace(", next: FROM_SMALL", "")
+    read_workflow(f"workflow_id: w\nnodes:{nodes}  join: {USES}, depends_on: {sources}}}\n")
+
+
+def test_output_behind_branches_joined_by_next_is_that_of_the_one_that_ran() -> None:
+    nodes = CHOICE.replace("FROM_BIG", "join").replace("FROM_SMALL", "join")
+    read_workflow(f"workflow_id: w\nnodes:{nodes}  join: {USES}}}\n")
+
+
+@pytest.mark.parametrize(
+    "sources", ["{any_of: [big, more]}", "{any_of: [big, small, more]}", "[check, small]"]
+)
+def test_output_is_ambiguous_where_several_may_complete(sources: str) -> None:
+    nodes = CHOICE.replace("[more, FROM_BIG]", "more").replace(", next: FROM_SMALL", "")
+    problems = found(f"{nodes}  join: {USES}, depends_on: {sources}}}\n")
+    assert {code for code, _ in problems} == {"output_ambiguous"}
+
+
 def test_a_condition_field_that_is_a_path_reads_the_output_of_the_node_before() -> None:
     node = "{type: conditional, condition_field: size, branches: [{condition: '> 1'}, {default: true}]}"
     codes = {code for code, _ in found(f"  c: {node}\n")}

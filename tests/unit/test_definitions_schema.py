@@ -122,6 +122,13 @@ GOOD = [
     with_node("{type: conditional, branches: {yes: {condition: inputs.x == 1}, no: {default: true}}}"),
     with_top("fail_fast: true"),
     with_top("limits: {concurrency: 1}"),
+    with_top("schedules:"),
+    with_top(
+        "schedules: {a: {cron: '@daily', timezone: , inputs: , due_input: , priority: , overlap: , missed: }}"
+    ),
+    with_top(
+        "schedules: {a.b: {cron: '* * * * *', inputs: {x: [1]}, due_input: y, priority: 10, description: d}}"
+    ),
     with_top("limits: {concurrency: 1000000, rate: 1000000/h, key: 'a {{ inputs.x }}', description: d}"),
     with_node("{handler: h, when: 'true', limits: {rate: 10/s}}"),
     with_node("{handler: h, when: false, limits: {concurrency: null, rate: {count: 5, per_seconds: 0.5}}}"),
@@ -222,6 +229,14 @@ BAD = [
     with_node("{handler: h, when: 1}"),
     with_top("fail_fast: 1"),
     with_top("limits: {}"),
+    with_top("schedules: []"),
+    with_top("schedules: {a: {}}"),
+    with_top("schedules: {'a b': {cron: '@daily'}}"),
+    with_top("schedules: {a: {cron: '@daily', inputs: 3}}"),
+    with_top("schedules: {a: {cron: '@daily', due_input: ' '}}"),
+    with_top("schedules: {a: {cron: '@daily', priority: 11}}"),
+    with_top("schedules: {a: {cron: '@daily', overlap: some}}"),
+    with_top("schedules: {a: {cron: '@daily', version: 1}}"),
     with_top("limits: 3"),
     with_top("limits: {concurrency: null, rate: null, key: k}"),
     with_top("limits: {concurrency: 0}"),

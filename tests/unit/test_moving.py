@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import os
 import threading
 import tracemalloc
 from pathlib import Path
+from typing import Any
 
 import pytest
 from http_sites import HERE, Open
 from tars import entry, tar_gz
 
-from cograil.outbound import PublicOnly
+from cograil.outbound import Destination, PublicOnly
 from cograil.runners import moving
 from cograil.runners.moving import Mover, MovingFailed, MovingLimits
 from cograil.settings import OutboundSettings
@@ -43,7 +45,7 @@ async def test_a_file_is_fetched_whole(room: Path, open_site: Open) -> None:
     assert "accept-encoding" in site.requests[0][1]
 
 
-@pytest.mark.parametrize(("status", "tries"), [(404, 1), (302, 1), (204, 1), (503, moving.TRIES)])
+@pytest.mark.parametrize(("status", "tries"), [(404, 1), (304, 1), (204, 1), (503, moving.TRIES)])
 async def test_only_200_is_a_file_and_only_faults_of_the_server_are_tried_again(
     room: Path, open_site: Open, status: int, tries: int
 ) -> None:
@@ -55,6 +57,89 @@ async def test_only_200_is_a_file_and_only_faults_of_the_server_are_tried_again(
     assert "secret" not in str(caught.value)
     assert len(site.requests) == tries
     assert os.listdir(room) == []
+
+
+def moved(location: str, status: int = 302) -> bytes:
+    head = f"HTTP/1.1 {status} Moved\r\nLocation: {location}\r\nSet-Cookie: a=b\r\nContent-Length: 2"
+    return f"{head}\r\nConnection: close\r\n\r\nno".encode()
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+async def test_a_redirect_of_a_download_is_followed(room: Path, open_site: Open, status: int) -> None:
+    """As github.com answers for archives; the other host is told nothing of the first request."""
+    first, second = await open_site(), await open_site()
+    second.answers(200, b"file")
+    first.answer = moved(f"{second.url.replace('127.0.0.1', 'localhost')}/x#part", status)
+    one = Mover(room, PublicOnly(OutboundSettings(allow_private=True)))
+    assert await one.download(f"{first.url}/y?signature=secret", "x") == 4
+    assert (room / "x").read_bytes() == b"file"
+    told = str(second.requests[0]).lower()
+    assert not [word for word in ("secret", "cookie", "referer", "authorization") if word in told]
+
+
+async def test_a_relative_redirect_stays_on_its_host(room: Path, open_site: Open) -> None:
+    site = await open_site()
+    site.answer = moved("/y")
+    with pytest.raises(MovingFailed, match="more than 5 redirects") as caught:
+        await mover(room).download(f"{site.url}/x", "x")
+    assert caught.value.code == "too_many_redirects"
+    assert len(site.requests) == moving.MAX_REDIRECTS + 1
+    assert os.listdir(room) == []
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "http://169.254.169.254/latest",
+        "http://10.0.0.1/",
+        "file:///etc/passwd",
+        "http://u:p@127.0.0.1/",
+        "//[::1]/",
+    ],
+)
+async def test_a_redirect_leads_nowhere_that_a_request_may_not_go(
+    room: Path, open_site: Open, target: str
+) -> None:
+    site = await open_site()
+    site.answer = moved(target)
+    with pytest.raises(MovingFailed, match=r"127\.0\.0\.1 redirects") as caught:
+        await mover(room).download(site.url, "x")
+    assert caught.value.code == "outbound_refused"
+    assert len(site.requests) == 1
+
+
+async def test_a_redirect_from_https_to_http_is_not_followed(
+    room: Path, open_site: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first request is sent as one over http; what it was checked as decides."""
+    site = await open_site()
+    site.answer = moved(f"{site.url}/y")
+    one = mover(room)
+    checked = one._checked
+
+    async def as_https(url: str) -> Destination:
+        found = await checked(url)
+        return dataclasses.replace(found, scheme="https") if url.endswith("/x") else found
+
+    sent = moving.open_request
+
+    def as_http(destination: Destination, *more: Any) -> Any:
+        return sent(dataclasses.replace(destination, scheme="http"), *more)
+
+    monkeypatch.setattr(one, "_checked", as_https)
+    monkeypatch.setattr(moving, "open_request", as_http)
+    with pytest.raises(MovingFailed, match="from https to http"):
+        await one.download(f"{site.url}/x", "x")
+    assert len(site.requests) == 1
+
+
+async def test_an_upload_follows_no_redirect(room: Path, open_site: Open) -> None:
+    site = await open_site()
+    site.answer = moved("/y", 307)
+    (room / "x").write_text("x")
+    with pytest.raises(MovingFailed, match="answered 307"):
+        await mover(room).upload("x", f"{site.url}/x")
+    assert len(site.requests) == 1
 
 
 async def test_an_answer_that_is_cut_leaves_nothing(room: Path, open_site: Open) -> None:

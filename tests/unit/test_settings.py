@@ -9,6 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from cograil.errors import InvalidSettings
+from cograil.setting_sources import OTHER_VARIABLES, unknown_variables
 from cograil.settings import (
     LogSettings,
     Settings,
@@ -16,7 +17,6 @@ from cograil.settings import (
     load_settings,
     mask_password,
     setting_names,
-    unknown_variables,
     variable_of,
 )
 
@@ -226,11 +226,97 @@ def test_what_is_no_connection_string_is_refused_and_never_shown(
     assert mask_password(conninfo) == "***"
 
 
-def test_a_variable_that_nobody_reads_is_told_with_the_name_that_was_meant() -> None:
-    known = {variable_of(name) for name in setting_names()}
-    known |= {"COGRAIL_DATABASE__URL", "COGRAIL_FAULT", "COGRAIL_FAULT_LOG", "COGRAIL_TESTING"}
-    environ = dict.fromkeys({*known, "COGRAIL_LEASE_SECONDS", "COGRAIL_XYZZY", "HOME"}, "1")
-    assert unknown_variables(environ) == [
-        "COGRAIL_LEASE_SECONDS is not a setting; did you mean COGRAIL_LEASE__SECONDS?",
+def test_a_misspelt_variable_is_an_error_with_the_name_that_was_meant(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COGRAIL_WORKER__CONCURENCY", "5")
+    monkeypatch.setenv("COGRAIL_XYZZY", "1")
+    with pytest.raises(InvalidSettings) as caught:
+        load_settings()
+    assert str(caught.value).splitlines() == [
+        "COGRAIL_WORKER__CONCURENCY is not a setting; did you mean COGRAIL_WORKER__CONCURRENCY?",
         "COGRAIL_XYZZY is not a setting",
     ]
+
+
+def test_every_variable_there_is_is_known() -> None:
+    known = {variable_of(name) for name in setting_names()} | {"COGRAIL_DATABASE__URL", *OTHER_VARIABLES}
+    assert unknown_variables(dict.fromkeys(known, "1"), setting_names()) == []
+
+
+def test_variables_of_a_kubernetes_service_are_not_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COGRAIL_PORT", "tcp://10.0.0.7:80")
+    monkeypatch.setenv("COGRAIL_SERVICE_HOST", "10.0.0.7")
+    monkeypatch.setenv("COGRAIL_SERVER_SERVICE_PORT_HTTP", "80")
+    monkeypatch.setenv("COGRAIL_PORT_80_TCP_ADDR", "10.0.0.7")
+    assert load_settings().port == 8080
+
+
+BARE = {"DATA_DIR": "/srv/other", "DATABASE_URL": "postgresql://other/db", "LOG_JSON": "1", "OCR_LANG": "deu"}
+
+
+def test_variables_of_other_programs_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable, text in BARE.items():
+        monkeypatch.setenv(variable, text)
+    assert set(origins(load_settings()).values()) == {"default"}
+
+
+def test_bare_variables_count_for_their_own_command_or_in_compatible_mode(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for variable, text in BARE.items():
+        monkeypatch.setenv(variable, text)
+    documents = load_settings(bare_parts=["documents"])
+    assert documents.documents.data_dir == Path("/srv/other")
+    assert documents.log.format == "json"
+    assert documents.gateway.database_url is None
+    assert load_settings(bare_parts=["gateway"]).gateway.database_url == "postgresql://other/db"
+    monkeypatch.setenv("COGRAIL_COMPAT", "1")
+    assert origins(load_settings())["documents.ocr_lang"] == "environment OCR_LANG"
+
+
+def test_a_settings_file_is_read_and_the_environment_wins(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "cograil.toml").write_text(
+        'port = 9000\ndata_dir = "data"\n\n[worker]\nconcurrency = 7  # few\n\n[queues]\nnames = ["a", "b"]\n'
+    )
+    monkeypatch.setenv("COGRAIL_PORT", "9001")
+    settings = load_settings()
+    assert (settings.port, settings.worker.concurrency, settings.queues.names) == (9001, 7, ("a", "b"))
+    assert settings.data_dir == Path("data")
+    found = origins(settings)
+    assert found["port"] == "environment COGRAIL_PORT"
+    assert found["worker.concurrency"] == "file cograil.toml:5"
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    assert load_settings().worker.concurrency == 200
+    named = load_settings(config=tmp_path / "cograil.toml")
+    assert named.data_dir == tmp_path / "data"
+    monkeypatch.setenv("COGRAIL_CONFIG", str(tmp_path / "cograil.toml"))
+    assert load_settings().worker.concurrency == 7
+
+
+def test_every_mistake_in_a_settings_file_has_its_line(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "cograil.toml"
+    file.write_text("prot = 1\n[worker]\nconcurency = 7\n[wrker]\nthreads = 1\n")
+    with pytest.raises(InvalidSettings) as caught:
+        load_settings()
+    assert str(caught.value).splitlines() == [
+        "cograil.toml:1: prot is not a setting; did you mean port?",
+        "cograil.toml:3: worker.concurency is not a setting; did you mean worker.concurrency?",
+        "cograil.toml:5: wrker.threads is not a setting; did you mean worker.threads?",
+    ]
+    file.write_text('[worker]\nconcurrency = "many"\n')
+    with pytest.raises(InvalidSettings, match=r"^cograil.toml:2: worker.concurrency: .* not 'many'$"):
+        load_settings()
+    file.write_text("[worker\n")
+    with pytest.raises(InvalidSettings, match=r"cograil.toml cannot be read: .*line 1"):
+        load_settings()
+    with pytest.raises(InvalidSettings, match="there is no settings file"):
+        load_settings(config=tmp_path / "none.toml")

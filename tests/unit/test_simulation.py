@@ -6,7 +6,6 @@ fails is run again alone by `Simulation(seed).run()`.
 
 from __future__ import annotations
 
-import importlib
 import itertools
 import time
 from collections.abc import Iterator
@@ -19,7 +18,7 @@ import simulated_clients
 from simulated_rows import Violation
 from simulation import Simulation, run_all
 
-from cograil.engine import approvals, attempts
+from cograil.engine import approvals, attempts, timers
 from cograil.engine.board import Board
 from cograil.model.job import Lost, NodeState, NodeWrite, Reported, Started
 from cograil.model.workflow import Node
@@ -157,9 +156,8 @@ def test_it_notices_held_jobs_that_keep_everybody_awake(monkeypatch: pytest.Monk
         begins_at = board.state.not_before
         return begins_at if board.status == "pending" and begins_at is not None else plain(board)
 
-    module = importlib.import_module("cograil.engine.advance")  # its name is that of the function too
-    plain = module._wake_at
-    monkeypatch.setattr(module, "_wake_at", wake_at)
+    plain = timers.wake_at
+    monkeypatch.setattr(timers, "wake_at", wake_at)
     assert "every job ends" in (violation := first_violation()) or "circles" in violation
 
 

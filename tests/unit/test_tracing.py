@@ -109,7 +109,7 @@ assert not tracing.is_on()
 @pytest.mark.parametrize(
     ("variables", "said"),
     [
-        ({}, "install cograil[tracing]"),
+        ({}, "pip install 'cograil[tracing]'"),
         ({"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, "http/protobuf only"),
         ({"OTEL_TRACES_EXPORTER": "zipkin"}, "may be otlp, console or none"),
     ],

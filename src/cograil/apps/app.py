@@ -14,6 +14,7 @@ from importlib.metadata import entry_points
 from typing import TYPE_CHECKING
 
 from cograil.errors import UsageError
+from cograil.model.ownership import APP_GROUP
 from cograil.runners.registry import Registry
 from cograil.settings import Settings
 from cograil.store.database import Database
@@ -24,7 +25,6 @@ if TYPE_CHECKING:  # a worker needs neither
     from cograil.intake.http.door import Instance
     from cograil.intake.http.openapi import Described
 
-GROUP = "cograil.apps"
 Check = Callable[[Database], Awaitable[str]]
 
 
@@ -40,7 +40,10 @@ class App:
     without it a route is in no reference and in no test that is made from one. `front` is what it serves at
     the root of a port of its own, where it is given one. `checks` are what /readyz says of it; they are told
     whether the worker runs beside this server. `beside_worker` is entered in every worker before it begins:
-    it registers handlers and runs what the app needs there. `sentence` is for `up`.
+    it registers handlers and runs what the app needs there. `require` raises UsageError before anything is up
+    when the settings ask for the app and what it needs is not installed. `sentence` is for `up`.
+    Handlers of an app are named `<app>.<what>` and run only in jobs that the app starts; any workflow may
+    name those in `offers`.
     """
 
     name: str
@@ -48,11 +51,19 @@ class App:
     doors: Callable[[Instance], Mapping[str, ASGIApp]] = lambda instance: {}
     described: Callable[[], Described] | None = None
     front: Callable[[Instance], ASGIApp] | None = None
+    require: Callable[[Settings], None] = lambda settings: None
     checks: Callable[[Settings, bool], Mapping[str, Check]] = lambda settings, has_worker: {}
     beside_worker: Callable[[Registry, Database, Settings], AbstractAsyncContextManager[None]] = (
         lambda registry, db, settings: nullcontext()
     )
     sentence: Callable[[Settings], Awaitable[str]] = _nothing_to_say
+    offers: frozenset[str] = frozenset()
+
+
+def require_apps(settings: Settings) -> None:
+    """Raises UsageError when the settings ask for an app and something that it needs is not installed."""
+    for app in installed_apps():
+        app.require(settings)
 
 
 def enabled_apps(settings: Settings) -> list[App]:
@@ -68,10 +79,10 @@ def installed_apps() -> tuple[App, ...]:
 
 def _load_all() -> Iterator[App]:
     last = ""
-    for point in sorted(entry_points(group=GROUP), key=lambda point: (point.name, point.value)):
+    for point in sorted(entry_points(group=APP_GROUP), key=lambda point: (point.name, point.value)):
         if point.name == last:
             raise UsageError(
-                f"two apps are called {last!r}; see the entry points {GROUP!r} of what is installed"
+                f"two apps are called {last!r}; see the entry points {APP_GROUP!r} of what is installed"
             )
         last = point.name
         try:

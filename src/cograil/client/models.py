@@ -18,6 +18,8 @@ from cograil.model.schedules import (
     Overlap,
     RemovedSchedule,
     ScheduleList,
+    ScheduleRun,
+    ScheduleWithPassed,
     ShownFiring,
     ShownSchedule,
 )
@@ -35,6 +37,8 @@ from cograil.model.shapes import (
     JobStatus,
     JobWithNodes,
     Json,
+    LogLine,
+    LogLines,
     Node,
     NodeStatus,
     PausedWorkflow,
@@ -52,6 +56,7 @@ from cograil.model.surveys import (
     AuditPage,
     Delivery,
     DeliveryPage,
+    EndedTask,
     FailureMetrics,
     HandlerName,
     HandlerTrial,
@@ -132,6 +137,13 @@ class CalendarFacts(TypedDict, total=False):
     missed: Missed
 
 
+class CalendarChanges(CalendarFacts, total=False):
+    """What of a schedule changes."""
+
+    workflow_id: str
+    cron: str
+
+
 class SubscriptionFacts(TypedDict, total=False):
     """What may be said of a subscription beside its URL; no types mean all, no workflow means any."""
 
@@ -169,10 +181,12 @@ __all__ = [
     "Bar",
     "BatchResult",
     "Blocker",
+    "CalendarChanges",
     "CalendarFacts",
     "ClaimFacts",
     "Delivery",
     "DeliveryPage",
+    "EndedTask",
     "Event",
     "EventPage",
     "Explanation",
@@ -189,6 +203,8 @@ __all__ = [
     "JobWithNodes",
     "Json",
     "LiveTask",
+    "LogLine",
+    "LogLines",
     "Missed",
     "NamedCheck",
     "NewJob",
@@ -212,6 +228,8 @@ __all__ = [
     "RequestFacts",
     "RetryPreview",
     "ScheduleList",
+    "ScheduleRun",
+    "ScheduleWithPassed",
     "ShownFiring",
     "ShownSchedule",
     "SignalFacts",

@@ -23,6 +23,7 @@ from cograil.definitions.section import MISSING, Section
 from cograil.definitions.templates import CompiledTemplate, compile_template
 from cograil.definitions.values import as_choice, as_text
 from cograil.jsontext import kind_of
+from cograil.model.budget import Budget
 from cograil.model.workflow import Branch, Json, Scope
 
 DEFAULT = "default"
@@ -101,11 +102,11 @@ def _read_value(node_id: str, keys: Section, holes: Holes, *, is_boolean: bool) 
 
 
 def _as_text(value: CompiledTemplate, *, is_boolean: bool) -> CompiledTemplate:
-    def render(scope: Scope) -> str:
-        rendered = value.render(scope)
+    def evaluate(scope: Scope, budget: Budget) -> str:
+        rendered = value.evaluate(scope, budget)
         return as_text(as_choice(rendered) if is_boolean else rendered)
 
-    return CompiledTemplate.of(render, value.facts)
+    return CompiledTemplate.of(evaluate, value.facts)
 
 
 def _read_field(node_id: str, keys: Section, holes: Holes) -> CompiledTemplate | None:

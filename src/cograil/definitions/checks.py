@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from cograil.definitions.drafts import Draft
+from cograil.definitions.exclusive import Exclusion
 from cograil.definitions.graph import Graph
 from cograil.definitions.holes import Hole
 from cograil.definitions.outlook import Outlook
@@ -82,6 +83,7 @@ class References:
         self._outlook = outlook
         self._inputs = inputs
         self._report = report
+        self._exclusion = Exclusion(outlook.graph)
 
     def check(self, hole: Hole) -> None:
         """Report every reference that cannot work, at the string that makes it."""
@@ -93,7 +95,9 @@ class References:
 
     def _troubles(self, hole: Hole, template: CompiledTemplate) -> Iterator[_Trouble]:
         yield from self._unknown_inputs(template)
-        if hole.node_id is None:
+        if hole.at_end:
+            yield from self._unknown_at_end(template)
+        elif hole.node_id is None:
             yield from self._more_than_inputs(template)
         else:
             yield from self._unknown_nodes(hole.node_id, template, in_children=hole.in_children)
@@ -104,6 +108,16 @@ class References:
             yield _Trouble(
                 "template_undefined", f"{name} is not known here: a job begins with its inputs only"
             )
+
+    def _unknown_at_end(self, template: CompiledTemplate) -> Iterator[_Trouble]:
+        for name in sorted(template.names - {"inputs", "nodes"}):
+            yield _Trouble(
+                "template_undefined", f"{name} is not known here; write nodes.<id>.output or inputs.<name>"
+            )
+        for reference in sorted(template.references):
+            if reference not in self._drafts:
+                near = (reference, list(self._drafts))
+                yield _Trouble("dag_unknown_node", f"there is no node {reference!r} to read from", near)
 
     def _unknown_nodes(
         self, node_id: str, template: CompiledTemplate, *, in_children: bool
@@ -132,6 +146,10 @@ class References:
         sources = self._outlook.sure_sources(node_id)
         if len(sources) == 1 or (not sources and self._outlook.possible_sources(node_id)):
             return
+        if sources and self._exclusion.is_one_of(sources):
+            return
         found = f"has {len(sources)}: {', '.join(sources[:5])}" if sources else "has none"
+        if sources:
+            found += ", of which several may complete"
         message = f"`output` is that of the one node before, but {node_id!r} {found}; write nodes.<id>.output"
         yield _Trouble("output_ambiguous", message)

@@ -5,21 +5,26 @@ The same language as in templates, but stricter: `and`, `or`, `not` and the whol
 
 from __future__ import annotations
 
-from cograil.definitions.evaluation import compile_expression
+from collections.abc import Callable
+
+from cograil.definitions.evaluation import Evaluate, compile_expression
 from cograil.definitions.expressions import (
     Constant,
+    Expression,
     Facts,
     Operation,
     Path,
     Subject,
     TemplateError,
     check_names,
+    expression_size,
     refuse_long,
 )
 from cograil.definitions.grammar import parse_condition
 from cograil.definitions.templates import CompiledTemplate, compile_template
 from cograil.definitions.tokens import Scanner
 from cograil.definitions.values import as_boolean, as_choice, equal
+from cograil.model.budget import Budget, ExpressionTooCostly
 from cograil.model.workflow import Json, Scope
 
 _FIELD_ROOTS = frozenset(("inputs", "nodes", "output", "upstream"))
@@ -41,9 +46,24 @@ def compile_condition(
         # A branch that is always or never taken, whatever the field holds, is nobody's wish.
         expression = Operation("==", (Subject(), expression), depth=2)
     facts = check_names(expression, text) | (subject.facts if subject else Facts())
-    evaluate = compile_expression(expression, as_boolean, subject.render if subject else None)
+    evaluate = compile_expression(expression, as_boolean, subject.evaluate if subject else None)
     conclude = as_choice if null_is_false else as_boolean
-    return CompiledTemplate.of(lambda scope: conclude(evaluate(scope)), facts)
+    return CompiledTemplate.of(_counted(evaluate, conclude, expression, text), facts)
+
+
+def _counted(
+    evaluate: Evaluate, conclude: Callable[[Json], bool], expression: Expression, text: str
+) -> Evaluate:
+    steps = expression_size(expression)
+
+    def counted(scope: Scope, budget: Budget) -> bool:
+        try:
+            budget.spend(steps)
+            return conclude(evaluate(scope, budget))
+        except ExpressionTooCostly as error:
+            raise error.located(text) from None
+
+    return counted
 
 
 def refuse_quoted_holes(text: str) -> None:
@@ -69,13 +89,19 @@ def compile_condition_field(text: str) -> CompiledTemplate:
         raise TemplateError.at(text, 0, "template_syntax", f"{text} is neither a template nor a dotted path")
     if path.root not in _FIELD_ROOTS:
         path = Path("output", (path.root, *path.steps), path.offset)
-    return CompiledTemplate.of(compile_expression(path), check_names(path, text))
+    read = compile_expression(path)
+
+    def counted(scope: Scope, budget: Budget) -> Json:
+        budget.spend(1 + len(path.steps))
+        return read(scope, budget)
+
+    return CompiledTemplate.of(counted, check_names(path, text))
 
 
 def compile_match(subject: CompiledTemplate, key: Json) -> CompiledTemplate:
     """The test of a branch that is named by a value: true when the subject is equal to `key`."""
 
-    def matches(scope: Scope) -> bool:
-        return equal(subject.render(scope), key)
+    def matches(scope: Scope, budget: Budget) -> bool:
+        return equal(budget, subject.evaluate(scope, budget), key)
 
     return CompiledTemplate.of(matches, subject.facts)

@@ -10,9 +10,10 @@ from collections.abc import Callable, Sequence
 from cograil.definitions import values
 from cograil.definitions.expressions import Constant, Expression, Operation, Path, Subject
 from cograil.definitions.values import Missing
+from cograil.model.budget import Budget
 from cograil.model.workflow import Json, Scope
 
-Evaluate = Callable[[Scope], Json]
+Evaluate = Callable[[Scope, Budget], Json]
 Truth = Callable[[Json], bool]
 Build = Callable[[Sequence[Evaluate], Truth], Evaluate]
 
@@ -26,7 +27,7 @@ def compile_expression(
     """
     match expression:
         case Constant(value):
-            return lambda scope: value
+            return lambda scope, budget: value
         case Path():
             return _path(expression)
         case Operation(name, parts):
@@ -46,7 +47,7 @@ def _path(path: Path) -> Evaluate:
         root, steps = "output", steps[1:]
     field = values.field
 
-    def evaluate(scope: Scope) -> Json:
+    def evaluate(scope: Scope, budget: Budget) -> Json:
         try:
             value = scope[root]
             for step in steps:
@@ -62,8 +63,8 @@ def _item(whole: Expression, operands: Sequence[Evaluate]) -> Evaluate:
     read, read_key = operands
     label = str(whole) if isinstance(whole, Path) else "(...)"
 
-    def evaluate(scope: Scope) -> Json:
-        value, key = read(scope), read_key(scope)
+    def evaluate(scope: Scope, budget: Budget) -> Json:
+        value, key = read(scope, budget), read_key(scope, budget)
         try:
             return values.field(value, key)
         except LookupError:
@@ -75,13 +76,13 @@ def _item(whole: Expression, operands: Sequence[Evaluate]) -> Evaluate:
 def _default(operands: Sequence[Evaluate], truth: Truth) -> Evaluate:
     read, fallback, *if_falsy = operands
 
-    def evaluate(scope: Scope) -> Json:
+    def evaluate(scope: Scope, budget: Budget) -> Json:
         try:
-            value = read(scope)
+            value = read(scope, budget)
         except Missing:
-            return fallback(scope)
-        if if_falsy and not value and if_falsy[0](scope):
-            return fallback(scope)
+            return fallback(scope, budget)
+        if if_falsy and not value and if_falsy[0](scope, budget):
+            return fallback(scope, budget)
         return value
 
     return evaluate
@@ -90,9 +91,9 @@ def _default(operands: Sequence[Evaluate], truth: Truth) -> Evaluate:
 def _or_null(operands: Sequence[Evaluate]) -> Evaluate:
     (read,) = operands
 
-    def evaluate(scope: Scope) -> Json:
+    def evaluate(scope: Scope, budget: Budget) -> Json:
         try:
-            return read(scope)
+            return read(scope, budget)
         except Missing:
             return None
 
@@ -101,20 +102,20 @@ def _or_null(operands: Sequence[Evaluate]) -> Evaluate:
 
 def _is_null(operands: Sequence[Evaluate], truth: Truth) -> Evaluate:
     read = _or_null(operands)
-    return lambda scope: read(scope) is None
+    return lambda scope, budget: read(scope, budget) is None
 
 
 def _is_not_null(operands: Sequence[Evaluate], truth: Truth) -> Evaluate:
     read = _or_null(operands)
-    return lambda scope: read(scope) is not None
+    return lambda scope, budget: read(scope, budget) is not None
 
 
 def _is_defined(operands: Sequence[Evaluate], truth: Truth) -> Evaluate:
     (read,) = operands
 
-    def evaluate(scope: Scope) -> bool:
+    def evaluate(scope: Scope, budget: Budget) -> bool:
         try:
-            read(scope)
+            read(scope, budget)
         except Missing:
             return False
         return True
@@ -128,11 +129,11 @@ def _is_defined(operands: Sequence[Evaluate], truth: Truth) -> Evaluate:
 def _and(operands: Sequence[Evaluate], truth: Truth) -> Evaluate:
     *first, last = operands
 
-    def evaluate(scope: Scope) -> Json:
+    def evaluate(scope: Scope, budget: Budget) -> Json:
         for read in first:
-            if not truth(value := read(scope)):
+            if not truth(value := read(scope, budget)):
                 return value
-        return last(scope)
+        return last(scope, budget)
 
     return evaluate
 
@@ -140,32 +141,34 @@ def _and(operands: Sequence[Evaluate], truth: Truth) -> Evaluate:
 def _or(operands: Sequence[Evaluate], truth: Truth) -> Evaluate:
     *first, last = operands
 
-    def evaluate(scope: Scope) -> Json:
+    def evaluate(scope: Scope, budget: Budget) -> Json:
         for read in first:
-            if truth(value := read(scope)):
+            if truth(value := read(scope, budget)):
                 return value
-        return last(scope)
+        return last(scope, budget)
 
     return evaluate
 
 
 def _not(operands: Sequence[Evaluate], truth: Truth) -> Evaluate:
     (read,) = operands
-    return lambda scope: not truth(read(scope))
+    return lambda scope, budget: not truth(read(scope, budget))
 
 
 def _if(operands: Sequence[Evaluate], truth: Truth) -> Evaluate:
     test, then, otherwise = operands
-    return lambda scope: then(scope) if truth(test(scope)) else otherwise(scope)
+    return lambda scope, budget: (
+        then(scope, budget) if truth(test(scope, budget)) else otherwise(scope, budget)
+    )
 
 
 # Values made of values
 
 
 def _list(operands: Sequence[Evaluate], truth: Truth) -> Evaluate:
-    def evaluate(scope: Scope) -> list[Json]:
-        meter = values.Meter()
-        return [meter.charged(read(scope)) for read in operands]
+    def evaluate(scope: Scope, budget: Budget) -> list[Json]:
+        meter = values.Meter(budget)
+        return [meter.charged(read(scope, budget)) for read in operands]
 
     return evaluate
 
@@ -173,27 +176,45 @@ def _list(operands: Sequence[Evaluate], truth: Truth) -> Evaluate:
 def _object(operands: Sequence[Evaluate], truth: Truth) -> Evaluate:
     pairs = list(zip(operands[::2], operands[1::2], strict=True))
 
-    def evaluate(scope: Scope) -> dict[str, Json]:
-        meter = values.Meter()
-        return {meter.charged(key(scope)): meter.charged(read(scope)) for key, read in pairs}
+    def evaluate(scope: Scope, budget: Budget) -> dict[str, Json]:
+        meter = values.Meter(budget)
+        return {meter.charged(key(scope, budget)): meter.charged(read(scope, budget)) for key, read in pairs}
 
     return evaluate
 
 
 def _concatenated(operands: Sequence[Evaluate], truth: Truth) -> Evaluate:
-    return lambda scope: values.bounded(values.as_text(read(scope)) for read in operands)
+    return lambda scope, budget: values.bounded(
+        (values.as_text(read(scope, budget)) for read in operands), budget
+    )
 
 
 def _applied(function: Callable[..., Json]) -> Build:
-    """An operation that needs nothing but the values of its operands."""
+    """An operation that needs nothing but the values of its operands, however large they are."""
 
     def build(operands: Sequence[Evaluate], truth: Truth) -> Evaluate:
         if len(operands) == 2:
             left, right = operands
-            return lambda scope: function(left(scope), right(scope))
-        return lambda scope: function(*[read(scope) for read in operands])
+            return lambda scope, budget: function(left(scope, budget), right(scope, budget))
+        return lambda scope, budget: function(*[read(scope, budget) for read in operands])
 
     return build
+
+
+def _metered(function: Callable[..., Json]) -> Build:
+    """An operation whose work grows with its operands: it counts its steps."""
+
+    def build(operands: Sequence[Evaluate], truth: Truth) -> Evaluate:
+        if len(operands) == 2:
+            left, right = operands
+            return lambda scope, budget: function(budget, left(scope, budget), right(scope, budget))
+        return lambda scope, budget: function(budget, *[read(scope, budget) for read in operands])
+
+    return build
+
+
+def _in(budget: Budget, member: Json, container: Json) -> bool:
+    return values.contains(budget, container, member)
 
 
 _OPERATIONS: dict[str, Build] = {
@@ -208,23 +229,23 @@ _OPERATIONS: dict[str, Build] = {
     "list": _list,
     "object": _object,
     "~": _concatenated,
-    "==": _applied(values.equal),
-    "!=": _applied(lambda left, right: not values.equal(left, right)),
-    "<": _applied(lambda left, right: values.compare(left, right) < 0),
-    ">": _applied(lambda left, right: values.compare(left, right) > 0),
-    "<=": _applied(lambda left, right: values.compare(left, right) <= 0),
-    ">=": _applied(lambda left, right: values.compare(left, right) >= 0),
-    "contains": _applied(values.contains),
-    "in": _applied(lambda member, container: values.contains(container, member)),
-    "not_in": _applied(lambda member, container: not values.contains(container, member)),
-    "starts_with": _applied(values.starts_with),
-    "ends_with": _applied(values.ends_with),
+    "==": _metered(values.equal),
+    "!=": _metered(lambda budget, left, right: not values.equal(budget, left, right)),
+    "<": _metered(lambda budget, left, right: values.compare(budget, left, right) < 0),
+    ">": _metered(lambda budget, left, right: values.compare(budget, left, right) > 0),
+    "<=": _metered(lambda budget, left, right: values.compare(budget, left, right) <= 0),
+    ">=": _metered(lambda budget, left, right: values.compare(budget, left, right) >= 0),
+    "contains": _metered(values.contains),
+    "in": _metered(_in),
+    "not_in": _metered(lambda budget, member, container: not _in(budget, member, container)),
+    "starts_with": _metered(values.starts_with),
+    "ends_with": _metered(values.ends_with),
     "+": _applied(values.add),
     "-": _applied(values.subtract),
     "negative": _applied(values.negate),
-    "lower": _applied(values.lower),
-    "upper": _applied(values.upper),
+    "lower": _metered(values.lower),
+    "upper": _metered(values.upper),
     "length": _applied(values.length),
-    "join": _applied(values.join),
-    "tojson": _applied(values.to_json),
+    "join": _metered(values.join),
+    "tojson": _metered(values.to_json_counted),
 }

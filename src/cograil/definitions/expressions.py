@@ -137,6 +137,13 @@ def check_names(expression: Expression, text: str) -> Facts:
     )
 
 
+def expression_size(expression: Expression) -> int:
+    """How many nodes the tree has."""
+    if isinstance(expression, Operation):
+        return 1 + sum(expression_size(operand) for operand in expression.operands)
+    return 1
+
+
 def _paths(expression: Expression) -> Iterator[Path]:
     if isinstance(expression, Path):
         yield expression

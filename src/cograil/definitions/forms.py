@@ -7,12 +7,12 @@ times its size.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 from urllib.parse import unquote
 
 from cograil.definitions.drafts import Draft
+from cograil.definitions.patterns import PatternError, compile_pattern
 from cograil.definitions.report import MAX_PROBLEMS, Report, child
 from cograil.definitions.section import Section
 from cograil.definitions.values import size_of
@@ -25,6 +25,7 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 # They give a part another name or another base, by which references would lead elsewhere.
 _OTHER_WAYS = ("$id", "$anchor", "$dynamicRef", "$dynamicAnchor", "$recursiveRef", "$recursiveAnchor")
+_UNSUPPORTED = ("unevaluatedItems", "unevaluatedProperties")
 
 Form = Mapping[str, Json]
 
@@ -58,23 +59,41 @@ def check_forms(drafts: Mapping[str, Draft], report: Report) -> None:
     for pointer, form in forms.items():
         if any(place.startswith(f"{pointer}/") for place in report.spoiled):
             continue
-        for path, message in (*_flaws(judge, form), *_References(form).flaws()):
+        unusable = _unusable(form) if report.is_new else ()
+        for path, message in (*_flaws(judge, form), *_References(form).flaws(), *unusable):
             report.add("invalid_form", f"form is not a JSON Schema to use here: {message}", pointer + path)
 
 
 def _meta_schema() -> Callable[[Form], Iterator[Any]]:
     """Finds the errors of a JSON Schema."""
-    from jsonschema import Draft202012Validator, FormatChecker  # noqa: PLC0415  0.1 s, and few files have one
+    from jsonschema import Draft202012Validator  # noqa: PLC0415  0.1 s, and few files have one
 
-    formats = FormatChecker(formats=())
-    formats.checks("regex", raises=(re.error, OverflowError, RecursionError))(_is_pattern)
-    judge = Draft202012Validator(Draft202012Validator.META_SCHEMA, format_checker=formats)
+    judge = Draft202012Validator(Draft202012Validator.META_SCHEMA)
     find: Callable[[Form], Iterator[Any]] = judge.iter_errors
     return find
 
 
-def _is_pattern(text: Json) -> bool:
-    return not isinstance(text, str) or bool(re.compile(text))
+def _unusable(form: Form) -> Iterator[tuple[str, str]]:
+    """Patterns that RE2 does not know, and keywords that would need them."""
+    for part, path in _mappings(form, ""):
+        named = part.get("patternProperties")
+        patterns = {"pattern": part.get("pattern")}
+        patterns |= {f"patternProperties/{name}": name for name in (named if isinstance(named, dict) else ())}
+        for key, text in patterns.items():
+            if isinstance(text, str) and (why := _why_not_a_pattern(text)):
+                where = child(path, "pattern") if key == "pattern" else f"{path}/patternProperties"
+                yield where, f"the pattern {text[:80]!r} cannot be used: {why}"
+        for key in _UNSUPPORTED:
+            if isinstance(part.get(key), dict | bool):
+                yield child(path, key), f"{key} is not supported; use additionalProperties, or items"
+
+
+def _why_not_a_pattern(text: str) -> str:
+    try:
+        compile_pattern(text)
+    except PatternError as error:
+        return str(error)
+    return ""
 
 
 def _flaws(judge: Callable[[Form], Iterator[Any]], form: Form) -> list[tuple[str, str]]:

@@ -22,6 +22,7 @@ class Hole:
     value: Json
     pointer: str
     in_children: bool  # rendered for every child of a fan_out, where item and index are known
+    at_end: bool = False  # rendered when the job is over, where all nodes are known
 
     def parts(self) -> Iterator[tuple[CompiledTemplate, str]]:
         """Every string of the value compiled by itself, to find the one that is wrong."""
@@ -40,7 +41,13 @@ class Holes:
         self._report = report
 
     def template(
-        self, node_id: str | None, value: Json, pointer: str, *, in_children: bool = False
+        self,
+        node_id: str | None,
+        value: Json,
+        pointer: str,
+        *,
+        in_children: bool = False,
+        at_end: bool = False,
     ) -> CompiledTemplate | None:
         """Any value with `{{ }}` in its strings; None when it has problems.
 
@@ -50,9 +57,9 @@ class Holes:
             template = compile_template(value)
         except TemplateError:
             for text, place in strings_in(value, pointer):
-                self._kept(node_id, compile_template, text, place, in_children=in_children)
+                self._kept(node_id, compile_template, text, place, in_children=in_children, at_end=at_end)
             return None
-        self.found.append(Hole(node_id, template, value, pointer, in_children))
+        self.found.append(Hole(node_id, template, value, pointer, in_children, at_end))
         return template
 
     def text(self, node_id: str, text: str, pointer: str) -> CompiledTemplate | None:
@@ -91,10 +98,11 @@ class Holes:
         pointer: str,
         *,
         in_children: bool = False,
+        at_end: bool = False,
     ) -> CompiledTemplate | None:
         template = self._compiled(compiler, text, pointer)
         if template is not None:
-            self.found.append(Hole(node_id, template, text, pointer, in_children))
+            self.found.append(Hole(node_id, template, text, pointer, in_children, at_end))
         return template
 
     def _compiled(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from difflib import get_close_matches
+from itertools import islice
 
+from cograil.definitions.hints import Hints
 from cograil.definitions.report import child
 from cograil.definitions.section import ID, MISSING, Section
 from cograil.errors import InvalidInput, Problem
@@ -12,6 +13,9 @@ from cograil.jsontext import kind_of
 from cograil.model.workflow import InputSpec, Json, Workflow
 
 INPUTS = "/input_params"  # where they stand in whatever asks for a job
+MAX_UNKNOWN_INPUTS = 20
+MAX_LISTED_INPUTS = 20
+MAX_SHOWN_CHARACTERS = 100
 TYPES: Mapping[str, Callable[[Json], bool]] = {
     "string": lambda value: isinstance(value, str),
     "integer": lambda value: isinstance(value, int) and not isinstance(value, bool),
@@ -52,15 +56,17 @@ def _read_input(name: str, keys: Section) -> InputSpec:
     return spec
 
 
-def apply_inputs(workflow: Workflow, given: Mapping[str, Json]) -> dict[str, Json]:
+def apply_inputs(
+    workflow: Workflow, given: Mapping[str, Json], hints: Hints | None = None
+) -> dict[str, Json]:
     """The inputs a job runs with: what is given, completed by the defaults.
 
-    Raises InvalidInput with everything that does not fit. A workflow that declares no inputs takes
-    any.
+    Raises InvalidInput with what does not fit. A workflow that declares no inputs takes any. A caller that
+    checks many jobs shares its hints among them.
     """
     if workflow.inputs is None:
         return dict(given)
-    problems = unknown_inputs(given, workflow.inputs)
+    problems = unknown_inputs(given, workflow.inputs, hints)
     complete: dict[str, Json] = {}
     for name, spec in workflow.inputs.items():
         problem = _misfit(spec, given)
@@ -86,13 +92,26 @@ def _misfit(spec: InputSpec, given: Mapping[str, Json]) -> Problem | None:
     return Problem("invalid_type", message, child(INPUTS, spec.name))
 
 
-def unknown_inputs(given: Iterable[str], declared: Mapping[str, InputSpec]) -> list[Problem]:
-    """What is given and not declared."""
-    return [_undeclared(name, declared) for name in given if name not in declared]
+def unknown_inputs(
+    given: Iterable[str], declared: Mapping[str, InputSpec], hints: Hints | None = None
+) -> list[Problem]:
+    """What is given and not declared; after `MAX_UNKNOWN_INPUTS` the others are only counted."""
+    hints = hints or Hints()
+    unknown = [name for name in given if name not in declared]
+    problems = [_undeclared(name, declared, hints) for name in unknown[:MAX_UNKNOWN_INPUTS]]
+    if left := len(unknown) - len(problems):
+        problems.append(Problem("unknown_input", f"and {left:,} more unknown inputs", INPUTS))
+    return problems
 
 
-def _undeclared(name: str, declared: Mapping[str, InputSpec]) -> Problem:
-    close = get_close_matches(name, declared, n=1)
-    known = f"did you mean {close[0]!r}?" if close else f"it takes {', '.join(declared) or 'none'}"
-    message = f"the workflow has no input {name!r}; {known}"
+def _undeclared(name: str, declared: Mapping[str, InputSpec], hints: Hints) -> Problem:
+    close = hints.suggest(name, declared)
+    known = f"did you mean {close!r}?" if close else f"it takes {_listed(declared)}"
+    message = f"the workflow has no input {name[:MAX_SHOWN_CHARACTERS]!r}; {known}"
     return Problem("unknown_input", message, child(INPUTS, name))
+
+
+def _listed(declared: Mapping[str, InputSpec]) -> str:
+    names = ", ".join(islice(declared, MAX_LISTED_INPUTS)) or "none"
+    left = len(declared) - MAX_LISTED_INPUTS
+    return f"{names} and {left} more" if left > 0 else names

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from difflib import get_close_matches
 
+from cograil.definitions.hints import Hints
 from cograil.errors import InvalidWorkflow, Problem
 
 MAX_PROBLEMS = 100
@@ -30,6 +30,7 @@ class Report:
         self.keys: dict[str, Place] = {}
         self.spoiled: set[str] = set()
         self._left_out = 0
+        self._hints = Hints()
 
     def add(
         self,
@@ -48,7 +49,8 @@ class Report:
             self._left_out += 1
             return
         line, column = place or self._place_of(pointer, at_key) or (None, None)
-        hint = _did_you_mean(*near) if near else ""
+        close = self._hints.suggest(*near) if near else None
+        hint = f"; did you mean {close!r}?" if close else ""
         self.problems.append(Problem(code, _short(message) + hint, pointer, line, column))
 
     def spoil(self, code: str, message: str, pointer: str, place: Place) -> None:
@@ -91,8 +93,3 @@ def _upwards(pointer: str) -> Iterable[str]:
         yield pointer
         pointer = pointer.rpartition("/")[0]
     yield ""
-
-
-def _did_you_mean(word: str, candidates: Iterable[str]) -> str:
-    close = get_close_matches(word, candidates, n=1, cutoff=0.6)
-    return f"; did you mean {close[0]!r}?" if close else ""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from cograil.definitions.evaluation import Evaluate, compile_expression
 from cograil.definitions.expressions import (
@@ -21,6 +21,7 @@ from cograil.definitions.expressions import (
 )
 from cograil.definitions.grammar import parse_hole
 from cograil.definitions.values import MAX_RENDERED_BYTES, Meter, as_text, bounded, size_of
+from cograil.model.budget import Budget, ExpressionTooCostly
 from cograil.model.workflow import Json, Scope
 
 _MARKER = re.compile(r"\{[{%#]")
@@ -37,7 +38,7 @@ class CompiledTemplate:
     it reads the output of the direct predecessor. `is_constant`: it always renders to the same value.
     """
 
-    render: Evaluate
+    evaluate: Evaluate
     names: frozenset[str]
     references: frozenset[str]
     input_names: frozenset[str]
@@ -46,11 +47,11 @@ class CompiledTemplate:
     has_all_inputs: bool = False
 
     @classmethod
-    def of(cls, render: Evaluate, facts: Facts, *, is_constant: bool = False) -> CompiledTemplate:
+    def of(cls, evaluate: Evaluate, facts: Facts, *, is_constant: bool = False) -> CompiledTemplate:
         """A template that renders so and mentions these."""
         uses_output = not facts.names.isdisjoint(("output", "upstream"))
         return cls(
-            render,
+            evaluate,
             facts.names,
             facts.references,
             facts.input_names,
@@ -58,6 +59,10 @@ class CompiledTemplate:
             is_constant,
             facts.has_all_inputs,
         )
+
+    def render(self, scope: Scope, budget: Budget | None = None) -> Json:
+        """Its value in this scope; without a budget it has one of its own. Raises RenderError."""
+        return self.evaluate(scope, Budget() if budget is None else budget)
 
     def reads_input(self, name: str) -> bool:
         """Whether what it renders to may depend on this input."""
@@ -74,15 +79,25 @@ def compile_template(value: Json) -> CompiledTemplate:
     compiler = _Compiler()
     fill = compiler.compile(value, depth=0)
     if fill is None:
-        return CompiledTemplate.of(lambda scope: value, Facts(), is_constant=True)
+        return CompiledTemplate.of(lambda scope, budget: value, Facts(), is_constant=True)
     room = MAX_RENDERED_BYTES - (size_of(value) - compiler.source_bytes)
-    return CompiledTemplate.of(lambda scope: fill(scope, Meter(room)), compiler.facts)
+    steps = compiler.steps
+
+    def evaluate(scope: Scope, budget: Budget) -> Json:
+        budget.spend(steps)
+        return fill(scope, Meter(budget, room))
+
+    return CompiledTemplate.of(evaluate, compiler.facts)
 
 
 def compile_text(text: str) -> CompiledTemplate:
     """Compile a string that renders to text even where it is a single hole; raises TemplateError."""
     template = compile_template(text)
-    return replace(template, render=lambda scope: as_text(template.render(scope)))
+    if template.is_constant:
+        return template
+    return CompiledTemplate.of(
+        lambda scope, budget: as_text(template.evaluate(scope, budget)), template.facts
+    )
 
 
 class _Compiler:
@@ -90,6 +105,7 @@ class _Compiler:
 
     def __init__(self) -> None:
         self.facts = Facts()
+        self.steps = 0  # what every rendering takes, whatever the values are
         self.source_bytes = 0  # of the strings with holes: all other bytes are rendered as they stand
 
     def compile(self, value: Json, depth: int) -> _Fill | None:
@@ -112,6 +128,7 @@ class _Compiler:
                 raise
             if fill is not None:
                 holes.append((key, fill))
+        self.steps += len(value) >> 4 if holes else 0
         return _filled(value, holes) if holes else None
 
     def _string(self, text: str) -> _Fill | None:
@@ -121,8 +138,8 @@ class _Compiler:
         self.source_bytes += size_of(text)
         parts = self._parts(text)
         if len(parts) == 1 and not isinstance(parts[0], str):
-            return _whole(parts[0])
-        return _mixed(parts)
+            return _whole(parts[0], text)
+        return _mixed(parts, text)
 
     def _parts(self, text: str) -> list[str | Evaluate]:
         """Text and holes in turn. A newline behind the only hole is dropped, as YAML blocks end in one."""
@@ -137,6 +154,7 @@ class _Compiler:
             self.facts |= check_names(hole.expression, text)
             parts.append(compile_expression(hole.expression))
             nodes += hole.nodes
+            self.steps += 1 + hole.nodes
             position = _behind_spaces(text, hole.end) if text.endswith("-}}", 0, hole.end) else hole.end
         rest = text[position:]
         parts.append("" if rest == "\n" and parts[:-1] == [""] else rest)
@@ -170,14 +188,25 @@ def _filled(value: list[Json] | dict[str, Json], holes: list[tuple[Json, _Fill]]
     return fill
 
 
-def _whole(evaluate: Evaluate) -> _Fill:
-    return lambda scope, meter: meter.charged(evaluate(scope))
+def _whole(evaluate: Evaluate, text: str) -> _Fill:
+    def fill(scope: Scope, meter: Meter) -> Json:
+        try:
+            return meter.charged(evaluate(scope, meter.budget))
+        except ExpressionTooCostly as error:
+            raise error.located(text) from None
+
+    return fill
 
 
-def _mixed(parts: list[str | Evaluate]) -> _Fill:
+def _mixed(parts: list[str | Evaluate], text: str) -> _Fill:
     def fill(scope: Scope, meter: Meter) -> str:
-        text = bounded(part if isinstance(part, str) else as_text(part(scope)) for part in parts)
-        meter.charged(text)
-        return text
+        budget = meter.budget
+        pieces = (part if isinstance(part, str) else as_text(part(scope, budget)) for part in parts)
+        try:
+            rendered = bounded(pieces, budget)
+            meter.charged(rendered)
+        except ExpressionTooCostly as error:
+            raise error.located(text) from None
+        return rendered
 
     return fill

@@ -13,9 +13,16 @@ from typing import Literal
 
 import orjson
 
+from cograil.model.budget import PLAIN_TYPES, Budget
 from cograil.model.workflow import Json, RenderError
 
 MAX_RENDERED_BYTES = 1024 * 1024
+
+# How many characters count as one step, as powers of two: what takes longer per character counts more.
+_COMPARED_SHIFT = 8
+_ENCODED_SHIFT = 4
+_SEARCHED_SHIFT = 4
+_STEPS_PER_PIECE = 2
 
 
 class Missing(RenderError):
@@ -56,25 +63,42 @@ def _position(key: Json) -> int:
 # Comparisons
 
 
-def equal(left: Json, right: Json) -> bool:
+def equal(budget: Budget, left: Json, right: Json) -> bool:
     """Whether two values are the same JSON value, whatever their types."""
     try:
-        return _equal(left, right)
+        return _equal(budget, left, right)
     except RecursionError as error:
         raise RenderError("condition_type", "values that are nested so deeply cannot be compared") from error
 
 
-def _equal(left: Json, right: Json) -> bool:
-    if isinstance(left, list) and isinstance(right, list):
-        return len(left) == len(right) and all(map(_equal, left, right))
-    if isinstance(left, dict) and isinstance(right, dict):
-        return left.keys() == right.keys() and all(_equal(left[key], right[key]) for key in left)
+def _equal(budget: Budget, left: Json, right: Json) -> bool:
+    if isinstance(left, list):
+        return isinstance(right, list) and _equal_lists(budget, left, right)
+    if isinstance(left, dict):
+        if not isinstance(right, dict) or len(left) != len(right):
+            return False
+        budget.spend(2 * len(left))
+        return left.keys() == right.keys() and _equal_lists(
+            budget, list(left.values()), [right[key] for key in left]
+        )
     if isinstance(left, bool) or isinstance(right, bool):
         return left is right
+    if isinstance(left, str):
+        budget.spend(len(left) >> _COMPARED_SHIFT)
     return bool(left == right)
 
 
-def compare(left: Json, right: Json) -> Literal[-1, 0, 1]:
+def _equal_lists(budget: Budget, left: list[Json], right: list[Json]) -> bool:
+    """Lists of texts, numbers and null are compared at once; Python holds true for 1, so others are not."""
+    if len(left) != len(right):
+        return False
+    budget.spend(1 + len(left))
+    if PLAIN_TYPES.issuperset(map(type, left)) and PLAIN_TYPES.issuperset(map(type, right)):
+        return left == right
+    return all(_equal(budget, one, other) for one, other in zip(left, right, strict=True))
+
+
+def compare(budget: Budget, left: Json, right: Json) -> Literal[-1, 0, 1]:
     """The order of two numbers or two texts; raises condition_type for anything else."""
     if not (_is_number(left) and _is_number(right)) and not (
         isinstance(left, str) and isinstance(right, str)
@@ -82,28 +106,34 @@ def compare(left: Json, right: Json) -> Literal[-1, 0, 1]:
         raise RenderError("condition_type", f"{kind(left)} and {kind(right)} have no order")
     if isinstance(left, float | int) and not (_is_finite(left) and _is_finite(right)):
         raise RenderError("invalid_number", "NaN and infinity have no order")
+    if isinstance(left, str):
+        budget.spend(len(left) >> _COMPARED_SHIFT)
     if left == right:
         return 0
     return -1 if left < right else 1
 
 
-def contains(container: Json, member: Json) -> bool:
+def contains(budget: Budget, container: Json, member: Json) -> bool:
     """Whether a list has this member, a text this part or an object this key."""
     if isinstance(container, list):
-        return any(equal(member, candidate) for candidate in container)
+        return budget.contains(container, member, equal)
+    if isinstance(container, str):
+        budget.spend(len(container) >> _SEARCHED_SHIFT)
     if isinstance(container, str | dict) and isinstance(member, str):
         return member in container
     raise RenderError("condition_type", f"{kind(container)} cannot contain {kind(member)}")
 
 
-def starts_with(text: Json, start: Json) -> bool:
+def starts_with(budget: Budget, text: Json, start: Json) -> bool:
     """Whether a text begins so; raises condition_type for what is no text."""
-    return _text_only(text, "starts_with").startswith(_text_only(start, "starts_with"))
+    budget.spend(len(_text_only(start, "starts_with")) >> _COMPARED_SHIFT)
+    return _text_only(text, "starts_with").startswith(start)
 
 
-def ends_with(text: Json, end: Json) -> bool:
+def ends_with(budget: Budget, text: Json, end: Json) -> bool:
     """Whether a text ends so; raises condition_type for what is no text."""
-    return _text_only(text, "ends_with").endswith(_text_only(end, "ends_with"))
+    budget.spend(len(_text_only(end, "ends_with")) >> _COMPARED_SHIFT)
+    return _text_only(text, "ends_with").endswith(end)
 
 
 def _text_only(value: Json, operator: str) -> str:
@@ -170,13 +200,15 @@ def _is_number(value: Json) -> bool:
 # Texts
 
 
-def lower(value: Json) -> str:
+def lower(budget: Budget, value: Json) -> str:
     """The text in small letters."""
+    budget.spend(len(_letters(value)) >> _ENCODED_SHIFT)
     return _letters(value).lower()
 
 
-def upper(value: Json) -> str:
+def upper(budget: Budget, value: Json) -> str:
     """The text in capital letters."""
+    budget.spend(len(_letters(value)) >> _ENCODED_SHIFT)
     return _letters(value).upper()
 
 
@@ -193,21 +225,28 @@ def length(value: Json) -> int:
     return len(value)
 
 
-def join(value: Json, separator: Json = "") -> str:
+def join(budget: Budget, value: Json, separator: Json = "") -> str:
     """The members of a list (or the characters of a text) as one text."""
     if not isinstance(value, list | str) or not isinstance(separator, str):
         raise RenderError(
             "template_type", f"join needs a list and a text, not {kind(value)} and {kind(separator)}"
         )
-    return bounded(map(as_text, value), separator)
+    if isinstance(value, str):
+        if size_of(value) + size_of(separator) * (len(value) - 1) > MAX_RENDERED_BYTES:
+            raise too_large()
+        budget.spend(len(value))
+        return separator.join(value)
+    return bounded(map(as_text, value), budget, separator)
 
 
-def bounded(pieces: Iterable[str], separator: str = "") -> str:
+def bounded(pieces: Iterable[str], budget: Budget, separator: str = "") -> str:
     """The pieces as one text; stops as soon as it would be too large."""
     taken = []
     size, between = 0, size_of(separator)
     for piece in pieces:
-        size += size_of(piece) + between
+        added = size_of(piece) + between
+        budget.spend(_STEPS_PER_PIECE + (added >> _ENCODED_SHIFT))
+        size += added
         if size - between > MAX_RENDERED_BYTES:
             raise too_large()
         taken.append(piece)
@@ -216,7 +255,16 @@ def bounded(pieces: Iterable[str], separator: str = "") -> str:
 
 def as_text(value: Json) -> str:
     """The value as it stands in the middle of a text: a text as it is, the rest as compact JSON."""
-    return value if isinstance(value, str) else to_json(value)
+    if isinstance(value, str):
+        return value
+    return str(value) if type(value) is int else to_json(value)
+
+
+def to_json_counted(budget: Budget, value: Json) -> str:
+    """The value as compact JSON text, quotes included; counts the bytes."""
+    text = to_json(value)
+    budget.spend(len(text) >> _ENCODED_SHIFT)
+    return text
 
 
 def to_json(value: Json) -> str:
@@ -242,14 +290,17 @@ def size_of(value: Json) -> int:
 class Meter:
     """Counts the bytes of what is rendered and raises template_too_large at the limit."""
 
-    __slots__ = ("_left",)
+    __slots__ = ("_left", "budget")
 
-    def __init__(self, left: int = MAX_RENDERED_BYTES) -> None:
+    def __init__(self, budget: Budget, left: int = MAX_RENDERED_BYTES) -> None:
+        self.budget = budget
         self._left = left
 
     def charged(self, value: Json) -> Json:
         """The value itself, once there is room for it."""
-        self._left -= size_of(value)
+        size = size_of(value)
+        self.budget.spend(size >> _ENCODED_SHIFT)
+        self._left -= size
         if self._left < 0:
             raise too_large()
         return value

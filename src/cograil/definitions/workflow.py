@@ -18,41 +18,46 @@ from cograil.definitions.inputs import read_inputs
 from cograil.definitions.limits import read_limits
 from cograil.definitions.nodes import read_nodes
 from cograil.definitions.outlook import Outlook
+from cograil.definitions.outputs import read_outputs
+from cograil.definitions.ownership import check_owner
 from cograil.definitions.reading import Unreadable, read_yaml
 from cograil.definitions.report import Report
+from cograil.definitions.schedules import KEY as SCHEDULES
+from cograil.definitions.schedules import read_schedules
 from cograil.definitions.section import MAX_VERSION, MISSING, Range, Section, check_id
-from cograil.model.workflow import Branch, InputSpec, Json, Node, Workflow
+from cograil.model.workflow import Branch, InputSpec, Json, Node, Template, Workflow
 
 MAX_NODES = 1_000
 TIMEOUT = Range(0, 315_360_000, above_least=True)  # ten years
 
 
-def read_workflow(text: str, source: str = "") -> Workflow:
+def read_workflow(text: str, source: str = "", *, app: str | None = None) -> Workflow:
     """The workflow in this YAML text.
 
     Raises InvalidWorkflow with every problem that was found, each with its line and column;
-    `source` is the name of the file in that error.
+    `source` is the name of the file in that error. `app` is the app whose own workflow this is: only there
+    may handlers of an app be named.
     """
     report = Report(is_new=True)
     try:
         document = read_yaml(text, report)
     except Unreadable:
         raise report.error(source) from None
-    return _build(document, report, source)
+    return _build(document, report, source, app)
 
 
-def load_workflow(document: Mapping[str, Json]) -> Workflow:
+def load_workflow(document: Mapping[str, Json], app: str | None = None) -> Workflow:
     """The workflow of a stored document: the same as read_workflow made from its text.
 
     Raises InvalidWorkflow, without lines and columns, when another version of the language wrote it.
     """
-    return _build(dict(document), Report())
+    return _build(dict(document), Report(), app=app)
 
 
-def _build(document: Json, report: Report, source: str = "") -> Workflow:
+def _build(document: Json, report: Report, source: str = "", app: str | None = None) -> Workflow:
     top = Section.of(document, "", report)
     holes = Holes(report)
-    workflow = _read_top(top, holes)
+    workflow = _with_schedules(_read_top(top, holes), top)
     drafts = _read_drafts(top, holes)
     top.close()
     if len(drafts) > MAX_NODES:
@@ -62,12 +67,16 @@ def _build(document: Json, report: Report, source: str = "") -> Workflow:
     check_graph(drafts, outlook, report)
     check_recursion(workflow.workflow_id, drafts, report)
     check_forms(drafts, report)
+    if report.is_new:
+        check_owner(workflow.workflow_id, drafts, app, report)
     references = References(drafts, outlook, workflow.inputs, report)
     for hole in holes.found:
         references.check(hole)
     if report.problems:
         raise report.error(source)
-    return replace(workflow, nodes=_nodes(drafts, graph), document=document, digest=digest_of(document))
+    nodes = _nodes(drafts, graph)
+    document = {key: value for key, value in document.items() if key != SCHEDULES}
+    return replace(workflow, nodes=nodes, document=document, digest=digest_of(document), app=app)
 
 
 def _read_top(top: Section, holes: Holes) -> Workflow:
@@ -86,6 +95,7 @@ def _read_top(top: Section, holes: Holes) -> Workflow:
         timeout_seconds=timeout_seconds if has_timeout else None,
         fail_fast=top.flag("fail_fast", False),
         limit=read_limits(None, top, holes),
+        outputs=_read_outputs(top, holes),
     )
 
 
@@ -101,6 +111,18 @@ def _read_workflow_id(top: Section) -> str:
 def _read_inputs(top: Section) -> dict[str, InputSpec] | None:
     section = top.section("inputs")
     return read_inputs(section) if section is not None and section.is_there else None
+
+
+def _read_outputs(top: Section, holes: Holes) -> Mapping[str, Template] | None:
+    section = top.section("outputs")
+    return read_outputs(section, holes) if section is not None and section.is_there else None
+
+
+def _with_schedules(workflow: Workflow, top: Section) -> Workflow:
+    section = top.section(SCHEDULES)
+    if section is None or not section.is_there:
+        return workflow
+    return replace(workflow, schedules=read_schedules(section, workflow))
 
 
 def _read_drafts(top: Section, holes: Holes) -> dict[str, Draft]:

@@ -15,16 +15,18 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from typing import Any
 
-from cograil.engine import acts, approvals, attempts, ending, fans
+from cograil.engine import acts, approvals, attempts, ending, fans, timers
 from cograil.engine.board import Board, as_error
-from cograil.engine.limits import limit_of
 from cograil.engine.readiness import Verdict, dependencies_met, verdict
 from cograil.engine.reopening import retry_by_hand
 from cograil.engine.states import JOB_TERMINAL
+from cograil.engine.waiting import waiting_for
+from cograil.model.budget import AllowanceSpent, Budget, Clock
 from cograil.model.job import (
     Bounds,
     CancelAsked,
@@ -52,6 +54,23 @@ DEFAULT_BOUNDS = Bounds()
 QUIET = (NodeType.START, NodeType.END)
 
 
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """How much evaluating one pass over a job may take. `steps` None: what its nodes may take.
+
+    `clock` is the backstop for what the count of steps gets wrong. With `defers_missing`, nodes that lack
+    outputs are left for another pass, and nothing is `missing`.
+    """
+
+    steps: int | None = None
+    clock: Clock | None = None
+    defers_missing: bool = False
+    soft_steps: int | None = None  # from here on no other node is begun
+
+
+UNLIMITED = Evaluation()
+
+
 def advance(
     workflow: Workflow,
     state: JobState,
@@ -62,27 +81,63 @@ def advance(
     outputs: Outputs,
     bounds: Bounds = DEFAULT_BOUNDS,
     is_revoked: bool = False,
+    evaluation: Evaluation = UNLIMITED,
 ) -> Changes:
     """Decide what these happenings and this moment mean for the job.
 
     `is_revoked` says that no task of the job is out any more, and its inbox was taken after that.
+    `evaluation` limits the steps of this pass: nodes for which none are left are left for another one.
     """
 
-    def fresh() -> Board:
-        return Board(workflow, state, now=now, dice=dice, outputs=outputs, bounds=bounds)
+    def fresh(limit: Evaluation, begin_limit: int | None) -> Board:
+        budget = Budget(
+            limit.steps,
+            bounds.node_steps,
+            node_seconds=bounds.node_seconds,
+            clock=limit.clock,
+            soft_allowance=limit.soft_steps,
+        )
+        board = Board(workflow, state, now=now, dice=dice, outputs=outputs, bounds=bounds, budget=budget)
+        board.begin_limit = begin_limit
+        board.defers_missing = limit.defers_missing
+        return board
 
-    board = fresh()
-    changes = _decide(board, happenings)
+    board, changes, again, spent = _decide_within(fresh, evaluation, happenings)
     if board.missing or board.missing_children or board.missing_jobs:
-        return _lacking(board)
-    if changes.status in JOB_TERMINAL:
-        return changes
-    end = _end_from_outside(board, happenings)
-    if end is None:
-        return changes
-    if not is_revoked and _may_have_tasks(state):
-        return Changes(state.status, state.seq, needs_revoke=True)
-    return end(fresh(), [news for news in happenings if not isinstance(news, More | RetryAsked)])
+        changes = _lacking(board)
+    elif changes.status not in JOB_TERMINAL and (end := _end_from_outside(board, happenings)) is not None:
+        if not is_revoked and _may_have_tasks(state):
+            changes = Changes(state.status, state.seq, needs_revoke=True)
+        else:
+            last = [news for news in happenings if not isinstance(news, More | RetryAsked)]
+            changes = end(again(), last)
+    changes.steps = spent + board.budget.used
+    return changes
+
+
+def _decide_within(
+    fresh: Callable[[Evaluation, int | None], Board], evaluation: Evaluation, happenings: Sequence[Happening]
+) -> tuple[Board, Changes, Callable[[], Board], int]:
+    """What the job does by itself within these steps, how to make such a board again, and steps in vain.
+
+    When the steps run out in the middle of a node, the same is decided once more up to that node.
+    """
+    tries: tuple[tuple[Evaluation, int | None], ...] = ((evaluation, None),)
+    spent = 0
+    while True:
+        again = partial(fresh, *tries[-1])
+        board = again()
+        try:
+            return board, _decide(board, happenings), again, spent
+        except AllowanceSpent:
+            spent += board.budget.used
+            is_first = len(tries) == 1
+            # Nothing but the beginning of a node should cost steps; if it does, it has to be paid.
+            tries += (
+                (evaluation, board.begun - 1)
+                if is_first
+                else (replace(evaluation, steps=None, soft_steps=None), None),
+            )
 
 
 def _lacking(board: Board) -> Changes:
@@ -104,7 +159,9 @@ def _decide(board: Board, happenings: Sequence[Happening]) -> Changes:
     _settle(board)
     if board.status == "running" and ending.is_over(board):
         return ending.finish(board)
-    return board.changes(_wake_at(board))
+    changes = board.changes(timers.wake_at(board))
+    changes.waiting_for = waiting_for(board)
+    return changes
 
 
 # -- cut short: what was reported before counts, nothing new begins ----------------------------------
@@ -119,7 +176,7 @@ def _end_from_outside(board: Board, happenings: Sequence[Happening]) -> End | No
             return partial(_cancel, news)
     if board.misfit is not None:
         return partial(_refuse, board.misfit)
-    if is_past_deadline(board.state, board.now):
+    if timers.is_past_deadline(board.state, board.now):
         return _time_out
     if board.workflow.fail_fast and ending.failures(board):
         return _give_up
@@ -187,7 +244,9 @@ def _create(board: Board, news: Submitted) -> None:
 
 
 def _expand_more(board: Board, node: Node) -> None:
-    if not board.state.is_paused and board.has_outputs_for(node):
+    if board.state.is_paused or not board.has_outputs_for(node):
+        return
+    if board.status_of(node.node_id) == "running" and board.may_begin(node.node_id):
         fans.continue_fan_out(board, node)
 
 
@@ -200,7 +259,11 @@ def _note_resumed(board: Board, news: Resumed) -> None:
 
 
 def _hear_more(board: Board, news: More) -> None:
-    _expand_more(board, board.workflow.nodes[news.node_id])
+    """A fan-out has more children to make, or the pass before had no steps left to begin this node."""
+    if board.status_of(news.node_id) == "pending":
+        board.asked.append(news.node_id)
+    else:
+        _expand_more(board, board.workflow.nodes[news.node_id])
 
 
 _APPLY: dict[type, Callable[[Board, Any], None]] = {
@@ -217,92 +280,17 @@ _APPLY: dict[type, Callable[[Board, Any], None]] = {
 }
 
 
-# -- 2. the clock -----------------------------------------------------------------------------------
-
-
-def _start_if_due(board: Board) -> bool:
-    """A pending job starts when its time has come. False while it must wait."""
-    if board.status != "pending":
-        return True
-    if board.state.is_held or board.state.is_paused:
-        return False
-    if board.state.not_before is not None and board.state.not_before > board.now:
-        return False
-    board.move_job("start")
-    board.started_at = board.now
-    first = next((name for name, node in board.workflow.nodes.items() if not node.predecessors), None)
-    board.event("job_started", first_node=first)
-    return True
-
-
-def _apply_due(board: Board) -> None:
-    """Backoffs, waits and approvals whose time is over."""
-    for state in board.sleepers():
-        node_id = state.node_id
-        if state.not_before is None or state.not_before > board.now:
-            continue
-        if state.status == "ready":
-            _redispatch(board, node_id)
-        elif state.status == "waiting":
-            acts.end_wait(board, board.edit(node_id), board.workflow.nodes[node_id])
-
-
-def _redispatch(board: Board, node_id: str) -> None:
-    """The next attempt, with the params of the one before; a node that never got that far renders them."""
-    write = board.edit(node_id)
-    node = board.definition_of(write.state)
-    if write.state.attempt > 0 and node.subworkflow is None:
-        _dispatch_again(board, write, node)
-    elif acts.has_all_for(board, node):
-        write.state.not_before = None
-        acts.run(board, write, node) if write.state.parent is None else fans.begin_child(board, write, node)
-
-
-def _dispatch_again(board: Board, write: NodeWrite, node: Node) -> None:
-    limit = None
-    if node.limit is not None:
-        if not board.has_outputs_for(node):
-            return
-        index = write.state.index
-        try:
-            limit = limit_of(board, node) if index is None else fans.limit_of_child(board, node, index)
-        except RenderError as error:
-            board.fail(write, as_error(error))
-            return
-    attempts.dispatch(board, write, node, None, limit)
-
-
-def _wake_at(board: Board) -> datetime | None:
-    """When to look at this job again though nothing happens.
-
-    A job that is paused or held back by a limit sleeps on past its moments: news tell when that is over.
-    """
-    moments = []
-    begins_at, wakes_at = board.state.not_before, board.state.children_wake_at
-    if board.status == "pending":
-        if begins_at is not None and begins_at > board.now:
-            moments.append(begins_at)
-    else:
-        if not board.state.is_paused:
-            moments = [state.not_before for state in board.sleepers() if state.not_before is not None]
-        if wakes_at is not None:
-            moments.append(wakes_at)
-    if board.state.deadline is not None:
-        moments.append(board.state.deadline)
-    return min(moments, default=None)
-
-
-# -- 3. settle --------------------------------------------------------------------------------------
+# -- 2. settle --------------------------------------------------------------------------------------
 
 
 def _settle(board: Board) -> None:
     """Let every node that can move do so, until nothing moves."""
-    if board.misfit is not None or not _start_if_due(board) or board.state.is_paused:
+    if board.misfit is not None or not timers.start_if_due(board) or board.state.is_paused:
         return
-    _apply_due(board)
+    timers.apply_due(board)
     if board.is_resumed:
         _pick_up_fan_outs(board)
-    queue = deque(board.workflow.nodes if _is_fresh(board) else ())
+    queue = deque(board.workflow.nodes if _is_fresh(board) else board.asked)
     _close_fan_outs(board)
     nodes = board.workflow.nodes
     while True:
@@ -343,7 +331,10 @@ def _consider(board: Board, node: Node) -> None:
             return
         case Verdict.RUN:
             if acts.has_all_for(board, node):
-                _run(board, node)
+                if board.may_begin(node.node_id):
+                    _run(board, node)
+            elif board.defers_missing:
+                board.leave_missing(node)
         case skip:
             _skip(board, node, skip.value)
 
@@ -374,8 +365,3 @@ def _skip(board: Board, node: Node, reason: str) -> None:
     if reason == Verdict.SKIP_FAILURE.value:
         write.state.error = {"code": "upstream_failed", "message": "a node it needs has failed"}
     board.event("node_skipped", node.node_id, reason=reason)
-
-
-def is_past_deadline(state: JobState, now: datetime) -> bool:
-    """Whether this advance will end the job by its deadline: its tasks must be revoked first."""
-    return state.status not in JOB_TERMINAL and state.deadline is not None and state.deadline <= now

@@ -20,6 +20,7 @@ from cograil.model.job import (
     TaskLimit,
     TaskWrite,
 )
+from cograil.model.keys import key_root
 from cograil.model.outcome import Completed, Failed
 from cograil.model.workflow import Json, Node, RenderError
 
@@ -54,6 +55,7 @@ def dispatch(
             is_alone=state.lost > 0 and state.lost >= _losses_borne(board, node) - 1,
             is_taken_up=node.is_outside and state.attempt > 1,
             is_last=board.workflow.is_one_task and board.state.parent_job is None,
+            key_root=key_root(board.state.key_roots, board.state.job_id, state.node_id, state.parent),
         )
     )
     board.event(

@@ -7,7 +7,9 @@ from typing import Any
 
 import orjson
 
+from cograil import jsontext
 from cograil.engine.states import JOB_MOVES, NODE_MOVES, NODE_TERMINAL, moved
+from cograil.model.budget import Budget, ExpressionTooCostly
 from cograil.model.job import (
     Bounds,
     Changes,
@@ -24,6 +26,8 @@ from cograil.model.job import (
 )
 from cograil.model.workflow import Json, Node, RenderError, Template, Workflow
 
+_PARSED_SHIFT = 7  # this power of two of bytes is parsed in the time of a step
+
 
 class Board:
     """Reads fall through to the given state; the first write of a node copies it."""
@@ -37,6 +41,7 @@ class Board:
         dice: Dice,
         outputs: Outputs,
         bounds: Bounds,
+        budget: Budget | None = None,
     ) -> None:
         self.workflow = workflow
         self.state = state
@@ -44,6 +49,12 @@ class Board:
         self.dice = dice
         self.outputs = Outputs(dict(outputs.raw), outputs.children, outputs.jobs)
         self.bounds = bounds
+        self.budget = Budget(None, bounds.node_steps) if budget is None else budget
+        self.begun = 0  # nodes whose expressions were evaluated in this pass
+        self.begin_limit: int | None = None  # of these: the next one would need more steps than are left
+        self.is_cut = self.defers_missing = False  # whether, and that, nodes are left for another pass
+        self.asked: list[str] = []  # pending nodes that were left by the pass before
+        self.too_costly: dict[str, ExpressionTooCostly] = {}  # fan-outs with such a child in this pass
         self._inputs: Json = None
         self.status = state.status
         self.started_at = state.started_at
@@ -93,7 +104,7 @@ class Board:
         """The node's definition; a child is defined by its fan-out."""
         return self.workflow.nodes[state.parent or state.node_id]
 
-    def render(self, template: Template, node: Node, extra: dict[str, Json] | None = None) -> Json:
+    def render(self, template: Template, node: Node | None, extra: dict[str, Json] | None = None) -> Json:
         """The template's value. Raises RenderError; call `has_outputs_for` first."""
         nodes: dict[str, Json] = {}
         for reference in template.references:
@@ -101,21 +112,31 @@ class Board:
             entry: dict[str, Json] = {"status": "pending" if state is None else state.status}
             entry["error"] = state.error if state is not None and state.status == "failed" else None
             if state is not None and state.status == "completed":
-                entry["output"] = self.outputs.value(reference)
+                entry["output"] = self._output_of(reference)
             nodes[reference] = entry
         if self._inputs is None:
-            self._inputs = orjson.loads(self.state.input_text)
+            self.budget.spend(len(self.state.input_text) >> _PARSED_SHIFT)
+            self._inputs = jsontext.load(self.state.input_text)
         scope: dict[str, Json] = {"inputs": self._inputs, "nodes": nodes}
-        if template.uses_output:
+        if template.uses_output and node is not None:
             self._add_predecessor(scope, node)
         if extra:
             scope.update(extra)
-        return template.render(scope)
+        try:
+            return template.render(scope, self.budget)
+        except ExpressionTooCostly as error:
+            raise error.located(node_id=node.node_id if node is not None else "") from None
+
+    def _output_of(self, node_id: str) -> Json:
+        if not self.outputs.is_parsed(node_id):
+            self.budget.spend(len(self.outputs.raw[node_id] or b"") >> _PARSED_SHIFT)
+        return self.outputs.value(node_id)
 
     def _add_predecessor(self, scope: dict[str, Json], node: Node) -> None:
-        predecessor = node.predecessors[0]
-        if self.status_of(predecessor) == "completed":
-            value = self.outputs.value(predecessor)
+        """`output` is that of the predecessor that completed: of several branches, the one that ran."""
+        completed = [name for name in node.predecessors if self.status_of(name) == "completed"]
+        if completed:
+            value = self._output_of(completed[0])
             scope["output"] = value
             scope["upstream"] = {"output": value}
 
@@ -127,6 +148,34 @@ class Board:
                 self.missing.add(node_id)
                 is_complete = False
         return is_complete
+
+    def may_begin(self, node_id: str) -> bool:
+        """Whether this pass has steps left to begin a node. If not, another pass is asked for."""
+        if self.has_spent_all():
+            self.leave(node_id)
+            return False
+        return True
+
+    def has_spent_all(self) -> bool:
+        """Whether this pass has no steps left for a node that waits for its moment; counts it if it has."""
+        if self.budget.is_spent or self.begun == self.begin_limit:
+            self.is_cut = True
+            return True
+        self.begun += 1
+        self.budget.begin_node()
+        return False
+
+    def leave_missing(self, node: Node) -> None:
+        """Another pass loads what this node lacks."""
+        self.missing.difference_update(node.reads)
+        self.missing_children.difference_update(node.predecessors)
+        self.more.append(node.node_id)
+
+    def leave(self, node_id: str) -> None:
+        """Go on with this node in another pass."""
+        self.is_cut = True
+        if node_id not in self.more:
+            self.more.append(node_id)
 
     # -- writing -------------------------------------------------------------------------------------
 
@@ -205,6 +254,7 @@ class Board:
             more=self.more,
             children=self.children,
             stops_children=self.stops_children,
+            is_cut=self.is_cut,
         )
 
 

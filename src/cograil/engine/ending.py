@@ -7,7 +7,7 @@ import orjson
 from cograil.engine.board import Board, dump
 from cograil.engine.states import NODE_TERMINAL
 from cograil.model.job import Changes, NodeState, NotFit
-from cograil.model.workflow import Json
+from cograil.model.workflow import Json, RenderError, Template
 
 
 def is_over(board: Board) -> bool:
@@ -23,7 +23,7 @@ def finish(board: Board) -> Changes:
     failed = [state for state in states if _is_failure(board, state)]
     if failed:
         return _fail(board, failed)
-    result = _result(board, states)
+    result = _result(board, states) if board.workflow.outputs is None else _outputs(board)
     board.move_job("complete")
     seconds = (board.now - board.state.created_at).total_seconds()
     count = len(board.workflow.nodes) + sum([state.total or 0 for state in states])  # children are nodes too
@@ -129,6 +129,27 @@ def _is_failure(board: Board, state: NodeState) -> bool:
     if state.status != "failed" and not state.failed:
         return False
     return board.workflow.nodes[state.node_id].required
+
+
+def _outputs(board: Board) -> bytes:
+    """The outputs that the workflow declares. One that cannot be had is null: what was done stays done."""
+    outputs = board.workflow.outputs or {}
+    read = frozenset().union(*(template.references for template in outputs.values()))
+    completed = [name for name in read if board.status_of(name) == "completed"]
+    board.missing.update([name for name in completed if name not in board.outputs.raw])
+    if board.missing:
+        return b""
+    return dump({name: _output(board, name, template) for name, template in outputs.items()})
+
+
+def _output(board: Board, name: str, template: Template) -> Json:
+    board.budget.begin_node()
+    try:
+        return orjson.Fragment(dump(board.render(template, None)))
+    except RenderError as error:
+        if all([board.status_of(one) == "completed" for one in template.references]):
+            board.event("warning", message=f"output {name} is null: {error}", code=error.code)
+        return None
 
 
 def _result(board: Board, states: list[NodeState]) -> bytes:

@@ -11,6 +11,7 @@ from cograil.engine.attempts import count_failed_child, dispatch
 from cograil.engine.board import Board, as_error, dump
 from cograil.engine.limits import limit_of
 from cograil.jsontext import kind_of
+from cograil.model.budget import AllowanceSpent, ExpressionTooCostly
 from cograil.model.job import NodeWrite, TaskLimit
 from cograil.model.workflow import Json, Node, NodeType, RenderError
 
@@ -43,24 +44,46 @@ def expand(board: Board, write: NodeWrite, node: Node) -> None:
     state = write.state
     total = state.total or 0
     last = min(state.expanded + board.bounds.chunk, total)
-    size = 0
+    size, first = 0, state.expanded
     while state.expanded < last and size <= board.bounds.chunk_bytes:
-        index = state.expanded
-        child = board.edit(f"{node.node_id}__{index}", parent=node.node_id, index=index)
-        board.move(child, "ready")
-        begin_child(board, child, node)
+        is_spent = board.budget.is_spent and node.node_id not in board.too_costly
+        # One child at least: the source alone may have taken all, and would take it again in the next pass.
+        child = None if is_spent and state.expanded > first else _make_child(board, node, state.expanded)
+        if child is None:
+            board.leave(node.node_id)
+            return
         size += len(child.input or b"")
         state.expanded += 1
     if state.expanded < total:
         board.more.append(node.node_id)
 
 
-def begin_child(board: Board, child: NodeWrite, node: Node) -> None:
-    """Render a ready child's params from its item and dispatch it; it fails when that cannot be done."""
+def _make_child(board: Board, node: Node, index: int) -> NodeWrite | None:
+    """The next child; None when this pass has no steps left to evaluate its params."""
+    board.budget.begin_node()
+    child = board.edit(f"{node.node_id}__{index}", parent=node.node_id, index=index)
+    board.move(child, "ready")
     try:
+        begin_child(board, child, node)
+    except AllowanceSpent:
+        del board.writes[child.state.node_id]
+        return None
+    return child
+
+
+def begin_child(board: Board, child: NodeWrite, node: Node) -> None:
+    """Render a ready child's params from its item and dispatch it; it fails when that cannot be done.
+
+    After a child that was too costly, those that follow in the same pass fail without being evaluated.
+    """
+    try:
+        if node.node_id in board.too_costly:
+            raise board.too_costly[node.node_id]
         params = _child_params(board, node, child.state.index or 0)
         limit = limit_of_child(board, node, child.state.index or 0)
     except RenderError as error:
+        if isinstance(error, ExpressionTooCostly):
+            board.too_costly[node.node_id] = error
         board.fail(child, as_error(error))
         parent = board.edit(node.node_id).state
         parent.ended += 1

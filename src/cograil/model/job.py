@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
 
-import orjson
-
+from cograil import jsontext
+from cograil.model.budget import MAX_NODE_SECONDS, MAX_NODE_STEPS
 from cograil.model.outcome import Outcome
 from cograil.model.workflow import Json
 
@@ -46,6 +46,11 @@ class NodeState:
         return new
 
 
+def shown_node_status(status: str) -> str:
+    """The state of a node as people read it: what is `dispatched` for programs is queued."""
+    return "queued" if status == "dispatched" else status
+
+
 @dataclass(slots=True)
 class JobState:
     """One job under its row lock."""
@@ -68,8 +73,10 @@ class JobState:
     is_held: bool = False  # its workflow has a limit, and it is not admitted yet
     is_paused: bool = False  # it, or its workflow: nothing new is handed out
     has_callback: bool = False  # somebody is told what becomes of it
+    key_roots: bytes | None = None  # JSON (model/keys.py); None: its idempotency keys are its own
     nodes: dict[str, NodeState] = field(default_factory=dict)
     children_wake_at: datetime | None = None  # the earliest backoff among children that are not loaded
+    children_sleeping: int = 0  # how many of those wait for their next attempt
     retry_of: str | None = None  # known while the job is being made
     trace_caller: str | None = None  # so is the span of whoever asked for it
     trace_link: str | None = None  # and that of the job of which it is a retry
@@ -87,11 +94,15 @@ class Outputs:
     jobs: dict[str, ChildJob | Refused] | None = None
     _parsed: dict[str, Json] = field(default_factory=dict)
 
+    def is_parsed(self, node_id: str) -> bool:
+        """Whether the output of a node was asked for before."""
+        return node_id in self._parsed
+
     def value(self, node_id: str) -> Json:
         """The output of a node as a JSON value."""
         if node_id not in self._parsed:
             text = self.raw[node_id]
-            self._parsed[node_id] = None if text is None else orjson.loads(text)
+            self._parsed[node_id] = None if text is None else jsontext.load(text)
         return self._parsed[node_id]
 
 
@@ -259,6 +270,7 @@ class TaskWrite:
         False  # its work may go on meanwhile without anybody: it comes before what has not begun
     )
     is_last: bool = False  # with its success the job is over, if nothing else happens to it before
+    key_root: str | None = None  # of its idempotency key, if that is not its job
 
 
 @dataclass(slots=True)
@@ -314,6 +326,7 @@ class Changes:
     started_at: datetime | None = None
     finished_at: datetime | None = None
     wake_at: datetime | None = None
+    waiting_for: str | None = None  # approval | timer | retry | start: no worker has anything of it
     result: bytes | None = None
     error: Json = None
     nodes: list[NodeWrite] = field(default_factory=list)
@@ -328,6 +341,8 @@ class Changes:
     missing_children: frozenset[str] = frozenset()  # outputs of the children of these fan-outs
     missing_jobs: tuple[WantedJob, ...] = ()  # jobs to be prepared
     needs_revoke: bool = False
+    steps: int = 0  # of evaluating expressions, to decide this
+    is_cut: bool = False  # nodes that could begin were left for another pass: no steps were left
 
 
 Dice = Callable[[], float]
@@ -342,3 +357,5 @@ class Bounds:
     fan_out_items: int = 10_000
     fan_in_bytes: int = 64 * 1024 * 1024
     chunk_bytes: int = 4 * 1024 * 1024  # of the params of these children: they are written while all wait
+    node_steps: int = MAX_NODE_STEPS  # of evaluating the expressions of one node
+    node_seconds: float = MAX_NODE_SECONDS  # the same as time, where a clock is handed in

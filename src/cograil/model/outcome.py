@@ -60,8 +60,14 @@ class WorkItem(NamedTuple):
     claimed_at: datetime | None = None
     steps: dict[str, Json] | None = None  # what earlier attempts have done, by the name of the step
     is_last: bool = False  # with its success the job is over, as far as was known when it was handed out
+    key_root: str | None = None  # the job that its idempotency key is from, if that is another one
 
     @property
     def idempotency_key(self) -> str:
-        """Stable across attempts: what to send to other systems so that they recognise a repeat."""
+        """Stable across attempts and retries: other systems recognise a repeat by it."""
+        return f"{self.key_root or self.job_id}/{self.node_id}"
+
+    @property
+    def place(self) -> str:
+        """The node in its job."""
         return f"{self.job_id}/{self.node_id}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 from typing_extensions import TypedDict
 
@@ -13,7 +13,12 @@ from cograil.model.workflow import Json
 
 Overlap = Literal["skip", "allow", "cancel"]
 Missed = Literal["once", "all", "skip"]
+Origin = Literal["user", "file"]
+FileChange = Literal["created", "changed", "resumed", "paused"]
 Outcome = Literal["submitted", "overlapped", "missed", "refused"]
+
+OVERLAPS: tuple[Overlap, ...] = get_args(Overlap)
+MISSED: tuple[Missed, ...] = get_args(Missed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +45,8 @@ class Schedule:
     plan: Plan
     next_at: datetime | None
     job_under_way: str | None = None
+    origin: Origin = "user"
+    paused_by: str | None = None  # None: it is not paused
 
 
 class Firing(NamedTuple):
@@ -77,6 +84,32 @@ class ShownSchedule(TypedDict):
     last_due_at: Moment | None
     last_outcome: Outcome | None
     last_job_id: str | None
+    origin: Origin  # `file`: it is in the file of its workflow, and changes there
+
+
+class PassedMoments(TypedDict):
+    """Moments since the last job that led to none."""
+
+    outcome: Outcome
+    moments: int
+    reason: str
+    job_id: str | None
+    job_status: str | None
+    waiting_for: str | None
+
+
+class ScheduleWithPassed(ShownSchedule):
+    """A schedule, and which moments it passed over since its last job."""
+
+    passed_over: list[PassedMoments]
+
+
+class ScheduleRun(TypedDict):
+    """The job that was submitted now."""
+
+    name: str
+    job_id: str
+    due_at: Moment
 
 
 class ScheduleList(TypedDict):

@@ -26,6 +26,7 @@ class Written:
 
 Moment = Annotated[str, Written("date-time")]
 JobStatus = Literal["pending", "running", "completed", "failed", "cancelled"]
+WaitingFor = Literal["approval", "timer", "retry", "start"]
 NodeStatus = Literal[
     "pending", "ready", "dispatched", "running", "waiting", "completed", "failed", "skipped", "cancelled"
 ]
@@ -49,9 +50,11 @@ class Job(TypedDict):
     priority: int
     labels: dict[str, str]
     owner_id: str | None
+    owner_heartbeat_at: NotRequired[Moment | None]  # of one job; lists leave it out
     retry_of: str | None
     not_before: Moment | None
     deadline: Moment | None
+    waiting_for: WaitingFor | None
     result_data: dict[str, Json] | None
     error_message: dict[str, Json] | None
 
@@ -151,6 +154,26 @@ class EventPage(TypedDict):
     next_after: int | None
 
 
+class LogLine(TypedDict):
+    """A line that a handler logged; `cursor` is its place among the lines of the job."""
+
+    cursor: str
+    node_id: str
+    attempt: int
+    at: Moment | None
+    level: str
+    message: str
+    fields: dict[str, Json]
+
+
+class LogLines(TypedDict):
+    """Some log lines of a job, and after which one the next are."""
+
+    job_id: str
+    logs: list[LogLine]
+    next_cursor: str | None
+
+
 class Bar(TypedDict):
     """When a node ran."""
 
@@ -245,6 +268,8 @@ class RetryPreview(TypedDict):
     changed: list[str]
     outdated: dict[str, list[str]]
     skipped: list[str]
+    same_keys: list[str]
+    new_keys: list[str]
 
 
 class Answered(TypedDict):
@@ -289,12 +314,20 @@ class Request(TypedDict):
     correlation_id: str
 
 
+class PublishedSchedule(TypedDict):
+    """What publishing a file did to one of its schedules."""
+
+    name: str
+    change: Literal["created", "changed", "resumed", "paused"]
+
+
 class Published(TypedDict):
     """A version of a workflow; `is_new` False: the very same was there."""
 
     workflow_id: str
     version: int
     is_new: bool
+    schedules: list[PublishedSchedule]  # those of its file that this changed
 
 
 class WorkflowVersion(TypedDict):
@@ -305,6 +338,7 @@ class WorkflowVersion(TypedDict):
     name: str | None
     digest: str
     published_at: Moment
+    node_count: int
 
 
 class Workflow(WorkflowVersion):

@@ -113,10 +113,25 @@ class LiveTask(TypedDict):
     age_seconds: float
 
 
+class EndedTask(TypedDict):
+    """An attempt that has ended, as the events of its job tell."""
+
+    task_id: str
+    job_id: str
+    workflow_id: str
+    node_id: str
+    attempt: int
+    state: Literal["completed", "failed"]
+    worker: str | None
+    started_at: Moment | None
+    ended_at: Moment
+    error: dict[str, Json] | None
+
+
 class TaskPage(TypedDict):
     """Some tasks, and where the next ones begin; it may be short while there is more."""
 
-    tasks: list[LiveTask]
+    tasks: list[LiveTask | EndedTask]  # EndedTask with state=ended
     next_cursor: str | None
 
 

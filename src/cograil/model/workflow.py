@@ -8,7 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from cograil.model.budget import Budget
+    from cograil.model.schedules import Plan
 
 Json = Any  # str | int | float | bool | None | list | dict, nested; checked where it enters
 Scope = Mapping[str, Json]
@@ -38,12 +42,13 @@ class Template(Protocol):
     `references` names the nodes whose output or status it reads. `render` needs a scope with
     `inputs`, `nodes` ({id: {"output": .., "status": ..}}), and where they apply `item`, `index`
     and `output` (of the direct predecessor). It raises `RenderError`; it never renders a value twice.
+    A budget counts its steps and limits them (model/budget.py).
     """
 
     references: frozenset[str]
     uses_output: bool
 
-    def render(self, scope: Scope) -> Json: ...
+    def render(self, scope: Scope, budget: Budget | None = None) -> Json: ...
 
     def reads_input(self, name: str) -> bool: ...
 
@@ -205,7 +210,7 @@ class Node:
         templates = [template for template in given if template is not None]
         read = frozenset().union(*(template.references for template in templates))
         if any(template.uses_output for template in templates):
-            read |= frozenset(sources[:1])
+            read |= frozenset(sources)
         object.__setattr__(self, "predecessors", sources)
         object.__setattr__(self, "reads", read)
         object.__setattr__(self, "templates", tuple(templates))
@@ -224,11 +229,14 @@ class Workflow:
     timeout_seconds: float | None = None
     fail_fast: bool = False  # the first failure of a required node cancels the rest
     limit: Limit | None = None  # of its jobs
+    outputs: Mapping[str, Template] | None = None  # what its jobs result in; None: what all nodes returned
+    schedules: Mapping[str, Plan] = field(default_factory=dict)  # of the file; not part of the version
     document: Mapping[str, Json] = field(default_factory=dict)
     digest: str = ""
+    app: str | None = None  # that published it and alone starts jobs of it; None: a workflow of users
     has_limits: bool = field(init=False, compare=False)
     has_fan_outs: bool = field(init=False, compare=False)
-    is_one_task: bool = field(init=False, compare=False)  # under no limit: with its success a job is over
+    is_one_task: bool = field(init=False, compare=False)  # and no more: with its success a job is over
 
     def __post_init__(self) -> None:
         """What follows from the rest, worked out once."""
@@ -237,4 +245,4 @@ class Workflow:
         object.__setattr__(self, "has_limits", any(limit is not None for limit in limits))
         object.__setattr__(self, "has_fan_outs", any(node.type is NodeType.FAN_OUT for node in nodes))
         is_task = [node.type is NodeType.TASK for node in nodes] == [True]
-        object.__setattr__(self, "is_one_task", is_task and not self.has_limits)
+        object.__setattr__(self, "is_one_task", is_task and not self.has_limits and self.outputs is None)

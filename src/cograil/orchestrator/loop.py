@@ -12,10 +12,12 @@ import structlog
 
 from cograil import metrics
 from cograil.errors import DatabaseUnavailable
+from cograil.model.process_facts import process_facts
 from cograil.orchestrator.retention import Retention
 from cograil.settings import Settings
 from cograil.store.database import Database
 from cograil.store.listener import PING, Listener
+from cograil.store.outages import is_out_of_reach
 from cograil.store.writing import HELD_NEWS, NEWS_CHANNEL
 from cograil.verbs import limits, work
 from cograil.verbs.advance import Decider, Pass, advance_due, advance_one, due_jobs, rehearse
@@ -67,6 +69,8 @@ class Orchestrator:
         self._batch = min(FIRST_BATCH, settings.orchestrator.batch)
         self._sees_limits = False  # whether to look what limits hold back
         self._sees_limits_at = math.inf  # when a rate allows the next one
+        self._steady_at = 0.0  # from when on silence is a worker's own
+        self._epoch = 0
         self._aside: dict[str, float] = {}  # jobs that could not be advanced, and until when they rest
 
     def stop(self) -> None:
@@ -107,11 +111,19 @@ class Orchestrator:
             await self._pass()
         except TRANSIENT as error:
             log.warning("pass failed, trying again", error=str(error).strip(), orchestrator=self.name)
+            if is_out_of_reach(error):
+                self._forget_before_outage()
             await self._sleep(RETRY_SECONDS)
         except Exception:
             log.exception("pass failed", orchestrator=self.name)
             await self._sleep(RETRY_SECONDS)
             await self._find_the_culprit()
+
+    def _forget_before_outage(self) -> None:
+        """Whoever is silent now may just not reach the database; and it may come back as it was before."""
+        self._steady_at = self._now() + self.settings.lease.seconds
+        if self.decider.memory is not None:
+            self.decider.memory.clear()
 
     async def _find_the_culprit(self) -> None:
         """Advance the jobs of the failed pass one by one; those that fail are set aside for a while.
@@ -214,9 +226,18 @@ class Orchestrator:
         lease = self.settings.lease
         assert self.process_id is not None
         async with self.db.single("tick") as tx:
+            is_steady = self._now() >= self._steady_at
             tick = await work.tick(
-                tx, self.process_id, lease.seconds, DEADLINE_GRACE_SECONDS, self._set_aside()
+                tx,
+                self.process_id,
+                lease.seconds,
+                DEADLINE_GRACE_SECONDS,
+                self._set_aside(),
+                is_steady=is_steady,
             )
+        if tick.epoch != self._epoch and self.decider.memory is not None:
+            self.decider.memory.clear()
+        self._epoch = tick.epoch
         metrics.leases_expired.inc(tick.dead)
         if tick.rescued:
             metrics.tasks_rescued.inc(tick.rescued)
@@ -270,7 +291,9 @@ class Orchestrator:
     async def _register(self) -> None:
         async with self.db.single("register") as tx:
             seconds = self.settings.lease.seconds
-            self.process_id = await work.register_process(tx, "orchestrator", self.name, seconds)
+            self.process_id = await work.register_process(
+                tx, "orchestrator", self.name, seconds, info=process_facts()
+            )
         self.decider.owner = self.process_id
 
     async def _leave(self) -> None:

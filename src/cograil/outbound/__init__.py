@@ -3,7 +3,8 @@
 A name is resolved once, by the guard. Who resolves it again when connecting can be led elsewhere in
 between (DNS rebinding), so `open_request` connects to the checked address, and looks at the other end
 before anything is sent; the name only appears in the Host header and in TLS, where the certificate must
-be that of the name. Redirects are answers like others.
+be that of the name. Redirects are answers like others; only downloads follow them, hop by hop, through
+the same guard.
 
 Workflows (`runners/http.py`), files (`runners/moving.py`) and callbacks (`outlets/relay.py`) go this way;
 nobody else has an HTTP client.

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import random
-import time
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from cograil import tracing
+from cograil import clock, tracing
 from cograil.outbound import ForbiddenDestination, Headers, KeptConnections, OutboundGuard, UnknownHost
 from cograil.outlets.cloudevents import CONTENT_TYPE
 from cograil.outlets.signatures import signed_headers
@@ -110,7 +109,7 @@ def _headers(claimed: Claimed, trace_parent: str | None) -> Headers:
     }
     ours |= {} if trace_parent is None else {"traceparent": trace_parent}
     style, secret, old = sending["style"], sending["secret"], sending.get("old_secrets", ())
-    signed = signed_headers(style, secret, claimed.delivery_id, int(time.time()), claimed.body, old)
+    signed = signed_headers(style, secret, claimed.delivery_id, int(clock.seconds()), claimed.body, old)
     extra = _ce_headers(claimed.body) if style == ORCHESTRATOR else {}
     every = ours | given | {"content-type": CONTENT_TYPE} | extra | signed
     return [(name.encode(), value.encode()) for name, value in every.items()]
@@ -164,7 +163,7 @@ def _retry_after(text: str | None) -> float | None:
 def _seconds_until(text: str) -> float:
     moment = parsedate_to_datetime(text)
     aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    return (aware - datetime.now(UTC)).total_seconds()
+    return (aware - clock.now()).total_seconds()
 
 
 # --- what it means

@@ -20,17 +20,21 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from cograil.processes.connecting import decider_of as decider_of
     from cograil.processes.connecting import open_client as open_client
+    from cograil.processes.connecting import open_reader as open_reader
+    from cograil.processes.private import guest_worker as guest_worker
     from cograil.processes.private import private_instance as private_instance
     from cograil.processes.running import run_async as run_async
 
 _HOMES = {
     "decider_of": "cograil.processes.connecting",
     "open_client": "cograil.processes.connecting",
+    "open_reader": "cograil.processes.connecting",
+    "guest_worker": "cograil.processes.private",
     "private_instance": "cograil.processes.private",
     "run_async": "cograil.processes.running",
 }
 
-__all__ = ["decider_of", "open_client", "private_instance", "run_async"]
+__all__ = ["decider_of", "guest_worker", "open_client", "open_reader", "private_instance", "run_async"]
 
 
 def __getattr__(name: str) -> Any:

@@ -11,8 +11,9 @@ from starlette.types import ASGIApp
 
 from cograil import logs
 from cograil.errors import UsageError
+from cograil.intake.http.access_log import log_requests
 from cograil.intake.http.addresses import is_loopback
-from cograil.intake.http.app import SERVER_ROLE, application, open_instance
+from cograil.intake.http.app import application, open_instance
 from cograil.intake.http.door import Instance
 from cograil.intake.http.probes import metrics_app, probe_routes
 from cograil.intake.http.server import bind, serving
@@ -23,6 +24,7 @@ from cograil.processes.running import run_async, stop_on_signals
 from cograil.settings import Settings
 from cograil.store.database import BUSY, Database
 from cograil.store.looking import look, opened
+from cograil.store.roles import SERVER_ROLE
 
 
 def server(settings: Settings) -> None:
@@ -39,9 +41,11 @@ async def _serve(settings: Settings) -> None:
         await look(partial(check_schema, instance.db))
         stop = stop_on_signals()  # until here one signal is enough: nobody was served
         health = Health(instance.db, {}, app_checks(settings, has_worker=False))
-        app = application(instance, probe_routes(health.checks, health.samples), apps=all_doors(instance))
+        probes = probe_routes(health.checks, health.samples)
+        app = log_requests(application(instance, probes, apps=all_doors(instance)), settings)
         async with (
             serving(app, bind(settings.host, settings.port), instance.end),
+            serving_containers(settings, instance, health),
             serving_metrics(settings, metrics_app(health.samples)),
         ):
             log.info("ready", host=settings.host, port=settings.port)
@@ -55,6 +59,18 @@ async def serving_metrics(settings: Settings, app: ASGIApp) -> AsyncIterator[Non
     """On a port of their own, if one is named: where the service before this one had them."""
     if port := settings.containers.metrics_port:
         async with serving(app, bind(settings.host, port)):
+            yield
+    else:
+        yield
+
+
+@asynccontextmanager
+async def serving_containers(settings: Settings, instance: Instance, health: Health) -> AsyncIterator[None]:
+    """Container jobs on a port of their own, if one is named: where clients of the original look for them."""
+    if settings.containers.enabled and (port := settings.containers.port):
+        from cograil.apps.containers.front import container_front  # noqa: PLC0415  most have none
+
+        async with serving(container_front(instance, health.checks), bind(settings.host, port)):
             yield
     else:
         yield
@@ -76,8 +92,8 @@ async def open_api(conninfo: str, settings: Settings) -> AsyncIterator[Instance]
         if not is_loopback(settings.host) and not await look(instance.keys.has_keys):
             raise UsageError(
                 f"cannot listen on {settings.host}: there are no keys yet, and whoever reaches the port may "
-                "do everything; start it on 127.0.0.1, make one with `cograil keys create --role admin`, "
-                "then start it here again"
+                "do everything; make one with `cograil keys create --role admin` or name a file with one in "
+                "API_KEY_FILE, then start it here again (docs/deploy.md)"
             )
         try:
             yield instance

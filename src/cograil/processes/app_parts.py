@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from cograil.apps.app import Check, enabled_apps
 from cograil.errors import UsageError
-from cograil.runners.registry import Registry
+from cograil.runners.registry import AppRegistry, Registry
 from cograil.settings import Settings
 from cograil.store.database import Database
 
@@ -58,7 +58,8 @@ async def beside_worker(registry: Registry, db: Database, settings: Settings) ->
     """What they register and run in a worker, in this block."""
     async with AsyncExitStack() as stack:
         for app in enabled_apps(settings):
-            await stack.enter_async_context(app.beside_worker(registry, db, settings))
+            own = AppRegistry(registry, app.name, app.offers)
+            await stack.enter_async_context(app.beside_worker(own, db, settings))
         yield
 
 

@@ -23,6 +23,7 @@ def import_apps(modules: Sequence[str], directory: str) -> None:
 
 
 def _import(module: str) -> None:
+    _refuse_path(module)
     try:
         importlib.import_module(module)
     except UsageError as error:  # a handler that cannot be one
@@ -38,6 +39,16 @@ def _import(module: str) -> None:
             ) from error
         said = "".join(traceback.format_exception(type(error), error, _of_users(error.__traceback__)))
         raise UsageError(f"the app {module!r} cannot be imported:\n{said}".rstrip()) from error
+
+
+def _refuse_path(module: str) -> None:
+    """Raises UsageError for the path of a file, with the name of the module that is probably meant."""
+    if "/" not in module and not module.endswith(".py"):
+        return
+    name = module.removeprefix("./").removesuffix(".py").strip("/").replace("/", ".")
+    is_module = not module.startswith(("/", "..")) and all(part.isidentifier() for part in name.split("."))
+    hint = f"say --app {name}" if is_module else "run the command in its directory and name the module"
+    raise UsageError(f"--app takes the name of a module, not the path of a file like {module!r}: {hint}")
 
 
 def _of_users(trace: TracebackType | None) -> TracebackType | None:

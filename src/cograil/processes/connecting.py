@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 
 from cograil.errors import InvalidSettings, NoInstance, SchemaMismatch
 from cograil.settings import Settings
 from cograil.store.database import Database
-from cograil.store.directory import is_held, read_instance
+from cograil.store.directory import has_cluster, is_held, is_held_briefly, read_instance
 from cograil.store.migrate import status
 from cograil.verbs.advance import decider_of
 
-__all__ = ["check_schema", "decider_of", "find_conninfo", "open_client", "queue_checks", "require_queues"]
+__all__ = [
+    "check_schema",
+    "decider_of",
+    "find_conninfo",
+    "open_client",
+    "open_reader",
+    "queue_checks",
+    "require_queues",
+]
 
 STARTING_SECONDS = 15.0  # how long to wait for an instance that is just starting
 
@@ -32,6 +41,37 @@ async def open_client(
         if is_schema_checked:
             await check_schema(db)
         yield db
+
+
+@asynccontextmanager
+async def open_reader(
+    settings: Settings, *, application: str = "cograil", is_schema_checked: bool = True
+) -> AsyncIterator[Database]:
+    """As `open_client`, for looking only: where nothing runs, PostgreSQL is started for this block.
+
+    Raises NoInstance when there is no database either. Must be entered in the main thread.
+    """
+    if settings.database.url or not _may_be_started(settings.data_dir):
+        async with open_client(settings, application=application, is_schema_checked=is_schema_checked) as db:
+            yield db
+        return
+    from cograil.processes.hosting import Host  # noqa: PLC0415  most commands find an instance
+
+    host = Host(settings, is_brief=True)
+    async with AsyncExitStack() as stack:
+        host.start()
+        stack.push_async_callback(asyncio.to_thread, host.stop)
+        db = await stack.enter_async_context(
+            Database(host.conninfo, settings.database, application=application)
+        )
+        if is_schema_checked:
+            await check_schema(db)
+        yield db
+
+
+def _may_be_started(data_dir: Path) -> bool:
+    """Whether there is a database, and nobody runs it but perhaps another command that only looks."""
+    return has_cluster(data_dir) and (not is_held(data_dir) or is_held_briefly(data_dir))
 
 
 async def find_conninfo(settings: Settings) -> str:

@@ -7,12 +7,13 @@ from collections.abc import Awaitable, Callable, Mapping
 
 import psycopg
 
+from cograil import clock
 from cograil.errors import DatabaseUnavailable
+from cograil.model.checks import DEGRADED, OK
 from cograil.store.database import Database
 from cograil.store.migrate import SchemaStatus, status
 from cograil.store.reading import sample_metrics
 
-OK = "ok"
 FRESH_SECONDS = 2.0  # however many ask, the database is asked no more often than this
 PATIENCE_SECONDS = 2.0
 
@@ -25,11 +26,13 @@ class Health:
         db: Database,
         parts: Mapping[str, Callable[[], bool]],
         apps: Mapping[str, Callable[[Database], Awaitable[str]]] | None = None,
+        conditions: Mapping[str, Callable[[], str]] | None = None,
     ) -> None:
         self.is_draining = False
         self._apps = apps or {}
         self._db = db
         self._parts = parts
+        self._conditions = conditions or {}  # each says OK, or what is wrong
         self._found: dict[str, str] = {}
         self._asked_at = float("-inf")
         self._asking = asyncio.Lock()
@@ -41,6 +44,7 @@ class Health:
         """What readiness depends on: "ok", or what is wrong."""
         found = dict(await self._database())
         found |= {name: OK if is_running() else "not running" for name, is_running in self._parts.items()}
+        found |= {name: tell() for name, tell in self._conditions.items()}
         return found | {"draining": "stopping" if self.is_draining else OK}
 
     async def samples(self) -> list[tuple[str, str, str, float]]:
@@ -69,13 +73,19 @@ class Health:
 
     async def _ask(self) -> dict[str, str]:
         try:
-            async with asyncio.timeout(PATIENCE_SECONDS), self._db.single("probe") as tx:
-                found = {"database": OK, "schema": _schema(await status(tx.connection))}
+            async with asyncio.timeout(PATIENCE_SECONDS), self._db.transaction("probe") as tx:
+                found = {"database": OK, "schema": _schema(await status(tx.connection)), "clock": _clock()}
             return found | {name: await ask(self._db) for name, ask in self._apps.items()}
         except TimeoutError:
             return {"database": f"no answer within {PATIENCE_SECONDS:g} s", "schema": "unknown"}
         except (psycopg.Error, DatabaseUnavailable):
             return {"database": "unreachable", "schema": "unknown"}  # the reason may name hosts and users
+
+
+def _clock() -> str:
+    """A transaction has just told the database's time."""
+    wrong = clock.describe_offset(clock.offset_seconds())
+    return OK if wrong is None else f"{DEGRADED}: {wrong}"
 
 
 def _schema(found: SchemaStatus) -> str:

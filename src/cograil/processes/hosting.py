@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
 from importlib.metadata import version as version_of
 from typing import Self
 
 from cograil.errors import DatabaseUnavailable
+from cograil.processes.connecting import open_client
 from cograil.settings import Settings
-from cograil.store.database import connect
-from cograil.store.directory import Instance, write_instance
+from cograil.store.database import Database, connect
+from cograil.store.directory import Instance, is_held, write_instance
 from cograil.store.embedded import EmbeddedPostgres
-from cograil.store.migrate import check_server, migrate
+from cograil.store.setup import set_up_database
 
 Report = Callable[[str], None]
 
@@ -25,9 +28,13 @@ class Host:
     any number of instances may share that server.
     """
 
-    def __init__(self, settings: Settings, report: Report = lambda _: None) -> None:
+    def __init__(
+        self, settings: Settings, report: Report = lambda _: None, *, is_brief: bool = False
+    ) -> None:
         self.conninfo = settings.database.url or ""
-        self._server = None if self.conninfo else EmbeddedPostgres(settings.data_dir, report=report)
+        self._server = None
+        if not self.conninfo:
+            self._server = EmbeddedPostgres(settings.data_dir, report=report, is_brief=is_brief)
         self._announced: tuple[str, int] | None = None
 
     @property
@@ -87,8 +94,28 @@ class Host:
 async def prepare_database(conninfo: str, settings: Settings) -> None:
     """Bring the schema up to date on a server that keeps what it commits.
 
-    Raises UnsafeDatabase, SchemaMismatch or DatabaseUnavailable.
+    Raises UnsafeDatabase, RolesMissing, SchemaMismatch or DatabaseUnavailable.
     """
     async with await connect(settings.database.direct_url or conninfo, prepare=False) as connection:
-        await check_server(connection, settings.database.allow_unsafe)
-        await migrate(connection)
+        await set_up_database(connection, allow_unsafe=settings.database.allow_unsafe)
+
+
+@asynccontextmanager
+async def open_prepared(settings: Settings, *, application: str = "cograil") -> AsyncIterator[Database]:
+    """The database of the instance; where none runs, the embedded one is started for this block.
+
+    It is made and migrated if need be, so that something can be put into it before the first start. Must be
+    entered in the main thread. Raises what `open_client` and `prepare_database` raise.
+    """
+    if settings.database.url or is_held(settings.data_dir):
+        async with open_client(settings, application=application) as db:
+            yield db
+        return
+    host = Host(settings)
+    async with AsyncExitStack() as stack:
+        host.start()
+        stack.push_async_callback(asyncio.to_thread, host.stop)
+        await prepare_database(host.conninfo, settings)
+        yield await stack.enter_async_context(
+            Database(host.conninfo, settings.database, application=application)
+        )

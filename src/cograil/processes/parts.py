@@ -10,6 +10,7 @@ from functools import partial
 import structlog
 
 from cograil import logs, tracing
+from cograil.apps.app import require_apps
 from cograil.processes.connecting import (
     check_schema,
     decider_of,
@@ -27,6 +28,7 @@ from cograil.processes.running import (
     stop_on_signals,
 )
 from cograil.processes.working import load_handlers, work_on
+from cograil.runners import handler_output
 from cograil.settings import Settings
 from cograil.store.database import BUSY, Database
 from cograil.store.looking import look, opened
@@ -43,7 +45,9 @@ def orchestrator(settings: Settings, health_port: int | None = None) -> None:
 def worker(settings: Settings, apps: tuple[str, ...] = (), health_port: int | None = None) -> None:
     """Run tasks until a signal says stop; then drain."""
     require_queues(settings)
+    require_apps(settings)
     logs.configure(settings.log.level, settings.log.format)
+    handler_output.capture(is_output_kept=settings.worker.capture_output)
     load_handlers(apps, os.getcwd())
     run_async(_work(settings, health_port), "worker")
 

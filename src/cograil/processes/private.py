@@ -42,10 +42,25 @@ async def private_instance(
         db = await stack.enter_async_context(Database(host.conninfo, settings.database))
         orchestrator = Orchestrator(db, settings, decider_of(settings), process_name())
         await stack.enter_async_context(kept_running(orchestrator.run(), orchestrator.stop))
-        worker = WorkerChild(WorkOrder(host.conninfo, settings, tuple(apps), os.getcwd()), db)
+        order = WorkOrder(host.conninfo, settings, tuple(apps), os.getcwd())
+        worker = WorkerChild(order, db, is_output_on_stderr=True)
         await stack.enter_async_context(kept_running(worker.run(), worker.stop))
         await worker.ready()
         yield db
+
+
+@asynccontextmanager
+async def guest_worker(db: Database, settings: Settings, apps: Sequence[str]) -> AsyncIterator[list[str]]:
+    """One more worker on the database of an instance, for the handlers of `apps` only; yields their names.
+
+    It stops with this block: what it still runs is handed back, uncounted. Raises UsageError when a module
+    cannot be imported.
+    """
+    order = WorkOrder(db.conninfo, _hurried_and_quiet(settings), tuple(apps), os.getcwd(), is_guest=True)
+    worker = WorkerChild(order, db, is_output_on_stderr=True)
+    async with kept_running(worker.run(), worker.stop):
+        await worker.ready()
+        yield worker.handlers
 
 
 def _hurried_and_quiet(settings: Settings) -> Settings:

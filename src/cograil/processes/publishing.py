@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
 
 from cograil.definitions import read_workflow
-from cograil.errors import CograilError, UsageError
+from cograil.errors import CograilError, UsageError, VersionTaken
 from cograil.model.workflow import Workflow
 from cograil.store.database import Database
-from cograil.verbs.publish import publish
+from cograil.verbs.advance import Decider
+from cograil.verbs.file_schedules import ScheduleChange, sync_schedules
+from cograil.verbs.publish import publish, replace
 
 log = structlog.get_logger("up")
 
@@ -25,26 +28,53 @@ def workflow_files(directory: Path) -> list[Path]:
     return sorted(path for path in directory.iterdir() if path.suffix in ENDINGS and path.is_file())
 
 
-async def publish_files(db: Database, files: list[Path], handlers: Collection[str]) -> list[str]:
-    """Publish these files; the names of those that are. A bad file is reported, and the rest goes on."""
+@dataclass(frozen=True, slots=True)
+class PublishedFile:
+    """A workflow file, and what became of it."""
+
+    path: Path
+    workflow: Workflow | None = None
+    problem: str = ""  # why it is not published
+    is_new: bool = False
+    schedules: tuple[ScheduleChange, ...] = ()  # what changed
+
+    @property
+    def name(self) -> str:
+        return self.path.stem if self.workflow is None else self.workflow.workflow_id
+
+
+async def publish_files(
+    db: Database, decider: Decider, files: list[Path], handlers: Collection[str], *, is_dev: bool = False
+) -> list[PublishedFile]:
+    """Publish these files; with `is_dev` they replace old content. A bad file is reported and left out."""
     published = []
     for path in files:
-        try:
-            workflow = await _publish(db, path, _read(path))
-        except (CograilError, OSError, UnicodeDecodeError) as error:
-            log.error("workflow not published", file=str(path), error=str(error))
-            continue
-        published.append(workflow.workflow_id)
-        if unknown := sorted(_handlers(workflow) - set(handlers)):
+        one = await _publish_file(db, decider, path, is_dev)
+        published.append(one)
+        for schedule in one.schedules:
+            log.info(f"schedule {schedule.change}", schedule=schedule.name, workflow=one.name, file=str(path))
+        if one.workflow is None or one.problem:
+            log.error("workflow not published", file=str(path), error=one.problem)
+        elif unknown := sorted(_handlers(one.workflow) - set(handlers)):
             log.warning("no handler here for tasks of a workflow", file=str(path), handlers=unknown)
     return published
 
 
-async def _publish(db: Database, path: Path, text: str) -> Workflow:
-    workflow = read_workflow(text, str(path))
-    async with db.transaction("publish") as tx:
-        await publish(tx, workflow, text)
-    return workflow
+async def _publish_file(db: Database, decider: Decider, path: Path, is_dev: bool) -> PublishedFile:
+    workflow = None
+    try:
+        text = _read(path)
+        workflow = read_workflow(text, str(path))
+        async with db.transaction("publish") as tx:
+            done = await (replace if is_dev else publish)(tx, workflow, text)
+            schedules = await sync_schedules(tx, decider, workflow, by="cograil up")
+    except VersionTaken as error:
+        return PublishedFile(
+            path, workflow, f"version {workflow.version if workflow else ''} differs: {error}"
+        )
+    except (CograilError, OSError, UnicodeDecodeError) as error:
+        return PublishedFile(path, None, str(error))
+    return PublishedFile(path, workflow, is_new=done.is_new, schedules=tuple(schedules))
 
 
 def _read(path: Path) -> str:

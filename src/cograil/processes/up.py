@@ -14,27 +14,33 @@ import socket
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import structlog
 
 from cograil import logs
+from cograil.apps.app import require_apps
+from cograil.errors import UsageError
+from cograil.intake.http.access_log import log_requests
 from cograil.intake.http.app import application
 from cograil.intake.http.door import Instance
 from cograil.intake.http.probes import metrics_app, probe_routes
 from cograil.intake.http.server import bind, serving
 from cograil.intake.triggers.clock import Clock
+from cograil.model.checks import OK
 from cograil.orchestrator.loop import Orchestrator
 from cograil.outlets.relay import Relay
-from cograil.processes.api import open_api, serving_metrics
+from cograil.processes.api import open_api, serving_containers, serving_metrics
 from cograil.processes.app_parts import all_doors, app_checks, app_front, app_sentences
 from cograil.processes.child import WorkerChild
 from cograil.processes.connecting import decider_of, require_queues
 from cograil.processes.greeting import goodbye, welcome
 from cograil.processes.health import Health
 from cograil.processes.hosting import Host, prepare_database
-from cograil.processes.publishing import publish_files, workflow_files
+from cograil.processes.publishing import PublishedFile, publish_files, workflow_files
+from cograil.processes.reloader import Reloader
 from cograil.processes.running import first_of, kept_running, process_name, run_async, stop_on_signals
 from cograil.processes.working import WorkOrder
 from cograil.settings import Settings
@@ -46,12 +52,24 @@ log = structlog.get_logger("up")
 LOOK_SECONDS = 0.5  # how soon a PostgreSQL that ended is noticed
 
 
+RELOAD_GRACE_SECONDS = 2.0  # somebody has edited a handler and wants to see it run
+
+
+@dataclass(frozen=True, slots=True)
+class Development:
+    """What is done with edits while it runs."""
+
+    is_dev: bool = False  # files replace what was published under their version
+    is_reloading: bool = False  # edited handlers restart the worker
+
+
 def up(
     settings: Settings,
     apps: tuple[str, ...] = (),
     workflows: Path | None = None,
     gateway_port: int | None = None,
     front: tuple[str, int] | None = None,
+    development: Development = Development(),  # noqa: B008  it never changes
 ) -> None:
     """Run everything until a signal says stop; returns when all has stopped.
 
@@ -60,7 +78,18 @@ def up(
     Raises DirectoryInUse, Conflict (the port), UsageError, or what the database has to say.
     """
     require_queues(settings)
-    files = workflow_files(workflows) if workflows else []
+    require_apps(settings)
+    if development.is_dev and settings.database.url:
+        raise UsageError(
+            "--dev replaces published workflows, so it is for the embedded database only: "
+            "unset COGRAIL_DATABASE_URL, or use --reload without --dev"
+        )
+    if development.is_reloading:
+        grace = min(settings.worker.grace_seconds, RELOAD_GRACE_SECONDS)
+        worker = settings.worker.model_copy(update={"grace_seconds": grace})
+        settings = settings.model_copy(update={"worker": worker})
+    if workflows is not None:
+        workflow_files(workflows)
     logs.configure(settings.log.level, settings.log.format)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # while there is no loop to hear it
     with (
@@ -70,7 +99,8 @@ def up(
         Host(settings, log.info) as host,
     ):
         own = None if front is None or fronted is None else (front[0], fronted)
-        run_async(Supervisor(settings, apps, files, host, listening, gateway, own).run(), "up")
+        supervisor = Supervisor(settings, apps, workflows, host, listening, gateway, own, development)
+        run_async(supervisor.run(), "up")
 
 
 class Supervisor:
@@ -80,19 +110,22 @@ class Supervisor:
         self,
         settings: Settings,
         apps: tuple[str, ...],
-        files: list[Path],
+        workflows: Path | None,
         host: Host,
         listening: socket.socket,
         gateway: socket.socket | None = None,
         front: tuple[str, socket.socket] | None = None,
+        development: Development = Development(),  # noqa: B008  it never changes
     ) -> None:
         self.settings = settings
         self.apps = apps
-        self.files = files
+        self.workflows = workflows
+        self.development = development
         self.host = host
         self.listening = listening
         self.gateway = gateway
         self.front = front
+        self.is_published = False
 
     async def run(self) -> None:
         """Start all parts, wait for a signal or for a part that fails, stop all parts."""
@@ -103,10 +136,11 @@ class Supervisor:
             enter = stack.enter_async_context
             db = await enter(Database(conninfo, settings.database, application="cograil up", kept=BUSY))
             orchestrator = Orchestrator(db, settings, decider_of(settings), process_name())
-            worker = WorkerChild(WorkOrder(conninfo, settings, self.apps, os.getcwd()), db)
+            order = WorkOrder(conninfo, settings, self.apps, os.getcwd())
+            worker = WorkerChild(order, db, is_reloadable=self.development.is_reloading)
             relay = Relay(db, settings, orchestrator.name)
             parts = {"orchestrator": orchestrator, "worker": worker, "relay": relay}
-            health = Health(db, _states(parts), app_checks(settings, has_worker=True))
+            health = self._health(db, parts)
             await enter(self._open_doors(conninfo, health, worker))
             started = (relay, orchestrator, Clock(db, decider_of(settings)), worker)
             running = [await enter(kept_running(part.run(), part.stop)) for part in started]
@@ -117,6 +151,9 @@ class Supervisor:
             stack.callback(opening.cancel)
             stack.callback(running[-1].cancel)
             await first_of(stop, opening, *running)
+            if self.development.is_reloading:
+                running.append(asyncio.create_task(self._reloader(db, worker).run(), name="reload"))
+                stack.callback(running[-1].cancel)
             await first_of(stop, *running)
             health.is_draining = True
             goodbye(settings)
@@ -125,7 +162,8 @@ class Supervisor:
     async def _open(self, db: Database, worker: WorkerChild) -> None:
         """Wait for the worker, publish, and tell everybody that we are here."""
         await worker.ready()
-        published = await publish_files(db, self.files, worker.handlers)
+        published = await self._publish(db, worker)
+        self.is_published = True
         address, port = self.listening.getsockname()[:2]
         self.host.announce(address, port)
         welcome(
@@ -136,16 +174,43 @@ class Supervisor:
             await app_sentences(self.settings),
         )
 
+    async def _publish(self, db: Database, worker: WorkerChild) -> list[PublishedFile]:
+        is_dev = self.development.is_dev
+        decider = decider_of(self.settings)
+        return await publish_files(db, decider, self._workflow_files(), worker.handlers, is_dev=is_dev)
+
+    def _health(self, db: Database, parts: Mapping[str, object]) -> Health:
+        apps = app_checks(self.settings, has_worker=True)
+        return Health(db, _states(parts), apps, {"workflows": self._published})
+
+    def _published(self) -> str:
+        """For /readyz: who is told that we are ready may submit what is in the directory."""
+        return OK if self.is_published else "not published yet"
+
+    def _workflow_files(self) -> list[Path]:
+        return workflow_files(self.workflows) if self.workflows is not None else []
+
+    def _reloader(self, db: Database, worker: WorkerChild) -> Reloader:
+        async def publish_again() -> None:
+            for one in await self._publish(db, worker):
+                if one.is_new:
+                    log.info("workflow published again", workflow=one.name, file=str(one.path))
+
+        publish = publish_again if self.development.is_dev else None
+        here = Path.cwd()
+        return Reloader(here, lambda: worker.loaded_files, worker.reload, self._workflow_files, publish)
+
     @asynccontextmanager
     async def _open_doors(self, conninfo: str, health: Health, worker: WorkerChild) -> AsyncIterator[None]:
         """The API with the pages and the doors of apps, and the ports that some have of their own."""
         async with open_api(conninfo, self.settings) as instance:
             probes = probe_routes(health.checks, health.samples, worker.counts)
-            served = application(instance, probes, apps=all_doors(instance))
+            served = log_requests(application(instance, probes, apps=all_doors(instance)), self.settings)
             counted = metrics_app(health.samples, worker.counts)
             async with (
                 serving(served, self.listening, instance.end),
                 self._open_front(instance),
+                serving_containers(self.settings, instance, health),
                 serving_metrics(self.settings, counted),
             ):
                 yield

@@ -16,6 +16,7 @@ import os
 import signal
 import socket
 import sys
+import sysconfig
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -34,23 +35,29 @@ from cograil.processes.running import (
     run_async,
     stop_on_signals,
 )
+from cograil.runners import handler_output
 from cograil.runners.http import register_http
-from cograil.runners.registry import default_registry
+from cograil.runners.registry import Registry, default_registry
 from cograil.settings import Settings
 from cograil.store.database import BUSY, Database
 from cograil.worker.loop import Worker
 
 PR_SET_PDEATHSIG = 1
+PACKAGE = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
 
 
 @dataclass(frozen=True, slots=True)
 class WorkOrder:
-    """What a worker must know. `directory` is where the modules of `apps` are looked for first."""
+    """What a worker must know. `directory` is where the modules of `apps` are looked for first.
+
+    A guest serves the handlers of `apps` and nothing else: the instance has workers for the rest.
+    """
 
     conninfo: str
     settings: Settings
     apps: tuple[str, ...]
     directory: str
+    is_guest: bool = False
 
     def to_json(self) -> bytes:
         settings = self.settings.model_dump(mode="json")
@@ -59,30 +66,44 @@ class WorkOrder:
             "settings": settings,
             "apps": self.apps,
             "directory": self.directory,
+            "is_guest": self.is_guest,
         }
         return json.dumps(facts).encode()
 
     @classmethod
     def from_json(cls, text: bytes) -> WorkOrder:
         facts = json.loads(text)
-        return cls(facts["conninfo"], Settings(**facts["settings"]), tuple(facts["apps"]), facts["directory"])
+        facts |= {"settings": Settings(**facts["settings"]), "apps": tuple(facts["apps"])}
+        return cls(**facts)
 
 
-def load_handlers(apps: Sequence[str], directory: str) -> None:
-    """Register the built-in handlers and those of the apps. Raises UsageError for a module that fails."""
+def load_handlers(apps: Sequence[str], directory: str) -> list[str]:
+    """Register the built-in handlers and those of the apps; the names of the latter.
+
+    Raises UsageError for a module that fails.
+    """
     importlib.import_module("cograil.runners.builtin")
+    own = set(default_registry.names())
     import_apps(apps, directory)
+    return [name for name in default_registry.names() if name not in own]
 
 
 async def work(
     order: WorkOrder,
+    handlers: Sequence[str],
     on_ready: Callable[[Worker], None] = lambda _: None,
 ) -> None:
-    """Work until a signal says stop, then drain. The process ends here when a handler does not."""
+    """Work until a signal says stop, then drain; a guest serves these handlers only.
+
+    The process ends here when a handler does not.
+    """
     async with Database(
         order.conninfo, order.settings.database, application="cograil worker", kept=BUSY
     ) as db:
-        await work_on(db, order.settings, on_ready)
+        if order.is_guest:
+            await serve(db, order.settings, default_registry.only(handlers), on_ready)
+        else:
+            await work_on(db, order.settings, on_ready)
     tracing.shutdown()  # what hangs here ends with the process
     await leave_nobody_behind(0)
 
@@ -92,14 +113,21 @@ async def work_on(db: Database, settings: Settings, on_ready: Callable[[Worker],
     register_bulk(default_registry, db, settings)
     register_http(default_registry, PublicOnly(settings.outbound), settings.limits.output_bytes)
     async with beside_worker(default_registry, db, settings):
-        worker = Worker(db, settings, default_registry, process_name(), settings.queues.names)
-        stop_on_signals(worker.stop)
-        running = asyncio.create_task(worker.run())
-        while not worker.is_ready and not running.done():  # noqa: ASYNC110  a matter of milliseconds
-            await asyncio.sleep(0.01)
-        if worker.is_ready:
-            on_ready(worker)
-        await running
+        await serve(db, settings, default_registry, on_ready)
+
+
+async def serve(
+    db: Database, settings: Settings, registry: Registry, on_ready: Callable[[Worker], None]
+) -> None:
+    """Run the tasks of these handlers, until a signal says stop and all is drained."""
+    worker = Worker(db, settings, registry, process_name(), settings.queues.names)
+    stop_on_signals(worker.stop)
+    running = asyncio.create_task(worker.run())
+    while not worker.is_ready and not running.done():  # noqa: ASYNC110  a matter of milliseconds
+        await asyncio.sleep(0.01)
+    if worker.is_ready:
+        on_ready(worker)
+    await running
 
 
 def main(descriptor: str, parent: str) -> int:
@@ -111,9 +139,10 @@ def main(descriptor: str, parent: str) -> int:
         order = WorkOrder.from_json(lines.readline())
     threading.Thread(target=_watch, args=[link], name="parent", daemon=True).start()
     logs.configure(order.settings.log.level, order.settings.log.format)
+    handler_output.capture(is_output_kept=order.settings.worker.capture_output)
     try:
-        load_handlers(order.apps, order.directory)
-        run_async(work(order, lambda worker: _answer(link, _facts(worker))), "worker")
+        handlers = load_handlers(order.apps, order.directory)
+        run_async(work(order, handlers, lambda worker: _answer(link, _facts(worker))), "worker")
     except CograilError as error:
         _answer(link, {"error": str(error), "exit_code": error.exit_code})
         return error.exit_code
@@ -122,7 +151,18 @@ def main(descriptor: str, parent: str) -> int:
 
 def _facts(worker: Worker) -> dict[str, Any]:
     assert worker.identity is not None
-    return {"worker_id": worker.identity.worker_id, "handlers": worker.registry.names()}
+    return {
+        "worker_id": worker.identity.worker_id,
+        "handlers": worker.registry.names(),
+        "files": _files_of_users(),
+    }
+
+
+def _files_of_users() -> list[str]:
+    """The files of the modules that were loaded, without those of Python, of packages and of ours."""
+    installed = (*map(os.path.realpath, {*sysconfig.get_paths().values()}), PACKAGE)
+    files = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
+    return sorted(name for name in files if name and not os.path.realpath(name).startswith(tuple(installed)))
 
 
 def _answer(link: socket.socket, facts: dict[str, Any]) -> None:

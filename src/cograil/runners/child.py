@@ -22,7 +22,7 @@ from cograil import logs
 from cograil.errors import CograilError
 from cograil.model.outcome import Failed, Outcome, WorkItem
 from cograil.model.telling import Event
-from cograil.runners import python, wire
+from cograil.runners import handler_output, python, wire
 from cograil.runners.context import Context, Limits
 from cograil.runners.exceptions import Fail
 from cograil.runners.registry import default_registry
@@ -130,6 +130,7 @@ def main(descriptor: str, parent: str) -> None:
     talker.start()
     order = talker.orders.get()
     logs.configure(order.log_level, order.log_format)
+    handler_output.capture(is_output_kept=order.is_output_kept)
     problem = _import(order)
     _limit_memory(order.memory_bytes)
     talker.tell(wire.packed({"ready": memory_taken()}))

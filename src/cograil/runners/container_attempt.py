@@ -8,13 +8,13 @@ back or lost leaves the container alone: the next attempt takes it up, or the sw
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
 import orjson
 
+from cograil import clock
 from cograil.model.artifact_plan import make_plan
 from cograil.model.containers import JOB, Artifact, ContainerBody
 from cograil.model.workflow import Json
@@ -57,6 +57,7 @@ class ContainerAttempt:
         self._plan = make_plan(body.artifacts)
         self._facts = facts_of(ctx.checkpoint_data, tools.rooms.place, is_end_final=name is not None)
         self._room = f"{ctx.job_id}.{ctx.node_id}.{self._facts.run}"
+        self._is_final = False  # it cannot be started, however often one tries
         self._telling = asyncio.Lock()  # what is kept is what was told, in this order
 
     async def run(self) -> dict[str, Json]:
@@ -101,9 +102,10 @@ class ContainerAttempt:
         try:
             container = await self._patiently(lambda: tools.engine.start(self._wanted(), tools.policy))
         except EngineError as error:
+            self._is_final = error.is_final and error.code == "image_not_found"
             await self._tell_exit(Exit(NEVER_RAN, error.code, str(error)))
             return None
-        facts.container, facts.started_at = container, time.time()
+        facts.container, facts.started_at = container, clock.seconds()
         await self._tell("start", {})
         return container
 
@@ -123,7 +125,7 @@ class ContainerAttempt:
         facts = self._facts
         if not facts.is_late:
             try:
-                async with asyncio.timeout(facts.started_at + self._body.seconds - time.time()):
+                async with asyncio.timeout(facts.started_at + self._body.seconds - clock.seconds()):
                     return await self._ended(container)
             except TimeoutError:
                 if not await self._is_running(container):
@@ -156,7 +158,7 @@ class ContainerAttempt:
         if not facts.exit.kind:
             return output
         message = facts.exit.error or f"the container ended with exit code {facts.exit.code}"
-        if self._name is not None:
+        if self._name is not None or self._is_final:
             raise Fail(message, code=facts.exit.kind, details=output)
         await self._ctx.checkpoint({"run": facts.run + 1}, phase="again")
         raise Retry(message, code=facts.exit.kind, details=output)

@@ -291,7 +291,12 @@ class ContainerEngine:
         if pull != "always" and await self._has_image(image):
             return
         if pull == "never":
-            raise EngineError("image_not_found", f"there is no image {image!r} here")
+            raise EngineError(
+                "image_not_found",
+                f"there is no image {image!r} here, and COGRAIL_CONTAINERS__PULL is never: pull it by hand, "
+                "or set that to missing",
+                is_final=True,
+            )
         try:
             async with asyncio.timeout(PULL_SECONDS) as limit, _told("image_not_found"):
                 async for _ in self._pulled(image):  # a large one takes its time, as long as some of it comes
@@ -300,7 +305,9 @@ class ContainerEngine:
             if isinstance(error, EngineError) and error.code == "engine_unreachable":
                 raise
             why = str(error) or "nothing comes"
-            raise EngineError("image_not_found", f"the image {image!r} cannot be pulled: {why}") from error
+            message = f"the image {image!r} cannot be pulled: {why}"
+            is_final = isinstance(error, EngineError) and error.is_final
+            raise EngineError("image_not_found", message, is_final=is_final) from error
 
     async def _has_image(self, image: str) -> bool:
         import aiodocker  # noqa: PLC0415
@@ -343,6 +350,6 @@ async def _told(code: str) -> AsyncIterator[None]:
             code = "engine_unreachable"
         elif error.status == NOT_FOUND and code == "engine_unreachable":
             code = "not_found"
-        raise EngineError(code, str(error.message)) from error
+        raise EngineError(code, str(error.message), is_final=error.status == NOT_FOUND) from error
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
         raise EngineError("engine_unreachable", f"the container engine does not answer: {error}") from error

@@ -16,6 +16,7 @@ from cograil.model.outcome import Completed, Recorded, WorkItem
 from cograil.model.telling import Event, checked_event
 from cograil.model.workflow import Json
 from cograil.runners.exceptions import AttemptLost, Cancelled, Fail, Retry
+from cograil.runners.handler_output import Output
 from cograil.runners.log import Log, escaped
 from cograil.runners.results import completed
 from cograil.runners.steps import Steps
@@ -68,7 +69,10 @@ class Channel(Protocol):
         """Remember the latest progress; send it when it suits, at most once a second."""
 
     def note_log(self, item: WorkItem, line: dict[str, Json]) -> None:
-        """Keep this line: {"at", "level", "message"} and perhaps "fields"."""
+        """Keep this line: {"at", "level", "message"} and perhaps "fields" and "logger".
+
+        One with a "logger" was printed or logged by other means, and heard there already.
+        """
 
 
 class Context:
@@ -82,6 +86,7 @@ class Context:
         "_limits",
         "_log",
         "_loop",
+        "_output",
         "_reason",
         "_steps",
         "_stopping",
@@ -91,13 +96,14 @@ class Context:
         "recorded",
     )
 
-    def __init__(self, item: WorkItem, channel: Channel, limits: Limits | None = None) -> None:
-        """Made by the worker in its event loop: the channel is used there."""
+    def __init__(self, item: WorkItem, channel: Channel, limits: Limits | None = None, loop: Any = None):
+        """Made by the worker in its event loop: the channel is used there, unless another `loop` is named."""
         self._item = item
         self._channel = channel
         self._limits = limits or DEFAULT_LIMITS
-        self._loop = asyncio.get_running_loop()
+        self._loop: asyncio.AbstractEventLoop = loop or asyncio.get_running_loop()
         self._log: Log | None = None
+        self._output: Output | None = None
         self._steps: Steps | None = None
         self._reason: str | None = None
         self._is_asked_to_stop = False
@@ -198,7 +204,7 @@ class Context:
         the order in which they were told; without a subject they are about the node. Raises `AttemptLost`
         when the task is no longer ours, `Fail` (bad_event, bad_checkpoint) for what cannot be told or saved.
         """
-        subject = self.idempotency_key if subject is None else subject
+        subject = self._item.place if subject is None else subject
         try:
             text = checked_event(type, subject, data, self._limits.event_bytes)
         except InvalidInput as error:
@@ -270,6 +276,13 @@ class Context:
         return self._reason
 
     @property
+    def output(self) -> Output:
+        """What the handler prints."""
+        if self._output is None:
+            self._output = Output(self.log, self._limits.log_line_bytes)
+        return self._output
+
+    @property
     def channel(self) -> Channel:
         """The line to the worker."""
         return self._channel
@@ -284,6 +297,8 @@ class Context:
 
     def close(self) -> None:
         """The attempt is over: from now on the handler, if it still runs, talks to nobody."""
+        if self._output is not None:
+            self._output.close()
         self._is_over = True
 
     def _wake(self) -> None:

@@ -1,11 +1,11 @@
-"""The lines that a handler writes with `ctx.log`: bounded in length and number, safe to print, no secrets."""
+"""The log lines of an attempt: bounded in length and number, safe to print, no secrets."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from datetime import UTC, datetime
 
+from cograil import clock
 from cograil.logs import LONGEST_SECRET, redacted
 from cograil.model.workflow import Json
 
@@ -34,16 +34,21 @@ class Log:
     def error(self, message: object, **fields: Json) -> None:
         self._write("error", message, fields)
 
-    def _write(self, level: str, message: object, fields: dict[str, Json]) -> None:
+    def keep(self, level: str, logger: str, message: str) -> None:
+        """A line of another logger, or of a stream that was printed to."""
+        self._write(level, message, {}, logger)
+
+    def _write(self, level: str, message: object, fields: dict[str, Json], logger: str = "") -> None:
         self._left -= 1
         if self._left >= 0:
-            self._note(self._line(level, str(message), fields))
+            line = self._line(level, str(message), fields)
+            self._note({**line, "logger": logger} if logger else line)
         elif self._left == -1:
             self._note(self._line("warning", f"log cut after {self._max_lines} lines", {}))
 
     def _line(self, level: str, message: str, fields: dict[str, Json]) -> dict[str, Json]:
         text = _one_line(message, self._max_line_bytes)
-        line: dict[str, Json] = {"at": datetime.now(UTC).isoformat(), "level": level, "message": text}
+        line: dict[str, Json] = {"at": clock.now().isoformat(), "level": level, "message": text}
         if fields:
             line["fields"] = _bounded(fields, self._max_line_bytes - len(text.encode()))
         return line

@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, TypeVar
+from urllib.parse import urljoin
 
 from cograil.outbound import (
     Destination,
@@ -29,10 +30,13 @@ if TYPE_CHECKING:
     import httpx2
 
 TRIES = 4
+MAX_REDIRECTS = 5
+REDIRECTS = frozenset({301, 302, 303, 307, 308})
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
 PIECE = 1024 * 1024
 MOST_SKIPPED = 100  # that are told by name
 SENT_PIECE = 256 * 1024  # each has to pass in time
+Heard = Callable[[float | None], None]
 LONG = ThreadPoolExecutor(8, "moving")  # apart: who looks up a name must not wait for archives
 T = TypeVar("T")
 
@@ -66,7 +70,11 @@ class Mover:
         self._limits = limits or MovingLimits()
 
     async def download(self, url: str, path: str) -> int:
-        """Fetch a file; its length. Only an answer of 200 is one."""
+        """Fetch a file; its length. Only an answer of 200 is one; redirects are followed to it.
+
+        At most five, never from https to http, and each only where the guard allows a request. No hop is
+        sent anything of the one before.
+        """
         return await self._again(lambda: self._fetch(url, path))
 
     async def upload(self, path: str, url: str) -> int:
@@ -123,19 +131,52 @@ class Mover:
     # -- once -------------------------------------------------------------------------------------------
 
     async def _fetch(self, url: str, path: str) -> int:
-        destination, size = await self._checked(url), 0
-        with _told(destination), Workspace(self._room) as workspace, workspace.writing(path) as file:
+        destination = await self._checked(url)
+        for _ in range(MAX_REDIRECTS + 1):
+            answered = await self._fetch_from(destination, path)
+            if isinstance(answered, int):
+                return answered
+            url, destination = await self._redirected(url, destination, answered)
+        raise MovingFailed("too_many_redirects", f"there are more than {MAX_REDIRECTS} redirects")
+
+    async def _fetch_from(self, destination: Destination, path: str) -> int | str:
+        """The length of the file, which is there now; or where the answer says it is."""
+        with _told(destination):
             async with (
                 _going_on(self._limits.stall_seconds) as heard,
                 open_request(destination, "GET", [(b"accept-encoding", b"identity")], b"") as answer,
             ):
+                location = answer.headers.get("location") if answer.status_code in REDIRECTS else None
+                if location:
+                    return str(location)
                 _expect(answer, destination, is_good=answer.status_code == 200)
-                async for piece in _pieces(answer, heard):
-                    size += len(piece)
-                    if size > self._limits.file_bytes:
-                        raise MovingFailed("too_large", f"{destination.host} sends more than may be fetched")
-                    await asyncio.to_thread(file.write, piece)
+                return await self._keep(answer, heard, destination, path)
+
+    async def _keep(self, answer: httpx2.Response, heard: Heard, destination: Destination, path: str) -> int:
+        size = 0
+        with Workspace(self._room) as workspace, workspace.writing(path) as file:
+            async for piece in _pieces(answer, heard):
+                size += len(piece)
+                if size > self._limits.file_bytes:
+                    raise MovingFailed("too_large", f"{destination.host} sends more than may be fetched")
+                await asyncio.to_thread(file.write, piece)
         return size
+
+    async def _redirected(self, url: str, before: Destination, location: str) -> tuple[str, Destination]:
+        """The next URL and where it leads, checked as the first one was."""
+        try:
+            target = urljoin(url, location).partition("#")[0]
+        except ValueError:
+            raise MovingFailed("outbound_refused", f"{before.host} redirects to no URL") from None
+        try:
+            destination = await self._checked(target)
+        except MovingFailed as error:
+            message = f"{before.host} redirects: {error}"
+            raise MovingFailed(error.code, message, is_passing=error.is_passing) from error
+        if before.scheme == "https" and destination.scheme != "https":
+            message = f"{before.host} redirects from https to http, which is not followed"
+            raise MovingFailed("outbound_refused", message)
+        return target, destination
 
     async def _put(self, path: str, url: str) -> int:
         destination = await self._checked(url)
@@ -215,9 +256,6 @@ def _expect(answer: httpx2.Response, destination: Destination, *, is_good: bool)
     status = answer.status_code
     if not is_good:
         raise MovingFailed("http_status", f"{destination.host} answered {status}", is_passing=status >= 500)
-
-
-Heard = Callable[[float | None], None]
 
 
 @asynccontextmanager

@@ -8,9 +8,9 @@ from __future__ import annotations
 import functools
 import inspect
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from types import SimpleNamespace
-from typing import Any, Literal, cast
+from typing import Any, Literal, NamedTuple, cast
 
 import typing_extensions
 from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
@@ -21,6 +21,7 @@ from cograil.model.workflow import Json
 
 Extra = Literal["forbid", "ignore"]
 MAX_PROBLEMS_SHOWN = 20
+MISSING, UNKNOWN = "is missing", "is not a parameter of this handler"
 
 
 class InvalidParams(Exception):
@@ -28,7 +29,15 @@ class InvalidParams(Exception):
 
     def __init__(self, problems: list[dict[str, str]]) -> None:
         self.problems = problems
-        super().__init__("; ".join(f"{problem['param']}: {problem['message']}" for problem in problems))
+        super().__init__("; ".join(_sentence(problem) for problem in problems))
+
+
+class ParamProblem(NamedTuple):
+    """A param that does not fit: where it is, what kind of problem that is, and what is wrong in words."""
+
+    path: tuple[str, ...]
+    kind: str
+    message: str
 
 
 class Params:
@@ -38,7 +47,7 @@ class Params:
     `params` all params. Every other parameter is looked up by name and coerced to its type.
     """
 
-    __slots__ = ("_special", "_validate")
+    __slots__ = ("_special", "_validate", "names")
 
     def __init__(
         self, function: Callable[..., Any], *, extra: Extra = "forbid", special: frozenset[str]
@@ -48,7 +57,19 @@ class Params:
         ordinary = [p for name, p in parameters.items() if name not in special]
         self._special = tuple(name for name in parameters if name in special)
         sees_all = "params" in self._special
+        self.names = tuple(p.name for p in ordinary if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL))
         self._validate = _compiled(function, ordinary, "ignore" if sees_all else extra).validate_python
+
+    def check(self, literals: Mapping[str, Json], rendered: Collection[str]) -> list[ParamProblem]:
+        """What is wrong with these params; of those that are `rendered` only the names are known."""
+        try:
+            self._validate({**literals, **dict.fromkeys(rendered)})
+        except ValidationError as error:
+            listed = error.errors(include_url=False, include_input=False, include_context=False)
+        else:
+            return []
+        found = [ParamProblem(tuple(map(str, one["loc"])), one["type"], one["msg"]) for one in listed]
+        return [one for one in found if one.path[0] not in rendered or one.kind == "extra_forbidden"]
 
     def bind(self, params: Mapping[str, Json], specials: Mapping[str, Any]) -> dict[str, Any]:
         """The keyword arguments of the call; raises InvalidParams that names every wrong one."""
@@ -109,5 +130,10 @@ def _problems(error: ValidationError) -> list[dict[str, str]]:
 
 
 def _problem(param: str, kind: str, message: str) -> dict[str, str]:
-    known = {"missing": "is missing", "extra_forbidden": "is not a parameter of this handler"}
+    known = {"missing": MISSING, "extra_forbidden": UNKNOWN}
     return {"param": param[:100], "message": known.get(kind, message)[:200]}
+
+
+def _sentence(problem: dict[str, str]) -> str:
+    is_phrase = problem["message"] in (MISSING, UNKNOWN)
+    return f"the parameter {problem['param']!r}{' ' if is_phrase else ': '}{problem['message']}"

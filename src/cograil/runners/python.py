@@ -23,6 +23,7 @@ from typing import Any
 from cograil import jsontext, logs
 from cograil.model.outcome import Completed, Failed, Outcome, Released, WorkItem
 from cograil.model.workflow import Json
+from cograil.runners import handler_output
 from cograil.runners.children import Child, Children
 from cograil.runners.context import Context, Fail, Limits, Retry
 from cograil.runners.log import escaped
@@ -153,6 +154,7 @@ def _in_child(item: WorkItem, ctx: Context, limits: Limits, children: Children) 
 def call_here(spec: HandlerSpec, item: WorkItem, ctx: Context, limits: Limits) -> Outcome:
     """Run a handler in this thread, which is the child's own. Lets MemoryError pass."""
     logs.about.set(item)
+    handler_output.attempt.set(ctx)
     try:
         arguments = spec.arguments(item, ctx)
         if is_coroutine(spec.call):

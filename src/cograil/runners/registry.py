@@ -6,7 +6,7 @@ import functools
 import inspect
 import re
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar, overload
 
@@ -57,6 +57,7 @@ class HandlerSpec:
     place: str
     module: str = ""
     most: int | None = None
+    app: str | None = None  # that registered it
 
     def arguments(self, item: WorkItem, ctx: Context) -> dict[str, Any]:
         """The keyword arguments for this attempt; raises InvalidParams."""
@@ -78,13 +79,14 @@ class Registry:
         extra: Extra = "forbid",
         process: bool = False,
         most: int | None = None,
+        app: str | None = None,
     ) -> HandlerSpec:
         """Make `target` the handler of this name (or its own).
 
         Raises UsageError when it cannot be one, or when another has the name. The same function again
         (a reloaded module) replaces itself.
         """
-        spec = replace(_spec(target, name, extra, is_process=process), most=most)
+        spec = replace(_spec(target, name, extra, is_process=process), most=most, app=app)
         known = self._specs.get(spec.name)
         if known is not None and known.place != spec.place:
             raise UsageError(f"two handlers are named {spec.name!r}: {known.place} and {spec.place}")
@@ -95,9 +97,48 @@ class Registry:
         """The handler of this name, None if there is none."""
         return self._specs.get(name)
 
+    def only(self, names: Iterable[str]) -> Registry:
+        """A registry of these handlers."""
+        other = Registry()
+        other._specs = {name: self._specs[name] for name in names}
+        return other
+
     def names(self) -> list[str]:
         """All names, sorted."""
         return sorted(self._specs)
+
+
+class AppRegistry(Registry):
+    """The registry that an app is given: what it registers is its own.
+
+    Its handlers are named `<app>.<what>`, which no workflow of others may name, or are listed in `offers`.
+    """
+
+    def __init__(self, registry: Registry, app: str, offers: Iterable[str] = ()) -> None:
+        self._registry, self._app, self._offers = registry, app, frozenset(offers)
+        self._specs = registry._specs
+
+    def register(
+        self,
+        target: Any,
+        name: str | None = None,
+        *,
+        extra: Extra = "forbid",
+        process: bool = False,
+        most: int | None = None,
+        app: str | None = None,
+    ) -> HandlerSpec:
+        """Make `target` a handler of this app. Raises UsageError, also for a name that is not the app's."""
+        spec = self._registry.register(
+            target, name, extra=extra, process=process, most=most, app=app or self._app
+        )
+        if spec.name not in self._offers and not spec.name.startswith(f"{self._app}."):
+            del self._specs[spec.name]
+            raise UsageError(
+                f"the app {self._app!r} registers the handler {spec.name!r}; name it "
+                f"'{self._app}.{spec.name}', or list it in `offers` of the app if any workflow may use it"
+            )
+        return spec
 
 
 default_registry = Registry()

@@ -19,11 +19,12 @@ KILLED = 137  # the exit code of what was killed
 
 
 class EngineError(Exception):
-    """The runtime cannot be asked, or will not do it; `code` says why."""
+    """The runtime cannot be asked, or will not do it; `code` says why. `is_final`: another try is useless."""
 
-    def __init__(self, code: str, message: str) -> None:
+    def __init__(self, code: str, message: str, *, is_final: bool = False) -> None:
         super().__init__(message)
         self.code = code
+        self.is_final = is_final
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,7 @@ class Order:
     memory_bytes: int
     log_level: str
     log_format: str
+    is_output_kept: bool = True
 
 
 def packed(message: Message) -> bytes:

@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Literal, NamedTuple
 
 import orjson
 
 from cograil.model.ids import is_id
 from cograil.model.workflow import Json
 from cograil.store.database import Transaction
-from cograil.store.reading import LAST_ID, STATUSES, View, event_view, job_view, node_view
+from cograil.store.reading import LAST_ID, SHOWN_STATUSES, STATUSES, View, event_view, job_view, node_view
+from cograil.store.retention import FIRST_ID
 from cograil.store.statements import statement
 
 JOB_BOARD = statement("job_board")
@@ -31,9 +33,24 @@ CHILDREN_AT = statement("children_at")
 STRIP_AT = statement("strip_at")
 SEARCH_JOBS = statement("search_jobs")
 WAITING_NODES = statement("waiting_nodes")
+COUNT_WAITING_JOBS = statement("count_waiting_jobs")
 
 EVENTS_LOOKED_THROUGH = 2_000
 JOBS_LOOKED_THROUGH = 5_000
+JobSort = Literal["newest", "oldest", "longest"]
+
+
+class JobWindow(NamedTuple):
+    """Which jobs are looked through, and in which order: ids bound the time of submission too."""
+
+    before: str = LAST_ID
+    after: str = FIRST_ID
+    sort: JobSort = "newest"
+
+
+WHOLE = JobWindow()
+
+
 LOG_ROWS = 200
 CHECKPOINT = ("attempt", "number", "phase", "data", "saved_at")
 
@@ -199,30 +216,50 @@ async def search_jobs(
     workflow: str | None,
     labels: Mapping[str, str | None],
     text: str | None,
-    before: str | None,
     limit: int,
+    window: JobWindow = WHOLE,
+    is_apart: bool = False,
 ) -> tuple[list[View], str | None]:
-    """Jobs by label and by what is in their input, newest first, and where to go on; a page may be short.
+    """Jobs by label and by what is in their input, and where to go on; a page may be short.
 
-    A label without a value is asked for by its name.
+    A label without a value is asked for by its name. `statuses` and `is_apart` as in `list_jobs`. Jobs sorted
+    by duration are one page, taken from the newest that were looked through.
     """
     valued = {name: value for name, value in labels.items() if value is not None}
     named = [name for name, value in labels.items() if value is None]
     rows = await tx.fetch(
         SEARCH_JOBS,
         tenant=tenant,
-        statuses=list(statuses or STATUSES),
+        statuses=list(statuses or (SHOWN_STATUSES if is_apart else STATUSES)),
         workflow=workflow,
         labels=orjson.dumps(valued).decode() if valued else None,
         keys=named or None,
         text=text,
-        before=before or LAST_ID,
+        is_apart=is_apart,
+        **window._asdict(),
         window=JOBS_LOOKED_THROUGH,
         limit=limit,
     )
-    stopped_at = next(row[20] for row in rows if row[0] is None)
-    found = sorted((row for row in rows if row[0] is not None), key=lambda row: row[0], reverse=True)
-    return [job_view(row) for row in found], found[-1][0] if len(found) == limit else stopped_at
+    sort = window.sort
+    stopped_at = next(row[21] for row in rows if row[0] is None)
+    found = [job_view(row) for row in rows if row[0] is not None]
+    found.sort(key=lambda job: job["job_id"], reverse=sort != "oldest")
+    if sort == "longest":
+        found.sort(key=lambda job: _duration(job, tx.now), reverse=True)
+        return found, None
+    return found, found[-1]["job_id"] if len(found) == limit else stopped_at
+
+
+def _duration(job: View, now: datetime) -> float:
+    """The seconds that a job ran, or has run until now; -1 for one that has not started."""
+    if job["started_at"] is None:
+        return -1.0
+    return float(((job["completed_at"] or now) - job["started_at"]).total_seconds())
+
+
+async def count_waiting_jobs(tx: Transaction, tenant: str, most: int) -> dict[str, int]:
+    """How many jobs of each workflow wait for a person or a time, as people see it."""
+    return dict(await tx.fetch(COUNT_WAITING_JOBS, tenant=tenant, most=most))
 
 
 async def waiting_nodes(tx: Transaction, tenant: str, limit: int) -> list[View]:

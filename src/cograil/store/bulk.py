@@ -8,6 +8,7 @@ from typing import Any
 
 import orjson
 
+from cograil.store.columns import uuids
 from cograil.store.database import Row, Transaction
 from cograil.store.retention import FIRST_ID
 from cograil.store.statements import statement
@@ -30,6 +31,7 @@ class JobFilter:
     correlation_id: str | None = None
     created_before: datetime | None = None
     created_after: datetime | None = None
+    ids: tuple[str, ...] = ()  # only these, as somebody chose them in a list
 
     @property
     def is_empty(self) -> bool:
@@ -45,7 +47,7 @@ class JobFilter:
     def from_json(cls, said: dict[str, Any]) -> JobFilter:
         """The filter that was stored."""
         values = dict(said)
-        values["statuses"] = tuple(said.get("statuses", ()))
+        values |= {name: tuple(said.get(name, ())) for name in ("statuses", "ids")}
         for name in ("created_before", "created_after"):
             if name in said:
                 values[name] = datetime.fromisoformat(said[name])
@@ -108,6 +110,7 @@ async def match_jobs(
         labels=orjson.dumps(wanted.labels).decode() if wanted.labels else None,
         created_before=wanted.created_before,
         created_after=wanted.created_after,
+        ids=uuids(wanted.ids) if wanted.ids else None,
         limit=limit,
     )
     return [row[0] for row in rows], rows[0][1] if rows else 0

@@ -12,9 +12,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import re
 import select
-from collections.abc import AsyncIterator, Callable
+import socket
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -23,15 +26,16 @@ import structlog
 from psycopg import AsyncConnection, AsyncRawCursor, generators
 from psycopg.abc import Buffer
 from psycopg.adapt import AdaptersMap, Loader
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import ExecStatus
 from psycopg.pq.abc import PGresult
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
-from cograil import faults
-from cograil.errors import DatabaseUnavailable, Overloaded
+from cograil import clock, faults
+from cograil.errors import DatabaseUnavailable, Overloaded, RolesMissing, UnsupportedEncoding
 from cograil.settings import DatabaseSettings
 from cograil.store.columns import Packed, PackedDumper
+from cograil.store.roles import explain_roles, find_encoding_problem, refused_role
+from cograil.store.sessions import READERS, engine_conninfo, session_settings
 from cograil.store.statements import Statement, native
 
 log = structlog.get_logger("store")
@@ -48,8 +52,7 @@ RECONNECT_SECONDS = 1.0
 # A loop that is too busy lost its session between two statements: nothing of the transaction was done.
 STALLED = psycopg.errors.IdleInTransactionSessionTimeout
 LOST = (psycopg.OperationalError, psycopg.InterfaceError, STALLED)  # it is gone, by whoever's doing
-READERS = frozenset({"cograil_gateway"})  # roles that never write
-DOOR_SECONDS = 30.0  # for one statement that somebody waits for at a door: then it is given up
+DOOR_PATIENCE_SECONDS = 1.5  # at a door, for a server that answers nobody
 
 
 class Undone(psycopg.OperationalError):
@@ -75,57 +78,22 @@ class _Adapters:
 _ADAPTERS = _Adapters()
 
 
-def session_settings(settings: DatabaseSettings, role: str = "") -> dict[str, str]:
-    """What the engine needs of a session; a door acts in a role of its own.
-
-    A process that is stopped inside a transaction must lose its locks soon; a dead network must be
-    noticed; plans are made once and must not fall for empty tables. Nobody waits at a door for ever.
-    """
-    acting = {"role": role, "statement_timeout": str(int(DOOR_SECONDS * 1000))} if role else {}
-    if role in READERS:
-        acting["default_transaction_read_only"] = "on"
-    return acting | {
-        "timezone": "UTC",
-        "jit": "off",
-        "plan_cache_mode": "force_generic_plan",
-        "enable_seqscan": "off",
-        "idle_in_transaction_session_timeout": str(int(settings.idle_in_transaction_seconds * 1000)),
-        "client_connection_check_interval": "5000",
-    }
-
-
-def engine_conninfo(
-    url: str, settings: DatabaseSettings, application: str, *, is_pooled: bool = False, role: str = ""
-) -> str:
-    """The connection string with what the engine needs of a session; a pooler would refuse that part.
-
-    Of several hosts it is the one that takes writes, and one that is silent does not keep us long.
-    """
-    given = conninfo_to_dict(url)
-    has_hosts = "," in str(given.get("host") or given.get("hostaddr") or "")
-    defaults: dict[str, Any] = {
-        "application_name": application,
-        "connect_timeout": 3 if has_hosts else 10,
-        "keepalives_idle": 10,
-        "keepalives_interval": 5,
-        "keepalives_count": 3,
-        "tcp_user_timeout": 20_000,
-    }
-    if has_hosts:
-        defaults["target_session_attrs"] = "read-write"
-    if not is_pooled:
-        wanted = [f"-c {name}={value}" for name, value in session_settings(settings, role).items()]
-        given["options"] = " ".join([str(given.get("options") or ""), *wanted]).strip()
-    return make_conninfo(**{**defaults, **given})
-
-
 async def connect(conninfo: str, *, prepare: bool = True) -> AsyncConnection[Row]:
-    """One connection of our kind, outside any pool."""
+    """One connection of our kind, outside any pool.
+
+    Raises DatabaseUnavailable, RolesMissing when the role to act in is missing or may not be used,
+    UnsupportedEncoding when the database does not store UTF-8.
+    """
     try:
         connection = await AsyncConnection.connect(conninfo, autocommit=True, context=_ADAPTERS)
     except psycopg.OperationalError as error:
+        if missing := refused_role(conninfo, str(error)):
+            raise RolesMissing(explain_roles(missing, str(error))) from error
         raise DatabaseUnavailable(f"cannot connect to PostgreSQL: {error}".strip()) from error
     connection.prepare_threshold = 0 if prepare else None
+    if problem := find_encoding_problem(connection):
+        await connection.close()
+        raise UnsupportedEncoding(problem)
     return connection
 
 
@@ -212,6 +180,7 @@ class Database:
         self._url = conninfo
         self._application = application
         self._in_use = 0
+        self._answered_at = 0.0  # when a transaction began last, by our monotonic clock
         self._take_for(is_pooled=bool(settings.pooled))
         self._pool = Pool(
             self.conninfo,
@@ -268,7 +237,8 @@ class Database:
                 yield tx
             return
         async with self._connection() as connection:
-            yield Transaction(connection, name, datetime.now(UTC))
+            with self._answered_soon(connection):
+                yield Transaction(connection, name, clock.now())
             if faults.is_on:
                 faults.point(f"{name}.commit.after")
 
@@ -281,7 +251,8 @@ class Database:
         """
         beginning = self._begin if tenant is None else self._begin + _as_tenant(tenant)
         async with self._connection() as connection:
-            now = await _begin(connection, beginning)
+            with self._answered_soon(connection):
+                now = await _begin(connection, beginning)
             tx, is_over = Transaction(connection, name, now), False
             try:
                 yield tx
@@ -308,15 +279,51 @@ class Database:
             self._in_use -= 1
             await self._pool.putconn(connection)
 
+    @contextlib.contextmanager
+    def _answered_soon(self, connection: AsyncConnection[Row]) -> Iterator[None]:
+        """At a door a server that is silent for everybody is given up soon: somebody waits there."""
+        if not self._role:
+            yield
+            return
+        asked_at, loop = time.monotonic(), asyncio.get_running_loop()
+        alarm = loop.call_later(DOOR_PATIENCE_SECONDS, self._hang_up, connection, asked_at)
+        try:
+            yield
+        except psycopg.OperationalError as error:
+            if time.monotonic() - asked_at < DOOR_PATIENCE_SECONDS:
+                raise
+            raise DatabaseUnavailable(f"no answer within {DOOR_PATIENCE_SECONDS:g} s") from error
+        finally:
+            alarm.cancel()
+        self._answered_at = time.monotonic()
+
+    def _hang_up(self, connection: AsyncConnection[Row], asked_at: float) -> None:
+        """End a session that does not answer, unless others were answered meanwhile."""
+        if self._answered_at < asked_at and not connection.closed:
+            with contextlib.suppress(OSError), socket.socket(fileno=os.dup(connection.fileno())) as end:
+                end.shutdown(socket.SHUT_RDWR)
+
+    async def _free_connection(self) -> AsyncConnection[Row]:
+        """A connection of the pool. Raises Overloaded, or DatabaseUnavailable: at a door soon."""
+        asked_at = time.monotonic()
+        patience = min(DOOR_PATIENCE_SECONDS, POOL_SECONDS) if self._role else POOL_SECONDS
+        try:
+            return await self._pool.getconn(patience)
+        except PoolTimeout as error:
+            is_busy = self._in_use >= self.settings.pool_size
+            if patience >= POOL_SECONDS and is_busy:
+                raise Overloaded(f"no connection was free within {POOL_SECONDS:g} s") from error
+            if patience >= POOL_SECONDS or not (is_busy or self._answered_at >= asked_at):
+                raise DatabaseUnavailable(f"no connection to PostgreSQL within {patience:g} s") from error
+        try:
+            return await self._pool.getconn(POOL_SECONDS - patience)
+        except PoolTimeout as error:
+            raise Overloaded(f"no connection was free within {POOL_SECONDS:g} s") from error
+
     async def _living_connection(self) -> AsyncConnection[Row]:
         """One whose other end is there: after a restart of the server the idle ones are all dead."""
         while True:
-            try:
-                connection = await self._pool.getconn()
-            except PoolTimeout as error:
-                if self._in_use >= self.settings.pool_size:
-                    raise Overloaded(f"no connection was free within {POOL_SECONDS:g} s") from error
-                raise DatabaseUnavailable(f"no connection to PostgreSQL within {POOL_SECONDS:g} s") from error
+            connection = await self._free_connection()
             if _is_quiet(connection):
                 return connection
             await connection.close()
@@ -355,8 +362,11 @@ def _as_tenant(tenant: str) -> bytes:
 
 async def _begin(connection: AsyncConnection[Row], beginning: bytes) -> datetime:
     """Begin; the database's time of this transaction."""
+    asked_at = time.monotonic()
     *_, told = await _say(connection, beginning)
-    return EPOCH + timedelta(microseconds=int(told.get_value(0, 0) or b""))
+    now = EPOCH + timedelta(microseconds=int(told.get_value(0, 0) or b""))
+    clock.note(now, asked_at)
+    return now
 
 
 async def _say(connection: AsyncConnection[Row], words: bytes) -> list[PGresult]:

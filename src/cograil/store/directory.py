@@ -27,6 +27,9 @@ INSTANCE_NAME = "instance.json"
 
 # `is_held` takes the lock for an instant: somebody who starts just then must not be turned away.
 PATIENCE_SECONDS = 0.2
+# A command that only looks holds the directory for the time of its queries: whoever starts waits for it.
+BRIEF = " briefly"
+BRIEF_PATIENCE_SECONDS = 30.0
 
 
 def make_directory(data_dir: Path) -> Path:
@@ -45,8 +48,9 @@ class DirectoryLock:
     or with the process.
     """
 
-    def __init__(self, data_dir: Path) -> None:
+    def __init__(self, data_dir: Path, *, is_brief: bool = False) -> None:
         self.path = data_dir / LOCK_NAME
+        self._mark = BRIEF if is_brief else ""
         self._descriptor: int | None = None
 
     def take(self) -> None:
@@ -56,10 +60,11 @@ class DirectoryLock:
         and not wait for the one that is about to start.
         """
         descriptor = self._open()
-        until = time.monotonic() + PATIENCE_SECONDS
+        began = time.monotonic()
         while not _try_lock(descriptor):
-            if time.monotonic() > until:
-                holder = os.pread(descriptor, 20, 0).decode("ascii", "replace").strip() or "unknown"
+            holder = _holder(descriptor)
+            patience = BRIEF_PATIENCE_SECONDS if holder.endswith(BRIEF) else PATIENCE_SECONDS
+            if time.monotonic() - began > patience:
                 os.close(descriptor)
                 raise DirectoryInUse(
                     f"another cograil (process {holder}) runs on {self.path.parent}; "
@@ -67,7 +72,7 @@ class DirectoryLock:
                 )
             time.sleep(0.01)
         os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, str(os.getpid()).encode("ascii"), 0)
+        os.pwrite(descriptor, f"{os.getpid()}{self._mark}".encode("ascii"), 0)
         self._descriptor = descriptor
         remove_instance(self.path.parent)
 
@@ -112,6 +117,25 @@ def is_held(data_dir: Path) -> bool:
         return not _try_lock(descriptor, fcntl.LOCK_SH)  # shared: two who look do not see each other
     finally:
         os.close(descriptor)
+
+
+def is_held_briefly(data_dir: Path) -> bool:
+    """Whether a command that only looks holds this directory."""
+    with suppress(OSError), open(data_dir / LOCK_NAME, "rb") as file:
+        return is_held(data_dir) and _holder(file.fileno()).endswith(BRIEF)
+    return False
+
+
+def _holder(descriptor: int) -> str:
+    """What the process that has the lock wrote of itself."""
+    return os.pread(descriptor, 40, 0).decode("ascii", "replace").strip() or "unknown"
+
+
+def has_cluster(data_dir: Path) -> bool:
+    """Whether an embedded PostgreSQL has its data here; False when that cannot be seen."""
+    with suppress(OSError):
+        return (data_dir / "pgdata" / "PG_VERSION").is_file()
+    return False
 
 
 def _try_lock(descriptor: int, kind: int = fcntl.LOCK_EX) -> bool:

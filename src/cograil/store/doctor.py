@@ -2,7 +2,7 @@
 
 Thirteen invariants (I01 to I13) hold at every moment, also right after a crash; each is a statement
 `sql/doctor_*.sql` that returns what violates it. All of them look at one moment, in one read-only
-transaction. The liveness checks (L1 to L8) are about time and only warn. Nothing is ever repaired here.
+transaction. The liveness checks (L1 to L9) are about time and only warn. Nothing is ever repaired here.
 """
 
 from __future__ import annotations
@@ -16,14 +16,19 @@ from psycopg import AsyncConnection
 from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
+from cograil import clock
 from cograil.store import migrate
 from cograil.store.database import Transaction
+from cograil.store.roles import read_roles
 from cograil.store.statements import statement
 
 Level = Literal["green", "yellow", "red"]
 Connection = AsyncConnection[Any]
 
 SHOWN_IDS = 20
+ENCODING_CODE = "S5"
+NEWS_CODE = "L2"
+ORCHESTRATORS = statement("doctor_orchestrators")
 SAFE_SETTINGS = ("fsync", "full_page_writes", "synchronous_commit")
 
 
@@ -76,7 +81,9 @@ INVARIANTS = (
 
 LIVENESS = (
     Check("L1", "doctor_leases_over", "attempts of lost workers are taken back", 30.0),
-    Check("L2", "doctor_news_waiting", "news are looked at: does an orchestrator run?", 30.0),
+    Check(
+        NEWS_CODE, "doctor_news_waiting", "what happened to jobs is acted on: does an orchestrator run?", 30.0
+    ),
     Check("L3", "doctor_jobs_stuck", "open jobs wait for something"),
     Check("L4", "doctor_idle_transactions", "no session sleeps in a transaction", 30.0),
     Check(
@@ -95,6 +102,12 @@ LIVENESS = (
         "L8",
         "doctor_subscriptions_disabled",
         "every subscription is told: see `cograil subscriptions enable`",
+    ),
+    Check(
+        "L9",
+        "doctor_clocks",
+        "the clocks of workers and orchestrators are right: set them by NTP",
+        clock.MAX_OFFSET_SECONDS,
     ),
 )
 
@@ -117,12 +130,21 @@ async def check_liveness(source: Transaction | Connection) -> list[Finding]:
 
 async def examine(conn: Connection) -> list[Finding]:
     """Everything the doctor looks at, in order, green lines included."""
-    findings = [_server(conn), await _durability(conn), await _schema(conn)]
+    findings = [_server(conn), _encoding(conn), await _durability(conn), await _schema(conn)]
     if findings[-1].level == "red":
         return findings
+    findings.append(await _roles(conn))
     findings += await _ask_all(conn, INVARIANTS, "red")
     findings += await _ask_all(conn, LIVENESS, "yellow")
-    return findings
+    return [await _without_orchestrator(conn, one) if one.code == NEWS_CODE else one for one in findings]
+
+
+async def _without_orchestrator(conn: Connection, finding: Finding) -> Finding:
+    """L2, which warns also while nothing waits if no orchestrator runs: the next job would wait for one."""
+    if finding.level != "green" or await _rows_of(conn, ORCHESTRATORS.text):
+        return finding
+    message = "no orchestrator runs: jobs would wait; start one with `cograil orchestrator` or `cograil up`"
+    return Finding("yellow", finding.code, finding.name, message)
 
 
 def _server(conn: Connection) -> Finding:
@@ -133,6 +155,20 @@ def _server(conn: Connection) -> Finding:
             "red", "S1", "server", f"{text} is too old; cograil needs {migrate.OLDEST_SERVER} or newer"
         )
     return Finding("green", "S1", "server", text)
+
+
+def _encoding(conn: Connection) -> Finding:
+    """Connections to a database of another encoding are refused (database.py)."""
+    return Finding("green", ENCODING_CODE, "encoding", str(conn.info.parameter_status("server_encoding")))
+
+
+async def _roles(conn: Connection) -> Finding:
+    state = await read_roles(conn)
+    if state.is_complete:
+        return Finding("green", "S4", "roles", "the roles of the server and the gateway have their rights")
+    wanted = (*state.roles, *state.memberships, *state.grants)
+    message = "the API and the gateway cannot start: run `cograil db roles`. Missing"
+    return Finding("red", "S4", "roles", message, wanted[:SHOWN_IDS], len(wanted))
 
 
 async def _durability(conn: Connection) -> Finding:
@@ -203,4 +239,10 @@ async def _one_moment(conn: Connection) -> AsyncIterator[None]:
 async def _rows(conn: Connection, query: str) -> list[tuple[Any, ...]]:
     async with conn.cursor(row_factory=tuple_row) as cursor:
         await cursor.execute(query.encode(), [list(SAFE_SETTINGS)])
+        return await cursor.fetchall()
+
+
+async def _rows_of(conn: Connection, query: str) -> list[tuple[Any, ...]]:
+    async with conn.cursor(row_factory=tuple_row) as cursor:
+        await cursor.execute(query.encode(), prepare=False)
         return await cursor.fetchall()

@@ -76,7 +76,7 @@ class EmbeddedPostgres:
 
     `start` must be called in the main thread: the kernel ties the life of a child to the thread that
     made it. `report` is told, in words for people, what a long start is waiting for. `guest` overrides
-    as whom root runs the server (see `guest.py`).
+    as whom root runs the server (see `guest.py`). One that `is_brief` is waited for by whoever starts next.
     """
 
     def __init__(
@@ -87,12 +87,14 @@ class EmbeddedPostgres:
         settings: Mapping[str, str] | None = None,
         report: Report = lambda _: None,
         guest: str | None = None,
+        is_brief: bool = False,
     ) -> None:
         self.data_dir = data_dir
         self._version = version
         self._settings = {**SETTINGS, **(settings or {})}
         self._report = report
         self._guest = guest
+        self._is_brief = is_brief
         self._lock: DirectoryLock | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._log_start = 0
@@ -135,7 +137,7 @@ class EmbeddedPostgres:
                 "EmbeddedPostgres.start() must run in the main thread: the server would end with this one"
             )
         self.data_dir = make_directory(self.data_dir)
-        lock = DirectoryLock(self.data_dir)
+        lock = DirectoryLock(self.data_dir, is_brief=self._is_brief)
         lock.take()
         self._lock = lock
         try:

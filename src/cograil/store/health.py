@@ -22,6 +22,7 @@ PARTITIONS = statement("doctor_partitions")
 # Vacuum comes when a fifth of a table is dead; when it is half and much, something is wrong.
 MANY_DEAD_ROWS = 100_000
 DEAD_SHARE = 0.5
+EMPTY_BYTES = 8192  # one page, of the index of its large values
 OLD_SECONDS = 300.0  # of a transaction
 OLD_TRANSACTIONS = 1_000_000  # of what tells no time, such as a replication slot
 
@@ -36,6 +37,11 @@ class TableSize:
     total_bytes: int
     index_bytes: int
     vacuumed_at: datetime | None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is in it: by its size too, because the counts lag behind."""
+        return not (self.rows or self.dead_rows) and self.total_bytes - self.index_bytes <= EMPTY_BYTES
 
     @property
     def is_mostly_dead(self) -> bool:

@@ -95,20 +95,24 @@ class Revoked:
 
 
 async def take_inbox(tx: Transaction, jobs: LockedJobs, limit: int = NO_LIMIT) -> News:
-    """Take the news of these jobs in the order they came; the nodes they are about become known."""
+    """Take the news of these jobs in the order they came; the nodes they are about become known.
+
+    The transaction's time moves on to when they were read: a delay that one of them begins must not begin
+    before it happened.
+    """
     news: News = {}
     rows = await tx.fetch(TAKE_INBOX, ids=uuids(list(jobs.states)), limit=limit)
     jobs.taken += len(rows)
     if rows and jobs.first is None:
         jobs.first = rows[0][0]
     for row in rows:
-        job_id, node_id = row[1], row[3]
+        job_id, node_id, tx.now = row[1], row[3], max(tx.now, row[-1])
         if row[2] == "submitted":
             jobs.new.append(job_id)
         news.setdefault(job_id, []).append(_happening(row))
         nodes = jobs.states[job_id].nodes
         if row[10] is not None and node_id not in nodes:
-            nodes[node_id] = _state(node_id, row[10:])
+            nodes[node_id] = _state(node_id, row[10:-1])
     return news
 
 
@@ -165,8 +169,9 @@ async def load_children_wake(tx: Transaction, states: Iterable[JobState]) -> Non
         (job_id, name) for job_id, state in by_id.items() for name, node in state.nodes.items() if node.parent
     ]
     params = {"loaded_jobs": uuids([job_id for job_id, _ in loaded]), "loaded": [name for _, name in loaded]}
-    for job_id, wake_at in await tx.fetch(LOAD_CHILDREN_WAKE, ids=uuids(list(by_id)), **params):
+    for job_id, wake_at, sleeping in await tx.fetch(LOAD_CHILDREN_WAKE, ids=uuids(list(by_id)), **params):
         by_id[job_id].children_wake_at = wake_at
+        by_id[job_id].children_sleeping = sleeping
 
 
 async def load_outputs(tx: Transaction, wanted: Sequence[tuple[str, str]]) -> list[Row]:

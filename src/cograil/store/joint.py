@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from datetime import UTC, datetime
 from typing import Any
 
 from psycopg import AsyncConnection, AsyncRawCursor
 from psycopg.rows import tuple_row
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
-from cograil import faults
+from cograil import clock, faults
 from cograil.errors import DatabaseUnavailable
 from cograil.store.database import Database, Transaction
 from cograil.store.statements import Statement, native, statement
@@ -100,7 +99,7 @@ class HandlerConnections:
         if self._identity is None:
             async with self._db.single("identify") as tx:
                 self._identity = await _identity(tx)
-        return await _identity(Session(connection, "identify", datetime.now(UTC))) == self._identity
+        return await _identity(Session(connection, "identify", clock.now())) == self._identity
 
     async def close(self) -> None:
         """Close them all."""
@@ -119,7 +118,7 @@ async def begin(connection: Connection, *, is_borrowed: bool) -> Transaction:
     settings = BORROWED_SETTINGS if is_borrowed else SETTINGS
     wanted = ", ".join(f"set_config('{name}', '{value}', true)" for name, value in settings.items())
     await connection.execute(f"select {wanted}".encode(), prepare=False)
-    return Session(connection, "handler", datetime.now(UTC))
+    return Session(connection, "handler", clock.now())
 
 
 async def commit(tx: Transaction) -> None:

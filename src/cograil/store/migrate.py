@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from importlib.metadata import version as version_of
 from importlib.resources import files
 from importlib.resources.abc import Traversable
+from itertools import pairwise
 from typing import Any
 
 from psycopg import AsyncConnection
@@ -104,9 +105,9 @@ def known_migrations(directory: Traversable | None = None) -> list[Migration]:
         return []
     names = sorted(entry.name for entry in directory.iterdir() if entry.name.endswith(".sql"))
     migrations = [_read(directory, name) for name in names]
-    for expected, migration in enumerate(migrations, start=1):
-        if migration.version != expected:
-            raise ValueError(f"migration {migration} should have the number {expected:04d}")
+    for before, migration in pairwise(migrations):  # numbers may be left out, as branches are given theirs
+        if migration.version == before.version:
+            raise ValueError(f"migrations {before} and {migration} have the same number")
     return migrations
 
 
@@ -116,7 +117,7 @@ async def status(conn: Connection, directory: Traversable | None = None) -> Sche
     applied = await _applied(conn)
     return SchemaStatus(
         current=max(applied, default=0),
-        known=len(known),
+        known=_newest(known),
         pending=tuple(migration for migration in known if migration.version not in applied),
         problems=tuple(_problems(known, applied)),
     )
@@ -199,12 +200,16 @@ async def _applied(conn: Connection) -> dict[int, Applied]:
     return {version: Applied(checksum, is_compatible) for version, checksum, is_compatible in rows}
 
 
+def _newest(known: list[Migration]) -> int:
+    return known[-1].version if known else 0
+
+
 def _problems(known: list[Migration], applied: dict[int, Applied]) -> list[str]:
     newest = max(applied, default=0)
-    for version in range(len(known) + 1, newest + 1):
+    for version in range(_newest(known) + 1, newest + 1):
         if version not in applied or not applied[version].is_compatible:
             return [
-                f"the database has schema {newest}, this program knows {len(known)} at most "
+                f"the database has schema {newest}, this program knows {_newest(known)} at most "
                 f"and cannot work with step {version}: "
                 "it was migrated by a newer cograil, update this one"
             ]

@@ -8,6 +8,7 @@ in the hope of soon meeting one of that workflow.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from uuid import UUID
 
@@ -20,9 +21,11 @@ from cograil.store.reading import View
 from cograil.store.statements import statement
 
 NODES_ACROSS = statement("nodes_across")
+LAST_WORKERS = statement("last_workers")
 LIVE_TASKS = statement("live_tasks")
 RUNNING_TASKS = statement("running_tasks")
 ENDED_TASKS = statement("ended_tasks")
+ENDED_ATTEMPTS = statement("ended_attempts")
 QUEUE_STATUS = statement("queue_status")
 WORKFLOW_METRICS = statement("workflow_metrics")
 WORKFLOW_FAILURES = statement("workflow_failures")
@@ -34,6 +37,7 @@ OLDEST_JOBS = statement("oldest_jobs")
 
 JOBS_LOOKED_THROUGH = 2_000
 TASKS_LOOKED_THROUGH = 20_000
+EVENTS_LOOKED_THROUGH = 300  # of each job, for who ran its nodes
 TASKS_COUNTED = 50_000
 JOBS_WITH_TASKS, EVENTS_OF_TASKS = 100, 200  # each of these jobs, by its last events
 JOBS_COUNTED = 20_000  # of each workflow
@@ -43,6 +47,7 @@ COMMON_FAILURES = 5
 NODES_COUNTED = 200_000
 NEWEST_JOB = str(UUID(int=2**128 - 1))
 NEWEST_TASK = 2**63 - 1
+JOBS_WITH_ATTEMPTS = 200
 AFTER_ALL = "~"  # sorts after every id of a node
 
 FAILURE_NAMES = (
@@ -58,6 +63,7 @@ FAILURE_NAMES = (
 )
 
 NodePlace = tuple[str, str]  # job and node
+EventPlace = tuple[str, int]  # job and number of the event
 
 
 def first_id(moment: datetime) -> str:
@@ -73,25 +79,47 @@ async def nodes_across(
     status: str | None,
     after: NodePlace | None,
     limit: int,
+    name: str | None = None,
+    has_children: bool = True,
 ) -> tuple[list[View], NodePlace | None]:
-    """Nodes of all jobs, newest jobs first, and where to go on; a page may be short or even empty."""
+    """Nodes of all jobs, newest jobs first, and where to go on; a page may be short or even empty.
+
+    Children stand behind their fan-out in the order of their items; without `has_children` they are left out.
+    `name` is a part of the name of a node.
+    """
     job_id, node_id = after or (NEWEST_JOB, "")
+    parent, index = _natural(node_id)
     rows = await tx.fetch(
         NODES_ACROSS,
         tenant=tenant,
         workflow=workflow,
         status=status,
         job=job_id,
-        node=node_id,
+        node=parent,
+        idx=index,
+        name=name,
+        children=has_children,
         window=JOBS_LOOKED_THROUGH,
         limit=limit,
     )
     stopped_at = next(row[0] for row in rows if row[1] is None)
-    found = sorted((row for row in rows if row[1] is not None), key=lambda row: row[2])
+    found = sorted((row for row in rows if row[1] is not None), key=lambda row: _natural(row[2]))
     found.sort(key=lambda row: row[0], reverse=True)
     if len(found) == limit:
         return [_node_view(row) for row in found], (found[-1][0], found[-1][2])
     return [_node_view(row) for row in found], stopped_at and (stopped_at, AFTER_ALL)
+
+
+def _natural(node_id: str) -> tuple[str, int]:
+    """By which nodes are sorted: `cut__2` stands before `cut__10`, and behind `cut`."""
+    parent, mark, index = node_id.rpartition("__")
+    return (parent, int(index)) if mark and index.isdecimal() else (node_id, -1)
+
+
+async def last_workers(tx: Transaction, tenant: str, jobs: Sequence[str]) -> dict[tuple[str, str], str]:
+    """Which worker ran a node last, by job and node, as far as the last events of each job tell."""
+    rows = await tx.fetch(LAST_WORKERS, tenant=tenant, jobs=list(jobs), window=EVENTS_LOOKED_THROUGH)
+    return {(job_id, node_id): worker for job_id, node_id, worker in rows if worker}
 
 
 def _node_view(row: Row) -> View:
@@ -178,6 +206,39 @@ async def ended_tasks(tx: Transaction, tenant: str, worker: str | None, limit: i
         ENDED_TASKS, tenant=tenant, worker=worker, jobs=JOBS_WITH_TASKS, events=EVENTS_OF_TASKS, limit=limit
     )
     return [dict(zip(names, row, strict=True)) for row in rows]
+
+
+async def ended_attempts(
+    tx: Transaction, tenant: str, *, worker: str | None, after: EventPlace | None, limit: int
+) -> tuple[list[View], EventPlace | None]:
+    """Attempts that have ended, newest jobs first, and where to go on; a page may be short or even empty."""
+    job_id, seq = after or (NEWEST_JOB, 0)
+    asked = {"tenant": tenant, "job": job_id, "seq": seq, "window": JOBS_WITH_ATTEMPTS, "limit": limit}
+    rows = await tx.fetch(ENDED_ATTEMPTS, **asked)
+    looked_until = next(row[0] for row in rows if row[2] is None)
+    found = sorted(
+        (row for row in rows if row[2] is not None), key=lambda row: (row[0], row[1]), reverse=True
+    )
+    views = [_attempt_view(row) for row in found]
+    shown = [one for one in views if worker is None or one["worker"] == worker]
+    if len(found) == limit:
+        return shown, (found[-1][0], found[-1][1])
+    return shown, looked_until and (looked_until, 0)
+
+
+def _attempt_view(row: Row) -> View:
+    return {
+        "task_id": task_name(row[2], row[0]),
+        "job_id": row[0],
+        "workflow_id": row[3],
+        "node_id": row[4],
+        "attempt": row[5],
+        "state": row[6],
+        "worker": row[7],
+        "started_at": row[8],
+        "ended_at": row[9],
+        "error": None if row[10] is None else {"code": row[10], "message": row[11]},
+    }
 
 
 async def queue_status(tx: Transaction, tenant: str) -> list[View]:

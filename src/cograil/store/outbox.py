@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Sequence
 from datetime import datetime
 from functools import partial
 from typing import NamedTuple
 
+from cograil import clock
 from cograil.model.ids import is_id
 from cograil.model.workflow import Json
 from cograil.store.columns import Columns, bools, floats, ints, jsonbs, jsons, texts, uuids
@@ -262,7 +264,10 @@ async def record_deliveries(tx: Transaction, tried: Sequence[Tried], hold_second
 
 async def next_delivery(tx: Transaction) -> Outlook:
     """What there will be to do."""
-    return Outlook(*(await tx.fetch(NEXT_DELIVERY))[0])
+    asked_at = time.monotonic()
+    *found, now = (await tx.fetch(NEXT_DELIVERY))[0]
+    clock.note(now, asked_at)
+    return Outlook(*found)
 
 
 async def prune_deliveries(tx: Transaction, delivered_days: float, dead_days: float) -> int:

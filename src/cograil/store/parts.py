@@ -45,6 +45,7 @@ MADE = partial(
     created_at=times,
     started_at=times,
     finished_at=times,
+    waiting_for=texts,
 )
 MOVED = partial(
     Columns,
@@ -57,6 +58,7 @@ MOVED = partial(
     wake_at=times,
     started_at=times,
     finished_at=times,
+    waiting_for=texts,
 )
 BORN = partial(
     Columns,
@@ -113,6 +115,7 @@ MARKED = partial(
     limit_concurrency=ints,
     limit_rate=floats,
     limit_per_seconds=floats,
+    key_root=texts,
 )
 EVENTED = partial(
     Columns,

@@ -21,7 +21,6 @@ LIST_JOBS = statement("list_jobs")
 LIST_NODES = statement("list_nodes")
 MOST_NODE_BYTES = 32 * 1024 * 1024  # of what the nodes of one list took and returned
 LIST_EVENTS = statement("list_events")
-LIST_LOGS = statement("list_logs")
 LIST_PROCESSES = statement("list_processes")
 LIST_FAILURES = statement("list_failures")
 STATUS_OF_JOBS = statement("status_of_jobs")
@@ -31,6 +30,7 @@ View = dict[str, Json]
 ANY_BYTES = 2**62
 MOST_PAGE_BYTES = 32 * 1024 * 1024  # of the inputs and results of the jobs of one page
 STATUSES = ("pending", "running", "completed", "failed", "cancelled")
+SHOWN_STATUSES = ("pending", "running", "waiting", "completed", "failed", "cancelled")  # in lists for people
 LAST_ID = "ffffffff-ffff-ffff-ffff-ffffffffffff"  # sorts after any other
 
 EVENT_STATUS = {
@@ -72,9 +72,15 @@ def job_view(row: Row) -> View:
         "retry_of": row[15],
         "not_before": row[17],
         "deadline": row[18],
+        "waiting_for": row[20],
         "result_data": result,
         "error_message": error,
     }
+
+
+def shown_status(job: View) -> str:
+    """The state of a job as people see it: `waiting` while no worker has anything of it."""
+    return job["status"] if job["waiting_for"] is None else "waiting"
 
 
 def made_view(row: MadeRow) -> View:
@@ -82,7 +88,8 @@ def made_view(row: MadeRow) -> View:
     shown = (row.job_id, row.workflow_id, row.workflow_version, row.status, row.input, row.result, row.error)
     times = (row.created_at, row.started_at, row.finished_at)
     words = (row.submitted_by, row.correlation_id, row.priority, row.labels, None, row.retry_of)
-    return job_view((*shown, *times, *words, row.definition_id, row.not_before, row.deadline, row.wake_at))
+    rest = (row.definition_id, row.not_before, row.deadline, row.wake_at, row.waiting_for)
+    return job_view((*shown, *times, *words, *rest)) | {"owner_heartbeat_at": None}
 
 
 async def find_job(tx: Transaction, job_id: str, tenant: str = "default") -> tuple[View, int] | None:
@@ -90,7 +97,7 @@ async def find_job(tx: Transaction, job_id: str, tenant: str = "default") -> tup
     if not is_id(job_id):
         return None
     rows = await tx.fetch(FIND_JOB, tenant=tenant, job=job_id)
-    return (job_view(rows[0]), rows[0][16]) if rows else None
+    return (job_view(rows[0]) | {"owner_heartbeat_at": rows[0][21]}, rows[0][16]) if rows else None
 
 
 async def find_jobs(tx: Transaction, ids: Sequence[str], tenant: str = "default") -> dict[str, View]:
@@ -117,20 +124,26 @@ async def list_jobs(
     before: str | None = None,
     limit: int = 50,
     most_bytes: int = ANY_BYTES,
+    is_apart: bool = False,
 ) -> Page:
-    """Jobs, newest first; no more of them than these bytes of inputs and results, but one at least."""
+    """Jobs, newest first; no more of them than these bytes of inputs and results, but one at least.
+
+    Beside the states of the engine `statuses` may hold `waiting`: jobs that wait for a person or a moment.
+    With `is_apart` these are not listed as pending or running, as people see it.
+    """
     rows = await tx.fetch(
         LIST_JOBS,
         way=way_of(statuses, workflow, correlation),
         tenant=tenant,
-        statuses=list(statuses or STATUSES),
+        statuses=list(statuses or (SHOWN_STATUSES if is_apart else STATUSES)),
+        is_apart=is_apart,
         workflow=workflow,
         correlation=correlation,
         before=before or LAST_ID,
         limit=limit,
         most_bytes=most_bytes,
     )
-    found = rows[0][20] if rows else 0
+    found = rows[0][21] if rows else 0
     return Page([job_view(row) for row in rows], has_more=found >= limit or len(rows) < found)
 
 
@@ -252,18 +265,6 @@ async def list_events(
     """The job's events after this number, in order; only those of a node, if one is named."""
     rows = await tx.fetch(LIST_EVENTS, tenant=tenant, job=job_id, after=after, limit=limit, node=node)
     return [event_view(job_id, row) for row in rows]
-
-
-async def list_logs(
-    tx: Transaction, job_id: str, node_id: str | None = None, *, tenant: str = "default"
-) -> list[View]:
-    """What handlers logged in this job."""
-    rows = await tx.fetch(LIST_LOGS, tenant=tenant, job=job_id, node=node_id)
-    return [
-        {"node_id": node, "attempt": attempt, **line}
-        for node, attempt, lines, _ in rows
-        for line in orjson.loads(lines)
-    ]
 
 
 async def list_processes(tx: Transaction) -> list[View]:

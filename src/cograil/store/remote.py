@@ -50,19 +50,20 @@ async def ready_handlers(tx: Transaction) -> list[str]:
 
 
 async def find_held_task(
-    tx: Transaction, tenant: str, job_id: str, task_id: int, fence: int, lease_seconds: float
+    tx: Transaction, tenant: str, job_id: str, task_id: int, fence: int | None, lease_seconds: float
 ) -> HeldTask | None:
     """This attempt, while it is held; then its worker's lease goes on."""
     params = {"tenant": tenant, "job": job_id, "task": task_id, "fence": fence, "lease": lease_seconds}
     rows = await tx.fetch(FIND_HELD_TASK, **params)
     if not rows:
         return None
-    worker, name, attempt, job, node, handler, timeout = rows[0]
-    item = WorkItem(task_id, fence, job, node, attempt, handler, {}, timeout, tenant_id=tenant)
+    worker, name, attempt, job, node, handler, timeout, root, found = rows[0]
+    words = {"tenant_id": tenant, "key_root": root}
+    item = WorkItem(task_id, found, job, node, attempt, handler, {}, timeout, **words)
     return HeldTask(worker, name, item)
 
 
-async def note_late(tx: Transaction, tenant: str, job_id: str, task_id: int, fence: int) -> bool:
+async def note_late(tx: Transaction, tenant: str, job_id: str, task_id: int, fence: int | None) -> bool:
     """Tell the job of a result that came too late; whether the task was one of it."""
     params = {"tenant": tenant, "job": job_id, "task": task_id, "fence": fence}
     return bool(await tx.fetch(NOTE_LATE, **params))
@@ -73,7 +74,7 @@ async def find_repeated(
     tenant: str,
     job_id: str,
     task_id: int,
-    fence: int,
+    fence: int | None,
     outcome: Completed | Failed,
     worker: str | None = None,
 ) -> bool:

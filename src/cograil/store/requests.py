@@ -18,6 +18,7 @@ MARK_REQUEST = statement("mark_request")
 COUNT_DONE = statement("count_done")
 PAGE_JOBS = statement("page_jobs")
 COUNT_JOBS = statement("count_jobs")
+COUNT_SHOWN_JOBS = statement("count_shown_jobs")
 FIND_KEYED = statement("find_keyed")
 RECENT_EVENTS = statement("recent_events")
 RUNNING_NODES = statement("running_nodes")
@@ -41,7 +42,7 @@ async def find_request(
 ) -> Found | None:
     """The job that does what was requested under this id; or any that somebody gave this correlation id."""
     rows = await tx.fetch(FIND_REQUEST, tenant=tenant, request=request_id, is_any=is_any)
-    return Found(job_view(rows[0]), rows[0][16], rows[0][20]) if rows else None
+    return Found(job_view(rows[0]), rows[0][16], rows[0][21]) if rows else None
 
 
 async def mark_request(tx: Transaction, tenant: str, job_id: str) -> None:
@@ -93,7 +94,19 @@ async def count_jobs(
 ) -> Counts:
     """Count up to so many jobs of each state, or of a workflow."""
     params = {"tenant": tenant, "workflow": workflow, "statuses": list(STATUSES)}
-    counts: dict[str, int] = dict(await tx.fetch(COUNT_JOBS, **params, most=most + 1))
+    return _counts(await tx.fetch(COUNT_JOBS, **params, most=most + 1), workflow, most)
+
+
+async def count_shown_jobs(
+    tx: Transaction, tenant: str, workflow: str | None = None, most: int = MOST_COUNTED
+) -> Counts:
+    """As `count_jobs`; those that wait for a person or a moment are `waiting`, and not pending or running."""
+    params = {"tenant": tenant, "workflow": workflow, "statuses": list(STATUSES)}
+    return _counts(await tx.fetch(COUNT_SHOWN_JOBS, **params, most=most + 1), workflow, most)
+
+
+def _counts(rows: Sequence[tuple[str, int]], workflow: str | None, most: int) -> Counts:
+    counts: dict[str, int] = dict(rows)
     largest = max(counts.values(), default=0) if workflow is None else sum(counts.values())
     return Counts({name: min(count, most) for name, count in counts.items()}, largest > most)
 

@@ -15,6 +15,8 @@ LOAD_FOR_RETRY = statement("load_for_retry")
 LOAD_CHILD = statement("load_child")
 LOAD_JOB_WORDS = statement("load_job_words")
 COPY_NODES = statement("copy_nodes")
+KEEP_KEY_ROOTS = statement("keep_key_roots")
+COMPLETED_CHILDREN = statement("completed_children")
 
 
 def _node(row: Row) -> NodeState:
@@ -46,3 +48,16 @@ async def copy_nodes(
     """Take these over; how many children of each fan-out count as ended there."""
     params = {"old": old, "new": new, "kept": list(kept), "reopened": list(reopened), "again": again}
     return {row[0]: row[1] for row in await tx.fetch(COPY_NODES, **params) if row[2] is None}
+
+
+async def keep_key_roots(tx: Transaction, job_id: str, roots: bytes) -> None:
+    """Keep from which jobs a new job has its idempotency keys."""
+    await tx.execute(KEEP_KEY_ROOTS, job=job_id, roots=roots.decode())
+
+
+async def completed_children(tx: Transaction, job_id: str, parents: Collection[str]) -> dict[str, list[str]]:
+    """The children of these fan-outs that completed, by fan-out."""
+    found: dict[str, list[str]] = {}
+    for parent, name in await tx.fetch(COMPLETED_CHILDREN, job=job_id, parents=list(parents)):
+        found.setdefault(parent, []).append(name)
+    return found

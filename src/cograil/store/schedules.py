@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from cograil.model.schedules import Firing, Plan, Schedule
+from cograil.model.schedules import Firing, Origin, Plan, Schedule
 from cograil.model.workflow import Json
 from cograil.store.columns import Columns, bools, jsonbs, texts, times, uuids
 from cograil.store.database import Row, Transaction
@@ -23,12 +23,14 @@ PAUSE_SCHEDULE = statement("pause_schedule")
 RESUME_SCHEDULE = statement("resume_schedule")
 LOCK_SCHEDULES = statement("lock_schedules")
 LOCK_SCHEDULE = statement("lock_schedule")
+LOCK_FILE_SCHEDULES = statement("lock_file_schedules")
 FIND_FIRED = statement("find_fired")
 ADD_FIRINGS = statement("add_firings")
 NOTE_FIRED = statement("note_fired")
 NEXT_SCHEDULE = statement("next_schedule")
 LIST_FIRINGS = statement("list_firings")
 PRUNE_FIRINGS = statement("prune_firings")
+SHOW_PASSED = statement("show_passed")
 
 SCHEDULES_CHANNEL = "cograil_schedules"
 FIRED = partial(
@@ -64,6 +66,7 @@ SHOWN = (
     "last_due_at",
     "last_outcome",
     "last_job_id",
+    "origin",
 )
 
 View = dict[str, Json]
@@ -85,10 +88,16 @@ def _facts(plan: Plan, next_at: datetime | None) -> dict[str, Any]:
 
 
 async def add_schedule(
-    tx: Transaction, tenant: str, name: str, plan: Plan, next_at: datetime | None, by: str
+    tx: Transaction,
+    tenant: str,
+    name: str,
+    plan: Plan,
+    next_at: datetime | None,
+    by: str,
+    origin: Origin = "user",
 ) -> bool:
     """Whether it was made; False when there is one of this name."""
-    facts = _facts(plan, next_at)
+    facts = _facts(plan, next_at) | {"origin": origin}
     return bool(await tx.fetch(ADD_SCHEDULE, tenant=tenant, name=name, by=by, **facts))
 
 
@@ -132,6 +141,14 @@ async def lock_schedule(tx: Transaction, tenant: str, name: str) -> Schedule | N
     return _schedule(rows[0]) if rows else None
 
 
+async def lock_file_schedules(
+    tx: Transaction, tenant: str, workflow_id: str, names: Sequence[str]
+) -> list[Schedule]:
+    """Those that came from the file of this workflow, and those of these names, wherever they came from."""
+    rows = await tx.fetch(LOCK_FILE_SCHEDULES, tenant=tenant, workflow_id=workflow_id, names=list(names))
+    return [_schedule(row) for row in rows]
+
+
 def _schedule(row: Row) -> Schedule:
     tenant, name, workflow, version, given, due_input, priority, cron, timezone, overlap, missed, *rest = row
     plan = Plan(workflow, cron, timezone, orjson.loads(given), version, due_input, priority, overlap, missed)
@@ -173,6 +190,14 @@ async def list_firings(
     rows = await tx.fetch(LIST_FIRINGS, tenant=tenant, name=name, before=before, limit=limit)
     views = [dict(zip(names, row, strict=True)) for row in rows]
     return [view | {"error": view["error"] and orjson.loads(view["error"])} for view in views]
+
+
+async def show_passed(tx: Transaction, tenant: str, name: str) -> list[View]:
+    """The moments since the last job that were passed over, by outcome, and the job that is under way."""
+    names = ("outcome", "moments", "job_id", "job_status", "waiting_for")
+    return [
+        dict(zip(names, row, strict=True)) for row in await tx.fetch(SHOW_PASSED, tenant=tenant, name=name)
+    ]
 
 
 async def prune_firings(tx: Transaction, before: datetime, limit: int) -> int:

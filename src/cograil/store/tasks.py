@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -10,6 +11,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from cograil import clock
 from cograil.errors import CheckpointOutOfOrder
 from cograil.model.outcome import Completed, Failed, WorkItem
 from cograil.model.telling import Event
@@ -143,6 +145,7 @@ class Tick:
     now: datetime
     has_held: bool = False  # a limit holds something back
     dead: int = 0  # processes whose lease ended without a word
+    epoch: int = 0  # which a restore or a promotion changes
 
     @property
     def has_work(self) -> bool:
@@ -172,15 +175,27 @@ async def leave_process(tx: Transaction, process: int, state: str) -> None:
 
 
 async def tick_orchestrator(
-    tx: Transaction, process: int, lease_seconds: float, grace_seconds: float, aside: Sequence[str] = ()
+    tx: Transaction,
+    process: int,
+    lease_seconds: float,
+    grace_seconds: float,
+    aside: Sequence[str] = (),
+    *,
+    is_steady: bool = True,
 ) -> Tick:
     """Pulse, rescue what dead workers held, and say whether there is something to do.
 
-    Jobs that are set aside are due without anything to do.
+    Jobs that are set aside are due without anything to do. With `is_steady` False nobody is taken for dead:
+    the database was out of reach a short while ago, for them perhaps as well.
     """
-    params = {"process": process, "lease": lease_seconds, "grace": grace_seconds}
-    rows = await tx.fetch(TICK_ORCHESTRATOR, **params, aside=uuids(list(aside)))
-    return Tick(*rows[0][:6])
+    params = {"process": process, "lease": lease_seconds, "grace": grace_seconds, "is_steady": is_steady}
+    asked_at = time.monotonic()
+    rows = await tx.fetch(
+        TICK_ORCHESTRATOR, **params, aside=uuids(list(aside)), offset=clock.offset_seconds()
+    )
+    tick = Tick(*rows[0][:7])
+    clock.note(tick.now, asked_at)
+    return tick
 
 
 async def claim_tasks(
@@ -215,9 +230,9 @@ async def claim_alone(tx: Transaction, worker: int, lanes: Lanes) -> list[WorkIt
 
 
 def _work_item(row: tuple[Any, ...]) -> WorkItem:
-    task, fence, job, node, attempt, handler, params, timeout, checkpoint, *rest, steps, is_last = row
+    task, fence, job, node, attempt, handler, params, timeout, checkpoint, *rest, steps, is_last, root = row
     data = None if checkpoint is None else orjson.loads(checkpoint)
-    rest += (None if steps is None else orjson.loads(steps), is_last)
+    rest += (None if steps is None else orjson.loads(steps), is_last, root)
     return WorkItem(task, fence, job, node, attempt, handler, orjson.loads(params), timeout, data, *rest)
 
 
@@ -291,7 +306,9 @@ async def pulse_worker(
     """
     params = {"worker": worker, "name": name, "lease": lease_seconds, "info": orjson.dumps(info).decode()}
     params["handlers"] = None if handlers is None else list(handlers)
+    asked_at = time.monotonic()
     row = (await tx.fetch(PULSE_WORKER, **params))[0]
+    clock.note(row[6], asked_at)
     return Pulse(row[0], dict(zip(row[1], row[2], strict=True)), *row[3:6])
 
 

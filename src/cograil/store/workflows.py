@@ -12,6 +12,7 @@ from cograil.store.database import Row, Transaction
 from cograil.store.statements import statement
 
 PUBLISH_WORKFLOW = statement("publish_workflow")
+REPLACE_WORKFLOW = statement("replace_workflow")
 FIND_WORKFLOW = statement("find_workflow")
 IS_PAUSED = statement("is_paused")
 LOAD_DEFINITIONS = statement("load_definitions")
@@ -51,11 +52,23 @@ async def store_workflow(
         "digest": workflow.digest,
         "document": orjson.dumps(workflow.document).decode(),
         "source": source,
+        "app": workflow.app,
     }
     # Who waited for somebody publishing the same sees his row only in a new statement.
     rows = await tx.fetch(PUBLISH_WORKFLOW, **params) or await tx.fetch(PUBLISH_WORKFLOW, **params)
     definition_id, digest, is_new = rows[0]
     return Published(definition_id, workflow.workflow_id, workflow.version, digest, is_new)
+
+
+async def unpublish_other(tx: Transaction, tenant: str, workflow: Workflow) -> None:
+    """Make a draft of what is published under this version, if that has other content."""
+    await tx.execute(
+        REPLACE_WORKFLOW,
+        tenant=tenant,
+        workflow_id=workflow.workflow_id,
+        version=workflow.version,
+        digest=workflow.digest,
+    )
 
 
 async def find_workflow(tx: Transaction, tenant: str, workflow_id: str, version: int | None) -> Found | None:
@@ -69,14 +82,15 @@ async def is_paused(tx: Transaction, tenant: str, workflow_id: str) -> bool:
     return bool((await tx.fetch(IS_PAUSED, tenant=tenant, workflow_id=workflow_id))[0][0])
 
 
-async def load_definitions(tx: Transaction, ids: list[int]) -> dict[int, dict[str, Any]]:
-    """The documents of these definitions."""
-    return {row[0]: orjson.loads(row[1]) for row in await tx.fetch(LOAD_DEFINITIONS, ids=ids)}
+async def load_definitions(tx: Transaction, ids: list[int]) -> dict[int, tuple[dict[str, Any], str | None]]:
+    """The document of each of these definitions, and the app that owns it."""
+    rows = await tx.fetch(LOAD_DEFINITIONS, ids=ids)
+    return {definition_id: (orjson.loads(document), app) for definition_id, document, app in rows}
 
 
 def _view(row: Row) -> dict[str, Any]:
-    names = ("workflow_id", "version", "name", "digest", "published_at")
-    return dict(zip(names, row[:5], strict=True))
+    names = ("workflow_id", "version", "name", "digest", "published_at", "node_count")
+    return dict(zip(names, row[:6], strict=True))
 
 
 async def list_workflows(tx: Transaction, tenant: str) -> list[dict[str, Any]]:
@@ -97,4 +111,4 @@ async def show_workflow(
     rows = await tx.fetch(SHOW_WORKFLOW, tenant=tenant, workflow_id=workflow_id, version=version)
     if not rows:
         return None
-    return _view(rows[0]) | {"definition": orjson.loads(rows[0][5]), "source": rows[0][6]}
+    return _view(rows[0]) | {"definition": orjson.loads(rows[0][6]), "source": rows[0][7]}

@@ -11,7 +11,7 @@ import orjson
 from cograil import tracing
 from cograil.model.job import Changes, ChildJob, JobState, NodeState, NodeWrite, TaskWrite
 from cograil.model.workflow import Json
-from cograil.store.columns import Columns, texts, uuids
+from cograil.store.columns import Columns, jsonbs, texts, uuids
 from cograil.store.database import Transaction
 from cograil.store.parts import ASKED, AUDITED, BORN, EVENTED, MADE, MARKED, MOVED, NODED, OUTED, TASKED, TOLD
 from cograil.store.statements import statement
@@ -67,6 +67,7 @@ class MadeRow(NamedTuple):
     created_at: datetime
     started_at: datetime | None
     finished_at: datetime | None
+    waiting_for: str | None
 
 
 class NewJob(NamedTuple):
@@ -95,7 +96,7 @@ class Batch:
     queues: set[str] = field(default_factory=set)
     closed: list[str] = field(default_factory=list)
     ended: list[str] = field(default_factory=list)
-    links: list[tuple[str, str, str]] = field(default_factory=list)  # parent, node, child
+    links: list[tuple[str, str, str, bytes | None]] = field(default_factory=list)  # parent, node, child, keys
     ended_children: list[str] = field(default_factory=list)
     stopping: list[tuple[str, str | None]] = field(default_factory=list)  # parent, node (None: all of them)
     revoked_workers: set[int] = field(default_factory=set)
@@ -148,7 +149,7 @@ class Batch:
             self._add_wake(state, changes)
 
     def _add_task(self, state: JobState, task: TaskWrite, seq: int) -> None:
-        if task.limit is None and not task.is_alone:
+        if task.limit is None and not task.is_alone and task.key_root is None:
             # The end of a job that is traced is told by an orchestrator.
             is_last = task.is_last and state.trace_parent is None and not tracing.is_on()
             self.tasked.rows.append((*_task_row(state, task), seq if is_last else None))
@@ -158,11 +159,13 @@ class Batch:
 
     def _add_marked_task(self, state: JobState, task: TaskWrite) -> None:
         limit = task.limit or NO_LIMIT
-        self.marked.rows.append((*_task_row(state, task), task.is_alone, *limit))
-        if task.limit is None:
+        self.marked.rows.append((*_task_row(state, task), task.is_alone, *limit, task.key_root))
+        if task.limit is not None:
+            self.has_held = True
+        elif task.is_alone:
             self.has_alone = True
         else:
-            self.has_held = True
+            self.queues.add(task.queue)
 
     def _add_wake(self, state: JobState, changes: Changes) -> None:
         self.wakes = True
@@ -182,7 +185,7 @@ class Batch:
                 self.stopping.append((state.job_id, None))
 
     def _add_child(self, job_id: str, child: ChildJob) -> None:
-        self.links.append((job_id, child.node_id, child.state.job_id))
+        self.links.append((job_id, child.node_id, child.state.job_id, child.state.key_roots))
         self.add_new(child.state, child.changes, NewJob(child.workflow_id, child.workflow_version))
 
     def parts(self) -> list[Columns]:
@@ -238,6 +241,7 @@ def _moved_row(state: JobState, changes: Changes) -> tuple[Any, ...]:
         changes.wake_at,
         changes.started_at,
         changes.finished_at,
+        changes.waiting_for,
     )
 
 
@@ -266,6 +270,7 @@ def _made_row(state: JobState, changes: Changes, new: NewJob) -> MadeRow:
         state.created_at,
         changes.started_at,
         changes.finished_at,
+        changes.waiting_for,
     )
 
 
@@ -363,7 +368,8 @@ async def write_batch(tx: Transaction, batch: Batch, owner: int | None) -> None:
         stopped, places = zip(*batch.stopping, strict=True)
         await tx.execute(CANCEL_CHILDREN, parents=uuids(stopped), nodes=texts(places))
     if batch.links:
-        parents, nodes, children = zip(*batch.links, strict=True)
-        await tx.execute(LINK_CHILDREN, parents=uuids(parents), nodes=texts(nodes), children=uuids(children))
+        parents, nodes, children, roots = zip(*batch.links, strict=True)
+        links = {"parents": uuids(parents), "nodes": texts(nodes), "children": uuids(children)}
+        await tx.execute(LINK_CHILDREN, **links, roots=jsonbs(roots))
     if batch.ended_children:
         await tx.execute(TELL_PARENTS, ids=uuids(batch.ended_children))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from contextvars import ContextVar
 from http import HTTPStatus
+from typing import Any
 from urllib.parse import parse_qs, quote
 
 import structlog
@@ -14,24 +16,25 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cograil.errors import CograilError
 from cograil.intake.http import limits, problems
-from cograil.intake.http.addresses import address_of
+from cograil.intake.http.addresses import address_of, refuse_foreign
 from cograil.intake.http.door import UNREACHABLE, Door, Instance
 from cograil.intake.http.heading import headers_of
 from cograil.intake.http.problems import Refusal
 from cograil.intake.http.table import Table
-from cograil.model.callers import LADDER
+from cograil.model.callers import LADDER, Caller
 from cograil.model.ids import new_id
 from cograil.store.database import LOST
-from cograil.ui.app_pages import app_pages
+from cograil.ui.app_pages import app_pages, off_tables
 from cograil.ui.pages import TABLES
 from cograil.ui.rendering import ALWAYS, html, keep_session, rendered
 from cograil.ui.sessions import COOKIE, Session, SessionRing, read_form
 from cograil.ui.static_files import PREFIX, serve_file
-from cograil.ui.visits import PageInstance, behind_pages
+from cograil.ui.visits import Entry, PageInstance, behind_pages
 
 log = structlog.get_logger("pages")
 
 HOME, LOGIN, LOGOUT = "/ui/", "/ui/login", "/ui/logout"
+MOVED = {"/docs": "/ui/docs", "/openapi.json": "/api/v1/openapi.json"}  # where people look first
 REQUEST: ContextVar[Scope] = ContextVar("request")  # the door does not tell whom it refuses
 
 
@@ -39,8 +42,8 @@ def page_doors(instance: Instance) -> Mapping[str, ASGIApp]:
     """The pages, by how their paths begin; whoever names none is shown the first."""
     found = app_pages(instance.settings)
     behind = behind_pages(instance, tuple(entry for entry, _ in found))
-    pages = Pages(behind, [table for _, table in found])
-    return {"/ui": pages, "/": pages}
+    pages = Pages(behind, [*(table for _, table in found), *off_tables(instance.settings)])
+    return {path: pages for path in ("/ui", "/", *MOVED)}
 
 
 class Pages:
@@ -48,7 +51,7 @@ class Pages:
 
     def __init__(self, instance: PageInstance, of_apps: Sequence[Table]) -> None:
         self._instance = instance
-        self._door: Door[PageInstance] = Door(instance, [*TABLES, *of_apps], told)
+        self._door: Door[PageInstance] = Door(instance, [*TABLES, *of_apps], self._told)
         self._proxies = instance.settings.server.trusted_networks()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -60,19 +63,35 @@ class Pages:
             limits.check_framing(scope)
             response = await self._open(scope, receive)
         except Refusal as refusal:
-            response = told(refusal, new_id())
+            response = self._told(refusal, new_id())
         except CograilError as error:
-            response = told(problems.refusal_of(error), new_id())
+            response = self._told(problems.refusal_of(error), new_id())
         except LOST as error:
             log.warning("the database is gone", path=scope["path"], error=str(error))
-            response = told(UNREACHABLE, new_id())
+            response = self._told(UNREACHABLE, new_id())
+        if response is None and not self._door.serves(scope["method"], scope["path"]):
+            await self._recognise(scope)
         await (response or self._door)(scope, receive, send)
+
+    async def _recognise(self, scope: Scope) -> None:
+        """Note who asks for a page that does not exist: what says so has the menu of this caller."""
+        headers = headers_of(scope)
+        with suppress(Refusal, CograilError, *LOST):
+            caller = await self._instance.keys.caller(headers, address_of(scope, headers, self._proxies))
+            if not caller.key_id:
+                refuse_foreign(headers, self._instance.settings.host)
+            scope["cograil.caller"] = caller
+
+    def _told(self, refusal: Refusal, request_id: str) -> Response:
+        return told(refusal, request_id, self._instance.entries)
 
     async def _open(self, scope: Scope, receive: Receive) -> Response | None:
         """What needs no key, or None."""
         path, method, headers = scope["path"], scope["method"], headers_of(scope)
         if path == HOME.rstrip("/"):
             return Response(status_code=308, headers={"Location": HOME})
+        if path in MOVED:
+            return Response(status_code=307, headers={"Location": MOVED[path]})
         if path == "/":  # not for good: another program may be at this port tomorrow
             return Response(status_code=307, headers={"Location": HOME})
         if path.startswith(PREFIX) and method in ("GET", "HEAD"):
@@ -163,7 +182,7 @@ def _own_place(path: str) -> str:
     return path if is_own else HOME
 
 
-def told(refusal: Refusal, request_id: str) -> Response:
+def told(refusal: Refusal, request_id: str, entries: Sequence[Entry] = ()) -> Response:
     """A refusal as a page, as the way to log in, or for a script as the API tells it."""
     scope = REQUEST.get()
     headers = headers_of(scope)
@@ -176,9 +195,10 @@ def told(refusal: Refusal, request_id: str) -> Response:
             LOGIN if scope["method"] != "GET" or wanted == HOME else f"{LOGIN}?next={quote(wanted, safe='/')}"
         )
         return Response(status_code=303, headers={"Location": place, **ALWAYS})
-    known = (
-        {"caller": scope["cograil.caller"]} if "cograil.caller" in scope else {}
-    )  # what he may do is offered
+    caller: Caller | None = scope.get("cograil.caller")
+    known: dict[str, Any] = {}
+    if caller is not None:  # what he may do is offered
+        known = {"caller": caller, "apps": [one for one in entries if one.is_for(caller)]}
     text = rendered(
         "404.html" if refusal.status == 404 else "error.html",
         status=refusal.status,

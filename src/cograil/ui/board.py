@@ -64,23 +64,44 @@ def state_of(board: Board, workflow: Workflow) -> View:
     counts: Counter[str] = Counter()
     for card in cards.values():
         counts.update(card.children or {card.status: 1})
-    done = counts["completed"] + counts["skipped"]
     return {
         "seq": board.seq,
         "status": board.status,
+        "shown": _shown_status(board, cards, workflow),
         "is_over": board.status in JOB_TERMINAL,
         "is_paused": board.paused_at is not None and board.status not in JOB_TERMINAL,
         "now": _millis(board.now),
         "started": _millis(board.started_at),
         "finished": _millis(board.finished_at),
-        "percent": round(100 * done / max(1, sum(counts.values())), 1),
+        "percent": _percent(board.status, counts),
         "counts": {status: counts[status] for status in NODE_STATES if counts[status]},
         "nodes": {name: _shown(card) for name, card in cards.items()},
     }
 
 
+def _shown_status(board: Board, cards: Mapping[str, NodeCard], workflow: Workflow) -> str:
+    """The state as lists show it: `waiting` while all that is open waits for a person or a moment."""
+    begun = [card for card in cards.values() if card.status in ("ready", "dispatched", "running", "waiting")]
+    is_idle = board.status == "running" and begun
+    return "waiting" if is_idle and all(_waits(card, workflow) for card in begun) else board.status
+
+
+def _waits(card: NodeCard, workflow: Workflow) -> bool:
+    if card.status == "ready":
+        return card.not_before is not None
+    return card.status == "waiting" and workflow.nodes[card.node_id].subworkflow is None
+
+
+def _percent(status: str, counts: Counter[str]) -> float:
+    """How much of the job is done. What was skipped in a job that did not complete was not done."""
+    if status == "completed":
+        return 100.0
+    done = counts["completed"] + (0 if status in JOB_TERMINAL else counts["skipped"])
+    return round(100 * done / max(1, counts.total()), 1)
+
+
 def _shown(card: NodeCard) -> View:
-    """Only what there is to say."""
+    """Only what there is to say; how far an attempt had come is of no interest once it has completed."""
     percent = round(100 * card.current / card.out_of, 1) if card.current is not None and card.out_of else None
     facts = {
         "status": card.status,
@@ -90,8 +111,8 @@ def _shown(card: NodeCard) -> View:
         "until": _millis(card.not_before) if card.status in ("ready", "waiting") else None,
         "total": card.total,
         "children": dict(card.children) or None,
-        "percent": percent,
-        "message": (card.message or "")[:MOST_TEXT] or None,
+        "percent": None if card.status == "completed" else percent,
+        "message": (card.message or "")[:MOST_TEXT] or None if card.status != "completed" else None,
         "error": (card.error_message or card.error_code or "")[:MOST_TEXT] or None,
         "branch": card.taken_branch,
         "why": card.skip_reason,

@@ -11,8 +11,9 @@ from cograil.model.workflow import Workflow
 from cograil.store.board import Board
 from cograil.store.reading import View
 
-LABEL, WIDTH, ROW, TOP = 190, 1000, 26, 26
+ROW = 26  # the height of a row; places along it are in percent, so that a chart fits every screen
 TICKS = 6
+LEAST_WIDTH = 0.3
 Spread = Mapping[str, Mapping[int, tuple[int, int]]]
 
 
@@ -28,7 +29,7 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A stretch on paper."""
+    """A stretch on paper: where it begins and how long it is, in percent of the row."""
 
     x: float
     width: float
@@ -42,7 +43,6 @@ class Row:
 
     node_id: str
     status: str
-    y: int
     bars: list[Bar]
     spread: list[tuple[float, float, float, float]] = field(default_factory=list)
 
@@ -53,9 +53,6 @@ class Chart:
 
     rows: list[Row]
     ticks: list[tuple[float, str]]
-    height: int
-    width: int = LABEL + WIDTH + 10
-    label: int = LABEL
 
 
 def retold(events: Iterable[View]) -> dict[str, list[Stretch]]:
@@ -100,38 +97,38 @@ def chart_of(
     period: tuple[datetime, datetime],
     buckets: int,
 ) -> Chart:
-    """The drawing, in the units of its own view box."""
+    """The drawing: a row for each node, with places in percent of its length."""
     first, last = period
     seconds = max((last - first).total_seconds(), 0.001)
-    scale = WIDTH / seconds
+    scale = 100 / seconds
     rows = []
-    for place, name in enumerate(workflow.nodes):
+    for name in workflow.nodes:
         card = board.nodes.get(name)
         bars = [_bar(one, first, last, scale, card.status if card else "") for one in stretches.get(name, ())]
         heights = _heights(spread.get(name, {}), buckets)
-        rows.append(Row(name, card.status if card else "pending", TOP + place * ROW, bars, heights))
-    ticks = [(LABEL + WIDTH * i / TICKS, _told(timedelta(seconds=seconds * i / TICKS))) for i in range(TICKS)]
-    return Chart(rows, ticks, TOP + len(rows) * ROW + 6)
+        rows.append(Row(name, card.status if card else "pending", bars, heights))
+    ticks = [(round(100 * i / TICKS, 2), _told(timedelta(seconds=seconds * i / TICKS))) for i in range(TICKS)]
+    return Chart(rows, ticks)
 
 
 def _bar(one: Stretch, first: datetime, last: datetime, scale: float, status: str) -> Bar:
     end = one.last or last
     shown = one.status if one.last is not None or status not in NODE_TERMINAL else status
-    x = LABEL + max(0.0, (one.first - first).total_seconds() * scale)
-    width = max(2.0, (end - one.first).total_seconds() * scale)
+    x = min(100 - LEAST_WIDTH, max(0.0, (one.first - first).total_seconds() * scale))
+    width = max(LEAST_WIDTH, (end - one.first).total_seconds() * scale)
     told = f"{one.title}, {shown}, {_told(end - one.first)}".lstrip(", ")
-    return Bar(round(x, 1), round(min(width, LABEL + WIDTH - x + 2), 1), shown, told)
+    return Bar(round(x, 2), round(min(width, 100 - x), 2), shown, told)
 
 
 def _heights(spread: Mapping[int, tuple[int, int]], buckets: int) -> list[tuple[float, float, float, float]]:
     """(x, width, height of those that ended well, height of the others) of each stretch of time."""
     most = max((sum(pair) for pair in spread.values()), default=0)
-    width = WIDTH / buckets
+    width = 100 / buckets
     high = ROW - 8
     return [
         (
-            round(LABEL + place * width, 1),
-            round(width, 1),
+            round(place * width, 2),
+            round(width, 2),
             round(high * a / most, 1),
             round(high * b / most, 1),
         )

@@ -1,10 +1,8 @@
-"""Pages from templates: what every page has, and how times, durations and values are written."""
+"""Pages from templates: what every page has, and how values are written."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
@@ -13,9 +11,13 @@ from jinja2 import Environment, PackageLoader
 from markupsafe import Markup
 from starlette.responses import Response
 
+from cograil import clock
 from cograil.engine.states import EVENT_TYPES
 from cograil.intake.http.problems import plain
 from cograil.model.workflow import Json
+from cograil.ui import times
+from cograil.ui.event_text import event_summary, log_fields
+from cograil.ui.json_tree import json_tree
 from cograil.ui.sessions import COOKIE, FLASH, SECONDS, Session, cookie
 from cograil.ui.static_files import address_of_file
 from cograil.ui.visits import Visit, session_of
@@ -30,7 +32,12 @@ ALWAYS = {
     "X-Frame-Options": "DENY",
     "Cross-Origin-Opener-Policy": "same-origin",
 }
-LONG_TIME = re.compile(r"\d{4}-\d\d-\d\dT(\d\d:\d\d:\d\d)(?:\.\d+)?\+00:00")
+WAITING_NAMES = {
+    "approval": "for approval",
+    "timer": "for a timer",
+    "retry": "for a retry",
+    "start": "for its start time",
+}
 MOST_SHOWN = 20_000  # characters of a value; the API has all of it
 
 
@@ -46,7 +53,7 @@ def page(visit: Visit, template: str, *, status: int = 200, **values: Any) -> Re
         apps=[one for one in visit.instance.entries if one.is_for(visit.caller)],
         token=sessions.token(kept),
         said=said,
-        at=int(datetime.now(UTC).timestamp() * 1000),
+        at=int(clock.now().timestamp() * 1000),
         **values,
     )
     response = html(text, status)
@@ -101,61 +108,24 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     found.filters |= {
-        "moment": moment,
-        "span": span,
-        "between": between,
-        "since": since,
+        **times.FILTERS,
         "pretty": pretty,
         "data": data,
         "number": number,
         "plain": plain,
         "share": share,
+        "size": size,
+        "detail": detail,
         "unhinted": unhinted,
         "coded": coded,
+        "json_tree": json_tree,
+        "event_summary": event_summary,
+        "log_fields": log_fields,
     }
     found.globals["file"] = address_of_file
+    found.globals["waiting_names"] = WAITING_NAMES
     found.globals["event_types"] = ",".join(EVENT_TYPES)
     return found
-
-
-def moment(at: datetime | None) -> Markup | str:
-    """A time, which the page tells as long ago as it is."""
-    if at is None:
-        return "—"
-    told = at.astimezone(UTC)
-    exact = told.strftime("%Y-%m-%d %H:%M:%S")
-    return Markup('<time datetime="{}" title="{} UTC">{}</time>').format(
-        told.isoformat(timespec="milliseconds"), exact, exact
-    )
-
-
-def span(seconds: float | timedelta | None) -> str:
-    """A duration in the two units that matter."""
-    if seconds is None:
-        return "—"
-    left = seconds.total_seconds() if isinstance(seconds, timedelta) else float(seconds)
-    if left < 1:
-        return f"{max(0.0, left) * 1000:.0f} ms"
-    if left < 60:
-        return f"{left:.1f} s"
-    minutes, rest = divmod(round(left), 60)
-    if minutes < 60:
-        return f"{minutes} m {rest} s"
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} m" if hours < 48 else f"{hours // 24} d {hours % 24} h"
-
-
-def between(first: datetime | None, last: datetime | None) -> str:
-    """How long it took, or takes until now."""
-    if first is None:
-        return "—"
-    return span((last or datetime.now(UTC)) - first)
-
-
-def since(at: datetime, first: datetime) -> Markup:
-    """How long after the first this was: in a history all is about as long ago."""
-    exact = at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
-    return Markup('<span class="nowrap" title="{} UTC">+{}</span>').format(exact, span(at - first))
 
 
 def pretty(value: Json, most: int = MOST_SHOWN) -> str:
@@ -175,14 +145,43 @@ def number(value: float | None) -> str:
     return "—" if value is None else f"{value:,.0f}"
 
 
+UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+def size(count: float) -> str:
+    """A number of bytes in the unit that people read."""
+    unit = 0
+    while abs(count) >= 1024 and unit < len(UNITS) - 1:
+        count, unit = count / 1024, unit + 1
+    return f"{count:,.0f} {UNITS[unit]}" if unit == 0 else f"{count:,.1f} {UNITS[unit]}"
+
+
+MEASURES: dict[str, Callable[[float], str]] = {
+    "bytes": size,
+    "seconds": times.span,
+    "ms": lambda value: f"{value:,.0f} ms",
+}
+
+
+def detail(name: str, value: Json) -> tuple[str, str]:
+    """A name and a value of a health check, with the unit of the name in the value."""
+    label, _, unit = name.rpartition("_")
+    if unit in MEASURES and (value is None or isinstance(value, int | float)):
+        return label.replace("_", " "), "—" if value is None else MEASURES[unit](value)
+    if isinstance(value, list) and all(isinstance(one, str) for one in value):
+        return name.replace("_", " "), plain(", ".join(value) or "—", 500)
+    text = value if isinstance(value, str) else pretty(value, 500).replace("\n", " ").replace("  ", "")
+    return name.replace("_", " "), "—" if value is None else plain(text, 500)
+
+
 def share(value: float | None) -> str:
     """A share of one, in percent."""
     return "—" if value is None else f"{value * 100:.1f} %"
 
 
 def unhinted(message: str) -> str:
-    """What a blocker says, without the command that the page has a button for, and with shorter times."""
-    return LONG_TIME.sub(r"\1 UTC", message.partition("; `cograil ")[0])
+    """The message of a blocker without the command for which the page has a button."""
+    return message.partition("; `cograil ")[0]
 
 
 def coded(text: str) -> Markup:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import parse_qsl, urlsplit
@@ -17,6 +16,7 @@ from urllib.parse import parse_qsl, urlsplit
 from starlette.datastructures import Headers
 from starlette.types import Receive
 
+from cograil import clock
 from cograil.intake.http import limits
 from cograil.intake.http.keyring import KeyRing
 from cograil.intake.http.problems import Refusal
@@ -51,7 +51,7 @@ class Sessions:
 
     def begin(self, key_id: str = "", proof: bytes = b"") -> Session:
         """A new one, for who holds this key."""
-        new = Session(key_id, int(time.time()) + SECONDS, secrets.token_urlsafe(12))
+        new = Session(key_id, int(clock.seconds()) + SECONDS, secrets.token_urlsafe(12))
         return Session(new.key_id, new.until, new.nonce, self._sign(b"session", new.text, proof))
 
     def read(self, headers: Headers) -> Session | None:
@@ -60,7 +60,7 @@ class Sessions:
         if len(parts) != 4 or not (parts[1].isascii() and parts[1].isdecimal() and len(parts[1]) < 12):
             return None
         found = Session(parts[0], int(parts[1]), parts[2], parts[3])
-        return found if found.until > time.time() else None
+        return found if found.until > clock.seconds() else None
 
     def is_ours(self, session: Session, proof: bytes = b"") -> bool:
         """Whether we made it, for the key that is recognised by this."""

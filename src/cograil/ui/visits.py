@@ -63,12 +63,17 @@ def session_of(visit: Visit) -> Session | None:
 async def sent_form(visit: Visit) -> Mapping[str, str]:
     """The fields of the form that was sent. Raises Refusal for one that is not of this session."""
     form = await read_form(visit.receive, visit.headers)
+    require_token(visit, form.get("token", ""))
+    return form
+
+
+def require_token(visit: Visit, token: str) -> None:
+    """Raises Refusal for a token that a page of this session does not have."""
     session = session_of(visit)
-    if session is None or not visit.instance.sessions.is_token(session, form.get("token", "")):
+    if session is None or not visit.instance.sessions.is_token(session, token):
         raise Refusal(
             403, "stale_form", "this form is of another session; go back, reload the page, try again"
         )
-    return form
 
 
 def pages(tag: str) -> Table:

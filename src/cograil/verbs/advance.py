@@ -9,7 +9,7 @@ from datetime import datetime
 from functools import partial
 
 from cograil import engine, tracing
-from cograil.engine.advance import is_past_deadline
+from cograil.engine.timers import is_past_deadline
 from cograil.model.job import (
     Bounds,
     Changes,
@@ -33,6 +33,7 @@ from cograil.store.database import Transaction
 from cograil.store.jobs import LockedJobs, News, Revoked
 from cograil.store.places import NewsPlace
 from cograil.store.writing import Batch
+from cograil.verbs.allowance import StepAllowance
 from cograil.verbs.catalog import Catalog
 from cograil.verbs.children import new_child
 from cograil.verbs.limits import write_and_hold
@@ -41,6 +42,7 @@ from cograil.verbs.memory import Memory
 from cograil.verbs.opening import open_submitted
 
 NEWS_PER_PASS = 2000
+MAX_LOADS = 3  # times that one pass loads outputs
 
 Known = Mapping[str, Mapping[str, bytes | None]]  # the jobs whose nodes are known, and outputs of theirs
 NOTHING_KNOWN: Known = {}
@@ -68,6 +70,8 @@ def decider_of(settings: Settings) -> Decider:
             poison_limit=settings.worker.poison_limit,
             fan_out_items=settings.limits.fan_out_items,
             fan_in_bytes=settings.limits.fan_in_bytes,
+            node_steps=settings.limits.expression_steps,
+            node_seconds=settings.limits.expression_seconds,
         ),
         strict_queues=settings.queues.strict,
         outbound=settings.outbound,
@@ -99,7 +103,8 @@ async def advance_due(tx: Transaction, decider: Decider, limit: int, aside: Iter
     if not locked.states:
         decider.place.note(None)
         return Pass(0)
-    changes = await advance_locked(tx, decider, locked, limit=NEWS_PER_PASS)
+    steps = StepAllowance(decider.bounds.node_steps)
+    changes = await advance_locked(tx, decider, locked, limit=NEWS_PER_PASS, steps=steps)
     wakes = [change.wake_at for change in changes.values() if change.wake_at is not None]
     is_full = max(len(changes), locked.taken) >= limit // 2 or any(change.more for change in changes.values())
     decider.place.note(locked.first)
@@ -132,7 +137,9 @@ async def due_jobs(tx: Transaction, limit: int, aside: Iterable[str] = ()) -> li
 
 async def advance_one(tx: Transaction, decider: Decider, job_id: str) -> None:
     """Advance one job by itself."""
-    await advance_locked(tx, decider, await store.lock_jobs(tx, [job_id]), limit=NEWS_PER_PASS)
+    steps = StepAllowance(decider.bounds.node_steps)
+    locked = await store.lock_jobs(tx, [job_id])
+    await advance_locked(tx, decider, locked, limit=NEWS_PER_PASS, steps=steps)
 
 
 async def advance_locked(
@@ -143,13 +150,17 @@ async def advance_locked(
     signals: Mapping[str, Sequence[Happening]] | None = None,
     revoke: Iterable[str] = (),
     limit: int = store.NO_LIMIT,
+    steps: StepAllowance | None = None,
 ) -> dict[str, Changes]:
     """Advance these locked jobs, and write what was decided.
+
+    Without `steps` only what evaluates quickly is decided here; orchestrators do the rest.
 
     Jobs in `revoke`, and those past their deadline, lose their tasks before their inbox is taken:
     what was reported before that counts, and nothing can be reported after.
     """
     batch = Batch()
+    steps = steps or StepAllowance()
     timed = [state for state in locked.states.values() if state.deadline is not None]
     cut = {state.job_id for state in timed if is_past_deadline(state, tx.now)} | set(revoke)
     known = decider.memory.recall(locked.states.values()) if decider.memory is not None else {}
@@ -168,9 +179,9 @@ async def advance_locked(
         )
     await _load_nodes(tx, decider, locked, known)
     _add_news(news, signals or {})
-    decided = await decide(tx, decider, locked.states, news, known, revoked=cut)
+    decided = await decide(tx, decider, locked.states, news, known, revoked=cut, steps=steps)
     if unrevoked := [job_id for job_id, changes in decided.items() if changes.needs_revoke]:
-        decided |= await _decide_revoked(tx, decider, locked, unrevoked, batch, news, known)
+        decided |= await _decide_revoked(tx, decider, locked, unrevoked, batch, news, known, steps)
     for job_id, changes in decided.items():
         batch.add(locked.states[job_id], changes)
     if tracing.is_on():
@@ -188,6 +199,7 @@ async def _decide_revoked(
     batch: Batch,
     news: News,
     known: Known,
+    steps: StepAllowance,
 ) -> dict[str, Changes]:
     """Decide again for jobs that are to be cut short, with no task of theirs out any more.
 
@@ -199,7 +211,7 @@ async def _decide_revoked(
     _add_news(news, await store.take_inbox(tx, those))
     _add_news(news, revoked.began)
     locked.taken += those.taken
-    return await decide(tx, decider, those.states, news, known, revoked=ids)
+    return await decide(tx, decider, those.states, news, known, revoked=ids, steps=steps)
 
 
 def _add_news(news: News, more: Mapping[str, Sequence[Happening]]) -> None:
@@ -227,20 +239,25 @@ async def decide(
     news: News,
     known: Known = NOTHING_KNOWN,
     revoked: Collection[str] = (),
+    steps: StepAllowance | None = None,
 ) -> dict[str, Changes]:
     """Decide for each job; outputs that a decision asks for are loaded for all at once, then asked again.
 
-    Of jobs in `revoked` no task is out any more.
+    Of jobs in `revoked` no task is out any more. After `MAX_LOADS` the nodes that still lack outputs are
+    left for another pass: each load repeats the decision.
     """
+    steps = steps or StepAllowance()
     workflows = await decider.catalog.load(tx, {state.definition_id for state in states.values()})
     await _load_children_wake(tx, states, workflows)
     outputs = {job_id: _outputs_at_hand(known.get(job_id), news.get(job_id, ())) for job_id in states}
     decided: dict[str, Changes] = {}
     undecided = list(states)
+    loads = 0
     while undecided:
         for job_id in undecided:
             state = states[job_id]
-            decided[job_id] = engine.advance(
+            advance = partial(
+                engine.advance,
                 workflows[state.definition_id],
                 state,
                 news.get(job_id, ()),
@@ -250,17 +267,19 @@ async def decide(
                 bounds=decider.bounds,
                 is_revoked=job_id in revoked,
             )
+            decided[job_id] = await steps.decide(job_id, advance, defers_missing=loads == MAX_LOADS)
+        loads = min(loads + 1, MAX_LOADS)
         wanting = [job_id for job_id in undecided if decided[job_id].missing_jobs]
         undecided = await _load_missing(tx, decided, undecided, outputs)
         for job_id in wanting:
-            jobs = await _prepare_children(tx, decider, states[job_id], decided[job_id].missing_jobs)
+            jobs = await _prepare_children(tx, decider, states[job_id], decided[job_id].missing_jobs, steps)
             outputs[job_id].jobs = (outputs[job_id].jobs or {}) | jobs
         undecided = list(dict.fromkeys([*undecided, *wanting])) if wanting else undecided
     return decided
 
 
 async def _prepare_children(
-    tx: Transaction, decider: Decider, parent: JobState, wanted: Iterable[WantedJob]
+    tx: Transaction, decider: Decider, parent: JobState, wanted: Iterable[WantedJob], steps: StepAllowance
 ) -> dict[str, ChildJob | Refused]:
     """The jobs that these subworkflow nodes would begin, each with its first advance. Writes nothing."""
     prepared: dict[str, ChildJob | Refused] = {}
@@ -270,16 +289,19 @@ async def _prepare_children(
             prepared[one.node_id] = made
             continue
         workflow, state = made
-        changes = await decide_first(tx, decider, state)
+        changes = await decide_first(tx, decider, state, steps)
         child = ChildJob(one.node_id, workflow.workflow_id, workflow.version, state, changes)
         prepared[one.node_id] = child
     return prepared
 
 
-async def decide_first(tx: Transaction, decider: Decider, state: JobState) -> Changes:
+async def decide_first(
+    tx: Transaction, decider: Decider, state: JobState, steps: StepAllowance | None = None
+) -> Changes:
     """The first advance of a job that is being made; nothing of it can be out."""
     job_id = state.job_id
-    return (await decide(tx, decider, {job_id: state}, {job_id: [Submitted()]}, revoked=[job_id]))[job_id]
+    news: News = {job_id: [Submitted()]}
+    return (await decide(tx, decider, {job_id: state}, news, revoked=[job_id], steps=steps))[job_id]
 
 
 def _outputs_at_hand(known: Mapping[str, bytes | None] | None, news: Iterable[Happening]) -> Outputs:

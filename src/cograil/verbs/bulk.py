@@ -22,6 +22,7 @@ from cograil.errors import (
     UsageError,
 )
 from cograil.model.ids import new_id
+from cograil.model.ownership import ENGINE
 from cograil.store import bulk as store
 from cograil.store.bulk import JobFilter, Operation
 from cograil.store.database import Transaction
@@ -101,11 +102,11 @@ async def begin_bulk(
     """
     wanted = _completed(verb, wanted)
     _, total = await store.match_jobs(tx, tenant, wanted, tx.now, after=None, limit=1)
-    published = await publish(tx, read_workflow(WORKFLOW), WORKFLOW, tenant)
+    published = await publish(tx, read_workflow(WORKFLOW, app=ENGINE), WORKFLOW, tenant)
     operation_id = new_id()
     given = {"operation": operation_id, "verb": verb, "filter": wanted.as_json()}
     submission = Submission(
-        WORKFLOW_ID, given, definition_id=published.definition_id, submitted_by=by or None
+        WORKFLOW_ID, given, definition_id=published.definition_id, submitted_by=by or None, app=ENGINE
     )
     (job_id,) = await submit(tx, decider, [submission], tenant)
     await store.make_operation(tx, Operation(operation_id, tenant, job_id, verb, wanted, by, reason, total))

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping
 
 from cograil.definitions import load_workflow
-from cograil.model.workflow import Workflow
+from cograil.model.workflow import Json, Workflow
 from cograil.store import workflows
 from cograil.store.database import Transaction
+
+MAX_INLINE_NODES = 20
+
+
+async def _load(document: Mapping[str, Json], app: str | None) -> Workflow:
+    """A large definition is compiled in a thread: it may take half a second."""
+    if len(document.get("nodes") or ()) <= MAX_INLINE_NODES:
+        return load_workflow(document, app)
+    return await asyncio.to_thread(load_workflow, document, app)
 
 
 class Catalog:
@@ -35,8 +45,8 @@ class Catalog:
         """
         known, wanted = self._known, set(ids)
         if absent := list(wanted - known.keys()):
-            for definition_id, document in (await workflows.load_definitions(tx, absent)).items():
-                known[definition_id] = load_workflow(document)
+            for definition_id, (document, app) in (await workflows.load_definitions(tx, absent)).items():
+                known[definition_id] = await _load(document, app)
         found = {definition_id: known.pop(definition_id) for definition_id in wanted}
         known.update(found)
         while len(known) > max(self._size, len(found)):

@@ -7,11 +7,13 @@ from datetime import timedelta
 from cograil import tracing
 from cograil.errors import CograilError
 from cograil.model.job import JobState, Refused, WantedJob
+from cograil.model.keys import child_roots
 from cograil.model.workflow import NodeType, Workflow
 from cograil.store import jobs as store
 from cograil.store.database import Transaction
 from cograil.verbs.catalog import Catalog
 from cograil.verbs.making import Submission, find_definition, new_job, require_queues
+from cograil.verbs.ownership import check_starter
 
 MOST_ANCESTORS = 10
 A_MOMENT = timedelta(microseconds=1)
@@ -31,6 +33,7 @@ async def new_child(
     try:
         found = await find_definition(tx, parent.tenant_id, wanted.workflow_id, wanted.version)
         workflow = await catalog.get(tx, found.definition_id)
+        check_starter(workflow, (await catalog.get(tx, parent.definition_id)).app)
         if strict_queues:
             require_queues(workflow)
         said = _submission(tx, parent, wanted, workflow)
@@ -39,6 +42,7 @@ async def new_child(
     except CograilError as error:
         return Refused(error.code, str(error))
     state.parent_job = parent.job_id
+    state.key_roots = child_roots(parent.key_roots, parent.job_id, wanted.node_id)
     return workflow, state
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from cograil.engine.states import JOB_TERMINAL, NODE_TERMINAL
 from cograil.errors import JobNotFound
+from cograil.model.job import shown_node_status
 from cograil.store import explaining, reading
 from cograil.store.database import Transaction
 from cograil.store.explaining import EngineState, Moment, TaskGroup
@@ -108,9 +109,9 @@ def _task_blockers(group: TaskGroup, engine: EngineState) -> Iterator[Blocker]:
         yield Blocker("running", message, node_id, data=data)
         return
     if group.workers_able == 0:
-        yield Blocker("no_worker", f"{who} waiting: {_lack(group)}", node_id, data=data)
+        yield Blocker("no_worker", f"{who} queued: {_lack(group)}", node_id, data=data)
     elif group.is_alone:
-        yield Blocker("alone", f"{who} waiting to run alone: {WHY_ALONE}", node_id, data=data)
+        yield Blocker("alone", f"{who} queued to run alone: {WHY_ALONE}", node_id, data=data)
     else:
         message = (
             f"{who} queued on {group.queue!r} behind {group.ahead} tasks; "
@@ -189,7 +190,7 @@ async def _of_dependencies(look: Look) -> Iterable[Blocker]:
     for name, node in look.workflow.nodes.items():
         waits_for = [p for p in node.predecessors if status[p] not in NODE_TERMINAL]
         if status[name] == "pending" and waits_for:
-            listed = ", ".join(f"{p} ({status[p]})" for p in waits_for)
+            listed = ", ".join(f"{p} ({shown_node_status(status[p])})" for p in waits_for)
             blockers.append(
                 Blocker("dependency", f"{name} waits for {listed}", name, data={"nodes": waits_for})
             )

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
+from cograil import clock
 from cograil.store.database import Transaction
 from cograil.store.joint import Connection, Session
 
@@ -15,4 +14,4 @@ def joined(connection: Connection, name: str) -> Transaction:
 
     `name` says in logs and traces whose it is. It does not commit: the worker does, with the result.
     """
-    return Session(connection, name, datetime.now(UTC))
+    return Session(connection, name, clock.now())

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 from cograil import jsontext, tracing
 from cograil.definitions import apply_inputs
+from cograil.definitions.hints import Hints
 from cograil.engine.limits import limit_of_job
 from cograil.errors import InvalidInput, Problem, QueueNotNamed, WorkflowNotFound
 from cograil.model.hops import HOP
@@ -39,6 +40,7 @@ class Submission:
     not_before: datetime | None = None
     callback: dict[str, Json] | None = None
     trace_parent: str | None = None
+    app: str | None = None  # that starts a job of a workflow of its own
 
 
 async def find_definition(
@@ -66,9 +68,10 @@ def new_job(
     workflow: Workflow,
     *,
     is_paused: bool = False,
+    hints: Hints | None = None,
 ) -> JobState:
     """The state of a new job. Raises InvalidInput."""
-    text, deadline = checked(tx, submission, workflow)
+    text, deadline = checked(tx, submission, workflow, hints)
     job_id = new_id()
     return JobState(
         job_id=job_id,
@@ -90,11 +93,13 @@ def new_job(
     )
 
 
-def checked(tx: Transaction, submission: Submission, workflow: Workflow) -> tuple[bytes, datetime | None]:
+def checked(
+    tx: Transaction, submission: Submission, workflow: Workflow, hints: Hints | None = None
+) -> tuple[bytes, datetime | None]:
     """The input with its defaults, and when the job must be done. Raises InvalidInput."""
     if problems := list(_problems(submission, tx.now)):
         raise InvalidInput(problems)
-    given = apply_inputs(workflow, submission.input)
+    given = apply_inputs(workflow, submission.input, hints)
     limit_of_new("", workflow, given)
     begins_at = max(tx.now, submission.not_before or tx.now)
     limit = workflow.timeout_seconds

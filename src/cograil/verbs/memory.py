@@ -42,6 +42,11 @@ class Memory:
         self._held = 0
         self._jobs: OrderedDict[str, Remembered] = OrderedDict()
 
+    def clear(self) -> None:
+        """Forget all jobs: the database may have been set back to before they were as they are here."""
+        self._jobs.clear()
+        self._held = 0
+
     def recall(self, states: Iterable[JobState]) -> dict[str, Outputs]:
         """Fill in the nodes of the jobs that are as they were left; their outputs, by job."""
         known = {}

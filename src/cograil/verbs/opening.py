@@ -16,6 +16,7 @@ from cograil.store.jobs import LockedJobs, News
 from cograil.verbs.callbacks import check_callback
 from cograil.verbs.catalog import Catalog
 from cograil.verbs.making import Submission, checked, require_queues
+from cograil.verbs.ownership import check_starter
 
 
 async def open_submitted(
@@ -37,6 +38,7 @@ async def open_submitted(
         workflow = await catalog.get(tx, state.definition_id)
         try:
             _check_callback(state, callback, outbound)
+            check_starter(workflow, None)
             if strict_queues:
                 require_queues(workflow)
             state.input_text, state.deadline = checked(tx, _submission(state, labels), workflow)

@@ -22,6 +22,15 @@ async def publish(tx: Transaction, workflow: Workflow, source: str, tenant: str 
     return published
 
 
+async def replace(tx: Transaction, workflow: Workflow, source: str, tenant: str = "default") -> Published:
+    """Publish this content under its version, whatever was there: for `cograil up --dev` only.
+
+    Jobs that were made of the content before keep it.
+    """
+    await workflows.unpublish_other(tx, tenant, workflow)
+    return await publish(tx, workflow, source, tenant)
+
+
 async def keep_draft(tx: Transaction, workflow: Workflow, source: str, tenant: str = "default") -> Published:
     """Keep a draft, pinned by its content, for `cograil run FILE`."""
     return await workflows.store_workflow(tx, tenant, workflow, source, is_draft=True)

@@ -38,7 +38,7 @@ async def claim(
 
 
 async def pulse(
-    tx: Transaction, tenant: str, job_id: str, task_id: int, fence: int, lease_seconds: float
+    tx: Transaction, tenant: str, job_id: str, task_id: int, fence: int | None, lease_seconds: float
 ) -> bool:
     """Keep an attempt. False: its job was cancelled. Raises StaleAttempt when it is somebody else's now."""
     if await remote.find_held_task(tx, tenant, job_id, task_id, fence, lease_seconds) is not None:
@@ -49,7 +49,7 @@ async def pulse(
 
 
 async def held_task(
-    tx: Transaction, tenant: str, job_id: str, task_id: int, fence: int, lease_seconds: float
+    tx: Transaction, tenant: str, job_id: str, task_id: int, fence: int | None, lease_seconds: float
 ) -> HeldTask:
     """The attempt that somebody speaks of. Raises JobNotFound, AlreadyTerminal or StaleAttempt."""
     held = await remote.find_held_task(tx, tenant, job_id, task_id, fence, lease_seconds)
@@ -70,7 +70,7 @@ async def report(tx: Transaction, held: HeldTask, outcome: Completed | Failed) -
         raise StaleAttempt(held.item.task_id)
 
 
-async def note_late(tx: Transaction, tenant: str, job_id: str, task_id: int, fence: int) -> None:
+async def note_late(tx: Transaction, tenant: str, job_id: str, task_id: int, fence: int | None) -> None:
     """Tell the job that somebody reported an attempt that was no longer theirs.
 
     Which node that was, and whose, is ours to know; of a task that there never was nothing is told.
@@ -83,7 +83,7 @@ async def is_repeated(
     tenant: str,
     job_id: str,
     task_id: int,
-    fence: int,
+    fence: int | None,
     outcome: Completed | Failed,
     worker: str | None = None,
 ) -> bool:

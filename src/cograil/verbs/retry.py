@@ -12,11 +12,13 @@ import orjson
 from cograil import tracing
 from cograil.definitions import apply_inputs
 from cograil.engine.foresight import Foresight, foresee
+from cograil.engine.keys import KeyPlan, Rerun, has_key, plan_keys
 from cograil.engine.readiness import Verdict
 from cograil.engine.states import JOB_TERMINAL
 from cograil.errors import Conflict, JobNotFound, NodeNotFound, NotFinished
 from cograil.model.ids import new_id
 from cograil.model.job import JobState, NodeState, RetryAsked
+from cograil.model.keys import KeyRoots
 from cograil.model.workflow import Json, NodeType, Workflow
 from cograil.store import jobs as store
 from cograil.store import retrying
@@ -28,6 +30,7 @@ from cograil.verbs.advance import Decider, advance_locked, decide_first
 from cograil.verbs.callbacks import check_callback
 from cograil.verbs.limits import write_and_hold
 from cograil.verbs.making import input_text, limit_of_new
+from cograil.verbs.ownership import check_retry
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +46,8 @@ class RetryPreview:
     """What a retry would do. `reopened` are fan-outs of which only the children that did not complete run.
 
     `outdated` are nodes that keep what they made of inputs that are changed now, with these inputs.
-    `skipped` are nodes behind a branch that a kept choice did not take.
+    `skipped` are nodes behind a branch that a kept choice did not take. Of the nodes that run again,
+    `same_keys` have the idempotency keys they had, and `new_keys` new ones: they had completed before.
     """
 
     job_id: str
@@ -54,6 +58,8 @@ class RetryPreview:
     changed: tuple[str, ...] = ()
     outdated: dict[str, tuple[str, ...]] = field(default_factory=dict)
     skipped: tuple[str, ...] = ()
+    same_keys: tuple[str, ...] = ()
+    new_keys: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +74,8 @@ class _Plan:
     skipped: frozenset[str]
     input_text: bytes
     changed: tuple[str, ...]
+    job_id: str  # of the new job
+    keys: KeyPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +99,7 @@ async def retry(
     inputs: Mapping[str, Json] | None = None,
     trace_parent: str | None = None,
     labels: Mapping[str, str] | None = None,
+    new_keys: bool = False,
 ) -> str:
     """Run again what did not complete; the id of the job in which that happens.
 
@@ -98,14 +107,16 @@ async def retry(
     follows it run again. `inputs` replace inputs of the same names; what a kept node made of the old
     ones stays (see `preview_retry`); `labels` are those that a new job has beside those of the old one.
     In a running job only a failed node can be retried, in place.
+    What had not completed runs with the idempotency keys it had, what had completed with new ones; with
+    `new_keys` all of it does.
     Raises JobNotFound, NodeNotFound, NotFinished, InvalidInput, or Conflict when there is nothing to run
     again, or the node would be skipped again because of a choice that is kept.
     """
     found = await _find(tx, decider, job_id, node_id)
     if found.state.status in JOB_TERMINAL:
-        plan = await _plan(tx, found, inputs)
+        plan = await _plan(tx, found, inputs, new_keys)
         return await _as_new_job(tx, decider, plan, by, trace_parent, labels or {})
-    failed = _require_failed(found, inputs)
+    failed = _require_failed(found, inputs, new_keys)
     if failed.parent is not None:
         found.state.nodes[failed.node_id] = failed
     signals = {job_id: [RetryAsked(failed.node_id, by)]}
@@ -120,19 +131,21 @@ async def preview_retry(
     node_id: str | None = None,
     *,
     inputs: Mapping[str, Json] | None = None,
+    new_keys: bool = False,
 ) -> RetryPreview:
     """What `retry` would do with the same arguments. Changes nothing; raises what it would raise."""
     found = await _find(tx, decider, job_id, node_id)
     if found.state.status in JOB_TERMINAL:
-        return _preview_new_job(await _plan(tx, found, inputs))
-    failed = _require_failed(found, inputs)
+        return _preview_new_job(await _plan(tx, found, inputs, new_keys))
+    failed = _require_failed(found, inputs, new_keys)
     nodes = await retrying.load_nodes(tx, job_id)
     after = _descendants(found.workflow, failed.parent or failed.node_id)
     completed = tuple(name for name in found.workflow.nodes if _is_completed(nodes.get(name)))
     follow = [name for name in found.workflow.nodes if name in after and name not in completed]
     skipped = tuple(name for name in follow if _is_unwanted(nodes.get(name)))
     again = (failed.node_id, *(name for name in follow if name not in skipped))
-    return RetryPreview(job_id, True, completed, again, skipped=skipped)
+    keyed = tuple(name for name in again if name == failed.node_id or has_key(found.workflow.nodes[name]))
+    return RetryPreview(job_id, True, completed, again, skipped=skipped, same_keys=keyed)
 
 
 async def _find(tx: Transaction, decider: Decider, job_id: str, node_id: str | None) -> _Found:
@@ -147,13 +160,15 @@ async def _find(tx: Transaction, decider: Decider, job_id: str, node_id: str | N
     return _Found(locked, state, workflow, node_id, node)
 
 
-def _require_failed(found: _Found, inputs: Mapping[str, Json] | None) -> NodeState:
+def _require_failed(found: _Found, inputs: Mapping[str, Json] | None, new_keys: bool) -> NodeState:
     """The node of a running job that is to be tried again in place."""
     job_id, status = found.state.job_id, found.state.status
     if found.node_id is None:
         raise NotFinished(f"job {job_id} is still {status}; name a failed node to retry it in place")
     if inputs:
         raise NotFinished(f"job {job_id} is still {status}; only a new job can have other inputs")
+    if new_keys:
+        raise NotFinished(f"job {job_id} is still {status}; only a new job can have new idempotency keys")
     if found.node is None or found.node.status != "failed":
         what = "pending" if found.node is None else found.node.status
         raise Conflict(f"node {found.node_id!r} of job {job_id} is {what}, not failed")
@@ -168,8 +183,9 @@ def _is_unwanted(node: NodeState | None) -> bool:
     return node is not None and node.skip_reason == Verdict.SKIP_BRANCH.value
 
 
-async def _plan(tx: Transaction, found: _Found, inputs: Mapping[str, Json] | None) -> _Plan:
+async def _plan(tx: Transaction, found: _Found, inputs: Mapping[str, Json] | None, new_keys: bool) -> _Plan:
     old, workflow = found.state, found.workflow
+    check_retry(workflow, inputs)
     if found.node_id is None and old.status == "completed":
         raise Conflict(f"job {old.job_id} is completed; name the node from which to run it again")
     nodes = await retrying.load_nodes(tx, old.job_id)
@@ -185,7 +201,26 @@ async def _plan(tx: Transaction, found: _Found, inputs: Mapping[str, Json] | Non
         limit_of_new(old.tenant_id, workflow, given)
         text = input_text(given)
     skipped = frozenset(foresight.skipped)
-    return _Plan(old, workflow, found.node_id, nodes, takeover, skipped, text, tuple(changed))
+    job_id = new_id()
+    keys = await _plan_keys(tx, found, nodes, takeover, job_id, is_new=new_keys)
+    return _Plan(old, workflow, found.node_id, nodes, takeover, skipped, text, tuple(changed), job_id, keys)
+
+
+async def _plan_keys(
+    tx: Transaction,
+    found: _Found,
+    nodes: dict[str, NodeState],
+    takeover: Takeover,
+    job_id: str,
+    *,
+    is_new: bool,
+) -> KeyPlan:
+    rerun = [name for name in nodes if name not in takeover.kept | takeover.reopened]
+    fans = [name for name in rerun if nodes[name].total is not None]
+    children = await retrying.completed_children(tx, found.state.job_id, fans) if fans else {}
+    again = Rerun(nodes, takeover.kept, takeover.reopened, children, found.node)
+    roots = KeyRoots.read(found.state.key_roots, found.state.job_id)
+    return plan_keys(found.workflow, roots, again, job_id, is_new=is_new)
 
 
 def _why_skipped(foresight: Foresight, node_id: str) -> str:
@@ -216,6 +251,8 @@ def _preview_new_job(plan: _Plan) -> RetryPreview:
         changed=plan.changed,
         outdated=_outdated(plan, stays),
         skipped=_in_order(plan.workflow, plan.skipped),
+        same_keys=tuple(name for name in plan.keys.same if name not in plan.skipped),
+        new_keys=tuple(name for name in plan.keys.new if name not in plan.skipped),
     )
 
 
@@ -244,7 +281,7 @@ async def _as_new_job(
     labels: Mapping[str, str],
 ) -> str:
     old, workflow, nodes, takeover = plan.old, plan.workflow, plan.nodes, plan.takeover
-    job_id = new_id()
+    job_id = plan.job_id
     again = plan.node_id or ""
     ended = await retrying.copy_nodes(tx, old.job_id, job_id, takeover.kept, takeover.reopened, again)
     words = await retrying.load_words(tx, old.job_id)
@@ -253,6 +290,7 @@ async def _as_new_job(
     if old.started_at is None and words["callback"] is not None:
         check_callback(words["callback"], decider.outbound)
     new = _new_state(tx, plan, job_id, by, _taken_over(nodes, takeover, ended))
+    new.key_roots = plan.keys.roots
     new.is_held = workflow.limit is not None
     new.is_paused = await is_paused(tx, old.tenant_id, workflow.workflow_id)
     new.trace_parent, new.trace_caller = tracing.parent_of_new(job_id, trace_parent), trace_parent
@@ -265,6 +303,8 @@ async def _as_new_job(
     batch = Batch()
     batch.add_new(new, changes, NewJob(workflow.workflow_id, workflow.version, **words))
     await write_and_hold(tx, decider.catalog, batch, decider.owner)
+    if new.key_roots is not None:
+        await retrying.keep_key_roots(tx, job_id, new.key_roots)
     return job_id
 
 

@@ -7,8 +7,9 @@ look at the same time do not both fire, and one that dies in between has fired n
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 import orjson
@@ -16,6 +17,7 @@ import orjson
 from cograil.definitions.calendar import check_calendar, first_moments, moments_until, next_moment
 from cograil.errors import AlreadyTerminal, CograilError, Conflict, InvalidInput, Problem, ScheduleNotFound
 from cograil.model.schedules import Firing, Outcome, Plan, Schedule
+from cograil.model.workflow import Json
 from cograil.store import schedules as store
 from cograil.store.database import Transaction
 from cograil.store.schedules import View
@@ -23,6 +25,7 @@ from cograil.store.writing import MadeRow
 from cograil.verbs.advance import Decider
 from cograil.verbs.cancel import cancel
 from cograil.verbs.making import Submission, checked, find_definition
+from cograil.verbs.ownership import check_starter
 from cograil.verbs.submit import submit_each
 
 AT_ONCE = 50  # schedules of one transaction
@@ -45,26 +48,59 @@ async def create_schedule(
     if not IS_NAME(name):
         message = "a name is 1 to 64 letters, digits, dots, dashes and underscores"
         raise InvalidInput([Problem("invalid_name", message, "/name")])
-    next_at = await _checked_next(tx, decider, tenant, plan)
+    next_at = await checked_next(tx, decider, tenant, plan)
     if not await store.add_schedule(tx, tenant, name, plan, next_at, by):
         raise Conflict(f"there is a schedule {name!r} already")
     return await show_schedule(tx, tenant, name)
 
 
 async def change_schedule(tx: Transaction, decider: Decider, tenant: str, name: str, plan: Plan) -> View:
-    """Run this instead, from now on. Raises as `create_schedule` does, or ScheduleNotFound."""
-    if await store.lock_schedule(tx, tenant, name) is None:
+    """Run this instead, from now on.
+
+    Raises as `create_schedule` does, ScheduleNotFound, or Conflict for one that is in a workflow file.
+    """
+    await _lock_changeable(tx, tenant, name)
+    return await _change(tx, decider, tenant, name, plan)
+
+
+async def update_schedule(
+    tx: Transaction, decider: Decider, tenant: str, name: str, facts: Mapping[str, Json]
+) -> View:
+    """Change these facts of the plan and keep the others; another workflow runs in its newest version.
+
+    Raises as `change_schedule` does.
+    """
+    plan = await _lock_changeable(tx, tenant, name)
+    if facts.get("workflow_id", plan.workflow_id) != plan.workflow_id:
+        plan = replace(plan, version=None)
+    return await _change(tx, decider, tenant, name, replace(plan, **facts))
+
+
+async def _lock_changeable(tx: Transaction, tenant: str, name: str) -> Plan:
+    """The plan of a schedule that may be changed here."""
+    found = await store.lock_schedule(tx, tenant, name) if IS_NAME(name) else None
+    if found is None:
         raise ScheduleNotFound(name)
-    next_at = await _checked_next(tx, decider, tenant, plan)
+    if found.origin == "file":
+        raise Conflict(
+            f"schedule {name!r} is in the file of workflow {found.plan.workflow_id!r}: change it there and "
+            "publish the file; no new version is needed"
+        )
+    return found.plan
+
+
+async def _change(tx: Transaction, decider: Decider, tenant: str, name: str, plan: Plan) -> View:
+    next_at = await checked_next(tx, decider, tenant, plan)
     await store.change_schedule(tx, tenant, name, plan, next_at)
     return await show_schedule(tx, tenant, name)
 
 
-async def _checked_next(tx: Transaction, decider: Decider, tenant: str, plan: Plan) -> datetime | None:
+async def checked_next(tx: Transaction, decider: Decider, tenant: str, plan: Plan) -> datetime | None:
     """When it is due first. What its jobs would be refused for is said now, and not at night."""
     check_calendar(plan.cron, plan.timezone)
     found = await find_definition(tx, tenant, plan.workflow_id, plan.version)
     workflow = await decider.catalog.get(tx, found.definition_id)
+    check_starter(workflow, None)
     checked(tx, _submission("", plan, tx.now), workflow)
     return next_moment(plan.cron, plan.timezone, tx.now)
 
@@ -80,6 +116,39 @@ async def show_schedule(tx: Transaction, tenant: str, name: str) -> View:
     if not found:
         raise ScheduleNotFound(name)
     return found[0]
+
+
+async def passed_over(tx: Transaction, tenant: str, name: str) -> list[View]:
+    """How many moments since the last job were passed over, and why. Raises ScheduleNotFound."""
+    await show_schedule(tx, tenant, name)
+    found = await store.show_passed(tx, tenant, name)
+    return [one | {"reason": _why_passed(one)} for one in found]
+
+
+def _why_passed(one: View) -> str:
+    if one["outcome"] == "missed":
+        return "nothing fired schedules when they came, and `missed` does not make them good"
+    if one["outcome"] == "refused":
+        return "the job was refused; `firings` says why"
+    if one["job_id"] is None:
+        return "the job before was still under way, and `overlap` is skip"
+    waits = f", waiting for {one['waiting_for']}" if one["waiting_for"] else ""
+    return f"job {one['job_id']} is still {one['job_status']}{waits}, and `overlap` is skip"
+
+
+async def run_schedule(tx: Transaction, decider: Decider, tenant: str, name: str) -> View:
+    """Submit a job of this schedule now, besides its calendar, also while it is paused.
+
+    Raises ScheduleNotFound, or why the job is refused.
+    """
+    found = await store.lock_schedule(tx, tenant, name) if IS_NAME(name) else None
+    if found is None:
+        raise ScheduleNotFound(name)
+    (made,) = await submit_each(tx, decider, [_submission(found.name, found.plan, tx.now)], tenant)
+    if not isinstance(made, MadeRow):
+        raise made
+    await store.add_firings(tx, [Firing(tenant, name, tx.now, "submitted", False, made.job_id)])
+    return {"name": name, "job_id": made.job_id, "due_at": tx.now}
 
 
 async def remove_schedule(tx: Transaction, tenant: str, name: str) -> None:
@@ -167,12 +236,23 @@ def _moments_between(plan: Plan, first: datetime, until: datetime, now: datetime
 
 
 @dataclass(frozen=True, slots=True)
+class Passed:
+    """Moments of one schedule that led to no job, and why."""
+
+    schedule: str
+    outcome: str
+    moments: int
+    job_id: str | None = None  # the job that is in the way
+
+
+@dataclass(frozen=True, slots=True)
 class Fired:
     """What one look did: jobs submitted, moments passed over, and whether there may be more."""
 
     submitted: int = 0
     passed_over: int = 0
     is_full: bool = False
+    passed: tuple[Passed, ...] = field(default=(), compare=False)
 
 
 async def fire_due(tx: Transaction, decider: Decider, limit: int = AT_ONCE) -> Fired:
@@ -187,7 +267,18 @@ async def fire_due(tx: Transaction, decider: Decider, limit: int = AT_ONCE) -> F
             tx, [(one, next_moment(one.plan.cron, one.plan.timezone, tx.now)) for one in due]
         )
     submitted = sum(one.outcome == "submitted" for one in firings)
-    return Fired(submitted, len(firings) - submitted, len(found) >= limit)
+    return Fired(submitted, len(firings) - submitted, len(found) >= limit, _passed_of(due, firings))
+
+
+def _passed_of(due: Sequence[Schedule], firings: Sequence[Firing]) -> tuple[Passed, ...]:
+    under_way = {(one.tenant_id, one.name): one.job_under_way for one in due}
+    counts = Counter(
+        (one.tenant_id, one.schedule, one.outcome) for one in firings if one.outcome != "submitted"
+    )
+    return tuple(
+        Passed(name, outcome, count, under_way[tenant, name] if outcome == "overlapped" else None)
+        for (tenant, name, outcome), count in counts.items()
+    )
 
 
 async def _is_known(tx: Transaction, one: Schedule) -> bool:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from cograil import jsontext
-from cograil.definitions.report import child
+from cograil.definitions.form_answers import find_misfits
 from cograil.engine.approvals import DECISIONS, is_open
 from cograil.engine.states import JOB_TERMINAL
 from cograil.errors import (
@@ -20,7 +21,7 @@ from cograil.errors import (
     UsageError,
 )
 from cograil.model.job import JobState, NodeState, Signalled
-from cograil.model.workflow import Approval, Json, Node
+from cograil.model.workflow import Json, Node
 from cograil.store import jobs as store
 from cograil.store import retrying
 from cograil.store.database import Transaction
@@ -57,8 +58,29 @@ async def signal(tx: Transaction, decider: Decider, job_id: str, answer: Signall
         raise NodeNotFound(job_id, answer.node_id)
     state = await retrying.load_node(tx, job_id, answer.node_id)
     _check(tx, job, node, state, answer)
+    await _check_form(node, answer)
     decided = await advance_locked(tx, decider, locked, signals={job_id: [answer]})
     return Answer(DECISIONS[answer.name], decided[job_id].status)
+
+
+def waiting_approval(job: Mapping[str, Json], nodes: Iterable[Mapping[str, Json]]) -> str:
+    """The node that is meant when none is named: the only approval that waits, by the views of a job.
+
+    Raises AlreadyTerminal or Conflict when none waits, InvalidInput when several do.
+    """
+    waiting: list[str] = [
+        node["node_id"] for node in nodes if node["type"] == "approval" and node["status"] == "waiting"
+    ]
+    if not waiting and job["status"] in JOB_TERMINAL:
+        raise AlreadyTerminal(job["job_id"], job["status"])
+    if not waiting:
+        raise Conflict(f"no approval of job {job['job_id']} waits for an answer")
+    if len(waiting) > 1:
+        message = (
+            f"{len(waiting)} approvals wait for an answer: {', '.join(waiting)}; name one of these nodes"
+        )
+        raise InvalidInput([Problem("node_not_named", message, "/node_id")])
+    return waiting[0]
 
 
 def _check(tx: Transaction, job: JobState, node: Node, state: NodeState | None, answer: Signalled) -> None:
@@ -73,7 +95,7 @@ def _check(tx: Transaction, job: JobState, node: Node, state: NodeState | None, 
     if approval.approvers and answer.by not in approval.approvers:
         asked = ", ".join(approval.approvers)
         raise Forbidden(f"{answer.by or 'nobody'} may not answer {node.node_id!r}; it is up to {asked}")
-    if problems := [*_problems(answer), *_misfits(approval, answer)]:
+    if problems := list(_problems(answer)):
         raise InvalidInput(problems)
 
 
@@ -96,18 +118,14 @@ def _problems(answer: Signalled) -> Iterator[Problem]:
         yield Problem(error.code, error.message, f"/data{error.pointer}")
 
 
-def _misfits(approval: Approval, answer: Signalled) -> Iterator[Problem]:
-    """Where what was filled in does not fit the form. Who rejects may leave it empty."""
-    if approval.form is None or (answer.data is None and answer.name == "reject"):
+async def _check_form(node: Node, answer: Signalled) -> None:
+    """Raises InvalidInput where what was filled in does not fit the form. A rejection may leave it empty.
+
+    It takes place in a thread: both the form and the answer come from callers.
+    """
+    form = None if node.approval is None else node.approval.form
+    if form is None or (answer.data is None and answer.name == "reject"):
         return
-    yield from _against(approval.form, {} if answer.data is None else answer.data)
-
-
-def _against(form: Mapping[str, Json], data: Json) -> Iterator[Problem]:
-    from jsonschema import Draft202012Validator  # noqa: PLC0415  takes 0.1 s, and few approvals have a form
-
-    for error in Draft202012Validator(form).iter_errors(data):
-        pointer = "/data"
-        for step in error.absolute_path:
-            pointer = child(pointer, step)
-        yield Problem("invalid_value", error.message[:500], pointer)
+    data = {} if answer.data is None else answer.data
+    if problems := await asyncio.to_thread(find_misfits, form, data):
+        raise InvalidInput(problems)

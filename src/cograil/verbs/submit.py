@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
+from typing import NamedTuple
 
+from cograil.definitions.hints import Hints
 from cograil.errors import CograilError, NotFound, UsageError
 from cograil.store.database import Transaction
 from cograil.store.keys import AuditEntry
 from cograil.store.workflows import is_paused
 from cograil.store.writing import Batch, MadeRow, NewJob
 from cograil.verbs.advance import Decider, decide_first
+from cograil.verbs.allowance import StepAllowance
 from cograil.verbs.callbacks import check_callback
 from cograil.verbs.limits import write_and_hold
 from cograil.verbs.making import Submission, find_definition, new_job, require_queues
+from cograil.verbs.ownership import check_starter
 
 Name = tuple[str, int | None, int | None]
 Definition = tuple[int, bool]  # its id, and whether its workflow is paused
+
+JOBS_PER_SLICE = 20  # after these others get their turn on the event loop
 
 __all__ = ["Submission", "submit", "submit_each"]
 
@@ -25,7 +32,7 @@ async def submit(
 ) -> list[str]:
     """Make these jobs, each with its first nodes dispatched; their ids, in the order given.
 
-    Raises WorkflowNotFound, QueueNotNamed or InvalidInput, and then makes none.
+    Raises WorkflowNotFound, WorkflowReserved, QueueNotNamed or InvalidInput, and then makes none.
     """
     made = await submit_each(tx, decider, submissions, tenant, is_all_or_none=True)
     return [one.job_id for one in made if isinstance(one, MadeRow)]
@@ -47,9 +54,12 @@ async def submit_each(
     batch = Batch()
     definitions: dict[Name, Definition] = {}
     made: list[MadeRow | CograilError] = []
-    for submission in submissions:
+    shared = _Shared(batch, definitions, StepAllowance(), Hints())
+    for number, submission in enumerate(submissions):
+        if number % JOBS_PER_SLICE == JOBS_PER_SLICE - 1:
+            await asyncio.sleep(0)
         try:
-            made.append(await _add(tx, decider, tenant, submission, definitions, batch))
+            made.append(await _add(tx, decider, tenant, submission, shared))
         except (UsageError, NotFound) as error:
             if is_all_or_none:
                 raise
@@ -61,24 +71,33 @@ async def submit_each(
     return made
 
 
+class _Shared(NamedTuple):
+    """What the jobs of one submit have in common."""
+
+    batch: Batch
+    definitions: dict[Name, Definition]
+    steps: StepAllowance
+    hints: Hints
+
+
 async def _add(
     tx: Transaction,
     decider: Decider,
     tenant: str,
     submission: Submission,
-    definitions: dict[Name, Definition],
-    batch: Batch,
+    shared: _Shared,
 ) -> MadeRow:
-    definition_id, paused = await _resolve(tx, tenant, submission, definitions)
+    definition_id, paused = await _resolve(tx, tenant, submission, shared.definitions)
     workflow = await decider.catalog.get(tx, definition_id)
+    check_starter(workflow, submission.app)
     if decider.strict_queues:
         require_queues(workflow)
     if submission.callback is not None:
         check_callback(submission.callback, decider.outbound)
-    state = new_job(tx, tenant, submission, definition_id, workflow, is_paused=paused)
-    changes = await decide_first(tx, decider, state)
+    state = new_job(tx, tenant, submission, definition_id, workflow, is_paused=paused, hints=shared.hints)
+    changes = await decide_first(tx, decider, state, shared.steps)
     new = NewJob(workflow.workflow_id, workflow.version, submission.labels, submission.callback)
-    return batch.add_new(state, changes, new)
+    return shared.batch.add_new(state, changes, new)
 
 
 async def _resolve(

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from cograil import logs, tracing
 from cograil.model.outcome import Failed, Outcome, Released, WorkItem
+from cograil.runners import handler_output
 from cograil.runners import python as runner
 from cograil.runners.children import Children
 from cograil.runners.context import Channel, Context, Limits
@@ -64,6 +65,7 @@ def start(
     """Start this one; whatever is said inside is said about it. The caller forgets it afterwards."""
     ctx = Context(item, channel, hands.limits)
     logs.about.set(item)
+    handler_output.attempt.set(ctx)
     started = runner.start(
         item, spec, ctx, executor=hands.executor, limits=hands.limits, children=hands.children
     )

@@ -87,8 +87,10 @@ class WorkerChannel:
         self._lines.notes.add(self._identity, item, current=current, total=total, message=message)
 
     def note_log(self, item: WorkItem, line: dict[str, Json]) -> None:
-        """Keep this line, and let it be heard where this process logs."""
+        """Keep this line, and let it be heard where this process logs unless it was heard already."""
         self._lines.notes.add(self._identity, item, line=line)
+        if "logger" in line:
+            return
         fields = {"fields": line["fields"]} if "fields" in line else {}
         getattr(said, line["level"])(line["message"], **logs.facts_of(item, line.get("fields")), **fields)
 

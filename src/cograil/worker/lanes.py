@@ -72,6 +72,7 @@ def children_of(registry: Registry, settings: Settings, limits: Limits) -> Child
         specs = [registry.get(name) for name in registry.names()]
         modules = dict.fromkeys(spec.module for spec in specs if spec is not None and spec.module)
         log = settings.log
-        return Order(tuple(modules), tuple(sys.path), asdict(limits), memory, log.level, log.format)
+        is_kept = settings.worker.capture_output
+        return Order(tuple(modules), tuple(sys.path), asdict(limits), memory, log.level, log.format, is_kept)
 
     return Children(order, Wear(settings.worker.child_tasks, memory))

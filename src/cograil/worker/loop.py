@@ -15,6 +15,8 @@ import structlog
 from cograil import logs, metrics, tracing
 from cograil.errors import DatabaseUnavailable
 from cograil.model.outcome import Completed, Failed, Recorded, Released, WorkItem
+from cograil.model.process_facts import process_facts
+from cograil.runners import handler_output
 from cograil.runners import python as runner
 from cograil.runners.registry import Registry
 from cograil.settings import LeaseSettings, Settings
@@ -28,6 +30,7 @@ from cograil.verbs.work import Lanes, Pulse, Report
 from cograil.worker.attempts import Attempt, Hands, start, start_traced
 from cograil.worker.channel import Lines, WorkerChannel
 from cograil.worker.lanes import children_of, free_lanes, is_a_lane_full, limits_of
+from cograil.worker.machine_paths import hide_paths
 from cograil.worker.notes import Notes
 from cograil.worker.pulse import Identity, PulseThread
 from cograil.worker.reporter import Reporter
@@ -129,6 +132,7 @@ class Worker:
                         self.settings.lease.seconds,
                         queues=self.queues,
                         handlers=sorted(self.registry.names()),
+                        info=self._info(),
                     )
                 self.identity = self._pulse.identity = Identity(worker_id, self.name)
                 self._wake.set()
@@ -282,6 +286,7 @@ class Worker:
             self._held[item.task_id] = attempt
             begun.append(attempt)
         logs.about.set(None)
+        handler_output.attempt.set(None)
         metrics.tasks_held.set(len(self._held))
         self._loop.call_soon(self._look_after, self.identity, begun)
 
@@ -307,6 +312,8 @@ class Worker:
             self._end(identity, attempt, outcome)
 
     def _end(self, identity: Identity, attempt: Attempt, outcome: Completed | Failed | Recorded) -> None:
+        if attempt.spec.app is not None and isinstance(outcome, Failed):
+            outcome = hide_paths(outcome, self.settings)
         attempt.end(outcome)
         if isinstance(outcome, Recorded):
             metrics.tasks_reported.labels("completed").inc()
@@ -341,7 +348,8 @@ class Worker:
     # -- the pulse -----------------------------------------------------------------------------------
 
     def _info(self) -> dict[str, Any]:
-        return {"running": len(self._held), "concurrency": self.settings.worker.concurrency}
+        load = {"running": len(self._held), "concurrency": self.settings.worker.concurrency}
+        return process_facts() | load
 
     def _on_pulse_in_thread(self, identity: Identity, pulse: Pulse, epoch: int) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed: nothing left to tell

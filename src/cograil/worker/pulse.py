@@ -4,6 +4,9 @@ It runs apart from the handlers' loop: a handler that blocks the loop must not c
 
 A worker that the database does not answer cannot know whether its tasks are still its own. So one pulse
 before its lease would be over, by our own clock, it lets go of them: soon somebody else may be at them.
+PostgreSQL's own word that it starts or recovers is as good as a pulse: it takes nobody then, and from its
+start on orchestrators wait for a lease before they take any worker for lost. What was let go of is given back
+when the database is there again, and does not count as an attempt.
 """
 
 from __future__ import annotations
@@ -13,17 +16,17 @@ import contextlib
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 import psycopg
 import structlog
 from psycopg import AsyncConnection
 
-from cograil import faults
+from cograil import clock, faults
 from cograil.errors import DatabaseUnavailable
 from cograil.settings import LeaseSettings
 from cograil.store.database import Row, Transaction, connect
+from cograil.store.outages import says_it_starts
 from cograil.verbs import work
 from cograil.verbs.work import Pulse
 
@@ -71,6 +74,7 @@ class PulseThread(threading.Thread):
         self._wake: asyncio.Event | None = None
         self._is_stopping = False
         self._sure_of: Identity | None = None  # whose lease the timer is about
+        self._sure_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
 
     def hurry(self) -> None:
@@ -94,11 +98,14 @@ class PulseThread(threading.Thread):
         self._wake = asyncio.Event()
         while not self._is_stopping:
             self._begin_lease()
+            asked_at = self._loop.time()
             try:
                 async with await connect(self._conninfo, prepare=False) as connection:
                     await self._pulse_until_stopped(connection, self._wake)
             except (psycopg.Error, DatabaseUnavailable, OSError) as error:
                 log.warning("pulse failed", error=str(error).strip())
+                if says_it_starts(error):
+                    self._be_sure_from(asked_at)
                 await self._sleep(self._wake, RETRY_SECONDS)
 
     async def _pulse_until_stopped(self, connection: AsyncConnection[Row], wake: asyncio.Event) -> None:
@@ -110,9 +117,10 @@ class PulseThread(threading.Thread):
 
     async def _pulse(self, connection: AsyncConnection[Row], identity: Identity) -> None:
         epoch, asked_at = self._epoch(), asyncio.get_running_loop().time()
-        tx = Transaction(connection, "pulse", datetime.now(UTC))
+        tx = Transaction(connection, "pulse", clock.now())
+        info = self._info() | {"clock_offset_seconds": round(clock.offset_seconds(), 3)}
         answer = await work.pulse(
-            tx, identity.worker_id, identity.name, self._lease.seconds, self._info(), self._handlers()
+            tx, identity.worker_id, identity.name, self._lease.seconds, info, self._handlers()
         )
         faults.point("pulse.commit.after")
         if answer.is_alive:
@@ -131,19 +139,20 @@ class PulseThread(threading.Thread):
         """The lease was extended at `asked_at` or later: until a pulse before its end nobody takes it."""
         if self._timer is not None:
             self._timer.cancel()
-        until = asked_at + self._lease.seconds - self._lease.pulse_seconds
+        self._sure_at = max(self._sure_at, asked_at)
+        until = self._sure_at + self._lease.seconds - self._lease.pulse_seconds
         self._timer = asyncio.get_running_loop().call_at(until, self._let_go)
 
     def _let_go(self) -> None:
         """And again with each pulse that is due, for what was claimed meanwhile."""
         if self._sure_of is None or self._sure_of is not self.identity:
             return
+        self._timer = asyncio.get_running_loop().call_later(self._lease.pulse_seconds, self._let_go)
         log.warning(
             "the database has not answered for most of a lease, letting go of all tasks",
             worker=self._sure_of.name,
         )
         self._on_pulse(self._sure_of, NOTHING_IS_OURS, self._epoch())
-        self._timer = asyncio.get_running_loop().call_later(self._lease.pulse_seconds, self._let_go)
 
     async def _sleep(self, wake: asyncio.Event, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):

@@ -55,7 +55,10 @@ class Reporter:
         item, outcome = report.item, report.outcome
         assert isinstance(outcome, Failed)
         told = {"error_code": outcome.code, "error_message": outcome.message}
-        facts = logs.facts_of(item, told | (outcome.details if isinstance(outcome.details, dict) else {}))
+        details = outcome.details if isinstance(outcome.details, dict) else {}
+        facts = logs.facts_of(item, told | details)
+        if "traceback" in details:
+            facts["exception"] = str(details["traceback"]).rstrip()
         log.warning("attempt failed", code=outcome.code, error=outcome.message, **facts)
 
     async def drain(self) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from cograil.apps.app import App
 from cograil.apps.captures.handlers import sealing
+from cograil.apps.extras import missing_modules, require_extra
 from cograil.settings import Settings
 
 if TYPE_CHECKING:  # a worker needs neither
@@ -21,7 +21,13 @@ NEEDS = ("cryptography", "obstore")
 
 def _is_enabled(settings: Settings) -> bool:
     """Where the extra `captures` is not installed, nobody could seal what came."""
-    return settings.captures.enabled and all(find_spec(name) is not None for name in NEEDS)
+    return settings.captures.enabled and not missing_modules(NEEDS)
+
+
+def _require(settings: Settings) -> None:
+    """The app is on by default, so the extra is missed only where somebody has set it up."""
+    if settings.captures.enabled and settings.is_given("captures"):
+        require_extra("captures", NEEDS)
 
 
 def _doors(instance: Instance) -> Mapping[str, ASGIApp]:
@@ -37,4 +43,11 @@ def _described() -> Described:
     return DESCRIBED
 
 
-app = App(name="captures", is_enabled=_is_enabled, doors=_doors, described=_described, beside_worker=sealing)
+app = App(
+    name="captures",
+    is_enabled=_is_enabled,
+    doors=_doors,
+    described=_described,
+    require=_require,
+    beside_worker=sealing,
+)

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from functools import cache
 from typing import TYPE_CHECKING
 
+from cograil.apps.background import background
 from cograil.apps.captures.sweeping import sweep_for_ever
 from cograil.model.workflow import Json
 from cograil.runners.context import Context
@@ -46,10 +47,5 @@ async def sealing(registry: Registry, db: Database, settings: Settings) -> Async
 
     for one in (seal, settle, stamp):
         registry.register(one, f"captures.{one.__name__}")
-    sweeping = asyncio.create_task(sweep_for_ever(db, settings), name="captures")
-    try:
+    async with background("captures", sweep_for_ever(db, settings)):
         yield
-    finally:
-        sweeping.cancel()
-        with suppress(asyncio.CancelledError):
-            await sweeping

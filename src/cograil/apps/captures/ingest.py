@@ -34,6 +34,7 @@ log = structlog.get_logger("captures")
 SCOPE = "captures"
 MOST_SKEW_MS = 300_000
 SHOWN = 16  # of a fingerprint, in the log
+APP = "captures"
 WORKFLOW_ID = "cograil.captures"
 WORKFLOW = f"""\
 workflow_id: {WORKFLOW_ID}
@@ -118,7 +119,7 @@ class Ingested:
 @cache
 def workflow() -> Workflow:
     """What seals a capture."""
-    return read_workflow(WORKFLOW)
+    return read_workflow(WORKFLOW, app=APP)
 
 
 async def publish_workflow(tx: Transaction, tenant: str) -> int:
@@ -134,6 +135,7 @@ def submission_of(id: str, capture_id: str, user: str, definition_id: int, *, is
         definition_id=definition_id,
         submitted_by=user,
         labels={"capture_id": capture_id},
+        app=APP,
     )
 
 
@@ -158,6 +160,13 @@ async def ingest(
         "CAPTURE_REPLAYED", asked.tenant, asked.user, capture_id, 200, asked.address, payload
     )
     await audit.append(tx, own.id, happening)
+    log.info(
+        "capture replayed",
+        capture_id=capture_id,
+        capture_event_id=own.id,
+        state=own.state,
+        sha256=found[:SHOWN],
+    )
     return Ingested(own.id, capture_id, own.state, found, is_new=False)
 
 

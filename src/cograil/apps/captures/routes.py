@@ -39,6 +39,7 @@ HIDDEN = frozenset({"id", "tenant_id", "user_id", "aes_gcm_nonce_b64", "aes_gcm_
 POSTING: dict[str, Any] = {
     "body": NewCapture,
     "gives": TakenCapture,
+    "is_type_optional": True,
     "answers": {
         202: "it is taken",
         200: "it was there, and stands so",

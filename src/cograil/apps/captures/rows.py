@@ -19,6 +19,7 @@ BEGIN_SEALING = statement("begin_sealing", package="cograil.apps.captures")
 SEAL_CAPTURE = statement("seal_capture", package="cograil.apps.captures")
 FAIL_CAPTURE = statement("fail_capture", package="cograil.apps.captures")
 STAMP_CAPTURE = statement("stamp_capture", package="cograil.apps.captures")
+LIST_CAPTURES = statement("list_captures", package="cograil.apps.captures")
 FIND_PROOF = statement("find_proof", package="cograil.apps.captures")
 LOCK_LEFT = statement("lock_left", package="cograil.apps.captures")
 LIST_FAMILY = statement("list_family", package="cograil.apps.captures")
@@ -85,6 +86,32 @@ async def find_capture(tx: Transaction, tenant: str, id: str) -> Capture | None:
     """The capture that its caller or we call so."""
     rows = await tx.fetch(FIND_CAPTURE, tenant=tenant, id=id)
     return Capture(*rows[0]) if rows else None
+
+
+class ListedCapture(NamedTuple):
+    """One line of the list of captures."""
+
+    id: str
+    capture_id: str
+    device_id: str
+    state: str
+    job_id: str
+    mime_type: str
+    size_bytes: int
+    signature_status: str
+    error_code: str | None
+    error: str | None
+    sealed_at: datetime | None
+    created_at: datetime
+    updated_at: datetime
+
+
+async def list_captures(
+    tx: Transaction, tenant: str, *, state: str | None, before: str | None, limit: int
+) -> list[ListedCapture]:
+    """The captures of the user for whom the transaction acts, newest first; `before` is an id."""
+    rows = await tx.fetch(LIST_CAPTURES, tenant=tenant, state=state, before=before, limit=limit)
+    return [ListedCapture(*row) for row in rows]
 
 
 async def add_capture(

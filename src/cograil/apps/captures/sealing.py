@@ -8,11 +8,11 @@ may be killed anywhere and begin anew: nothing is written twice, and no state mo
 from __future__ import annotations
 
 import hashlib
-from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from cograil import clock
 from cograil.apps.captures import audit, manifest, rows, states
 from cograil.apps.captures.ending import facts_of, give_up, note
 from cograil.apps.captures.examining import Examined, examine
@@ -82,7 +82,7 @@ class Sealer:
             raise Retry(f"the object storage: {error}", code="store_unreachable") from error
         signer = self.signer
         async with ctx.transaction() as joint:
-            tx = Session(joint.connection, "seal", datetime.now(UTC))
+            tx = Session(joint.connection, "seal", clock.now())
             return {"state": await _write_proof(tx, capture, examined, signer)}
 
     async def _begin(self, ctx: Context, id: str) -> Capture:
@@ -119,7 +119,7 @@ class Sealer:
             raise Retry(f"the time-stamping authority: {error}", code="not_stamped") from error
         stamped = manifest.with_stamp(proof, response, self.signer)
         async with ctx.transaction() as joint:
-            tx = Session(joint.connection, "stamp", datetime.now(UTC))
+            tx = Session(joint.connection, "stamp", clock.now())
             if await rows.stamp_capture(tx, capture, stamped):
                 digest = hashlib.sha256(response).hexdigest()
                 await note(tx, capture, "CAPTURE_TIMESTAMPED", {"response_sha256": digest})

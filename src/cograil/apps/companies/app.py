@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING
 
 from cograil.apps.app import App
+from cograil.apps.background import background
 from cograil.model.job import Bounds
 from cograil.outbound import PublicOnly
 from cograil.runners.registry import Registry
@@ -52,13 +52,10 @@ async def running_companies(registry: Registry, db: Database, settings: Settings
     deeds = [sweep_for_ever(db, house)]
     if not settings.queues.names or QUEUE in settings.queues.names:
         deeds.append(pulse_for_ever(db, house))  # what waits for a worker waits for this one
-    tasks = [asyncio.create_task(deed, name="companies") for deed in deeds]
     try:
-        yield
+        async with background("companies", *deeds):
+            yield
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
         await caller.close()
 
 

@@ -12,7 +12,7 @@ from email.utils import parsedate_to_datetime
 from functools import partial
 from typing import Any
 
-from cograil import jsontext
+from cograil import clock, jsontext
 from cograil.apps.companies.words import (
     AUTH_ERROR,
     FORBIDDEN,
@@ -151,7 +151,7 @@ def _failure(status: int, retry_after: str | None) -> SourceFailure:
         return SourceFailure(SOURCE_UNAVAILABLE, message, status, is_final=True)
     else:
         code = CODES.get(status, INTERNAL_ERROR)
-    after = read_retry_after(retry_after, datetime.now(UTC)) if code in AGAIN else None
+    after = read_retry_after(retry_after, clock.now()) if code in AGAIN else None
     is_final = after is not None and after > MOST_RETRY_AFTER
     return SourceFailure(code, message, status, after_seconds=None if is_final else after, is_final=is_final)
 

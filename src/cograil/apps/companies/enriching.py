@@ -9,13 +9,12 @@ from __future__ import annotations
 import contextlib
 import math
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import cache
 from typing import cast
 
 from cograil.apps.companies import events, rows
 from cograil.apps.companies.journal import Journal
-from cograil.apps.companies.merging import merge
+from cograil.apps.companies.merging import masked_fields, merge
 from cograil.apps.companies.rows import Of, Run, Standing
 from cograil.apps.companies.verdict import Ended, Verdict, failed_as, judge, lost_at
 from cograil.apps.companies.views import View, company_page
@@ -31,7 +30,7 @@ from cograil.apps.companies.words import (
     Trigger,
     lock_name,
 )
-from cograil.apps.companies.workflow import NODES, WORKFLOW, WORKFLOW_ID
+from cograil.apps.companies.workflow import APP, NODES, WORKFLOW, WORKFLOW_ID
 from cograil.definitions import read_workflow
 from cograil.errors import AlreadyTerminal, Conflict, JobNotFound
 from cograil.model.workflow import Workflow
@@ -99,7 +98,7 @@ def cache_key(of: Of) -> Key:
 @cache
 def the_workflow() -> Workflow:
     """The pipeline, read once."""
-    return read_workflow(WORKFLOW)
+    return read_workflow(WORKFLOW, app=APP)
 
 
 # -- asking ------------------------------------------------------------------------------------------------
@@ -157,7 +156,7 @@ async def _begin(tx: Transaction, house: House, asking: Asking, turn: int) -> st
     """Submit the job; it has the turn, and is what everybody else joins."""
     of = asking.of
     published = await publish(tx, the_workflow(), WORKFLOW, of.tenant)
-    bucket = f"{of.siren}:{asking.trigger}:{datetime.now(UTC):%Y-%m-%d}"
+    bucket = f"{of.siren}:{asking.trigger}:{tx.now:%Y-%m-%d}"
     submission = Submission(
         WORKFLOW_ID,
         {"siren": of.siren, "siret": asking.siret, "request_id": asking.request_id},
@@ -165,6 +164,7 @@ async def _begin(tx: Transaction, house: House, asking: Asking, turn: int) -> st
         correlation_id=asking.correlation_id,
         submitted_by=asking.by or None,
         labels={"company_siren": of.siren, "company_enrichment": bucket},
+        app=APP,
     )
     (job_id,) = await submit(tx, house.decider, [submission], of.tenant)
     await idempotency.give(tx, cache_key(of), turn, job_id)
@@ -218,11 +218,13 @@ def _in_order(ended: list[Ended]) -> list[Ended]:
 
 
 async def put_together(tx: Transaction, of: Of, job_id: str) -> None:
-    """Keep what follows from what the sources said; nothing that was known is lost."""
+    """Keep what follows from what the sources said; of what was known only masked fields are lost."""
     said, _ = await rows.load_sources(tx, of, job_id)
     known = await rows.load_company(tx, of)
     if said or known.fields:
         await rows.save_company(tx, of, merge(known, said))
+    if hidden := masked_fields(said):
+        await rows.mask_stored(tx, of, hidden)
 
 
 async def note_failure(tx: Transaction, of: Of, job_id: str, correlation_id: str, ended: Ended) -> bool:
@@ -248,10 +250,29 @@ async def settle(tx: Transaction, house: House, of: Of) -> bool:
 async def page_of(tx: Transaction, house: House, of: Of) -> View | None:
     """All that a page shows of a company. What is RUNNING without its lock is ended; nothing begins."""
     page = await company_page(tx, of, house.settings.fresh_days)
-    if page is None or not page["is_left"]:
-        return page
-    await settle(tx, house, of)
-    return await company_page(tx, of, house.settings.fresh_days)
+    if page is not None and page["is_left"]:
+        await settle(tx, house, of)
+        page = await company_page(tx, of, house.settings.fresh_days)
+    return page if page is None else page | {"failures": await _failures_of(tx, of, page)}
+
+
+async def _failures_of(tx: Transaction, of: Of, page: View) -> list[View]:
+    """The sources that failed in the last run, and why in words, as far as its job still says so."""
+    runs = [run for run in page["history"] if run["finished_at"] is not None]
+    if page["enrichment_running"] or not runs or not runs[0]["error"]:
+        return []
+    nodes: dict[str, View] = {}
+    if runs[0]["has_job"]:
+        found = await list_nodes(tx, runs[0]["job_id"], the_workflow(), tenant=of.tenant)
+        nodes = {one["node_id"]: one for one in found}
+    failures = []
+    for line in runs[0]["error"].split("|"):
+        source, http, code = (*line.split(":"), "", "")[:3]
+        error = nodes.get(NODES.get(source, ""), {}).get("error") or {}
+        status = int(http) if http.isdecimal() else None
+        facts = {"source_api": source, "http_status": status, "error_code": code}
+        failures.append(facts | {"message": error.get("message"), "job_id": runs[0]["job_id"]})
+    return failures
 
 
 async def _settle(tx: Transaction, house: House, of: Of, standing: Standing) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 
+from cograil import clock
 from cograil.apps.companies.rows import Of, Run
 from cograil.apps.companies.verdict import Ended, Verdict
 from cograil.apps.companies.words import (
@@ -93,7 +93,7 @@ async def _tell(
         "producer": PRODUCER,
         "tenant_id": of.tenant,
         "correlation_id": correlation_id,
-        "occurred_at": datetime.now(UTC).isoformat().replace("+00:00", "Z"),
+        "occurred_at": clock.now().isoformat().replace("+00:00", "Z"),
     }
     kind = TYPE_PREFIX + name
     await tell(tx, of.tenant, kind, of.siren, always | data, job_id=job_id, sequence=place)

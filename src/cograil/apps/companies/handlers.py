@@ -10,12 +10,11 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 import orjson
 
-from cograil import logs
+from cograil import clock, logs, metrics
 from cograil.apps.companies import events, rows
 from cograil.apps.companies.calling import SourceFailure
 from cograil.apps.companies.enriching import House, conclude, note_failure, put_together
@@ -28,9 +27,10 @@ from cograil.apps.companies.words import (
     FETCHED_EVENT,
     RATE_LIMIT,
     STARTED_EVENT,
+    SUCCESS,
     lock_name,
 )
-from cograil.apps.companies.workflow import BEGIN, EVALUATE, FETCH, MERGE
+from cograil.apps.companies.workflow import BEGIN, EVALUATE, FETCH, MERGE, REPORT
 from cograil.jsoncanon import fingerprint
 from cograil.model.workflow import Json
 from cograil.runners.context import Context, Fail, Retry
@@ -88,8 +88,13 @@ def register(registry: Registry, tools: Tools) -> None:
         """Write the verdict."""
         return await _evaluate(tools, ctx, _journal(ctx, siren, request_id), fence, turn)
 
+    async def report(ctx: Context, siren: str, error: str, request_id: str | None = None) -> None:
+        """Fail the job of a run in which no source answered; its verdict is written."""
+        raise Fail(f"no register answered for company {siren}: {error}", code="no_source_answered")
+
     logs.app_facts["companies"] = facts_of_attempt
-    for handler, name in ((begin, BEGIN), (fetch, FETCH), (merge, MERGE), (evaluate, EVALUATE)):
+    nodes = (begin, BEGIN), (fetch, FETCH), (merge, MERGE), (evaluate, EVALUATE), (report, REPORT)
+    for handler, name in nodes:
         registry.register(handler, name)
 
 
@@ -154,7 +159,9 @@ async def _fetch(
         told = ended(failure.http_status, failure.code, str(failure))
         journal.write("source failed", FETCHED_EVENT, told, attempt=ctx.attempt)
         ctx.log.warning("source failed", **journal.fields(FETCHED_EVENT, told))  # for `cograil logs`
+        metrics.company_sources.labels(source, failure.code).inc()
         raise _raised(failure, told) from failure
+    metrics.company_sources.labels(source, SUCCESS).inc()
     came_to = ended(found.reply.status)
     checksum = await asyncio.to_thread(fingerprint, found.reply.body)  # of a large one it takes a while
     async with _together(ctx) as tx:
@@ -193,7 +200,8 @@ async def _evaluate(tools: Tools, ctx: Context, journal: Journal, fence: int, tu
     journal.write(
         "run completed", COMPLETED_EVENT, enrichment_status=verdict.status, enrichment_error=verdict.error
     )
-    return {"enrichment_status": verdict.status, "enrichment_error": verdict.error}
+    facts: dict[str, Json] = {"enrichment_status": verdict.status, "enrichment_error": verdict.error}
+    return facts | {"is_unreachable": verdict.is_unreachable}
 
 
 # -- their parts -------------------------------------------------------------------------------------------
@@ -203,7 +211,7 @@ async def _evaluate(tools: Tools, ctx: Context, journal: Journal, fence: int, tu
 async def _together(ctx: Context) -> AsyncIterator[Transaction]:
     """A transaction that commits with the result of this attempt."""
     async with ctx.transaction() as joint:
-        yield Session(joint.connection, "companies", datetime.now(UTC))
+        yield Session(joint.connection, "companies", clock.now())
 
 
 def _journal(ctx: Context, siren: str, request_id: str | None) -> Journal:

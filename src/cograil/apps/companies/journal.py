@@ -13,7 +13,7 @@ import structlog
 
 from cograil.apps.companies.verdict import Ended
 from cograil.apps.companies.words import COMPLETED_EVENT, FETCHED_EVENT, STARTED_EVENT
-from cograil.apps.companies.workflow import BEGIN, EVALUATE, FETCH, MERGE
+from cograil.apps.companies.workflow import BEGIN, EVALUATE, FETCH, MERGE, REPORT
 from cograil.model.outcome import WorkItem
 
 EVENTS = {
@@ -21,6 +21,7 @@ EVENTS = {
     FETCH: FETCHED_EVENT,
     MERGE: COMPLETED_EVENT,
     EVALUATE: COMPLETED_EVENT,
+    REPORT: COMPLETED_EVENT,
 }  # towards which a node works
 
 log = structlog.get_logger("companies")

@@ -8,13 +8,20 @@ from datetime import date
 from typing import Any
 
 from cograil.apps.companies.legal_forms import label_of
+from cograil.apps.companies.words import MASKED, PRIVATE
 from cograil.model.workflow import Json
 
 Fields = dict[str, Json]
 
 HIDDEN = re.compile(r"^\W*(?:NON[ -]DIFFUSIBLE|ND)\W*$", re.IGNORECASE)
-OPEN_TO_ALL = frozenset({None, "O", "o"})  # statut_diffusion of what everybody may see
-PRIVATE = ("legal_name", "trade_name", "brand_name", "address_line1", "address_line2", "postal_code")
+OPEN_TO_ALL = frozenset({None, "", "O", "o", "diffusible"})  # what everybody may see
+FLAGS = (
+    "statut_diffusion",
+    "statut_diffusion_etablissement",
+    "statut_diffusion_unite_legale",
+    "status_diffusion",
+    "diffusionINSEE",
+)
 EXTRAS = ("finances", "complements")
 MOST_TEXT = 500
 COUNTRIES = {
@@ -41,13 +48,9 @@ def choose(results: Any, siren: str, siret: str | None) -> Mapping[str, Any] | N
 def recherche_fields(found: Mapping[str, Any]) -> Fields:
     """One result of the search."""
     head = part(found, "siege")
-    is_masked = found.get("statut_diffusion") not in OPEN_TO_ALL or any(
-        isinstance(value, str) and HIDDEN.match(value)
-        for value in (found.get("nom_complet"), found.get("nom_raison_sociale"), head.get("adresse"))
-    )
     abroad = text(head.get("code_pays_etranger"))
     home = "FR" if head.get("code_postal") and abroad is None else None
-    return {
+    fields: Fields = {
         "siren": text(found.get("siren")),
         "legal_name": text(found.get("nom_raison_sociale")) or text(found.get("nom_complet")),
         "trade_name": text(found.get("nom_complet")),
@@ -63,8 +66,8 @@ def recherche_fields(found: Mapping[str, Any]) -> Fields:
         "naf_code": naf(found.get("activite_principale")),
         "naf_label": text(found.get("libelle_activite_principale")),
         "headcount_range": text(found.get("tranche_effectif_salarie")),
-        "data_masked": is_masked,
     }
+    return masked(fields, found, head)
 
 
 def extras_of(found: Mapping[str, Any]) -> dict[str, Json]:
@@ -84,7 +87,6 @@ def inpi_fields(answer: Mapping[str, Any]) -> Fields:
     entity = part(part(body, "identite"), "entreprise")
     main = part(body, "etablissementPrincipal")
     address = _first_told(part(part(body, "adresseEntreprise"), "adresse"), part(main, "adresse"))
-    is_masked = formality.get("diffusionINSEE") not in OPEN_TO_ALL
     fields: Fields = {
         "siren": inpi_siren(answer),
         "legal_name": text(entity.get("denomination")) or _person(body),
@@ -101,10 +103,8 @@ def inpi_fields(answer: Mapping[str, Any]) -> Fields:
         "city": text(address.get("commune")),
         "country_code": country(address.get("codePays")) or country(address.get("pays")),
         "naf_code": naf(entity.get("codeApe")) or naf(formality.get("codeAPE")),
-        "data_masked": is_masked,
     }
-    # INPI tells us all, and who does not want to be shown: what others hide of them is not to be told here.
-    return fields | dict.fromkeys(PRIVATE) if is_masked else fields
+    return masked(fields, answer, formality, main)  # INPI names a company that asks not to be shown
 
 
 def inpi_siren(answer: Mapping[str, Any]) -> str | None:
@@ -152,7 +152,7 @@ def rcs_fields(answer: Mapping[str, Any]) -> Fields:
     address = _first_told(part(data, "adresse_siege"), part(person, "adresse"))
     court = text(part(data, "greffe").get("valeur"))
     named = " ".join(word for one in ("prenom", "nom") if (word := text(person.get(one)))) or None
-    return {
+    fields: Fields = {
         "siren": text(data.get("siren")),
         "legal_name": text(body.get("denomination")) or named,
         "trade_name": text(data.get("nom_commercial")),
@@ -167,6 +167,7 @@ def rcs_fields(answer: Mapping[str, Any]) -> Fields:
         "rcs_city": court,
         "registry_name": None if court is None else f"Greffe de {court}",  # not all are of commerce
     }
+    return masked(fields, data, body, person)
 
 
 def _line_of_street(address: Mapping[str, Any]) -> str | None:
@@ -174,6 +175,23 @@ def _line_of_street(address: Mapping[str, Any]) -> str | None:
     words = (text(address.get(name)) for name in ("numero", "type", "voie"))
     street = " ".join(word for word in words if word) or None
     return text(address.get("nom_postal")) or text(address.get("ligne_1")) or street
+
+
+# -- masking -----------------------------------------------------------------------------------------------
+
+
+def masked(fields: Fields, *parts: Mapping[str, Any]) -> Fields:
+    """These fields without what must not be shown; `masked_fields` names what was hidden.
+
+    A flag in one of these parts of the answer hides name and street; a value that says it is hidden hides
+    its own field too.
+    """
+    hidden = {name for name, value in fields.items() if isinstance(value, str) and MASKED in value}
+    is_flagged = any(one.get(flag) not in OPEN_TO_ALL for one in parts for flag in FLAGS)
+    if is_flagged or hidden & {"legal_name", "trade_name", "address_line1"}:
+        hidden |= set(PRIVATE)
+    found = fields | dict.fromkeys(hidden & fields.keys())
+    return found | {"data_masked": bool(hidden & set(PRIVATE)), "masked_fields": sorted(hidden)}
 
 
 # -- words -------------------------------------------------------------------------------------------------
@@ -191,11 +209,13 @@ def _first_told(*found: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def text(value: Any) -> str | None:
-    """A text that says something."""
+    """A text that says something; MASKED for one that says it is hidden."""
     if isinstance(value, bool) or not isinstance(value, str | int):
         return None
     found = str(value).strip()
-    return None if not found or HIDDEN.match(found) else found[:MOST_TEXT]
+    if HIDDEN.match(found):
+        return MASKED
+    return found[:MOST_TEXT] or None
 
 
 def day(value: Any) -> str | None:

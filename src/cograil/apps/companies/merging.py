@@ -1,7 +1,7 @@
 """What is known of a company, put together from what each source said last.
 
 For each field the sources have an order; the first that says something counts, and nothing said never
-replaces something known.
+replaces something known. A field that one source masks stays masked, whatever the others say of it.
 """
 
 from __future__ import annotations
@@ -11,10 +11,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from cograil.apps.companies.words import INPI, RCS, RECHERCHE
+from cograil.apps.companies.words import INPI, MASKED, PRIVATE, RCS, RECHERCHE
 from cograil.model.workflow import Json
-
-MASKED = "[NON-DIFFUSIBLE]"  # what stands for a name or a place that its owner keeps to himself
 
 USUAL = (RECHERCHE, INPI, RCS)
 INPI_FIRST = (INPI, RECHERCHE, RCS)
@@ -71,9 +69,12 @@ NOTHING = Company({}, {})
 
 def merge(known: Company, said: Mapping[str, Said]) -> Company:
     """What is known now."""
+    hidden = masked_fields(said)
     fields: dict[str, Any] = {}
     provenance: dict[str, Mapping[str, str]] = {}
     for field, order in MATRIX.items():
+        if field in hidden:
+            continue
         source = next(
             (one for one in order if one in said and not _is_empty(said[one].fields.get(field))), None
         )
@@ -84,8 +85,17 @@ def merge(known: Company, said: Mapping[str, Said]) -> Company:
             fields[field] = known.fields[field]
             if field in known.provenance:
                 provenance[field] = known.provenance[field]
-    is_masked = any(bool(one.fields.get("data_masked")) for one in said.values())
-    return Company(_with_stand_ins(fields) if is_masked else fields, provenance, is_masked)
+    is_masked = not hidden.isdisjoint(PRIVATE)
+    return Company(_with_stand_ins(fields) if hidden else fields, provenance, is_masked)
+
+
+def masked_fields(said: Mapping[str, Said]) -> frozenset[str]:
+    """The fields that at least one source masks: no source may fill them in."""
+    hidden: set[str] = set()
+    for one in said.values():
+        hidden |= set(PRIVATE) if one.fields.get("data_masked") else set()
+        hidden |= set(one.fields.get("masked_fields") or ())
+    return frozenset(hidden)
 
 
 def _with_stand_ins(fields: dict[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,6 @@ import asyncio
 import re
 from contextvars import ContextVar
 from dataclasses import replace
-from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Self, cast
 
@@ -18,7 +17,7 @@ import orjson
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from cograil import jsontext
+from cograil import clock, jsontext
 from cograil.apps.companies import enriching, views
 from cograil.apps.companies.enriching import Asking, House
 from cograil.apps.companies.identifiers import Identifiers, Wrong, doubts, read_identifiers
@@ -109,6 +108,7 @@ def _refused(wrong: list[Wrong]) -> Refusal:
     body=NewRequest,
     takes=AskedCompany,
     gives=ShownCompany,
+    is_type_optional=True,
     answers={
         201: "it is known, or the run has ended",
         202: "come again",
@@ -160,6 +160,7 @@ async def show_company_request(call: Call) -> Response:
     body=Body,
     is_body_optional=True,
     gives=ShownCompany,
+    is_type_optional=True,
     answers={202: "the sources are asked", 409: "they were asked a short while ago"},
 )
 async def refresh_company(call: Call) -> Response:
@@ -293,7 +294,7 @@ def answer(refusal: Refusal, request_id: str) -> Response:
         "details": [{"field": one.pointer.lstrip("/"), "reason": one.message} for one in _problems(refusal)],
         "correlation_id": correlation.get(request_id),
         "request_id": asked_for.get(None),
-        "timestamp": datetime.now(UTC).isoformat().replace("+00:00", "Z"),
+        "timestamp": clock.now().isoformat().replace("+00:00", "Z"),
     }
     return Response(orjson.dumps(body), status, media_type="application/json", headers={**refusal.headers})
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -29,6 +29,8 @@ KEEP_DOCUMENT = statement("keep_document", package=PACKAGE)
 LIST_HELD = statement("list_held", package=PACKAGE)
 LOAD_COMPANY = statement("load_company", package=PACKAGE)
 LOAD_SOURCES = statement("load_sources", package=PACKAGE)
+MASK_DOCUMENTS = statement("mask_documents", package=PACKAGE)
+MASK_SOURCES = statement("mask_sources", package=PACKAGE)
 LOAD_STANDING = statement("load_standing", package=PACKAGE)
 LOCK_COMPANY = statement("lock_company", package=PACKAGE)
 MARK_STALE = statement("mark_stale", package=PACKAGE)
@@ -204,6 +206,12 @@ async def save_company(tx: Transaction, of: Of, company: Company) -> None:
     """Keep what is known now."""
     facts = {"fields": _json(company.fields), "provenance": _json(company.provenance)}
     await tx.execute(SAVE_COMPANY, **of._asdict(), masked=company.is_masked, **facts)
+
+
+async def mask_stored(tx: Transaction, of: Of, fields: Collection[str]) -> None:
+    """Remove these fields from what is stored of each source, and the answers as they came."""
+    await tx.execute(MASK_SOURCES, **of._asdict(), names=sorted(fields))
+    await tx.execute(MASK_DOCUMENTS, **of._asdict())
 
 
 async def end_run(

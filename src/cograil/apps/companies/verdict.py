@@ -47,6 +47,7 @@ class Verdict:
     sources_success_count: int
     required_sources_failed_count: int
     optional_sources_failed_count: int
+    is_unreachable: bool = False  # no source answered: it says nothing of the company
 
     @property
     def sources_failed_count(self) -> int:
@@ -64,7 +65,9 @@ def judge(ended: Sequence[Ended], *, core_identity_present: bool) -> Verdict:
     if not core_identity_present and not required:
         said.insert(0, f"{RECHERCHE}:200:{NOT_FOUND}")
     error = "|".join(said)[:MOST_ERROR] or None
-    return Verdict(status, error, core_identity_present, len(ended) - len(failed), required, optional)
+    is_unreachable = bool(ended) and all(one.error_code not in (None, NOT_FOUND) for one in ended)
+    counts = (len(ended) - len(failed), required, optional)
+    return Verdict(status, error, core_identity_present, *counts, is_unreachable)
 
 
 def _line(one: Ended) -> str:

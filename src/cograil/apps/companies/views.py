@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 import orjson
 
+from cograil import clock
 from cograil.apps.companies.merging import Company, freshness
 from cograil.apps.companies.rows import Of
-from cograil.apps.companies.words import FAILED, PENDING
+from cograil.apps.companies.words import FAILED, MASKED, PENDING, PRIVATE
 from cograil.model.workflow import Json
 from cograil.store.database import Row, Transaction
 from cograil.store.statements import statement
@@ -93,7 +93,7 @@ def company_view(text: str | bytes | None, extras: str | bytes | None, fresh_day
     """The card of a company; None while nothing is known."""
     if text is None:
         return None
-    row: dict[str, Any] = orjson.loads(text)
+    row: dict[str, Any] = _masked(orjson.loads(text))
     known = Company(row, row["provenance"], row["data_masked"])
     flat = ("siren", "legal_name", "trade_name", "brand_name", "legal_form", "creation_date", "active_status")
     more = ("naf_code", "naf_label", "headcount_range", "data_masked", "updated_at")
@@ -106,8 +106,16 @@ def company_view(text: str | bytes | None, extras: str | bytes | None, fresh_day
         "country_code": row["country_code"],
     }
     card["registry"] = {"city": row["rcs_city"], "name": row["registry_name"]}
-    card["fields"] = freshness(known, fresh_days, datetime.now(UTC))
+    card["fields"] = freshness(known, fresh_days, clock.now())
     return card | (orjson.loads(extras) if extras else {})
+
+
+def _masked(row: dict[str, Any]) -> dict[str, Any]:
+    """The row of a company; without names and street if it asks not to be shown, whoever stored them."""
+    if not row["data_masked"]:
+        return row
+    provenance = {name: one for name, one in row["provenance"].items() if name not in PRIVATE}
+    return row | dict.fromkeys(PRIVATE) | {"legal_name": MASKED, "provenance": provenance}
 
 
 async def documents(tx: Transaction, of: Of) -> list[View]:

@@ -18,6 +18,9 @@ SOURCES = (RECHERCHE, INPI, RCS)  # in the order in which they are asked
 REQUIRED = frozenset({RECHERCHE})
 DOC_TYPES = {RECHERCHE: "ENTERPRISE_SEARCH", INPI: "RNE_FORMALITY", RCS: "RCS_EXTRACT"}
 
+MASKED = "[NON-DIFFUSIBLE]"  # stands for a name or a place that the company does not want to be shown
+PRIVATE = ("legal_name", "trade_name", "brand_name", "address_line1", "address_line2", "postal_code")
+
 # What is wrong with a request.
 MISSING = "MISSING_COMPANY_IDENTIFIER"
 BAD_SIREN = "INVALID_SIREN_FORMAT"

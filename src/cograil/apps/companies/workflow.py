@@ -1,18 +1,21 @@
 """The pipeline as a workflow: three sources one after the other, then what is known, then the verdict.
 
 For the engine every source may fail and what follows runs all the same. Which of them a company cannot do
-without is for the verdict to say.
+without is for the verdict to say. Where none of them answered, the last node fails the job, for operators.
 """
 
 from __future__ import annotations
 
 from cograil.apps.companies.words import INPI, RCS, RECHERCHE
 
+APP = "companies"
 WORKFLOW_ID = "cograil.companies"
 QUEUE = "companies"
 CONCURRENCY = 20  # runs of a tenant at a time; the others are PENDING, and hold no lock
 NODES = {RECHERCHE: "recherche", INPI: "inpi", RCS: "rcs"}  # which asks a source
-BEGIN, FETCH, MERGE, EVALUATE = (f"companies.{one}" for one in ("begin", "fetch", "merge", "evaluate"))
+BEGIN, FETCH, MERGE, EVALUATE, REPORT = (
+    f"companies.{one}" for one in ("begin", "fetch", "merge", "evaluate", "report")
+)
 
 _ASKED = 'siren: "{{ inputs.siren }}", request_id: "{{ inputs.request_id }}"'
 _COMMON = _ASKED + ', fence: "{{ nodes.begin.output.fence }}"'
@@ -44,6 +47,7 @@ _FIRST, _SECOND, _THIRD = _ended(RECHERCHE), _ended(INPI), _ended(RCS)
 
 WORKFLOW = f"""\
 workflow_id: {WORKFLOW_ID}
+version: 2
 name: One company, asked for at /v1/requests
 limits: {{concurrency: {CONCURRENCY}}}
 inputs:
@@ -74,4 +78,12 @@ nodes:
     params: {{turn: "{{{{ nodes.begin.output.turn }}}}", {_COMMON}}}
     timeout_seconds: 30
     retry: {{max_attempts: 10, backoff: fixed, initial_delay_seconds: 1}}
+    next: report
+  report:
+    handler: {REPORT}
+    queue: {QUEUE}
+    when: "{{{{ nodes.evaluate.output.is_unreachable }}}}"
+    params: {{{_ASKED}, error: "{{{{ nodes.evaluate.output.enrichment_error }}}}"}}
+    timeout_seconds: 30
+    retry: {{max_attempts: 1}}
 """

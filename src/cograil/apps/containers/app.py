@@ -77,4 +77,5 @@ app = App(
     checks=_checks,
     beside_worker=running_containers,
     sentence=_sentence,
+    offers=frozenset({CONTAINER}),
 )

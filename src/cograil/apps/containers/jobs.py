@@ -28,6 +28,7 @@ EXIT = "orchestrator.job.exit"
 USUAL_EVENTS = [f"orchestrator.job.{kind}" for kind in ("start", "artifact", "log")] + [EXIT]
 MOST_LISTED = 10_000
 QUEUE = "containers"
+APP = "containers"
 WORKFLOW_ID = "cograil.containers"
 WORKFLOW = f"""\
 workflow_id: {WORKFLOW_ID}
@@ -84,12 +85,13 @@ class Asked:
 
 async def make(tx: Transaction, decider: Decider, request: ContainerRequest, asked: Asked) -> str:
     """Make the job; its id in the engine. Raises ContainerJobExists, or InvalidInput for the callback."""
-    published = await publish(tx, read_workflow(WORKFLOW), WORKFLOW, asked.tenant)
+    published = await publish(tx, read_workflow(WORKFLOW, app=APP), WORKFLOW, asked.tenant)
     body = request.model_dump(mode="json", by_alias=True, exclude={"id", "callback"}, exclude_unset=True)
     submission = Submission(
         WORKFLOW_ID,
         {"name": request.id, "body": body},
         definition_id=published.definition_id,
+        app=APP,
         submitted_by=asked.by,
         labels={"container_job": request.id},
         callback=_callback(request),

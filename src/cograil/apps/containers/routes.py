@@ -57,6 +57,7 @@ class NewContainerJob(Body):
     body=NewContainerJob,
     takes=ContainerRequest,
     gives=AcceptedContainer,
+    is_type_optional=True,
     answers={202: "it will run", 409: "another one has this id"},
 )
 async def create_container_job(call: Call) -> Response:

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 
 import structlog
 
+from cograil.apps.background import background
 from cograil.apps.containers.sweeping import PASSING, Sweeper, settle_ended
 from cograil.outbound import PublicOnly
 from cograil.runners.choosing import choose_runtime
@@ -26,21 +27,14 @@ LOOK_SECONDS = 5.0  # for what is not there yet
 async def running_containers(registry: Registry, db: Database, settings: Settings) -> AsyncIterator[None]:
     """Run containers in this block, from when there is something that runs them."""
     found, why = await choose_runtime(settings)
-    log.info(why)
+    log.debug(why)  # `up` says it once, in its own line
     sweeper = None if found is None else _open(found, registry, db, settings)
-    task = asyncio.create_task(_serve(found, sweeper, registry, db, settings), name="containers")
-    try:
+    async with background("containers", _serve(found, sweeper, registry, db, settings)):
         yield
-    finally:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
 
 
 def _open(runtime: Runtime, registry: Registry, db: Database, settings: Settings) -> Sweeper:
     """Let the worker of this registry run containers there; what sweeps after them."""
-    for sentence in runtime.shortcomings:
-        log.info(sentence)
     tools = tools_of(runtime, settings.containers, settings.data_dir, PublicOnly(settings.outbound))
     register_container(registry, tools, _most_taken(settings))
     return Sweeper(db, tools, settings.containers)
@@ -75,7 +69,7 @@ async def _serve(
         await asyncio.sleep(LOOK_SECONDS)
         runtime, why = await choose_runtime(settings)
         if runtime is not None:
-            log.info(why)
+            log.debug(why)  # `up` says it once, in its own line
     async with runtime:
         await (sweeper or _open(runtime, registry, db, settings)).run()
 

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING
 
 from cograil.apps.app import App, Check
-from cograil.errors import UsageError
+from cograil.apps.background import background
 from cograil.model.checks import DEGRADED, OK
 from cograil.runners.registry import Registry
 from cograil.settings import Settings
@@ -21,32 +21,33 @@ if TYPE_CHECKING:  # a worker needs neither
     from cograil.intake.http.door import Instance
     from cograil.intake.http.openapi import Described
 
-EXTRA = "the app `documents` needs more packages: pip install 'cograil[documents]'"
+
+def _require(settings: Settings) -> None:
+    if settings.documents.data_dir is not None:
+        from cograil.apps.documents.requirements import require_tools  # noqa: PLC0415  only with a folder
+
+        require_tools(settings.documents)
 
 
 @contextlib.asynccontextmanager
 async def watching(registry: Registry, db: Database, settings: Settings) -> AsyncIterator[None]:
     """Work on documents in this block, and watch the folder."""
-    try:
-        from cograil.apps.documents import handlers, remote  # noqa: PLC0415  only where there is a folder
-        from cograil.apps.documents.watcher import Watcher  # noqa: PLC0415
-    except ModuleNotFoundError as error:
-        raise UsageError(f"{EXTRA} ({error})") from error
+    from cograil.apps.documents import handlers, remote  # noqa: PLC0415  only where there is a folder
+    from cograil.apps.documents.requirements import require_extra_of_documents  # noqa: PLC0415
+    from cograil.apps.documents.watcher import Watcher  # noqa: PLC0415
     from cograil.verbs.advance import decider_of  # noqa: PLC0415
 
+    require_extra_of_documents()
     root = str(settings.documents.data_dir)
     before = os.environ.get(handlers.ROOT_VARIABLE)
     os.environ[handlers.ROOT_VARIABLE] = root
     urls = {"prep_url": settings.documents.prep_url, "ocr_url": settings.documents.ocr_url}
     handlers.register(registry, **urls)
     remote.register(registry, settings.documents)
-    task = asyncio.create_task(Watcher(db, settings, decider_of(settings)).run(), name="documents")
     try:
-        yield
+        async with background("documents", Watcher(db, settings, decider_of(settings)).run()):
+            yield
     finally:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
         if before is None:
             os.environ.pop(handlers.ROOT_VARIABLE, None)
         else:
@@ -98,6 +99,7 @@ app = App(
     doors=_doors,
     described=_described,
     front=_front,
+    require=_require,
     checks=_checks,
     beside_worker=watching,
     sentence=_sentence,

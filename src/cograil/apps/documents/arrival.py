@@ -31,6 +31,7 @@ QUIET_SECONDS = 10.0
 STAMP = "%Y%m%d-%H%M%S"
 IS_STAMP = re.compile(r"[0-9]{8}-[0-9]{6}(-[0-9]+)?").fullmatch
 CLAIM = f"{files.HIDDEN}claim-"
+WHY_IGNORED = f"its name ends with none of {' '.join(sorted(ENDINGS))}"
 
 
 @dataclass(slots=True)
@@ -67,6 +68,19 @@ def arrived(folder: Folder, quiet: Quiet) -> Iterator[Path]:
         with contextlib.suppress(FileNotFoundError):
             if is_complete(path, quiet):
                 yield path
+
+
+def ignored(folder: Folder, quiet_seconds: float = 0.0) -> frozenset[str]:
+    """The files in `in` that nobody will take because of their names, once they are this old."""
+    names = set()
+    with contextlib.suppress(FileNotFoundError), os.scandir(folder.arrivals) as entries:
+        for entry in entries:
+            is_temporary = entry.name.startswith((".", "~")) or entry.name.lower().endswith(".part")
+            with contextlib.suppress(FileNotFoundError):
+                age = time.time() - entry.stat(follow_symlinks=False).st_mtime
+                if not is_temporary and not _may_be_one(entry) and age >= quiet_seconds:
+                    names.add(entry.name)
+    return frozenset(names)
 
 
 def _may_be_one(entry: os.DirEntry[str]) -> bool:

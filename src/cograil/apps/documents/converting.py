@@ -139,7 +139,13 @@ class Conversion:
             with suppress(FileNotFoundError):
                 self._deliver_text(made.with_suffix(".txt"), item.pdf)
         elif document.state is not None:
-            item.error = document.message
+            item.error = self._readable(document.message, item, document.key)
+
+    def _readable(self, message: str, item: Item, key: str) -> str:
+        """This message with the name of the file instead of the path it has in our folder."""
+        for path in (self.folder.source(key, item.alias), self.folder.room(key), self.folder.base):
+            message = message.replace(f"{path}/", "").replace(str(path), item.source.name)
+        return message.replace(item.alias, item.source.name)
 
     def _deliver(self, made: Path, item: Item) -> Path:
         return files.move_to_free(

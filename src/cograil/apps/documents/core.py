@@ -29,13 +29,14 @@ COUNTED = (
     "prep_skipped",
     "ocr_skipped",
 )
+DEFAULT_LANGUAGE = "fra+eng"
 METRICS_FILE = "metrics.json"
 
 
 def canonical_profile(
     prep_info: Mapping[str, Any],
     ocr_info: Mapping[str, Any],
-    ocr_lang: str,
+    ocr_lang: str = DEFAULT_LANGUAGE,
     *,
     options: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:

@@ -32,6 +32,9 @@ class Places(Protocol):
     """The directories that a decision moves files between."""
 
     @property
+    def has_plain_names(self) -> bool: ...
+    def plain_pdf(self, name: str) -> Path: ...
+    @property
     def held(self) -> Path: ...
     @property
     def reports(self) -> Path: ...
@@ -254,14 +257,30 @@ def _apply(
     elif wish["action"] == USE_EXISTING:
         assert existing is not None
         assert existing.pdf is not None
-        with contextlib.suppress(FileExistsError):
-            if not places.pdf(name, key).exists():
-                files.copy_whole(existing.pdf, places.pdf(name, key), "out_copy")
+        _copy_out(places, name, key, existing.pdf)
         places.archive.mkdir(parents=True, exist_ok=True)
         files.move_to_free(one, places.archive / name, "archive_held")
     else:
         places.arrivals.mkdir(parents=True, exist_ok=True)
         files.move(one, places.arrivals / forced_name(name, _nonce(wish, key, one, number)), "force")
+
+
+def _copy_out(places: Places, name: str, key: str, pdf: Path) -> None:
+    """A copy of this PDF under the name of the held file, unless it is there."""
+    if not places.has_plain_names:
+        with contextlib.suppress(FileExistsError):
+            if not places.pdf(name, key).exists():
+                files.copy_whole(pdf, places.pdf(name, key), "out_copy")
+        return
+    for place in files.names_like(places.plain_pdf(name)):
+        try:
+            if not place.exists():
+                files.copy_whole(pdf, place, "out_copy")
+            elif files.hash_of(place) != files.hash_of(pdf):
+                continue
+        except FileExistsError:
+            continue
+        return
 
 
 def _nonce(wish: dict[str, Any], key: str, one: Path, number: int) -> str:

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 from cograil.apps.documents import files, prep
 from cograil.apps.documents.arrival import held
 from cograil.apps.documents.jobs import Document, Ending, ending_of
-from cograil.apps.documents.layout import FINAL_PDF, SIDECAR, Folder
+from cograil.apps.documents.layout import FINAL_PDF, OUT_NAME, SIDECAR, Folder
+
+MOST_NAMES = 100_000  # that are tried
 
 
 class PdfGone(Exception):
@@ -31,7 +34,7 @@ def end(folder: Folder, document: Document) -> Ending:
         except BlockingIOError:
             raise
         except (PdfGone, OSError):
-            if folder.pdf(document.name, document.key).exists():
+            if made_pdf(folder, document.key, document.name).exists():
                 raise  # only its input has not come to its place yet
         else:
             return Ending.of_outputs(pdf.name, *(_output(document, stage) for stage in ("prep", "ocr")))
@@ -44,7 +47,16 @@ def _is_made(folder: Folder, document: Document) -> bool:
     ocr = document.nodes.get("ocr", {}).get("status")
     if document.job_status == "failed":
         return bool(ocr == "completed")
-    return ocr in ("completed", None) and folder.pdf(document.name, document.key).exists()
+    return ocr in ("completed", None) and made_pdf(folder, document.key, document.name).exists()
+
+
+def made_pdf(folder: Folder, key: str, name: str) -> Path:
+    """Where the PDF of this document is once it is out: under the plain name that was chosen, if one was."""
+    try:
+        chosen = (folder.room(key) / OUT_NAME).read_text().strip()
+    except OSError:
+        chosen = ""
+    return folder.out / Path(chosen).name if chosen else folder.pdf(name, key)
 
 
 def _output(document: Document, stage: str) -> dict[str, object]:
@@ -53,18 +65,46 @@ def _output(document: Document, stage: str) -> dict[str, object]:
 
 def bring_out(folder: Folder, key: str, name: str) -> tuple[Path, str]:
     """Move what was made and what it was made of; also if somebody died half-way. Raises PdfGone."""
-    room, pdf, source = folder.room(key), folder.pdf(name, key), folder.source(key, name)
+    room, pdf, source = folder.room(key), made_pdf(folder, key, name), folder.source(key, name)
     final = room / FINAL_PDF
     files.remove_left(room, f"{files.GONE}*")
     with _alone_with(source) as is_there:
         if not final.exists() and not pdf.exists():
             raise PdfGone("the PDF is gone")
-        if (room / SIDECAR).exists():
-            files.finish_move(room / SIDECAR, pdf.with_suffix(".txt"), "out_text")
-        pdf = _bring_pdf(final, pdf)
+        if folder.has_plain_names and final.exists():
+            pdf = _bring_plain(folder, room, name, pdf)
+        else:
+            _bring_text(room, pdf)
+            pdf = _bring_pdf(final, pdf)
         if not is_there:
             return pdf, ""
         return pdf, files.move_to_free(source, folder.archive / name, "archive").name
+
+
+def _bring_text(room: Path, pdf: Path) -> None:
+    if (room / SIDECAR).exists():
+        files.finish_move(room / SIDECAR, pdf.with_suffix(".txt"), "out_text")
+
+
+def _bring_plain(folder: Folder, room: Path, name: str, chosen: Path) -> Path:
+    """Where the PDF is in the end: the plain name that is written down, or the next one that is free.
+
+    The name is written down before the move, so whoever goes on after a crash finds the PDF again.
+    """
+    is_chosen = (room / OUT_NAME).exists()
+    for place in ([chosen] if is_chosen else []) + list(
+        islice(files.names_like(folder.plain_pdf(name)), MOST_NAMES)
+    ):
+        is_free = not place.exists() and not place.with_suffix(".txt").exists()
+        if is_free or (is_chosen and place == chosen):
+            files.write_bytes(room / OUT_NAME, place.name.encode())
+            try:
+                _bring_text(room, place)
+                files.finish_move(room / FINAL_PDF, place, "out")
+            except FileExistsError:
+                continue
+            return place
+    raise FileExistsError(f"no name like {folder.plain_pdf(name).name} is free")
 
 
 def _bring_pdf(final: Path, pdf: Path) -> Path:

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from cograil.apps.documents import arrival, duplicates, files, taking
+from cograil.apps.documents import arrival, duplicates, files, service_results, taking
 from cograil.apps.documents.admission import COUNTED_AS
 from cograil.apps.documents.core import (
     is_heartbeat_stale,
@@ -112,7 +112,7 @@ def check_stale_jobs(in_flight: InFlight, timeout_s: float) -> None:
         if stage not in ("PREP_RUNNING", "OCR_RUNNING"):
             continue
         word = stage.partition("_")[0]
-        path = _work_dir() / job_key / f"{word.lower()}.heartbeat"
+        path = _heartbeat_of(job_key, meta, word.lower())
         ran = time.time() - meta["startedAt"] if "startedAt" in meta else None
         is_missing = ran is not None and ran > 2 * timeout_s and not path.exists()
         is_of_this_try = ran is None or ran > timeout_s  # before that it may be what an earlier one left
@@ -121,6 +121,13 @@ def check_stale_jobs(in_flight: InFlight, timeout_s: float) -> None:
                 job_key, {"state": f"{word}_TIMEOUT", "message": f"heartbeat stale after {timeout_s}s"}
             )
             meta["stage"] = f"{word}_RETRY"
+
+
+def _heartbeat_of(job_key: str, meta: Mapping[str, Any], stage: str) -> Path:
+    """The heartbeat of this stage: below the job of the service if that has one."""
+    room, name = _work_dir() / job_key, f"{stage}.heartbeat"
+    own = room / str(meta.get("jobId") or "") / name
+    return own if own.exists() else room / name
 
 
 def update_state(job_key: str, change: Mapping[str, Any]) -> None:
@@ -240,6 +247,7 @@ def _submit(
     else:
         names = ("lang", "rotatePages", "deskew", "optimize", "options")
         order |= {"rawPdfPath": str(room / RAW_PDF)} | {name: told[name] for name in names if name in told}
+    service_results.remove_result(room, stage)
     status, _ = _ask(config[f"{stage}_url"], "POST", f"/jobs/{stage}", order)
     if status != 202:
         return False
@@ -285,9 +293,16 @@ def _poll(in_flight: InFlight, index: Index, config: dict[str, Any], stage: str)
         status, record = _ask(config[f"{stage}_url"], "GET", f"/jobs/{meta['jobId']}")
         if status == 404 or (status == 200 and record["state"] == "ERROR"):
             said = "the service lost it" if status == 404 else str(record.get("message", ""))
+            service_results.discard(_work_dir() / key, meta["jobId"], stage)
             update_state(key, {"state": f"{word}_ERROR", "message": said})
             meta["stage"] = f"{word}_RETRY"
         elif status == 200 and record["state"] == "DONE":
+            try:
+                service_results.collect(_work_dir() / key, meta["jobId"], stage, record)
+            except service_results.ForeignArtifact as error:
+                update_state(key, {"state": f"{word}_ERROR", "message": str(error)})
+                meta["stage"] = f"{word}_RETRY"
+                continue
             meta["stage"] = f"{word}_DONE"
             update_state(key, {"state": f"{word}_DONE", "message": ""})
             if stage == "ocr":

@@ -9,9 +9,11 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+import structlog
 
 from cograil import logs
 from cograil.apps.documents import ocr, prep
@@ -28,6 +30,7 @@ from cograil.runners.context import Context, Fail, Retry
 from cograil.runners.registry import Registry, default_registry
 from cograil.store.statements import statement
 
+log = structlog.get_logger("documents")
 ROOT_VARIABLE = "_COGRAIL_DOCUMENTS_ROOT"  # tells child processes which data directory is their worker's
 SETTLE_DOCUMENT = statement("settle_document", package="cograil.apps.documents")
 
@@ -180,12 +183,18 @@ def _pages(ctx: Context, heart: Heart) -> prep.Progress:
 
 
 async def finish_document(
-    ctx: Context, folder: str, key: str, name: str, prep: dict[str, Any], ocr: dict[str, Any]
+    ctx: Context,
+    folder: str,
+    key: str,
+    name: str,
+    prep: dict[str, Any],
+    ocr: dict[str, Any],
+    has_plain_names: bool = False,
 ) -> dict[str, Any]:
     """Bring the PDF to `out` and the input to `archive`, and note with the result that it is done."""
     from cograil.apps.documents.endings import PdfGone, bring_out  # noqa: PLC0415  children need it not
 
-    here = folder_here(folder)
+    here = replace(folder_here(folder), has_plain_names=has_plain_names)
     room_of(here, key, name)
     try:
         pdf, archived = await asyncio.to_thread(bring_out, here, key, name)
@@ -205,8 +214,24 @@ async def finish_document(
         "ocr_skipped": bool(ocr.get("is_reused")),
     }
     async with ctx.transaction() as tx:
-        await tx.execute(SETTLE_DOCUMENT.text, facts | {"folder": place_name(here)})
+        settled = await tx.execute(SETTLE_DOCUMENT.text, facts | {"folder": place_name(here)})
+        row = await settled.fetchone()
+    if row is not None:
+        _log_done(here, key, name, pdf.name, ocr["pages"], row)
     return {"out_pdf": pdf.name, "archived": archived, "pages": ocr["pages"]}
+
+
+def _log_done(folder: Folder, key: str, name: str, out: str, pages: int, row: Any) -> None:
+    seconds = float(row[1] if isinstance(row, tuple) else row["seconds"])
+    log.info(
+        "document done",
+        file=name,
+        pages=pages,
+        seconds=round(seconds, 1),
+        out=out,
+        jobKey=key,
+        user=folder.user or None,
+    )
 
 
 def place_name(folder: Folder) -> str:
@@ -218,7 +243,7 @@ def place_name(folder: Folder) -> str:
 
 def facts_of_attempt(item: WorkItem) -> dict[str, Any]:
     """What lines about an attempt say of its document."""
-    return {"jobKey": item.params.get("key"), "stage": item.node_id}
+    return {"file": item.params.get("name"), "jobKey": item.params.get("key"), "stage": item.node_id}
 
 
 def register(registry: Registry, *, prep_url: str | None = None, ocr_url: str | None = None) -> None:

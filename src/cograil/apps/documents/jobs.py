@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from cograil.apps.documents.workflow import WORKFLOW_ID
+from cograil.apps.documents.workflow import APP, WORKFLOW_ID
 from cograil.store.database import Row, Transaction
 from cograil.store.statements import statement
 from cograil.verbs import idempotency
@@ -138,7 +138,7 @@ def _submission(one: Arrived, definition_id: int) -> Submission:
     if one.folder:
         labels["user"] = one.folder.rpartition("/")[2]
     return Submission(
-        WORKFLOW_ID, inputs, definition_id=definition_id, labels=labels, submitted_by="documents"
+        WORKFLOW_ID, inputs, definition_id=definition_id, labels=labels, submitted_by="documents", app=APP
     )
 
 

@@ -10,15 +10,21 @@ from cograil.apps.documents.files import HIDDEN, LONGEST_NAME, fitted
 from cograil.errors import UsageError
 
 IS_KEY = re.compile(r"[0-9a-f]{64}__[0-9a-f]{64}(__f[0-9a-f]{8})?").fullmatch
+IS_SERVICE_JOB = re.compile(
+    r"[0-9a-f]{64}__[0-9a-f]{64}(__f[0-9a-f]{8})?(\.[0-9A-Za-z-]{1,36})?\.[0-9]{1,9}"
+).fullmatch
 IS_USER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}").fullmatch
 USERS = "users"
+SPARE = len(" (1000000)")  # for the number of a name that is taken
 RAW_PDF, FINAL_PDF, SIDECAR, STATE_FILE = "raw.pdf", "final.pdf", "final.txt", "state.json"
+OUT_NAME = "out.name"  # says which plain name the PDF gets
 ARTIFACTS = frozenset(
     {
         RAW_PDF,
         FINAL_PDF,
         SIDECAR,
         STATE_FILE,
+        OUT_NAME,
         "pages",
         "tmp",
         "prep.log",
@@ -32,10 +38,14 @@ TEMPORARY = (HIDDEN, "raw.tmp.", "final.tmp.")
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """One data directory; `name` is "" for the house, `users/<id>` for a user."""
+    """One data directory; `name` is "" for the house, `users/<id>` for a user.
+
+    With plain names PDFs are called as their input, else also by their key.
+    """
 
     root: Path
     name: str = ""
+    has_plain_names: bool = False
 
     @property
     def base(self) -> Path:
@@ -101,6 +111,10 @@ class Folder:
         ending = f"__job-{key}.pdf"
         return self.out / f"{fitted(Path(name).stem, LONGEST_NAME - len(ending))}{ending}"
 
+    def plain_pdf(self, name: str) -> Path:
+        """Where the PDF of this input goes with plain names, if nothing else is there."""
+        return self.out / f"{fitted(Path(name).stem, LONGEST_NAME - len('.pdf') - SPARE)}.pdf"
+
     def make(self) -> None:
         """Make what is missing."""
         for place in (
@@ -119,7 +133,12 @@ class Folder:
 
 def is_artifact(name: str) -> bool:
     """Whether a file of this name in a work directory is made by us."""
-    return name in ARTIFACTS or name.startswith(TEMPORARY)
+    return name in ARTIFACTS or name.startswith(TEMPORARY) or is_service_job(name)
+
+
+def is_service_job(name: str) -> bool:
+    """Whether this is the id of a job that a watcher gives to a service, and so the name of its directory."""
+    return IS_SERVICE_JOB(name) is not None
 
 
 def folder_of(root: Path, name: str) -> Folder:

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from cograil.apps.documents import files
+from cograil.apps.documents import arrival, files
 from cograil.apps.documents.core import METRICS_FILE, make_empty_metrics, now_text
 from cograil.apps.documents.jobs import Document, count_documents, list_documents
 from cograil.apps.documents.layout import FINAL_PDF, RAW_PDF, STATE_FILE, Folder
@@ -108,6 +108,17 @@ def _final(document: Document, folder: Folder | None, room: Any) -> Any:
     return room / FINAL_PDF if not document.out_pdf or folder is None else folder.out / document.out_pdf
 
 
+def indexed(folder: Folder) -> list[dict[str, Any]]:
+    """The documents of a folder by its index, last changed first, with the message of their state.json."""
+    index = files.read_json(folder.index / JOBS_FILE, MOST_READ)
+    jobs = index.get("jobs") if isinstance(index, dict) else None
+    found = [one for one in jobs.values() if isinstance(one, dict)] if isinstance(jobs, dict) else []
+    for one in found:
+        state = files.read_json(folder.work / str(one.get("jobKey")) / STATE_FILE)
+        one["message"] = str(state.get("message") or "") if isinstance(state, dict) else ""
+    return sorted(found, key=lambda one: str(one.get("updatedAt")), reverse=True)
+
+
 def gauges_of(entries: list[dict[str, Any]]) -> dict[str, int]:
     """How many of these wait, also for another try, and how many are worked on."""
     open_ones = [entry["state"] for entry in entries if not _is_over(entry["state"])]
@@ -185,6 +196,7 @@ class Projector:
                 self._version += 1
         self._jobs.tell(self._version, lambda: {"jobs": self._entries})
         counted = counts | gauges_of(list(self._entries.values()))
+        counted |= {"ignored": len(arrival.ignored(self._folder))}
         self._metrics.tell(counted, lambda: make_empty_metrics() | counted | {"updatedAt": now_text()})
         self._write_states(found)
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import httpx2
 
-from cograil.apps.documents import ocr, prep
+from cograil.apps.documents import ocr, prep, service_results
 from cograil.apps.documents.core import is_heartbeat_stale
 from cograil.apps.documents.handlers import Terms, folder_here, invalid_pdf, place_input, room_of
 from cograil.apps.documents.layout import FINAL_PDF, RAW_PDF
@@ -31,6 +32,9 @@ POLL_SECONDS = 1.0
 LONGEST_PAUSE = 15.0
 MOST_BYTES = 1024 * 1024
 STATES = frozenset({"QUEUED", "RUNNING", "DONE", "ERROR"})
+
+
+Handler = Callable[..., Awaitable[dict[str, Any]]]
 
 
 class ServiceDown(Exception):
@@ -68,7 +72,13 @@ async def info_of(url: str) -> dict[str, Any]:
 
 def register(registry: Registry, settings: DocumentSettings) -> None:
     """Let the worker of this registry have documents worked on by the services that are named."""
+    if settings.prep_url:
+        registry.register(_prep_handler(settings.prep_url), PREP_SERVICE)
+    if settings.ocr_url:
+        registry.register(_ocr_handler(settings.ocr_url), OCR_SERVICE)
 
+
+def _prep_handler(url: str) -> Handler:
     async def prep_by_service(
         ctx: Context,
         folder: str,
@@ -82,13 +92,19 @@ def register(registry: Registry, settings: DocumentSettings) -> None:
         here, on = folder_here(folder), Terms(**terms)
         room = room_of(here, key, name)
         source = await asyncio.to_thread(place_input, here, key, name, staged)
+        if on.is_resumed and (pages := await asyncio.to_thread(prep.pages_of, room / RAW_PDF)):
+            return {"pages": pages, "is_reused": True}
         order = {"inputPath": str(source), "options": profile["ocr"].get("options", {})}
-        done = await _see_through(ctx, str(settings.prep_url), "prep", key, room, order, on)
+        done = await _see_through(ctx, url, "prep", key, room, order, on)
         pages = await asyncio.to_thread(prep.pages_of, room / RAW_PDF)
         if not pages:
             raise Retry("the service says that it is done, and there is no raw.pdf", code="pdf_invalid")
         return {"pages": pages, "is_reused": bool(done.get("is_reused"))}
 
+    return prep_by_service
+
+
+def _ocr_handler(url: str) -> Handler:
     async def ocr_by_service(
         ctx: Context, folder: str, key: str, name: str, profile: dict[str, Any], terms: dict[str, Any]
     ) -> dict[str, Any]:
@@ -98,19 +114,19 @@ def register(registry: Registry, settings: DocumentSettings) -> None:
         names = ("lang", "rotatePages", "deskew", "optimize", "options")
         told = on.ocr_profile(profile)
         order = {"rawPdfPath": str(room / RAW_PDF)} | {one: told[one] for one in names if one in told}
+        if on.is_resumed and (pages := await asyncio.to_thread(_recognised_pages, room, on.min_bytes)):
+            return {"pages": pages, "is_reused": True, "pdf_invalid": invalid, "attempt": ctx.attempt}
         try:
-            done = await _see_through(ctx, str(settings.ocr_url), "ocr", key, room, order, on)
+            done = await _see_through(ctx, url, "ocr", key, room, order, on)
             pages = await asyncio.to_thread(_validated, room, on.min_bytes, done)
         except ocr.InvalidPdf as error:
+            await asyncio.to_thread(service_results.remove_result, room, "ocr")  # no attempt may use it
             await ctx.checkpoint({"pdf_invalid": invalid + 1})
             raise invalid_pdf(error, invalid + 1) from error
         told = {"pages": pages, "is_reused": bool(done.get("is_reused"))}
         return told | {"pdf_invalid": invalid, "attempt": ctx.attempt}
 
-    if settings.prep_url:
-        registry.register(prep_by_service, PREP_SERVICE)
-    if settings.ocr_url:
-        registry.register(ocr_by_service, OCR_SERVICE)
+    return ocr_by_service
 
 
 class Pulse:
@@ -119,8 +135,8 @@ class Pulse:
     What an earlier try left behind says nothing of this one.
     """
 
-    def __init__(self, path: Path, terms: Terms) -> None:
-        self._path = path
+    def __init__(self, paths: tuple[Path, ...], terms: Terms) -> None:
+        self._paths = paths
         self._patience = terms.timeout_seconds + 4 * terms.pulse_seconds
         self._since: float | None = None
 
@@ -128,9 +144,10 @@ class Pulse:
         """Whether it has not beaten for too long, or never did for twice that time."""
         self._since = self._since or time.monotonic()
         waited = time.monotonic() - self._since
-        if not self._path.exists():
+        paths = [path for path in self._paths if path.exists()]
+        if not paths:
             return waited > 2 * self._patience
-        return waited > self._patience and is_heartbeat_stale(self._path, self._patience)
+        return waited > self._patience and all(is_heartbeat_stale(path, self._patience) for path in paths)
 
 
 async def _see_through(
@@ -141,7 +158,9 @@ async def _see_through(
     order = {"jobId": job_id, "workDir": str(room), "smartResume": terms.is_resumed, **order}
     pause = POLL_SECONDS
     is_sent = False
-    pulse = Pulse(room / f"{kind}.heartbeat", terms)
+    name = f"{kind}.heartbeat"
+    pulse = Pulse((room / job_id / name, room / name), terms)  # the second: services of an older cograil
+    await asyncio.to_thread(service_results.remove_result, room, kind)
     while True:
         try:
             if not is_sent:
@@ -158,12 +177,20 @@ async def _see_through(
             continue
         pause = POLL_SECONDS
         if record["state"] in ("DONE", "ERROR"):
-            return _outcome(record)
+            return await asyncio.to_thread(_outcome, record, room, job_id, kind)
         _tell(ctx, kind, record)
         if record["state"] == "RUNNING" and pulse.is_gone():
             told = f"{kind} had not moved for {terms.timeout_seconds:g} s"
             raise Retry(told, code="heartbeat_timeout")
         await asyncio.sleep(POLL_SECONDS)
+
+
+def _recognised_pages(room: Path, min_bytes: int) -> int:
+    """The pages of a valid final.pdf that an earlier attempt left; 0 without one."""
+    try:
+        return ocr.validate(room / FINAL_PDF, min_bytes, prep.pages_of(room / RAW_PDF))
+    except ocr.InvalidPdf:
+        return 0
 
 
 def _validated(room: Path, min_bytes: int, record: dict[str, Any]) -> int:
@@ -195,14 +222,20 @@ def _understood(answer: tuple[int, Any]) -> tuple[int, dict[str, Any]]:
     return status, told
 
 
-def _outcome(record: dict[str, Any]) -> dict[str, Any]:
+def _outcome(record: dict[str, Any], room: Path, job_id: str, kind: str) -> dict[str, Any]:
+    """What a service says of a job that ended; what it made is in the work directory then."""
     if record["state"] == "DONE":
+        try:
+            service_results.collect(room, job_id, kind, record)
+        except service_results.ForeignArtifact as foreign:
+            raise Fail(str(foreign), code="foreign_artifact") from foreign
         return record
+    service_results.discard(room, job_id, kind)
     error = record.get("error") or {}
     if error.get("type") == "pdf_invalid":
         raise ocr.InvalidPdf(str(error.get("detail") or "the service says so"))
-    kind = Fail if error.get("final") else Retry
-    raise kind(str(error.get("detail") or "it failed"), code=str(error.get("type") or "service_error"))
+    refusal = Fail if error.get("final") else Retry
+    raise refusal(str(error.get("detail") or "it failed"), code=str(error.get("type") or "service_error"))
 
 
 def _tell(ctx: Context, kind: str, record: dict[str, Any]) -> None:

@@ -7,6 +7,7 @@ The same routes are at the root of a port of their own for `cograil documents wa
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,7 +19,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from cograil import jsontext
-from cograil.apps.documents import config, duplicates, files, jobs
+from cograil.apps.documents import arrival, config, duplicates, files, jobs
 from cograil.apps.documents.core import make_empty_metrics, now_text
 from cograil.apps.documents.jobs import Document
 from cograil.apps.documents.layout import IS_KEY, Folder, folder_of
@@ -93,7 +94,10 @@ async def show_metrics(call: Call) -> Response:
     async with call.transaction("documents_show") as tx:
         counts = await jobs.count_documents(tx, _place(call), call.caller.tenant)
     gauges = gauges_of([entry_of(document) for document in await _documents(call, is_open=True)])
-    return reply(make_empty_metrics() | counts | gauges | {"updatedAt": now_text()})
+    ignored = 0
+    with suppress(NotFound):  # a server may not have the folder
+        ignored = len(await asyncio.to_thread(arrival.ignored, folder_for(call, call.query.user)))
+    return reply(make_empty_metrics() | counts | gauges | {"ignored": ignored, "updatedAt": now_text()})
 
 
 async def show_config(call: Call) -> Response:

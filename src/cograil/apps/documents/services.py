@@ -45,7 +45,7 @@ STATES = {"queue": "QUEUED", "running": "RUNNING", "done": "DONE", "error": "ERR
 LOCK = ".cograil-lock"  # a file: a lock on a directory is unknown to other machines
 IDLE_SECONDS = 0.5
 MAX_BODY = 64 * 1024
-WRITTEN: dict[Kind, tuple[str, ...]] = {  # below workDir
+WRITTEN: dict[Kind, tuple[str, ...]] = {  # below workDir/<jobId>
     "prep": (RAW_PDF, "raw.tmp.*", "pages", "prep.heartbeat", "prep.log"),
     "ocr": (FINAL_PDF, SIDECAR, "final.tmp.*", "tmp", "ocr.heartbeat", "ocr.log"),
 }
@@ -66,6 +66,11 @@ class PrepOrder(BaseModel):
     @property
     def source(self) -> str:
         return self.inputPath
+
+    @property
+    def room(self) -> str:
+        """The directory of this job: `workDir` is the one that all jobs share."""
+        return os.path.join(self.workDir, self.jobId)
 
     @property
     def profile(self) -> dict[str, Any]:
@@ -90,6 +95,11 @@ class OcrOrder(BaseModel):
     @property
     def source(self) -> str:
         return self.rawPdfPath
+
+    @property
+    def room(self) -> str:
+        """The directory of this job: `workDir` is the one that all jobs share."""
+        return os.path.join(self.workDir, self.jobId)
 
     @property
     def profile(self) -> dict[str, Any]:
@@ -145,8 +155,8 @@ class Service:
         except ValidationError as error:
             wrong = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()]
             raise Refused("; ".join(wrong)) from error
-        self._confine(order.source, order.workDir)
-        self._spare(Path(order.source), Path(order.workDir).resolve())
+        self._confine(order.source, order.workDir, order.room)
+        self._spare(Path(order.source), Path(order.room).resolve())
         if isinstance(order, OcrOrder) and not IS_LANGUAGE(order.lang):
             raise Refused("lang: must name languages such as fra+eng")
         name = f"{order.jobId}.json"
@@ -175,7 +185,7 @@ class Service:
             begins = path.relative_to(room).parts[:1] if path.is_relative_to(room) else ()
             is_written = any(fnmatch(begins[0], name) for name in WRITTEN[self.kind]) if begins else False
             if is_written or room.is_relative_to(path):
-                raise Refused(f"{str(source)[:200]!a} is what this stage writes in workDir")
+                raise Refused(f"{str(source)[:200]!a} is what this stage writes in workDir/<jobId>")
 
     def _record(self, job_id: str, state: str, message: str) -> dict[str, Any]:
         return {
@@ -250,7 +260,7 @@ class Service:
         if not isinstance(record, dict):
             raise Refused("this is no record of a job")
         order = ORDERS[self.kind].model_validate(record.get("order"))
-        await asyncio.to_thread(os.makedirs, order.workDir, exist_ok=True)
+        await asyncio.to_thread(os.makedirs, order.room, exist_ok=True)
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-P", "-m", "cograil.apps.documents.stage"),
             stdin=asyncio.subprocess.PIPE,
@@ -294,7 +304,7 @@ class Service:
         return {
             "kind": self.kind,
             "source": order.source,
-            "work_dir": order.workDir,
+            "work_dir": order.room,
             "profile": order.profile,
             "run": order.jobId[-40:],
             "jobs": settings.ocr_jobs or os.cpu_count() or 1,

@@ -215,7 +215,7 @@ def bring_refused(folder: Folder, refused: list[Rejected]) -> list[Rejected]:
         _correct(_report_of(folder, one.staged), place)
         log.warning(
             "document refused",
-            name=one.name,
+            file=one.name,
             reason=one.refusal.reason.value,
             error=one.refusal.message,
             user=folder.user or None,

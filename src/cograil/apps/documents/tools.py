@@ -32,8 +32,9 @@ def ocr_info() -> dict[str, Any]:
 
 
 def missing(*infos: dict[str, Any]) -> list[str]:
-    """The tools that are not there."""
-    return [name for info in infos for name, version in info["versions"].items() if version == UNKNOWN]
+    """The tools that are not there, by the names they have here: what `/info` calls `7z` is libarchive."""
+    names = [name for info in infos for name, version in info["versions"].items() if version == UNKNOWN]
+    return ["libarchive" if name == "7z" else name for name in names]
 
 
 def _libarchive() -> str:

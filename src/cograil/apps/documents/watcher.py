@@ -11,13 +11,14 @@ import contextlib
 import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import structlog
 
-from cograil.apps.documents import duplicates, endings, janitor, jobs, remote, taking, tools
+from cograil.apps.documents import arrival, duplicates, endings, files, janitor, jobs, remote, taking, tools
 from cograil.apps.documents.admission import COUNTED_AS
 from cograil.apps.documents.arrival import Quiet
 from cograil.apps.documents.config import load_config
@@ -28,6 +29,7 @@ from cograil.apps.documents.layout import IS_KEY, Folder, folders_of
 from cograil.apps.documents.places import look_after, place_of
 from cograil.apps.documents.projecting import Projector, entry_of
 from cograil.apps.documents.pulsing import Standstills
+from cograil.apps.documents.service_results import heartbeats
 from cograil.apps.documents.workflow import publish_current
 from cograil.errors import CograilError
 from cograil.setting_documents import DocumentSettings
@@ -58,6 +60,7 @@ class Watcher:
         self._open: dict[str, int] = {}  # how many documents of a folder were not done at the last look
         self._asked_at: dict[str, float] = {}
         self._standstills = Standstills()
+        self._ignored: dict[str, frozenset[str]] = {}  # the files of a folder that were warned of
         self._tidied_at = 0.0
         self._trouble = ""
         self._told_at = 0.0
@@ -106,7 +109,8 @@ class Watcher:
     async def look(self) -> bool:
         """One pass over all folders; whether there was more than one pass can take."""
         is_more = False
-        for folder in await asyncio.to_thread(folders_of, self._root):
+        for one in await asyncio.to_thread(folders_of, self._root):
+            folder = replace(one, has_plain_names=self._settings.documents.plain_names)
             try:
                 await asyncio.to_thread(folder.make)
                 is_more |= await self._look_at(folder)
@@ -131,6 +135,8 @@ class Watcher:
         quiet = self._quiet.setdefault(place, Quiet(self._settings.documents.quiet_seconds))
         most = await self._most(folder, place)
         taken = 0
+        if await asyncio.to_thread(_has_arrivals, folder):
+            await self._warn_of_ignored(folder, place)
         if most and await asyncio.to_thread(_has_arrivals, folder):
             async with self._db.single("documents_config") as tx:
                 settings = await load_config(tx, self._settings.documents)
@@ -141,6 +147,15 @@ class Watcher:
             return False, False
         is_more = bool(taken) and taken == most
         return is_more, await self._admit_staged(folder, place)
+
+    async def _warn_of_ignored(self, folder: Folder, place: str) -> None:
+        """One warning for each file in `in` that is not taken."""
+        ignored = await asyncio.to_thread(arrival.ignored, folder, self._settings.documents.quiet_seconds)
+        for name in sorted(ignored - self._ignored.get(place, frozenset())):
+            log.warning(
+                "file ignored", file=files.cleaned(name), reason=arrival.WHY_IGNORED, user=folder.user or None
+            )
+        self._ignored[place] = ignored
 
     async def _most(self, folder: Folder, place: str) -> int:
         """How many may be taken now."""
@@ -178,13 +193,13 @@ class Watcher:
         await asyncio.to_thread(taking.place_inputs, folder, fresh)
         for one in batch.arrived:
             if verdicts[one.staged] is Verdict.NEW:
-                log.info("document taken", name=one.name, jobKey=one.key, user=folder.user or None)
+                log.info("document taken", file=one.name, jobKey=one.key, user=folder.user or None)
             if verdicts[one.staged] is Verdict.DUPLICATE:
                 existing = await self._existing(folder, place, one.key)
                 await asyncio.to_thread(
                     taking.hold_duplicate, folder, one, existing.facts if existing else {}
                 )
-                log.info("document held: it came before", name=one.name, jobKey=one.key)
+                log.info("document held: it came before", file=one.name, jobKey=one.key)
 
     async def profile(self, settings: DocumentSettings) -> dict[str, Any] | None:
         """How documents are treated now; None while it is not known who would."""
@@ -244,11 +259,12 @@ class Watcher:
         for document in found:
             for stage in ("prep", "ocr"):
                 is_running = document.nodes.get(stage, {}).get("status") == "running"
-                if is_running and self._standstills.end(folder.room(document.key) / f"{stage}.heartbeat"):
+                beats = heartbeats(folder.room(document.key), stage) if is_running else []
+                if any([self._standstills.end(beat) for beat in beats]):
                     log.warning(
                         "a stage stood still and was ended",
                         stage=stage,
-                        name=document.name,
+                        file=document.name,
                         jobKey=document.key,
                     )
 
@@ -260,7 +276,7 @@ class Watcher:
         if is_settled:
             told = log.info if ending.out_pdf else log.warning
             word = "document done, though its job was not" if ending.out_pdf else "document failed"
-            told(word, name=document.name, jobKey=document.key, error=ending.message or None)
+            told(word, file=document.name, jobKey=document.key, error=ending.message or None)
 
     async def _tidy(self) -> None:
         if time.monotonic() - self._tidied_at < TIDY_SECONDS:

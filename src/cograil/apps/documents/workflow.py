@@ -11,6 +11,7 @@ from cograil.store.database import Transaction
 from cograil.store.workflows import find_workflow
 from cograil.verbs.publish import publish
 
+APP = "documents"
 WORKFLOW_ID = "cograil.documents"
 QUEUE = "documents"
 PREP, OCR, FINISH = "documents.prep", "documents.ocr", "documents.finish"
@@ -55,7 +56,7 @@ nodes:
       name: "{{{{ inputs.name }}}}"
       prep: "{{{{ nodes.prep.output }}}}"
       ocr: "{{{{ nodes.ocr.output }}}}"
-    timeout_seconds: {finish_timeout}
+{plain}    timeout_seconds: {finish_timeout}
     retry: {{max_attempts: {finish_attempts}, initial_delay_seconds: {delay}, max_delay_seconds: 300}}
 """
 WHO = ", ".join(f'{name}: "{{{{ inputs.{name} }}}}"' for name in ("folder", "key", "name", "profile"))
@@ -87,6 +88,7 @@ def text_of(settings: DocumentSettings, version: int, pulse_seconds: float = 5.0
         ocr_attempts=settings.max_attempts_ocr,
         finish_attempts=FINISH_ATTEMPTS,
         finish_timeout=FINISH_SECONDS,
+        plain="      has_plain_names: true\n" if settings.plain_names else "",
         delay=settings.retry_seconds,
         timeout=settings.stage_timeout_seconds,
     )
@@ -100,7 +102,7 @@ async def publish_current(
     version = latest.version if latest else 1
     text = text_of(settings, version, pulse_seconds)
     try:
-        return (await publish(tx, read_workflow(text), text, tenant)).definition_id
+        return (await publish(tx, read_workflow(text, app=APP), text, tenant)).definition_id
     except VersionTaken:
         text = text_of(settings, version + 1, pulse_seconds)
-        return (await publish(tx, read_workflow(text), text, tenant)).definition_id
+        return (await publish(tx, read_workflow(text, app=APP), text, tenant)).definition_id

@@ -7,9 +7,12 @@ from typing_extensions import Unpack
 from cograil.client.awaiting.calling import Calling
 from cograil.client.models import (
     Backfill,
+    CalendarChanges,
     CalendarFacts,
     FiringPage,
     RemovedSchedule,
+    ScheduleRun,
+    ScheduleWithPassed,
     ShownSchedule,
     step,
 )
@@ -31,9 +34,9 @@ class Calendar(Calling):
         found: list[ShownSchedule] = (await self._ask("GET", "/schedules"))["schedules"]
         return found
 
-    async def schedule(self, name: str) -> ShownSchedule:
+    async def schedule(self, name: str) -> ScheduleWithPassed:
         """One of them."""
-        found: ShownSchedule = await self._ask("GET", f"/schedules/{step(name)}")
+        found: ScheduleWithPassed = await self._ask("GET", f"/schedules/{step(name)}")
         return found
 
     async def change_schedule(
@@ -42,6 +45,11 @@ class Calendar(Calling):
         """Change what it runs, and when; all of it is given anew."""
         body = {"workflow_id": workflow_id, "cron": cron, **facts}
         changed: ShownSchedule = await self._ask("POST", f"/schedules/{step(name)}", body)
+        return changed
+
+    async def update_schedule(self, name: str, **changes: Unpack[CalendarChanges]) -> ShownSchedule:
+        """Change some of it; what is left out stays as it is, and input_params is replaced as a whole."""
+        changed: ShownSchedule = await self._ask("PATCH", f"/schedules/{step(name)}", dict(changes))
         return changed
 
     async def remove_schedule(self, name: str) -> RemovedSchedule:
@@ -58,6 +66,11 @@ class Calendar(Calling):
         """Fire it again, from now on."""
         shown: ShownSchedule = await self._ask("POST", f"/schedules/{step(name)}/resume")
         return shown
+
+    async def run_schedule(self, name: str) -> ScheduleRun:
+        """Submit a job of it now, besides its calendar."""
+        run: ScheduleRun = await self._ask("POST", f"/schedules/{step(name)}/run")
+        return run
 
     async def backfill(self, name: str, first: str, until: str, *, preview: bool = False) -> Backfill:
         """Submit a job for each moment of a range of time that has led to none."""

@@ -9,9 +9,12 @@ from typing_extensions import Unpack
 
 from cograil.client.models import (
     Backfill,
+    CalendarChanges,
     CalendarFacts,
     FiringPage,
     RemovedSchedule,
+    ScheduleRun,
+    ScheduleWithPassed,
     ShownSchedule,
     step,
 )
@@ -34,9 +37,9 @@ class Calendar(Calling):
         found: list[ShownSchedule] = (self._ask("GET", "/schedules"))["schedules"]
         return found
 
-    def schedule(self, name: str) -> ShownSchedule:
+    def schedule(self, name: str) -> ScheduleWithPassed:
         """One of them."""
-        found: ShownSchedule = self._ask("GET", f"/schedules/{step(name)}")
+        found: ScheduleWithPassed = self._ask("GET", f"/schedules/{step(name)}")
         return found
 
     def change_schedule(
@@ -45,6 +48,11 @@ class Calendar(Calling):
         """Change what it runs, and when; all of it is given anew."""
         body = {"workflow_id": workflow_id, "cron": cron, **facts}
         changed: ShownSchedule = self._ask("POST", f"/schedules/{step(name)}", body)
+        return changed
+
+    def update_schedule(self, name: str, **changes: Unpack[CalendarChanges]) -> ShownSchedule:
+        """Change some of it; what is left out stays as it is, and input_params is replaced as a whole."""
+        changed: ShownSchedule = self._ask("PATCH", f"/schedules/{step(name)}", dict(changes))
         return changed
 
     def remove_schedule(self, name: str) -> RemovedSchedule:
@@ -61,6 +69,11 @@ class Calendar(Calling):
         """Fire it again, from now on."""
         shown: ShownSchedule = self._ask("POST", f"/schedules/{step(name)}/resume")
         return shown
+
+    def run_schedule(self, name: str) -> ScheduleRun:
+        """Submit a job of it now, besides its calendar."""
+        run: ScheduleRun = self._ask("POST", f"/schedules/{step(name)}/run")
+        return run
 
     def backfill(self, name: str, first: str, until: str, *, preview: bool = False) -> Backfill:
         """Submit a job for each moment of a range of time that has led to none."""

@@ -23,6 +23,7 @@ from cograil.client.models import (
     JobStatus,
     JobWithNodes,
     Json,
+    LogLines,
     NewJob,
     Node,
     ProgressOfNode,
@@ -196,6 +197,21 @@ class Jobs(Calling):
         events: list[Event] = answer["events"]
         return events
 
+    def logs(
+        self,
+        job_id: str,
+        node_id: str | None = None,
+        *,
+        level: str | None = None,
+        search: str | None = None,
+        after: str | None = None,
+        limit: int = 1000,
+    ) -> LogLines:
+        """A page of what handlers logged; to follow a job, ask again after the cursor of the last line."""
+        query = {"node_id": node_id, "level": level, "search": search, "after": after, "limit": limit}
+        lines: LogLines = self._ask("GET", f"/jobs/{step(job_id)}/logs", params=query)
+        return lines
+
     def timeline(self, job_id: str) -> Timeline:
         """When each node ran."""
         timeline: Timeline = self._ask("GET", f"/jobs/{step(job_id)}/timeline")
@@ -231,9 +247,13 @@ class Jobs(Calling):
         node_id: str | None = None,
         from_node: str | None = None,
         input_params: Mapping[str, Json] | None = None,
+        new_keys: bool = False,
     ) -> Job:
-        """Retry a job that has ended, or a node of it; the job in which that happens."""
-        body = _again(from_node, input_params)
+        """Retry a job that has ended, or a node of it; the job in which that happens.
+
+        What had not completed keeps its idempotency keys, unless `new_keys` are wanted.
+        """
+        body = _again(from_node, input_params, new_keys)
         job: Job = self._ask("POST", f"/jobs/{step(job_id)}{_of_node(node_id)}/retry", body)
         return job
 
@@ -244,9 +264,10 @@ class Jobs(Calling):
         node_id: str | None = None,
         from_node: str | None = None,
         input_params: Mapping[str, Json] | None = None,
+        new_keys: bool = False,
     ) -> RetryPreview:
-        """What a retry would run again, and what it would keep."""
-        body = _again(from_node, input_params) | {"preview": True}
+        """What a retry would run again, with which idempotency keys, and what it would keep."""
+        body = _again(from_node, input_params, new_keys) | {"preview": True}
         path = f"/jobs/{step(job_id)}{_of_node(node_id)}/retry"
         preview: RetryPreview = self._ask("POST", path, body)
         return preview
@@ -285,6 +306,7 @@ def _of_node(node_id: str | None) -> str:
     return "" if node_id is None else f"/nodes/{step(node_id)}"
 
 
-def _again(from_node: str | None, input_params: Mapping[str, Json] | None) -> dict[str, Json]:
+def _again(from_node: str | None, input_params: Mapping[str, Json] | None, new_keys: bool) -> dict[str, Json]:
     inputs = None if input_params is None else dict(input_params)
-    return {"from_node": from_node, "input_params": inputs}
+    again: dict[str, Json] = {"from_node": from_node, "input_params": inputs}
+    return again | {"new_keys": True} if new_keys else again

@@ -50,14 +50,14 @@ class Observing(Calling):
     def tasks(
         self,
         *,
-        state: Literal["ready", "held", "running"] | None = None,
+        state: Literal["ready", "held", "running", "ended"] | None = None,
         queue: str | None = None,
         handler: str | None = None,
         worker: str | None = None,
         limit: int = 100,
         cursor: str | None = None,
     ) -> TaskPage:
-        """A page of attempts that are due or running, newest first."""
+        """A page of attempts that are queued or running, newest first; with state `ended`, of ended ones."""
         asked = {"state": state, "queue": queue, "handler": handler, "worker": worker}
         params = asked | {"limit": limit, "cursor": cursor}
         page: TaskPage = self._ask("GET", "/tasks", params=params)

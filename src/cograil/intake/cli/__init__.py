@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from cograil.errors import CograilError, DatabaseUnavailable, Problems, UsageError
+from cograil.errors import CograilError, DatabaseUnavailable, Problems, RolesMissing, UsageError
 
 INTERRUPTED, BROKEN_PIPE, BUG, UNWRITTEN = 130, 141, 70, 74
 UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}  # what a full or broken disk says
@@ -45,6 +45,7 @@ COMMANDS: dict[str, dict[str, Entry]] = {
         "worker": Entry("serving:worker", "Run one more worker."),
         "relay": Entry("serving:relay", "Run one more relay of events."),
         "run": Entry("work:run", "Run a workflow file to its end and show how it goes."),
+        "init": Entry("init:init", "Make a project: a handler, a workflow, a test."),
         "demo": Entry("demo:demo", "See it work: a job with retries, a condition and a fan-out."),
     },
     "Workflows and jobs": {
@@ -55,7 +56,7 @@ COMMANDS: dict[str, dict[str, Entry]] = {
         "jobs": Entry("looking:jobs", "List jobs."),
         "show": Entry("looking:show", "Show a job and its nodes."),
         "events": Entry("looking:events", "Show or follow what happened in a job."),
-        "logs": Entry("looking:logs", "Show what the handlers of a job logged."),
+        "logs": Entry("log_lines:logs", "Show what the handlers of a job logged."),
         "explain": Entry("looking:explain", "Say why a job does not move."),
         "cancel": Entry("work:cancel", "Cancel a job."),
         "approve": Entry("answering:approve", "Approve what a job asks."),
@@ -69,7 +70,7 @@ COMMANDS: dict[str, dict[str, Entry]] = {
     },
     "Look after it": {
         "top": Entry("top:top", "Watch jobs, queues and workers, live."),
-        "db": Entry("operating:db", "Migrate the schema, or see what would change."),
+        "db": Entry("backup:db", "Migrate the schema, set up its roles, back it up."),
         "schedules": Entry("scheduling:schedules", "Run workflows by the calendar."),
         "subscriptions": Entry("telling:subscriptions", "Who is told what happens to jobs."),
         "deliveries": Entry("telling:deliveries", "What was told, what is on its way, and dead letters."),
@@ -120,8 +121,8 @@ def cli() -> None:
     \b
     Examples:
       cograil demo
-      cograil run examples/hello.yaml --input name=Ada
-      cograil up --workflows examples --app my_handlers
+      cograil init my_project
+      cograil up --dev --workflows workflows --app handlers
     """
 
 
@@ -148,6 +149,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _write_no_more()
             click.echo(f"error: the output cannot be written: {error.strerror}", err=True)
             return UNWRITTEN
+        if refusal := _missing_privilege(error):
+            return _say(RolesMissing(refusal), is_json)
         if _is_lost_connection(error):
             return _say(DatabaseUnavailable(f"PostgreSQL does not answer: {error}".strip()), is_json)
         return _say_bug(error, is_json)
@@ -196,6 +199,17 @@ def _say_bug(error: Exception, is_json: bool) -> int:
 
 def _print_json(facts: dict[str, Any]) -> None:
     click.echo(json.dumps({"error": facts}))
+
+
+def _missing_privilege(error: Exception) -> str | None:
+    """What to do when PostgreSQL denied a right to the login; None for any other error."""
+    driver = sys.modules.get("psycopg")  # loaded by commands that connect
+    if driver is None or not isinstance(error, driver.errors.InsufficientPrivilege):
+        return None
+    return (
+        f"PostgreSQL refuses this login: {str(error).strip()}; `cograil db status` shows which roles and "
+        "grants are missing, `cograil db roles` sets them up"
+    )
 
 
 def _is_lost_connection(error: Exception) -> bool:

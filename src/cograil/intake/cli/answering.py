@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -11,14 +12,17 @@ import click
 from cograil import jsontext
 from cograil.engine.approvals import DECISIONS
 from cograil.errors import UsageError
-from cograil.intake.cli.client import audit, connected, who
-from cograil.intake.cli.options import instance_options, settings_for
+from cograil.intake.cli.client import Client, audit, connected, find_job, who
+from cograil.intake.cli.options import instance_options, settings_for, tenant_option
 from cograil.intake.cli.output import say, write_json
 from cograil.model.job import Signalled
 from cograil.processes import run_async
 from cograil.settings import Settings
+from cograil.store import reading
+from cograil.store.database import Transaction
 from cograil.store.watching import resolve_job
 from cograil.verbs.signal import signal as send_signal
+from cograil.verbs.signal import waiting_approval
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -27,21 +31,23 @@ def _answer_options(command: Command) -> Command:
     by = click.option("--by", help="Who answers. Default: whoever runs this command.")
     reason = click.option("--reason", help="Why; kept with the answer.")
     data = click.option("--data", metavar="JSON", help="What the form asks for, as JSON.")
-    return by(reason(data(instance_options(command))))
+    return by(reason(data(tenant_option(instance_options(command)))))
 
 
 @click.command()
 @click.argument("job")
-@click.argument("node")
+@click.argument("node", required=False)
 @_answer_options
-def approve(job: str, node: str, **given: Any) -> None:
+def approve(job: str, node: str | None, **given: Any) -> None:
     """Approve what a node of a job asks.
 
-    The first answer counts: exits 4 when it was answered already, does not wait for an answer, or is not
-    yours to give; 2 when --data does not fit the form; 3 when there is no such job or node.
+    Without NODE it is the one that waits; if several do, they are listed. The first answer counts: exits 4
+    when it was answered already, does not wait for an answer, or is not yours to give; 2 when --data does not
+    fit the form; 3 when there is no such job or node.
 
     \b
     Examples:
+      cograil approve 019a8f2e77aa
       cograil approve 019a8f2e77aa release
       cograil approve 019a8f2e77aa release --reason "looks good" --data '{"window": "tonight"}'
     """
@@ -50,15 +56,16 @@ def approve(job: str, node: str, **given: Any) -> None:
 
 @click.command()
 @click.argument("job")
-@click.argument("node")
+@click.argument("node", required=False)
 @_answer_options
-def reject(job: str, node: str, **given: Any) -> None:
+def reject(job: str, node: str | None, **given: Any) -> None:
     """Reject what a node of a job asks. The job goes on: what follows reads the decision.
 
-    Exits as `cograil approve` does.
+    Without NODE it is the one that waits; if several do, they are listed. Exits as `cograil approve` does.
 
     \b
     Examples:
+      cograil reject 019a8f2e77aa --reason "not on a Friday"
       cograil reject 019a8f2e77aa release --reason "not on a Friday"
     """
     _send(job, node, "reject", **given)
@@ -81,7 +88,7 @@ def signal(job: str, node: str, name: str, **given: Any) -> None:
 
 def _send(
     job: str,
-    node: str,
+    node: str | None,
     name: str,
     *,
     by: str | None,
@@ -90,7 +97,7 @@ def _send(
     data_dir: Path | None,
     as_json: bool,
 ) -> None:
-    answer = Signalled(name, node, (who() if by is None else by) or None, reason, _read_data(data))
+    answer = Signalled(name, node or "", (who() if by is None else by) or None, reason, _read_data(data))
     run_async(_answer(settings_for(data_dir), job, answer, as_json))
 
 
@@ -103,9 +110,18 @@ def _read_data(text: str | None) -> Any:
         raise UsageError(f"--data: {error}") from error
 
 
+async def _waiting_node(client: Client, tx: Transaction, job_id: str) -> str:
+    view, definition_id = await find_job(tx, job_id, client.tenant)
+    workflow = await client.decider.catalog.get(tx, definition_id)
+    nodes = await reading.list_nodes(tx, job_id, workflow, tenant=client.tenant, children=False)
+    return waiting_approval(view, nodes)
+
+
 async def _answer(settings: Settings, job: str, answer: Signalled, as_json: bool) -> None:
     async with connected(settings) as client, client.db.transaction("signal") as tx:
-        job_id = await resolve_job(tx, job)
+        job_id = await resolve_job(tx, job, client.tenant)
+        if not answer.node_id:
+            answer = replace(answer, node_id=await _waiting_node(client, tx, job_id))
         given = await send_signal(tx, client.decider, job_id, answer)
         node_id, reason = answer.node_id, answer.reason
         await audit(tx, f"signal {answer.name}", job_id, node_id=node_id, reason=reason)

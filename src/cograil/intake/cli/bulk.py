@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
+from cograil import clock
 from cograil.engine.states import JOB_STATES
 from cograil.errors import UsageError
-from cograil.intake.cli.client import Client, audit, connected, who
+from cograil.intake.cli.client import Client, audit, connected, connected_to_read, who
 from cograil.intake.cli.inputs import Moment, read_labels
-from cograil.intake.cli.options import instance_options, settings_for, timeout_option, wait_option
+from cograil.intake.cli.options import (
+    instance_options,
+    settings_for,
+    tenant_option,
+    timeout_option,
+    wait_option,
+)
 from cograil.intake.cli.outcome import see_to_end
 from cograil.intake.cli.output import say, write_json
 from cograil.intake.cli.previews import show_bulk, show_operation
@@ -86,6 +93,7 @@ def bulk() -> None:
 @click.option("--reason", default="", help="Why; kept in the events of the jobs.")
 @wait_option
 @timeout_option
+@tenant_option
 @instance_options
 def bulk_cancel(data_dir: Path | None, **words: Any) -> int:
     """Cancel the jobs that fit, pending and running ones, and print the id of the job that does it.
@@ -102,6 +110,7 @@ def bulk_cancel(data_dir: Path | None, **words: Any) -> int:
 @filter_options
 @wait_option
 @timeout_option
+@tenant_option
 @instance_options
 def bulk_retry(data_dir: Path | None, **words: Any) -> int:
     """Retry the jobs that fit, failed ones unless --status says, and print the id of the job that does it.
@@ -118,6 +127,7 @@ def bulk_retry(data_dir: Path | None, **words: Any) -> int:
 
 @bulk.command("show")
 @click.argument("job")
+@tenant_option
 @instance_options
 def bulk_show(job: str, data_dir: Path | None, as_json: bool) -> None:
     """Show how far an operation is, and why jobs were skipped or failed. JOB is the one that does it.
@@ -141,15 +151,17 @@ async def _begin(
     **words: Any,
 ) -> int:
     reason = words.pop("reason", "")
-    wanted = _filter(datetime.now(UTC), **words)
+    wanted = _filter(clock.now(), **words)
     async with connected(settings) as client:
         if preview:
             async with client.db.transaction("preview") as tx:
-                show_bulk(await preview_bulk(tx, verb, wanted), as_json)
+                show_bulk(await preview_bulk(tx, verb, wanted, client.tenant), as_json)
             return 0
         async with listening(client) as bell:
             async with client.db.transaction("bulk") as tx:
-                job_id = await begin_bulk(tx, client.decider, verb, wanted, by=who(), reason=reason)
+                job_id = await begin_bulk(
+                    tx, client.decider, verb, wanted, by=who(), reason=reason, tenant=client.tenant
+                )
                 await audit(tx, f"bulk {verb}", job_id, reason=reason)
             if wait:
                 return await see_to_end(client, bell, job_id, timeout=timeout, as_json=as_json)
@@ -181,8 +193,8 @@ def _one_of(given: datetime | None, counted: datetime, created: str, than: str) 
 
 
 async def _show(settings: Settings, job: str, as_json: bool) -> None:
-    async with connected(settings) as client, client.db.transaction("show") as tx:
-        found = await find_bulk(tx, await resolve_job(tx, job))
+    async with connected_to_read(settings) as client, client.db.transaction("show") as tx:
+        found = await find_bulk(tx, await resolve_job(tx, job, client.tenant), client.tenant)
     if as_json:
         write_json({"job_id": found.job_id} | outcome_of(found))
     else:

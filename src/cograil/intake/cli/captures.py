@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import asdict
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import click
 
-from cograil.errors import NotFound, UsageError
-from cograil.intake.cli.client import connected
-from cograil.intake.cli.options import instance_options, settings_for
+from cograil.apps.extras import require_extra
+from cograil.errors import NotFound, WaitTimeout
+from cograil.intake.cli.client import Client, connected
+from cograil.intake.cli.options import Amount, instance_options, settings_for
 from cograil.intake.cli.output import out, plain, warn, write_json
+from cograil.intake.cli.waiting import listening
+from cograil.model.ids import is_id
 from cograil.processes import run_async
 from cograil.settings import Settings
 
@@ -27,10 +31,7 @@ key_option = click.option(
 
 def _require_extra() -> None:
     """Raises UsageError where what opens and signs is not installed."""
-    try:
-        import cryptography  # noqa: F401, PLC0415
-    except ImportError as error:
-        raise UsageError("this needs the extra `captures`: pip install 'cograil[captures]'") from error
+    require_extra("captures", ["cryptography"])
 
 
 @click.group()
@@ -42,6 +43,7 @@ def captures() -> None:
       cograil captures verify proof.json --object evidence.enc --key signer.pem
       cograil captures check --key signer.pem
       cograil captures key > signer.pem
+      cograil captures wait 0b7a4a63-0f5e-4a54-9a53-8d7f5a3f2a11
     """
 
 
@@ -91,6 +93,59 @@ def verify(
     if is_proven and not trusted:
         warn("whose key that is was not checked: --key names the one you trust")
     return 0 if is_proven else 1
+
+
+@captures.command()
+@click.argument("capture", metavar="CAPTURE_ID")
+@click.option(
+    "--timeout",
+    type=Amount(min=0),
+    default=60.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Wait at most this long, then exit 5. The sealing goes on.",
+)
+@instance_options
+def wait(capture: str, timeout: float, data_dir: Path | None, as_json: bool) -> int:
+    """Wait until a capture is sealed. Exits 1 when it failed, and says why.
+
+    \b
+    Examples:
+      cograil captures wait 0b7a4a63-0f5e-4a54-9a53-8d7f5a3f2a11
+    """
+    if not is_id(capture.lower()):
+        raise click.BadParameter("a capture has a UUID", param_hint="CAPTURE_ID")
+    return run_async(_wait(settings_for(data_dir), capture.lower(), timeout, as_json))
+
+
+async def _wait(settings: Settings, capture: str, timeout: float, as_json: bool) -> int:
+    from cograil.apps.captures.states import FAILED, FINAL  # noqa: PLC0415
+
+    clock = asyncio.get_running_loop().time
+    until = clock() + timeout
+    async with connected(settings) as client, listening(client) as bell:
+        while (found := await _find(client, capture)).state not in FINAL:
+            if clock() >= until:
+                raise WaitTimeout(
+                    f"it is {found.state} after {timeout:g} s; {client.future_of(found.job_id)}"
+                )
+            await bell.wait(min(1.0, until - clock()))
+    facts = {"capture_id": found.capture_id, "state": found.state, "error": found.error}
+    if as_json:
+        write_json(facts | {"sealed_at": found.sealed_at, "job_id": found.job_id})
+    else:
+        out().print(plain(f"{found.state}: {found.error or found.sealed_at}"), soft_wrap=True)
+    return 1 if found.state == FAILED else 0
+
+
+async def _find(client: Client, capture: str) -> Any:
+    from cograil.apps.captures.rows import find_capture  # noqa: PLC0415
+
+    async with client.db.transaction("show_capture") as tx:
+        found = await find_capture(tx, client.tenant, capture)
+    if found is None:
+        raise NotFound(f"there is no capture {capture}")
+    return found
 
 
 @captures.command()

@@ -5,16 +5,19 @@ from __future__ import annotations
 import getpass
 import logging
 import os
+import shlex
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from cograil import logs, tracing
 from cograil.errors import JobNotFound
+from cograil.intake.cli.options import chosen_tenant
 from cograil.model.callers import NOBODY
 from cograil.model.workflow import Workflow
-from cograil.processes import decider_of, open_client, run_async
+from cograil.processes import decider_of, open_client, open_reader, run_async
+from cograil.processes.invocation import program
 from cograil.settings import Settings
 from cograil.store import reading
 from cograil.store.database import Database, Transaction
@@ -31,12 +34,22 @@ class Client:
     settings: Settings
     decider: Decider
     is_private: bool = False
+    tenant: str = field(default_factory=chosen_tenant)
+
+    def command(self, words: str) -> str:
+        """A command that finds this instance again as it is printed: `cograil show ... --data-dir DIR`."""
+        is_named = self.settings.origin_of("data_dir") == "flag"
+        option = f" --data-dir {shlex.quote(str(self.settings.data_dir))}" if is_named else ""
+        if self.tenant != "default":
+            option += f" --tenant {shlex.quote(self.tenant)}"
+        return f"`{program()} {words}{option}`"
 
     def future_of(self, job_id: str) -> str:
         """What becomes of a job that this command no longer waits for."""
         if self.is_private:
-            return f"job {job_id} is kept; `cograil up` on {self.settings.data_dir} goes on with it"
-        return f"job {job_id} goes on; see `cograil show {job_id}` and `cograil explain {job_id}`"
+            return f"job {job_id} is kept; {self.command('up')} goes on with it"
+        show, explain = self.command(f"show {job_id}"), self.command(f"explain {job_id}")
+        return f"job {job_id} goes on; see {show} and {explain}"
 
 
 def who() -> str:
@@ -59,10 +72,12 @@ def run_traced(command: Coroutine[Any, Any, int]) -> int:
     return run_async(command, "cli")
 
 
-async def audit(tx: Transaction, action: str, target: str, *, tenant: str = "default", **data: Any) -> None:
+async def audit(tx: Transaction, action: str, target: str, *, tenant: str | None = None, **data: Any) -> None:
     """Note in the audit log what a command does; it commits with it."""
     by = {"session_user": tx.connection.info.user, "by": who()}
-    await add_audits(tx, [AuditEntry(tenant, "", NOBODY, "cli", action, target, data=by | data)])
+    await add_audits(
+        tx, [AuditEntry(tenant or chosen_tenant(), "", NOBODY, "cli", action, target, data=by | data)]
+    )
 
 
 def private_client(db: Database, settings: Settings) -> Client:
@@ -78,9 +93,17 @@ async def connected(settings: Settings) -> AsyncIterator[Client]:
         yield Client(db, settings, decider_of(settings))
 
 
-async def find_job(tx: Transaction, text: str) -> tuple[dict[str, Any], int]:
+@asynccontextmanager
+async def connected_to_read(settings: Settings) -> AsyncIterator[Client]:
+    """A client for looking only; where nothing runs, the database is started for the time of the command."""
+    logging.getLogger("psycopg.pool").setLevel(logging.ERROR)
+    async with open_reader(settings, application="cograil cli") as db:
+        yield Client(db, settings, decider_of(settings), is_private=True)
+
+
+async def find_job(tx: Transaction, text: str, tenant: str) -> tuple[dict[str, Any], int]:
     """The job a person means, and the id of its definition. Raises JobNotFound or Conflict."""
-    found = await reading.find_job(tx, await resolve_job(tx, text))
+    found = await reading.find_job(tx, await resolve_job(tx, text, tenant), tenant)
     if found is None:
         raise JobNotFound(text)
     return found
@@ -89,5 +112,5 @@ async def find_job(tx: Transaction, text: str) -> tuple[dict[str, Any], int]:
 async def find_job_and_workflow(client: Client, text: str) -> tuple[dict[str, Any], Workflow]:
     """The job a person means, and its workflow."""
     async with client.db.transaction("show") as tx:
-        job, definition_id = await find_job(tx, text)
+        job, definition_id = await find_job(tx, text, client.tenant)
         return job, await client.decider.catalog.get(tx, definition_id)

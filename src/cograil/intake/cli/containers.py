@@ -50,6 +50,12 @@ def runtime(data_dir: Path | None, as_json: bool) -> int:
     return 0 if is_there else 1
 
 
+async def why_no_containers(settings: Settings) -> str:
+    """A sentence that says why nothing runs containers here; empty when something does."""
+    is_there, why, _ = await _look(settings)
+    return "" if is_there else why
+
+
 async def _look(settings: Settings) -> tuple[bool, str, list[str]]:
     chosen = await choose_runtime(settings)
     if chosen.runtime is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import tempfile
 import time
 from pathlib import Path
@@ -16,6 +17,7 @@ from cograil.intake.cli.output import say
 from cograil.intake.cli.words import duration
 from cograil.intake.cli.work import run_published
 from cograil.processes import private_instance, run_async
+from cograil.processes.invocation import program
 from cograil.settings import Settings, load_settings
 from cograil.verbs.publish import publish
 
@@ -25,11 +27,12 @@ PACKAGE = Path(__file__).parents[2]
 
 NEXT_STEPS = """
 What to try next:
-  cograil run examples/hello.yaml --input name=Ada     a file, without publishing it
-  cograil up --workflows examples                      everything, until Ctrl-C; then, elsewhere:
-  cograil submit demo --input failure_rate=0.9 --wait  a job that has to try harder
-  cograil jobs                                         what there is
-  cograil explain JOB                                  why a job does not move"""
+  {program} init my_project      a project of your own: a handler, a workflow, a test
+  {program} run {examples}/hello.yaml --input name=Ada
+  {program} up --workflows {examples}      everything, until Ctrl-C: see it at {pages}
+then, in another terminal:
+  {program} submit demo --input failure_rate=0.9 --wait
+  {program} jobs"""
 
 
 @click.command()
@@ -48,7 +51,8 @@ def demo(as_json: bool) -> int:
         settings = load_settings({"data_dir": Path(directory) / "data"})
         code = run_async(_demo(of_its_own(settings), files, as_json))
     if not as_json:
-        say(NEXT_STEPS)
+        pages = f"http://{settings.host}:{settings.port}/ui/"
+        say(NEXT_STEPS.format(program=program(), examples=_shown(find_examples()), pages=pages))
     return code
 
 
@@ -58,6 +62,12 @@ def find_examples() -> Path:
         if (place / "examples" / f"{WORKFLOW}.yaml").is_file():
             return place / "examples"
     raise NotFound(f"examples/{WORKFLOW}.yaml is not here; run this in a checkout of cograil")
+
+
+def _shown(path: Path) -> str:
+    """As it can be typed here."""
+    here = Path.cwd()
+    return shlex.quote(str(path.relative_to(here) if path.is_relative_to(here) else path))
 
 
 def of_its_own(settings: Settings) -> Settings:

@@ -7,9 +7,11 @@ from typing import Any
 from rich.text import Text
 
 from cograil.intake.cli.outcome import result_of
-from cograil.intake.cli.output import error_line, out, plain, show_value, state, table
-from cograil.intake.cli.words import SKIPPED, ago, duration, printable, took
+from cograil.intake.cli.output import error_line, out, plain, show_result, show_value, state, table
+from cograil.intake.cli.words import SKIPPED, WAITING_FOR, ago, duration, moment, printable, took
+from cograil.model.job import shown_node_status
 from cograil.model.workflow import Workflow
+from cograil.store.reading import shown_status
 
 View = dict[str, Any]
 SHOWN_FAILURES = 10
@@ -34,19 +36,36 @@ def show_job(job: View, workflow: Workflow, nodes: list[View], failures: list[Vi
     _show_failed_children(nodes, failures)
     if job["status"] == "completed":
         out().print()
-        show_value(result_of(job, workflow))
+        show_result(job["job_id"], result_of(job, workflow), is_cut=True)
+
+
+def job_state(job: View) -> Text:
+    """The state of a job as people see it, and what it waits for."""
+    shown = state(shown_status(job))
+    return (
+        shown
+        if job["waiting_for"] is None
+        else Text.assemble(shown, f" for {WAITING_FOR[job['waiting_for']]}")
+    )
 
 
 def _facts(job: View) -> list[tuple[str, str | Text]]:
     facts: list[tuple[str, str | Text]] = [
         ("job", job["job_id"]),
         ("workflow", printable(f"{job['workflow_id']} version {job['workflow_version']}")),
-        ("status", state(job["status"])),
-        ("created", f"{job['created_at']:%Y-%m-%d %H:%M:%S} UTC, {ago(job['created_at'])}"),
+        ("status", job_state(job)),
+        ("created", f"{moment(job['created_at'])}, {ago(job['created_at'])}"),
     ]
     if job["started_at"]:
         facts.append(("took", took(job["started_at"], job["completed_at"])))
-    for name in ("not_before", "deadline", "submitted_by", "correlation_id", "retry_of"):
+    for name in ("not_before", "deadline"):
+        if job[name]:
+            facts.append((name.replace("_", " "), moment(job[name])))
+    if job["owner_id"] and not job["completed_at"]:
+        heard_at = job.get("owner_heartbeat_at")
+        heartbeat = f", heartbeat {ago(heard_at)}" if heard_at else ""
+        facts.append(("orchestrator", printable(f"{job['owner_id']}{heartbeat}")))
+    for name in ("submitted_by", "correlation_id", "retry_of"):
         if job[name]:
             facts.append((name.replace("_", " "), printable(job[name])))
     if job["labels"]:
@@ -72,7 +91,7 @@ def _remark(node: View) -> str:
     if node["child_job"]:
         return f"job {node['child_job']['job_id']}, {node['child_job']['status']}"
     if node["not_before"] and node["status"] == "waiting":
-        return f"until {node['not_before']:%Y-%m-%d %H:%M:%S} UTC"
+        return f"until {moment(node['not_before'])}"
     return f"on {node['worker']}" if node["worker"] else ""
 
 
@@ -94,7 +113,11 @@ def _show_failed_children(nodes: list[View], failures: list[View]) -> None:
 
 def show_node(node: View, traceback: str | None) -> None:
     """All there is about one node, and where its last failed attempt broke."""
-    facts = [("node", printable(node["node_id"])), ("type", node["type"]), ("status", node["status"])]
+    facts = [
+        ("node", printable(node["node_id"])),
+        ("type", node["type"]),
+        ("status", shown_node_status(node["status"])),
+    ]
     facts += [
         (name.replace("_", " "), printable(node[name]))
         for name in ("handler", "queue", "worker", "attempt", "skip_reason", "parent_node_id", "not_before")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
+import socket
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -16,14 +16,16 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 from cograil import logs
 from cograil.errors import NotFound, UsageError
-from cograil.intake.cli.options import json_option
+from cograil.intake.cli.options import json_option, read_settings
 from cograil.intake.cli.output import out as to_stdout
 from cograil.intake.cli.output import plain, say, table, talk, warn, write_json
 from cograil.processes import private_instance, run_async
 from cograil.processes.running import stop_on_signals
-from cograil.settings import Settings, load_settings
+from cograil.settings import Settings
+from cograil.store.directory import is_held, is_held_briefly
 
 ENGINE_DIR = ".cograil"
+BARE_PARTS = ("documents",)  # these commands also read DATA_DIR, OCR_LANG, ... as the original does
 SHORTEST_KEY = 12
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -43,6 +45,7 @@ def documents() -> None:
     Examples:
       cograil documents watch --data ./comics
       cograil documents convert tintin.cbz scan.pdf -o ./pdfs
+      cograil documents list --data ./comics
       cograil documents duplicates --data ./comics
     """
 
@@ -62,14 +65,16 @@ def convert(sources: tuple[Path, ...], target: Path, lang: str | None, as_json: 
       cograil documents convert tintin.cbz -o ./pdfs
       cograil documents convert *.cbr scans/ -o ./pdfs --lang eng
     """
-    from cograil.apps.documents.arrival import held  # noqa: PLC0415  an extra
+    from cograil.apps.documents.requirements import require_tools  # noqa: PLC0415  help must be quick
+
+    settings = read_settings({"documents.ocr_lang": lang}, BARE_PARTS)
+    require_tools(settings.documents.model_copy(update={"prep_url": None, "ocr_url": None}))
+    from cograil.apps.documents.arrival import held  # noqa: PLC0415
     from cograil.apps.documents.converting import ROOM, remove_left_rooms  # noqa: PLC0415
 
     for source in sources:
         if not source.exists():
             raise UsageError(f"there is no {source}")
-    settings = load_settings({"documents.ocr_lang": lang})
-    _check_tools(settings)
     try:
         target.mkdir(parents=True, exist_ok=True)
         remove_left_rooms(target)
@@ -81,16 +86,6 @@ def convert(sources: tuple[Path, ...], target: Path, lang: str | None, as_json: 
             return run_async(_convert(settings, list(sources), target, Path(place), as_json))
         except asyncio.CancelledError:  # by a signal: nothing half-done is left, as after Ctrl-C
             raise click.Abort from None
-
-
-def _check_tools(settings: Settings) -> None:
-    """Raises UsageError when nothing could be converted here: a watcher would wait until it can."""
-    from cograil.apps.documents import tools  # noqa: PLC0415
-
-    lang = settings.documents.ocr_lang
-    missing = tools.missing(tools.prep_info(), tools.ocr_info()) or tools.missing_languages(lang)
-    if missing:
-        raise UsageError(f"these are missing here: {', '.join(missing)}")
 
 
 async def _convert(settings: Settings, sources: list[Path], target: Path, room: Path, as_json: bool) -> int:
@@ -108,7 +103,7 @@ async def _convert(settings: Settings, sources: list[Path], target: Path, room: 
         return _show_items(items, as_json)
     with tempfile.TemporaryDirectory(prefix="cograil-convert-") as engine:
         own = _for_one_run(settings, room, Path(engine), len(items))
-        async with private_instance(own, report=say) as db:
+        async with private_instance(own) as db:
             with _bars(items, is_quiet=as_json) as show:
                 await conversion.follow(db, show)
     return _show_items(items, as_json)
@@ -200,14 +195,18 @@ place_options = click.option(
 @documents.command()
 @data_option
 @click.option("--host", help="The address to listen on. [127.0.0.1]")
-@click.option("--port", type=click.IntRange(0, 65535), default=18083, show_default=True, help="Of the API.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    help="Also serve the API of the original at the root of this port, such as 18083; 0: a free one.",
+)
 @place_options
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="What to log.")
 @json_lines_option
 def watch(
     data: Path | None,
     host: str | None,
-    port: int,
+    port: int | None,
     data_dir: Path | None,
     log_level: str | None,
     is_json: bool,
@@ -215,25 +214,57 @@ def watch(
     """Watch a folder: what is dropped in its `in` becomes a searchable PDF in its `out`.
 
     Runs everything that this needs until Ctrl-C or SIGTERM, and goes on where it was when started again.
+    Where an instance runs on the data directory already, this is one more watcher and worker of it.
 
     \b
     Examples:
       cograil documents watch --data ./comics
       OCR_LANG=eng cograil documents watch --data ./comics --port 18083
     """
-    from cograil.processes.up import up as run  # noqa: PLC0415  help must be quick
+    from cograil.apps.app import require_apps  # noqa: PLC0415  help must be quick
+    from cograil.processes.up import up as run  # noqa: PLC0415
 
     flags = {"data_dir": data_dir, "log.level": log_level, "log.format": "json" if is_json else None}
     settings = _settings(data, host=host, **flags)
     folder = settings.documents.data_dir
     assert folder is not None
-    is_given = data_dir is not None or bool(os.environ.get("COGRAIL_DATA_DIR")) or bool(settings.database.url)
-    own = settings.model_copy(
-        update={"port": 0, "data_dir": settings.data_dir if is_given else folder / ENGINE_DIR}
-    )
+    is_given = settings.origin_of("data_dir") != "default" or bool(settings.database.url)
+    own = settings.model_copy(update={"data_dir": settings.data_dir if is_given else folder / ENGINE_DIR})
+    require_apps(settings)  # before a folder is made that nobody would watch
     _make_folder(folder)
     with logs.lines_of("orchestrator"):  # as the original calls it
-        run(own, front=("documents", port))
+        if not own.database.url and is_held(own.data_dir) and not is_held_briefly(own.data_dir):
+            _watch_beside(own, port)
+        else:
+            run(own.model_copy(update={"port": _pages_port(own)}), front=front_of(port))
+
+
+def front_of(port: int | None) -> tuple[str, int] | None:
+    """What is served on a port of its own."""
+    return None if port is None else ("documents", port)
+
+
+def _pages_port(settings: Settings) -> int:
+    """The usual port if it is free, so that the pages are where people look for them; else any."""
+    if settings.origin_of("port") != "default":
+        return settings.port
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((settings.host, settings.port))
+        except OSError:
+            return 0
+    return settings.port
+
+
+def _watch_beside(settings: Settings, port: int | None) -> None:
+    """Watch and work on the instance that runs on this data directory."""
+    from cograil.processes.parts import worker  # noqa: PLC0415
+
+    say(f"an instance runs on {settings.data_dir}: this is one more watcher and worker of it")
+    if port is not None:
+        warn(f"--port {port} is not served here: the API of the instance has the documents")
+    worker(settings)
 
 
 def _make_folder(root: Path) -> None:
@@ -248,7 +279,7 @@ def _make_folder(root: Path) -> None:
 
 def _settings(data: Path | None, **flags: Any) -> Settings:
     """The settings with a folder. Raises UsageError without one."""
-    settings = load_settings({"documents.data_dir": data, **flags})
+    settings = read_settings({"documents.data_dir": data, **flags}, BARE_PARTS)
     if settings.documents.data_dir is None:
         raise UsageError("which folder? Name it with --data, or COGRAIL_DOCUMENTS__DATA_DIR")
     return settings
@@ -296,12 +327,51 @@ def ocr(data: Path | None, host: str, port: int, is_json: bool) -> None:
 
 
 def _serve_stage(kind: Any, data: Path | None, host: str, port: int, is_json: bool) -> None:
-    from cograil.apps.documents.services import serve  # noqa: PLC0415  an extra
+    from cograil.apps.documents.requirements import require_tools  # noqa: PLC0415
+    from cograil.apps.documents.services import serve  # noqa: PLC0415
 
     settings = _settings(data, **{"log.format": "json" if is_json else None})
+    other = {"prep": "ocr_url", "ocr": "prep_url"}[kind]  # whose tools are not needed here
+    require_tools(settings.documents.model_copy(update={"prep_url": None, "ocr_url": None} | {other: "-"}))
     with logs.lines_of(f"{kind}-service"):
         logs.configure(settings.log.level, settings.log.format)
         run_async(serve(kind, settings, host, port, stop_on_signals))
+
+
+@documents.command("list")
+@data_option
+@click.option("--user", default="", help="Those of this user.")
+@click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="At most this many.")
+@json_option
+def list_all(data: Path | None, user: str, limit: int, as_json: bool) -> None:
+    """List the documents of a folder, the last changed first, and the files that are ignored in `in`.
+
+    Reads what the watcher last wrote to `index/jobs.json`; it need not run.
+
+    \b
+    Examples:
+      cograil documents list --data ./comics
+      cograil documents list --data ./comics --json
+    """
+    from cograil.apps.documents import arrival  # noqa: PLC0415
+    from cograil.apps.documents.projecting import indexed  # noqa: PLC0415
+
+    folder = _folder(data, user)
+    found = indexed(folder)[:limit]
+    if as_json:
+        write_json(found)
+        return
+    rows = table("FILE", "STATE", "PDF", "CHANGED")
+    for one in found:
+        said = f"{one['state']}: {one['message']}" if one["message"] else one["state"]
+        rows.add_row(
+            plain(one["inputName"]), plain(said), plain(one["outPdf"] or ""), plain(one["updatedAt"])
+        )
+    to_stdout().print(rows)
+    if not found:
+        say(f"no document was taken from {folder.arrivals} yet")
+    for name in sorted(arrival.ignored(folder)):
+        warn(f"{plain(name).plain} in {folder.arrivals} is ignored: {arrival.WHY_IGNORED}")
 
 
 @documents.command()

@@ -12,7 +12,7 @@ from rich.text import Text
 from cograil.intake.cli.output import plain, state, table
 from cograil.intake.cli.overview import busy
 from cograil.intake.cli.words import STATE_STYLES, ago, duration, number
-from cograil.store.reading import STATUSES
+from cograil.store.reading import SHOWN_STATUSES
 
 BARS = "▁▂▃▄▅▆▇█"
 PLAIN_BARS = "._-=+*#@"
@@ -28,7 +28,7 @@ def draw(frame: dict[str, Any], width: int, height: int, note: str = "", *, is_p
     """The frame in at most so many columns and lines."""
     parts: list[RenderableType] = [_headline(frame, note), _jobs(frame), _sparks(frame, width, is_plain)]
     sections = [
-        _section("queue", ("depth", "held", "running", "oldest", "workers", ""), _queues(frame)),
+        _section("queue", ("queued", "held", "running", "oldest", "workers", ""), _queues(frame)),
         _section("worker", ("busy", "queues", "pulse", "up"), _workers(frame)),
         _section("waits longest", ("job", "since", "why"), _waiting(frame)),
         _section("fails, last day", ("node", "times", "last", "why"), _failing(frame)),
@@ -49,7 +49,7 @@ def _headline(frame: dict[str, Any], note: str) -> Text:
     line.append(f"  orchestrators {len(live)}", "" if live else "bold red")
     news = frame["oldest_news_seconds"]
     if news is not None and news > 1:
-        line.append(f"  news wait {duration(news)}", "yellow")
+        line.append(f"  inbox waits {duration(news)}", "yellow")
     if frame["missing_handlers"]:
         line.append("  nobody has ", "bold red")
         line.append(plain(", ".join(frame["missing_handlers"])))
@@ -60,7 +60,7 @@ def _headline(frame: dict[str, Any], note: str) -> Text:
 
 def _jobs(frame: dict[str, Any]) -> Text:
     line = Text("jobs", style="bold", no_wrap=True, overflow="ellipsis")
-    for status in STATUSES:
+    for status in SHOWN_STATUSES:
         count = frame["jobs"].get(status, 0)
         line.append(f"  {status} ", "not bold dim")
         line.append(
@@ -89,7 +89,7 @@ class _Section:
         self._columns, self.rows = columns, rows
 
     def drawn(self, lines: int, width: int) -> RenderableType:
-        made = table(*self._columns, right=("depth", "held", "running", "oldest", "workers", "times"))
+        made = table(*self._columns, right=("queued", "held", "running", "oldest", "workers", "times"))
         shown = self.rows if len(self.rows) < lines else self.rows[: max(0, lines - 2)]
         for row in shown:
             made.add_row(*row)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import click
@@ -138,3 +139,18 @@ class Moment(click.ParamType[datetime]):
             told = f"{moment.isoformat()}Z"
             self.fail(f"{value!r} has no time zone; write {told} for UTC", param, ctx)
         return moment
+
+
+class SpanOrMoment(Moment):
+    """A moment, or how long ago it was: 90s, 15m, 2h, 3d."""
+
+    name = "TIME"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
+        span = re.fullmatch(r"(\d{1,6})([smhd])", str(value).strip())
+        if span is None:
+            return super().convert(value, param, ctx)
+        return datetime.now(UTC) - timedelta(seconds=int(span[1]) * SPAN_SECONDS[span[2]])
+
+
+SPAN_SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import click
 
+from cograil import clock
 from cograil.errors import NotFound
-from cograil.intake.cli.client import audit, connected
+from cograil.intake.cli.client import audit, connected, connected_to_read
 from cograil.intake.cli.options import Amount, instance_options, settings_for
 from cograil.intake.cli.output import out, plain, say, table, write_json
 from cograil.intake.cli.words import ago
 from cograil.model.callers import NOBODY, ROLES, Caller
 from cograil.processes import run_async
+from cograil.processes.hosting import open_prepared
 from cograil.settings import Settings
 from cograil.store.database import Transaction
 from cograil.store.keys import find_key, list_keys
@@ -49,6 +51,7 @@ def keys() -> None:
 def create(data_dir: Path | None, as_json: bool, days: float | None, **facts: Any) -> None:
     """Make a key. It is shown once and kept nowhere: only what recognises it is stored.
 
+    Nothing has to run: an embedded database is started for a moment, and made if it is not there yet.
     With a key that may make requests comes the secret by which their callbacks are signed.
 
     \b
@@ -56,8 +59,7 @@ def create(data_dir: Path | None, as_json: bool, days: float | None, **facts: An
       cograil keys create --role operator
       export COGRAIL_KEY=$(cograil keys create --role submitter --json | jq -r .key)
     """
-    expires_at = None if days is None else datetime.now(UTC) + timedelta(days=days)
-    made, secret = run_async(_create(settings_for(data_dir), facts | {"expires_at": expires_at}))
+    made, secret = run_async(_create(settings_for(data_dir), facts, days))
     if as_json:
         told = {} if secret is None else {"callback_secret": secret}
         write_json({"key": made.key, "key_id": made.key_id} | told)
@@ -68,9 +70,10 @@ def create(data_dir: Path | None, as_json: bool, days: float | None, **facts: An
         say(f"callbacks of requests that are made with it are signed with {secret}")
 
 
-async def _create(settings: Settings, facts: dict[str, Any]) -> tuple[NewKey, str | None]:
-    async with connected(settings) as client, client.db.transaction("keys") as tx:
-        made = await create_key(tx, **facts)
+async def _create(settings: Settings, facts: dict[str, Any], days: float | None) -> tuple[NewKey, str | None]:
+    async with open_prepared(settings, application="cograil cli") as db, db.transaction("keys") as tx:
+        expires_at = None if days is None else tx.now + timedelta(days=days)
+        made = await create_key(tx, **facts, expires_at=expires_at)
         said = {name: facts[name] for name in ("role", "name")}
         await audit(tx, "create key", made.key_id, tenant=facts["tenant"], **said)
         may = Caller(facts["tenant"], facts["role"]).may(*MAY_REQUEST)
@@ -136,14 +139,14 @@ def list_(tenant: str | None, data_dir: Path | None, as_json: bool) -> None:
 
 
 async def _list(settings: Settings, tenant: str | None) -> list[dict[str, Any]]:
-    async with connected(settings) as client, client.db.transaction("keys") as tx:
+    async with connected_to_read(settings) as client, client.db.transaction("keys") as tx:
         return await list_keys(tx, tenant)
 
 
 def _state(key: dict[str, Any]) -> str:
     if key["revoked_at"] is not None:
         return "revoked"
-    is_over = key["expires_at"] is not None and key["expires_at"] <= datetime.now(UTC)
+    is_over = key["expires_at"] is not None and key["expires_at"] <= clock.now()
     return "expired" if is_over else "valid"
 
 

@@ -10,6 +10,7 @@ import click
 from pydantic import ValidationError
 
 from cograil.errors import UsageError
+from cograil.intake.cli.options import chosen_tenant
 from cograil.intake.http.jobs import SUBMIT, NewJob, fingerprint
 from cograil.intake.http.once import IDEMPOTENCY_KEY, ODD_KEY, once_within
 from cograil.model.workflow import Json
@@ -30,9 +31,9 @@ async def submit_once(tx: Transaction, key: str, request: dict[str, Json], submi
 
     async def make(tx: Transaction) -> Json:
         job_id = await submit(tx)
-        return (await reading.find_jobs(tx, [job_id], "default"))[job_id]
+        return (await reading.find_jobs(tx, [job_id], chosen_tenant()))[job_id]
 
-    job, _ = await once_within(tx, Key("default", SUBMIT, key), fingerprint(request), make)
+    job, _ = await once_within(tx, Key(chosen_tenant(), SUBMIT, key), fingerprint(request), make)
     return str(job["job_id"])
 
 

@@ -1,30 +1,31 @@
-"""Commands that look after an instance: db, doctor, config, schema."""
+"""Commands that look after an instance: doctor, config, schema."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import click
 import psycopg
 from rich.text import Text
 
 from cograil.definitions import schema as workflow_schema
-from cograil.errors import DatabaseUnavailable
+from cograil.errors import DatabaseUnavailable, UnsupportedEncoding
 from cograil.intake.cli.condition import show_health
-from cograil.intake.cli.options import instance_options, json_option, settings_for
-from cograil.intake.cli.output import out, plain, say, show_value, sign, table, warn, write_json
+from cograil.intake.cli.database import connection_to
+from cograil.intake.cli.options import (
+    config_option,
+    instance_options,
+    json_option,
+    read_settings,
+    settings_for,
+)
+from cograil.intake.cli.output import out, plain, say, show_value, sign, table, write_json
 from cograil.intake.cli.words import printable
-from cograil.processes import open_client, run_async
+from cograil.processes import run_async
 from cograil.runners.choosing import choose_runtime
-from cograil.settings import Settings, describe, load_settings, unknown_variables, variable_of
-from cograil.store import migrate
-from cograil.store.database import connect
-from cograil.store.doctor import Finding, examine
+from cograil.settings import Settings, describe, variable_of
+from cograil.store.doctor import ENCODING_CODE, Finding, examine
 from cograil.store.health import Health, look
 
 COULD_NOT_CHECK = 2
@@ -32,96 +33,15 @@ LEVEL_STYLES = {"green": "green", "yellow": "yellow", "red": "bold red"}
 LEVEL_SIGNS = {"green": "completed", "yellow": "ready", "red": "failed"}
 
 
-@asynccontextmanager
-async def _connection(settings: Settings) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
-    """A plain connection to the instance's database, whatever its schema."""
-    async with open_client(settings, application="cograil cli", is_schema_checked=False) as db:
-        connection = await connect(db.direct or db.conninfo, prepare=False)
-        async with connection:
-            yield connection
-
-
-@click.group()
-def db() -> None:
-    """Migrate the schema, or see what would change.
-
-    \b
-    Examples:
-      cograil db status
-      cograil db migrate --plan
-      COGRAIL_DATABASE_URL=postgresql://... cograil db migrate
-    """
-
-
-@db.command("migrate")
-@click.option("--plan", "is_plan", is_flag=True, help="Only say what would be done.")
-@instance_options
-def db_migrate(is_plan: bool, data_dir: Path | None, as_json: bool) -> None:
-    """Bring the schema up to this program. `cograil up` does so by itself.
-
-    \b
-    Examples:
-      cograil db migrate --plan
-      COGRAIL_DATABASE_URL=postgresql://... cograil db migrate
-    """
-    steps = run_async(_migrate(settings_for(data_dir), is_plan))
-    if as_json:
-        listed = [{"version": step.version, "name": step.name} for step in steps]
-        write_json({"pending" if is_plan else "applied": listed})
-        return
-    for step in steps:
-        say(f"{'would apply' if is_plan else 'applied'} {step}")
-    if not steps:
-        say("nothing to do: the schema is up to date")
-
-
-async def _migrate(settings: Settings, is_plan: bool) -> list[migrate.Migration]:
-    async with _connection(settings) as connection:
-        if is_plan:
-            return await migrate.plan(connection)
-        await migrate.check_server(connection, settings.database.allow_unsafe)
-        return await migrate.migrate(connection)
-
-
-@db.command("status")
-@instance_options
-def db_status(data_dir: Path | None, as_json: bool) -> int:
-    """Compare the schema with this program. Exits 1 when they do not fit.
-
-    \b
-    Examples:
-      cograil db status
-      cograil db status --json
-    """
-    found = run_async(_status(settings_for(data_dir)))
-    if as_json:
-        pending = [{"version": step.version, "name": step.name} for step in found.pending]
-        problems = list(found.problems)
-        write_json({"current": found.current, "known": found.known, "pending": pending, "problems": problems})
-    else:
-        say(f"the database has schema {found.current}, this program knows {found.known}")
-        for problem in found.problems:
-            warn(problem)
-        if found.pending:
-            say("run `cograil db migrate`")
-        if found.current > found.known and not found.problems:
-            say("it was migrated by a newer cograil; this one can work with it")
-    return 1 if found.pending or found.problems else 0
-
-
-async def _status(settings: Settings) -> migrate.SchemaStatus:
-    async with _connection(settings) as connection:
-        return await migrate.status(connection)
-
-
 @click.command()
+@click.option("--all", "is_complete", is_flag=True, help="Show empty tables too.")
 @instance_options
-def doctor(data_dir: Path | None, as_json: bool) -> int:
+def doctor(is_complete: bool, data_dir: Path | None, as_json: bool) -> int:
     """Check that everything is as it must be; change nothing.
 
-    Looks at the server's settings, the schema, thirteen invariants of the data, whether things move, how
-    large the tables are and how much in them is dead, who holds an old snapshot, which keeps it, and what
-    runs containers on this machine.
+    Looks at the server's settings, the encoding, the schema, the roles and their grants, thirteen invariants
+    of the data, whether things move, how large the tables are and how much in them is dead, who holds an old
+    snapshot, which keeps it, and what runs containers on this machine.
     Exits 0 when nothing is red, 1 when something is, 2 when it could not look, 3 when nothing runs there.
 
     \b
@@ -131,6 +51,8 @@ def doctor(data_dir: Path | None, as_json: bool) -> int:
     """
     try:
         findings, health = run_async(_examine(settings_for(data_dir)))
+    except UnsupportedEncoding as error:
+        findings, health = [Finding("red", ENCODING_CODE, "encoding", str(error))], Health()
     except (psycopg.Error, DatabaseUnavailable) as error:
         say(f"could not check: {error}")
         if as_json:
@@ -142,12 +64,12 @@ def doctor(data_dir: Path | None, as_json: bool) -> int:
     else:
         for finding in findings:
             _show(finding)
-        show_health(health)
+        show_health(health, is_complete=is_complete)
     return 1 if worst == "red" else 0
 
 
 async def _examine(settings: Settings) -> tuple[list[Finding], Health]:
-    async with _connection(settings) as connection:
+    async with connection_to(settings) as connection:
         findings = await examine(connection)
         if findings[-1].name == "schema":  # which is wrong: there are no tables to look at
             return findings, Health()
@@ -161,8 +83,9 @@ async def _containers(settings: Settings) -> Finding:
     if chosen.runtime is None:
         return Finding("green", "C1", "containers", chosen.why)
     async with chosen.runtime as runtime:
-        lacks = runtime.shortcomings
-    return Finding("green", "C1", "containers", chosen.why, lacks, len(lacks))
+        has_limits = bool(runtime.shortcomings)
+    more = "; `cograil containers runtime` says what it does not keep apart" if has_limits else ""
+    return Finding("green", "C1", "containers", chosen.why + more)
 
 
 def _show(finding: Finding) -> None:
@@ -179,18 +102,20 @@ def _show(finding: Finding) -> None:
 
 
 @click.command()
+@config_option
 @json_option
 def config(as_json: bool) -> None:
-    """Show every setting, its value and where that comes from. Passwords are masked.
+    """Show every setting, its value and where that comes from: flag, variable, settings file or default.
+
+    Passwords are masked. A variable COGRAIL_... or a key of the file that is not a setting is an error.
 
     \b
     Examples:
       cograil config
+      cograil config --config ./staging.toml
       COGRAIL_LEASE__SECONDS=30 cograil config --json
     """
-    described = describe(load_settings())
-    for message in unknown_variables(os.environ):
-        warn(message)
+    described = describe(read_settings())
     if as_json:
         listed = [one._asdict() | {"variable": variable_of(one.name)} for one in described]
         write_json({"settings": listed})

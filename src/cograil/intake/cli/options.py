@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -12,6 +12,7 @@ import click
 from cograil.settings import Settings, load_settings
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+CONFIG_KEY, TENANT_KEY = "cograil.config", "cograil.tenant"  # of click's context
 
 
 class Amount(click.FloatRange):
@@ -66,11 +67,53 @@ app_option = click.option(
 )
 
 
+def _keep_config(context: click.Context, _: click.Parameter, path: Path | None) -> None:
+    context.meta[CONFIG_KEY] = path
+
+
+config_option = click.option(
+    "--config",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    expose_value=False,
+    callback=_keep_config,
+    help="The settings file. Default: COGRAIL_CONFIG, else cograil.toml in this directory.",
+)
+
+
+def _keep_tenant(context: click.Context, _: click.Parameter, tenant: str) -> None:
+    context.meta[TENANT_KEY] = tenant
+
+
+tenant_option = click.option(
+    "--tenant",
+    metavar="NAME",
+    default="default",
+    show_default=True,
+    expose_value=False,
+    callback=_keep_tenant,
+    help="Whose jobs and workflows.",
+)
+
+
+def chosen_tenant() -> str:
+    """The tenant that --tenant names."""
+    context = click.get_current_context(silent=True)
+    return "default" if context is None else context.meta.get(TENANT_KEY, "default")
+
+
 def instance_options(command: Command) -> Command:
-    """--data-dir and --json: for every command that talks to an instance."""
-    return data_dir_option(json_option(command))
+    """--data-dir, --config and --json: for every command that talks to an instance."""
+    return data_dir_option(config_option(json_option(command)))
 
 
 def settings_for(data_dir: Path | None) -> Settings:
     """The settings of this command. Raises InvalidSettings."""
-    return load_settings({"data_dir": data_dir})
+    return read_settings({"data_dir": data_dir})
+
+
+def read_settings(flags: Mapping[str, Any] | None = None, bare_parts: Collection[str] = ()) -> Settings:
+    """The settings, with the file that --config names. Raises InvalidSettings."""
+    context = click.get_current_context(silent=True)
+    config = None if context is None else context.meta.get(CONFIG_KEY)
+    return load_settings(flags, config=config, bare_parts=bare_parts)

@@ -16,9 +16,11 @@ from rich.table import Table
 from rich.text import Text
 
 from cograil.intake.cli.words import PLAIN_SIGNS, SIGNS, STATE_STYLES, printable
+from cograil.model.job import shown_node_status
 
 _ESCAPES = {code: f"\\u{code:04x}" for code in (*range(0x7F, 0xA0), 0x2028, 0x2029, *range(0x202A, 0x202F))}
 LONGEST_LIST, SHOWN_ITEMS = 6, 3  # on a terminal
+MAX_RESULT_LINES = 20
 PIPE_WIDTH = 100  # of tables that nobody sees on a terminal
 
 
@@ -62,15 +64,23 @@ def _write(text: bytes) -> None:
     click.echo(text, nl=False)
 
 
-def show_value(value: Any) -> None:
-    """A JSON value for people: what fits on a line stays there.
+def show_value(value: Any, max_lines: int | None = None) -> int:
+    """A JSON value for people: what fits on a line stays there. How many lines were left out.
 
-    On a terminal it has colours, and long lists are cut short; elsewhere it is whole.
+    On a terminal it has colours, and long lists are cut short; elsewhere it is whole, if not for `max_lines`.
     """
-    if out().is_terminal:
-        out().print(JSONHighlighter()(Text(fitted(_cut(value), out().width))), soft_wrap=True)
-    else:
-        out().print(Text(fitted(value, out().width)), soft_wrap=True)
+    text = fitted(_cut(value) if out().is_terminal else value, out().width)
+    lines = text.split("\n")
+    shown = Text("\n".join(lines[:max_lines]))
+    out().print(JSONHighlighter()(shown) if out().is_terminal else shown, soft_wrap=True)
+    return 0 if max_lines is None else max(0, len(lines) - max_lines)
+
+
+def show_result(job_id: str, result: Any, *, is_cut: bool) -> None:
+    """What a job resulted in; if `is_cut`, its first lines and how to see the others."""
+    left_out = show_value(result, MAX_RESULT_LINES if is_cut else None)
+    if left_out:
+        say(f"... {left_out} more lines: `cograil show {job_id} --result` prints all of it")
 
 
 def _cut(value: Any) -> Any:
@@ -125,7 +135,8 @@ def table(*columns: str, right: tuple[str, ...] = ()) -> Table:
 
 def state(status: str) -> Text:
     """A state with its sign, in its colour."""
-    return Text(f"{sign(status)} {status}", style=STATE_STYLES.get(status, ""), no_wrap=True)
+    shown = f"{sign(status)} {shown_node_status(status)}"
+    return Text(shown, style=STATE_STYLES.get(status, ""), no_wrap=True)
 
 
 def sign(status: str) -> str:

@@ -10,7 +10,7 @@ from cograil.intake.cli.client import Client
 from cograil.store import observing, reading
 from cograil.store.database import Transaction
 from cograil.store.reading import View
-from cograil.store.requests import count_jobs
+from cograil.store.requests import count_shown_jobs
 from cograil.verbs.explain import explain
 
 MINUTES = 30
@@ -23,7 +23,7 @@ PROCESS_NAMES = ("name", "state", "is_live", "queues", "info", "started_at", "pu
 async def look(client: Client, tenant: str) -> View:
     """One frame: everything at one moment, for people and for programs."""
     async with client.db.transaction("show", tenant=tenant) as tx:
-        counts = await count_jobs(tx, tenant)
+        counts = await count_shown_jobs(tx, tenant)
         processes = await reading.list_processes(tx)
         news_seconds, unknown = await observing.health_work(tx, tenant)
         since = tx.now - timedelta(hours=FAILURE_HOURS)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from cograil.intake.cli.client import audit, connected, who
-from cograil.intake.cli.options import instance_options, settings_for
+from cograil.intake.cli.client import audit, connected, connected_to_read, who
+from cograil.intake.cli.options import instance_options, settings_for, tenant_option
 from cograil.intake.cli.output import out, plain, say, table, write_json
 from cograil.intake.cli.words import ago
 from cograil.processes import run_async
@@ -23,6 +23,7 @@ KINDS = ("job", "queue", "workflow")
 @click.argument("kind", type=click.Choice(KINDS))
 @click.argument("name")
 @click.option("--reason", default="", help="Why; `cograil explain` tells it.")
+@tenant_option
 @instance_options
 def pause(kind: str, name: str, reason: str, data_dir: Path | None, as_json: bool) -> None:
     """Pause a job, a queue or a workflow. What runs, runs on; nothing new begins.
@@ -41,12 +42,12 @@ async def _pause(settings: Settings, kind: str, name: str, reason: str) -> str:
     by = who()
     async with connected(settings) as client, client.db.transaction("pause") as tx:
         if kind == "job":
-            name = await resolve_job(tx, name)
+            name = await resolve_job(tx, name, client.tenant)
             await verbs.pause_job(tx, name, by=by, reason=reason)
         elif kind == "queue":
-            await verbs.pause_queue(tx, name, by=by, reason=reason)
+            await verbs.pause_queue(tx, name, by=by, reason=reason, tenant=client.tenant)
         else:
-            await verbs.pause_workflow(tx, name, by=by, reason=reason)
+            await verbs.pause_workflow(tx, name, by=by, reason=reason, tenant=client.tenant)
         await audit(tx, f"pause {kind}", name, reason=reason)
     return name
 
@@ -54,6 +55,7 @@ async def _pause(settings: Settings, kind: str, name: str, reason: str) -> str:
 @click.command()
 @click.argument("kind", type=click.Choice(KINDS))
 @click.argument("name")
+@tenant_option
 @instance_options
 def resume(kind: str, name: str, data_dir: Path | None, as_json: bool) -> None:
     """Let a paused job, queue or workflow go on.
@@ -70,12 +72,12 @@ def resume(kind: str, name: str, data_dir: Path | None, as_json: bool) -> None:
 async def _resume(settings: Settings, kind: str, name: str) -> str:
     async with connected(settings) as client, client.db.transaction("resume") as tx:
         if kind == "job":
-            name = await resolve_job(tx, name)
+            name = await resolve_job(tx, name, client.tenant)
             await verbs.resume_job(tx, name)
         elif kind == "queue":
-            await verbs.resume_queue(tx, name)
+            await verbs.resume_queue(tx, name, tenant=client.tenant)
         else:
-            await verbs.resume_workflow(tx, name)
+            await verbs.resume_workflow(tx, name, tenant=client.tenant)
         await audit(tx, f"resume {kind}", name)
     return name
 
@@ -88,6 +90,7 @@ def _tell(kind: str, name: str, state: str, as_json: bool) -> None:
 
 
 @click.command()
+@tenant_option
 @instance_options
 def pauses(data_dir: Path | None, as_json: bool) -> None:
     """List what is paused, by whom and why.
@@ -108,5 +111,5 @@ def pauses(data_dir: Path | None, as_json: bool) -> None:
 
 
 async def _pauses(settings: Settings) -> list[Paused]:
-    async with connected(settings) as client, client.db.transaction("show") as tx:
-        return await list_pauses(tx)
+    async with connected_to_read(settings) as client, client.db.transaction("show") as tx:
+        return await list_pauses(tx, client.tenant)

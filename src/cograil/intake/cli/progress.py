@@ -26,11 +26,11 @@ NAME_WIDTH = 28
 QUIET_EVENTS = frozenset({"node_ready", "node_dispatched", "task_failed"})  # others say the same better
 
 
-def view_of(workflow: Workflow, *, is_quiet: bool) -> AbstractContextManager[View]:
+def view_of(workflow: Workflow, *, is_quiet: bool, tenant: str = "default") -> AbstractContextManager[View]:
     """How to show a job of this workflow here."""
     if talk().is_terminal and not talk().is_dumb_terminal:
         return Picture(workflow)
-    return nullcontext(Silence() if is_quiet else Lines())
+    return nullcontext(Silence() if is_quiet else Lines(tenant))
 
 
 class Silence:
@@ -50,7 +50,8 @@ class Lines:
 
     pause = 0.3
 
-    def __init__(self) -> None:
+    def __init__(self, tenant: str = "default") -> None:
+        self._tenant = tenant
         self._seq = -1
         self._said: set[str] = set()
 
@@ -58,11 +59,12 @@ class Lines:
         if self._seq < 0:
             self._seq = 0
             say(f"job {seen.job_id}")
-        for event in await new_events(tx, seen.job_id, self._seq):
+        for event in await new_events(tx, seen.job_id, self._seq, self._tenant):
             self._seq = event["seq"]
             if event["event_type"] not in QUIET_EVENTS:
                 seconds = (event["created_at"] - seen.created_at).total_seconds()
-                say(f"{seconds:9.2f} s  {subject(event)}  {sentence(event)}")
+                is_end = event["event_type"] == "job_failed"  # why is said by the nodes, and once more below
+                say(f"{seconds:9.2f} s  {subject(event)}  {'failed' if is_end else sentence(event)}")
 
     def trouble(self, messages: list[str]) -> None:
         for message in messages:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
+import orjson
+from rich.text import Text
 
 from cograil.definitions.section import MAX_VERSION
-from cograil.intake.cli.client import Client, audit, connected, who
+from cograil.intake.cli.client import Client, audit, connected, connected_to_read, who
 from cograil.intake.cli.inputs import Moment, read_inputs
 from cograil.intake.cli.options import instance_options, settings_for
 from cograil.intake.cli.output import out, plain, say, table, write_json
@@ -33,16 +37,25 @@ def schedules() -> None:
     Examples:
       cograil schedules create nightly import --cron '30 2 * * *' --timezone Europe/Paris
       cograil schedules list
+      cograil schedules show nightly
+      cograil schedules run nightly
       cograil schedules firings nightly
       cograil schedules backfill nightly --from 2026-01-01T00:00:00Z --until 2026-01-31T00:00:00Z --preview
     """
 
 
-def _calendar_options(command: Any) -> Any:
+def _calendar_options(command: Any, *, is_change: bool = False) -> Any:
+    """What runs and when; in a change only what is named is changed, so nothing has a default."""
+
+    def usual(value: Any) -> dict[str, Any]:
+        return {} if is_change else {"default": value, "show_default": True}
+
     for option in reversed(
         (
-            click.option("--cron", required=True, help="When: minute hour day month weekday, or @daily."),
-            click.option("--timezone", default="UTC", show_default=True, help="Whose clock."),
+            click.option(
+                "--cron", required=not is_change, help="When: minute hour day month weekday, or @daily."
+            ),
+            click.option("--timezone", help="Whose clock.", **usual("UTC")),
             click.option(
                 "--input", "inputs", multiple=True, metavar="KEY=VALUE", help="An input of its jobs."
             ),
@@ -51,20 +64,18 @@ def _calendar_options(command: Any) -> Any:
             click.option(
                 "--version", type=click.IntRange(1, MAX_VERSION), help="Of the workflow. [the newest]"
             ),
-            click.option("--priority", type=click.IntRange(0, 10), default=0, show_default=True),
+            click.option("--priority", type=click.IntRange(0, 10), **usual(0)),
             click.option(
                 "--overlap",
                 type=click.Choice(["skip", "allow", "cancel"]),
-                default="skip",
-                show_default=True,
-                help="While the last job is under way: pass over, run beside it, or cancel it.",
+                help="While the last job still runs: skip this moment, run beside it, or cancel it.",
+                **usual("skip"),
             ),
             click.option(
                 "--missed",
                 type=click.Choice(["once", "all", "skip"]),
-                default="once",
-                show_default=True,
-                help="Moments that came while nothing ran: make good the last, all, or none.",
+                help="Moments that came while nothing ran: run the last, all, or none of them.",
+                **usual("once"),
             ),
         )
     ):
@@ -91,28 +102,46 @@ def create(data_dir: Path | None, as_json: bool, **words: Any) -> None:
 
 @schedules.command("change")
 @click.argument("name")
-@click.argument("workflow")
-@_calendar_options
+@click.argument("workflow", required=False)
+@partial(_calendar_options, is_change=True)
 @tenant_option
 @instance_options
 def change(data_dir: Path | None, as_json: bool, **words: Any) -> None:
-    """Change what a schedule runs, and when; all of it is given anew.
+    """Change what a schedule runs, and when. What is not given stays as it is.
+
+    Of the inputs, those that are named with --input are changed; --input-file replaces all of them.
 
     \b
     Examples:
-      cograil schedules change nightly import --cron '0 3 * * *' --timezone Europe/Paris
+      cograil schedules change nightly --cron '0 3 * * *'
+      cograil schedules change nightly --input path=/data/new.csv --overlap allow
+      cograil schedules change nightly import --version 2
     """
     _tell(run_async(_write(settings_for(data_dir), is_new=False, **words)), as_json, "is changed")
 
 
 async def _write(settings: Settings, *, is_new: bool, name: str, tenant: str, **words: Any) -> View:
     async with connected(settings) as client, client.db.transaction("schedule") as tx:
+        if not is_new:
+            words = _with_old(await verbs.show_schedule(tx, tenant, name), words)
         plan = await _plan(tx, client, settings, tenant, **words)
         facts = {"tenant": tenant, "workflow_id": plan.workflow_id, "cron": plan.cron}
         await audit(tx, "create schedule" if is_new else "change schedule", name, **facts)
         if is_new:
             return await verbs.create_schedule(tx, client.decider, tenant, name, plan, by=who())
         return await verbs.change_schedule(tx, client.decider, tenant, name, plan)
+
+
+def _with_old(old: View, words: dict[str, Any]) -> dict[str, Any]:
+    """What was typed, completed by what the schedule has."""
+    kept = {"workflow": old["workflow_id"]}
+    kept |= {name: old[name] for name in ("cron", "timezone", "version", "due_input", "priority")}
+    kept |= {name: old[name] for name in ("overlap", "missed")}
+    if words["workflow"] not in (None, old["workflow_id"]):
+        kept["version"] = None
+    given = {name: value for name, value in words.items() if value is not None or name not in kept}
+    old_input = {} if words["input_file"] is not None else old["input_params"]
+    return kept | given | {"old_input": old_input}
 
 
 async def _plan(
@@ -122,8 +151,9 @@ async def _plan(
     found = await find_definition(tx, tenant, workflow, words["version"])
     declared = (await client.decider.catalog.get(tx, found.definition_id)).inputs
     pairs, file = words.pop("inputs"), words.pop("input_file")
+    old = words.pop("old_input", {})
     given = read_inputs(file, pairs, declared, max_bytes=settings.limits.input_bytes)
-    return Plan(workflow_id=workflow, input=given, **words)
+    return Plan(workflow_id=workflow, input={**old, **given}, **words)
 
 
 def _tell(shown: View, as_json: bool, what: str) -> None:
@@ -149,18 +179,93 @@ def list_schedules(tenant: str, data_dir: Path | None, as_json: bool) -> None:
     if as_json:
         write_json({"schedules": found})
         return
-    rows = table("schedule", "workflow", "when", "next", "last", "became")
+    rows = table("schedule", "workflow", "when", "from", "next", "last", "became")
     for one in found:
         next_at = "paused" if one["paused_at"] else one["next_at"] and f"{one['next_at']:%Y-%m-%d %H:%M:%S}Z"
         last = one["last_due_at"] and ago(one["last_due_at"])
         when = f"{one['cron']} {one['timezone']}"
-        rows.add_row(*map(plain, (one["name"], one["workflow_id"], when, next_at, last, one["last_outcome"])))
+        facts = (one["name"], one["workflow_id"], when, one["origin"], next_at, last, one["last_outcome"])
+        rows.add_row(*map(plain, facts))
     out().print(rows if found else "no schedules")
 
 
 async def _schedules(settings: Settings, tenant: str) -> list[View]:
-    async with connected(settings) as client, client.db.transaction("show") as tx:
+    async with connected_to_read(settings) as client, client.db.transaction("show") as tx:
         return await verbs.list_schedules(tx, tenant)
+
+
+@schedules.command("show")
+@click.argument("name")
+@tenant_option
+@instance_options
+def show(name: str, tenant: str, data_dir: Path | None, as_json: bool) -> None:
+    """Show a schedule: what it runs and when, and why it passed over moments since its last job.
+
+    \b
+    Examples:
+      cograil schedules show nightly
+    """
+    shown = run_async(_shown(settings_for(data_dir), tenant, name))
+    if as_json:
+        write_json(shown)
+        return
+    for key, value in _facts(shown):
+        out().print(Text.assemble((f"{key:16}", "bold"), plain(value)), soft_wrap=True)
+
+
+def _facts(shown: View) -> Iterator[tuple[str, Any]]:
+    version = "" if shown["version"] is None else f" version {shown['version']}"
+    yield "schedule", shown["name"]
+    yield "workflow", f"{shown['workflow_id']}{version}"
+    yield "when", f"{shown['cron']} {shown['timezone']}"
+    if shown["origin"] == "file":
+        yield "from", f"the file of workflow {shown['workflow_id']}: change it there and publish the file"
+    if shown["input_params"]:
+        yield "inputs", orjson.dumps(shown["input_params"]).decode()
+    yield "overlap", shown["overlap"]
+    yield "missed", shown["missed"]
+    if shown["paused_at"]:
+        why = f": {shown['paused_for']}" if shown["paused_for"] else ""
+        yield "paused", f"{ago(shown['paused_at'])} by {shown['paused_by'] or 'nobody'}{why}"
+    else:
+        yield "next", f"{shown['next_at']:%Y-%m-%d %H:%M:%S} UTC" if shown["next_at"] else "never again"
+    if shown["last_due_at"]:
+        job = f", job {shown['last_job_id']}" if shown["last_job_id"] else ""
+        yield "last", f"{shown['last_due_at']:%Y-%m-%d %H:%M:%S} UTC, {shown['last_outcome']}{job}"
+    for one in shown["passed_over"]:
+        moments = "moment" if one["moments"] == 1 else "moments"
+        yield "passed over", f"{one['moments']} {moments} since its last job: {one['reason']}"
+
+
+async def _shown(settings: Settings, tenant: str, name: str) -> View:
+    async with connected_to_read(settings) as client, client.db.transaction("show") as tx:
+        shown = await verbs.show_schedule(tx, tenant, name)
+        return shown | {"passed_over": await verbs.passed_over(tx, tenant, name)}
+
+
+@schedules.command("run")
+@click.argument("name")
+@tenant_option
+@instance_options
+def run(name: str, tenant: str, data_dir: Path | None, as_json: bool) -> None:
+    """Submit a job of a schedule now, besides its calendar, and print its id. It may be paused.
+
+    \b
+    Examples:
+      cograil schedules run nightly
+    """
+    done = run_async(_run(settings_for(data_dir), tenant, name))
+    if as_json:
+        write_json(done)
+    else:
+        click.echo(done["job_id"])
+
+
+async def _run(settings: Settings, tenant: str, name: str) -> View:
+    async with connected(settings) as client, client.db.transaction("schedule") as tx:
+        done = await verbs.run_schedule(tx, client.decider, tenant, name)
+        await audit(tx, "run schedule", name, tenant=tenant, job_id=done["job_id"])
+        return done
 
 
 @schedules.command("firings")
@@ -190,7 +295,7 @@ def firings(name: str, limit: int, tenant: str, data_dir: Path | None, as_json: 
 
 
 async def _firings(settings: Settings, tenant: str, name: str, limit: int) -> list[View]:
-    async with connected(settings) as client, client.db.transaction("show") as tx:
+    async with connected_to_read(settings) as client, client.db.transaction("show") as tx:
         return await verbs.list_firings(tx, tenant, name, limit=limit)
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from cograil.intake.cli.output import error_line
-from cograil.intake.cli.words import ago, duration, printable
+from cograil.intake.cli.words import ago, duration, moment, printable
 
 Event = dict[str, Any]
 Data = dict[str, Any]
@@ -29,16 +29,16 @@ def subject(event: Event) -> str:
     return event["node_id"] or ("job" if event["event_type"].startswith("job_") else "")
 
 
-def how_it_ended(job: dict[str, Any]) -> list[str]:
-    """What to say of a job that has ended; nothing of one that has not."""
+def how_it_ended(job: dict[str, Any], failures: Sequence[str] = ()) -> list[str]:
+    """What to say of a job that has ended, with a line for each node that failed; else nothing."""
     if job["completed_at"] is None:
         return []
     when = ago(job["completed_at"])
     if job["status"] == "completed":
         return [f"it completed {when}; see `cograil show {job['job_id']}`"]
-    said = [
-        f"it {'failed' if job['status'] == 'failed' else 'was cancelled'} {when}: {error_line(job['error'])}"
-    ]
+    ended = f"it {'failed' if job['status'] == 'failed' else 'was cancelled'} {when}"
+    first, *rest = failures or [error_line(job["error"])]
+    said = [f"{ended}: {first}", *rest]
     if job["status"] == "failed":
         said.append(f"`cograil retry {job['job_id']}` runs again what did not complete")
     return said
@@ -48,8 +48,8 @@ def _started(data: Data) -> str:
     if "children" in data:
         return f"started with {data['children']} children"
     if "waits_until" in data:
-        return f"waits until {data['waits_until']}"
-    at = f" at {str(data['started_at'])[11:23]}" if data.get("started_at") else ""
+        return f"waits until {moment(data['waits_until'])}"
+    at = f" at {moment(data['started_at'])[11:]}" if data.get("started_at") else ""
     return f"started attempt {data.get('attempt', 1)} on {data.get('worker', 'a worker')}{at}"
 
 
@@ -66,7 +66,7 @@ def _retried(data: Data) -> str:
 
 def _asked(data: Data) -> str:
     asked = ", ".join(data.get("approvers") or ()) or "anybody"
-    until = f" until {data['deadline']}" if data.get("deadline") else ""
+    until = f" until {moment(data['deadline'])}" if data.get("deadline") else ""
     return f"asks {asked}{until}: {data.get('message')}"
 
 

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
-from cograil.settings import load_settings
+from cograil.intake.cli.options import config_option, read_settings
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -26,6 +26,7 @@ def _options(*options: Callable[[Command], Command]) -> Callable[[Command], Comm
 
 place = _options(
     click.option("--data-dir", type=click.Path(path_type=Path), help="Where the data is. [COGRAIL_DATA_DIR]"),
+    config_option,
 )
 logging = _options(
     click.option(
@@ -41,6 +42,14 @@ handlers = _options(
         "--queue", "queues", multiple=True, metavar="NAME", help="Serve this queue only (repeatable)."
     ),
     click.option("--concurrency", type=int, help="How many coroutines to run at a time."),
+)
+access_log = _options(
+    click.option(
+        "--access-log",
+        "is_logging_access",
+        is_flag=True,
+        help="Log each request. [COGRAIL_SERVER__ACCESS_LOG]",
+    ),
 )
 health = _options(
     click.option(
@@ -59,7 +68,10 @@ health = _options(
 @click.option(
     "--workflows", type=click.Path(path_type=Path), help="Publish the workflow files in this directory."
 )
+@click.option("--dev", "is_dev", is_flag=True, help="Edited files replace what is published; with --reload.")
+@click.option("--reload", "is_reloading", is_flag=True, help="Restart the worker when a handler is edited.")
 @handlers
+@access_log
 @logging
 def up(
     host: str | None,
@@ -67,6 +79,8 @@ def up(
     workflows: Path | None,
     apps: tuple[str, ...],
     gateway_port: int | None,
+    is_dev: bool,
+    is_reloading: bool,
     **flags: Any,
 ) -> None:
     """Run everything: PostgreSQL, an orchestrator, a worker and the API.
@@ -74,15 +88,23 @@ def up(
     Stops on Ctrl-C or SIGTERM: running tasks get their time, then they are handed back. With
     COGRAIL_DATABASE_URL that PostgreSQL is used, and none is started.
 
+    With --reload the worker is restarted when a module that it has imported is edited; what it runs is
+    handed back and not counted. With --dev edited workflow files are published again under their version as
+    well; jobs that were made before keep what they were made of.
+
     \b
     Examples:
       cograil up
+      cograil up --dev --workflows flows --app my_handlers
       cograil up --workflows flows --app my_handlers
       cograil up --data-dir ./data --port 8081 --queue heavy
     """
-    from cograil.processes.up import up as run  # noqa: PLC0415  help must be quick
+    from cograil.processes.up import Development  # noqa: PLC0415  help must be quick
+    from cograil.processes.up import up as run  # noqa: PLC0415
 
-    run(_settings(flags, host=host, port=port), apps, workflows, gateway_port)
+    development = Development(is_dev, is_reloading or is_dev)
+    settings = _settings(flags, host=host, port=port)
+    run(settings, apps, workflows, gateway_port, development=development)
 
 
 @click.command()
@@ -91,6 +113,7 @@ def up(
     click.option("--port", type=click.IntRange(0, 65535), help="The port; 0 for any free one. [8080]"),
 )
 @place
+@access_log
 @logging
 def server(host: str | None, port: int | None, **flags: Any) -> None:
     """Run one more server of the API, on COGRAIL_DATABASE_URL or on the instance of the data directory.
@@ -182,18 +205,20 @@ def gateway(host: str | None, port: int | None, **flags: Any) -> None:
     """
     from cograil.processes.gateway import gateway as run  # noqa: PLC0415
 
-    run(_settings(flags, host=host, **{"gateway.port": port}))
+    run(_settings(flags, ("gateway",), host=host, **{"gateway.port": port}))
 
 
-def _settings(flags: dict[str, Any], **more: Any) -> Any:
+def _settings(flags: dict[str, Any], bare_parts: tuple[str, ...] = (), **more: Any) -> Any:
     """The settings, with the flags that were given."""
-    return load_settings(
+    return read_settings(
         {
             "data_dir": flags["data_dir"],
             "log.level": flags["log_level"],
             "log.format": "json" if flags["is_json"] else None,
             "queues.names": flags.get("queues") or None,
             "worker.concurrency": flags.get("concurrency"),
+            "server.access_log": flags.get("is_logging_access") or None,
             **more,
-        }
+        },
+        bare_parts,
     )

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from cograil.errors import UsageError
-from cograil.intake.cli.client import audit, connected, who
+from cograil.intake.cli.client import audit, connected, connected_to_read, who
 from cograil.intake.cli.inputs import split_pairs
 from cograil.intake.cli.options import Amount, instance_options, settings_for
 from cograil.intake.cli.output import out, plain, say, table, write_json
@@ -129,7 +129,7 @@ def list_subscriptions(tenant: str, data_dir: Path | None, as_json: bool) -> Non
 
 
 async def _subscriptions(settings: Settings, tenant: str) -> list[View]:
-    async with connected(settings) as client, client.db.transaction("show") as tx:
+    async with connected_to_read(settings) as client, client.db.transaction("show") as tx:
         return await verbs.list_subscriptions(tx, tenant)
 
 
@@ -261,7 +261,7 @@ def list_deliveries(data_dir: Path | None, as_json: bool, **words: Any) -> None:
 async def _deliveries(
     settings: Settings, state: str | None, job: str | None, limit: int, tenant: str
 ) -> list[View]:
-    async with connected(settings) as client, client.db.transaction("show") as tx:
+    async with connected_to_read(settings) as client, client.db.transaction("show") as tx:
         job_id = await resolve_job(tx, job, tenant) if job else None
         return await verbs.list_deliveries(tx, tenant, state=state, job_id=job_id, limit=limit)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime
 
+from cograil import clock
+
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
 STATE_STYLES = {
@@ -43,12 +45,37 @@ PLAIN_SIGNS = {
     "cancelled": "#",
 }
 
+WAITING_FOR = {
+    "approval": "an approval",
+    "timer": "a timer",
+    "retry": "its next attempt",
+    "start": "its start",
+}
+
 SKIPPED = {"branch": "not taken", "upstream_failed": "needs what failed", "when": "its `when` does not hold"}
 
 
 def printable(text: object) -> str:
     """On one terminal line, whatever the text holds: control characters must not reach a terminal."""
     return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", str(text)).replace("\n", " ").replace("\t", " ")
+
+
+def printable_lines(text: str) -> str:
+    """The same for text of several lines, which stay lines and keep their indentation."""
+    return "\n".join(printable(line) for line in text.splitlines())
+
+
+def moment(value: datetime | str) -> str:
+    """A moment as every command writes it: 2026-01-31 09:00:00.123 UTC. What is not one stays as it is."""
+    if isinstance(value, str):
+        try:
+            value = datetime.fromisoformat(value)
+        except ValueError:
+            return printable(value)
+    if value.tzinfo is not None:
+        value = value.astimezone(UTC)
+    text = value.strftime("%Y-%m-%d %H:%M:%S")
+    return f"{text}.{value.microsecond // 1000:03} UTC" if value.microsecond else f"{text} UTC"
 
 
 def duration(seconds: float) -> str:
@@ -70,7 +97,7 @@ def ago(moment: datetime | None, now: datetime | None = None) -> str:
     """How long this was ago, roughly; nothing for nothing."""
     if moment is None:
         return ""
-    seconds = ((now or datetime.now(UTC)) - moment).total_seconds()
+    seconds = ((now or clock.now()) - moment).total_seconds()
     for unit, size in (("d", 86_400), ("h", 3600), ("m", 60)):
         if seconds >= size:
             return f"{int(seconds // size)} {unit} ago"
@@ -81,7 +108,7 @@ def took(start: datetime | None, end: datetime | None, now: datetime | None = No
     """From start to end, or until now; nothing before the start."""
     if start is None:
         return ""
-    return duration(((end or now or datetime.now(UTC)) - start).total_seconds())
+    return duration(((end or now or clock.now()) - start).total_seconds())
 
 
 def number(value: float) -> str:

@@ -24,6 +24,7 @@ from cograil.intake.cli.client import (
     run_traced,
     who,
 )
+from cograil.intake.cli.containers import why_no_containers
 from cograil.intake.cli.files import handlers_nobody_has, read_file, unknown_handlers
 from cograil.intake.cli.inputs import Moment, read_callback, read_inputs, read_labels
 from cograil.intake.cli.options import (
@@ -32,17 +33,19 @@ from cograil.intake.cli.options import (
     input_option,
     instance_options,
     settings_for,
+    tenant_option,
     timeout_option,
     wait_option,
 )
 from cograil.intake.cli.outcome import see_to_end
 from cograil.intake.cli.output import say, warn, write_json
-from cograil.intake.cli.previews import show_retry
+from cograil.intake.cli.previews import show_retry, tell_keys, warn_of_changed_inputs
 from cograil.intake.cli.waiting import listening
-from cograil.model.workflow import Workflow
-from cograil.processes import private_instance, run_async
+from cograil.model.workflow import CONTAINER, Workflow
+from cograil.processes import guest_worker, private_instance, run_async
 from cograil.settings import Settings
 from cograil.store.database import Transaction
+from cograil.store.reading import list_processes
 from cograil.store.watching import resolve_job
 from cograil.store.workflows import find_workflow
 from cograil.verbs.cancel import cancel as cancel_job
@@ -69,6 +72,7 @@ class Given:
 @input_file_option
 @timeout_option
 @app_option
+@tenant_option
 @instance_options
 def run(
     file: Path,
@@ -115,7 +119,7 @@ async def run_draft(
     """Submit a job of this workflow without publishing it, and see it to its end; the exit code."""
     async with listening(client) as bell:
         async with client.db.transaction("submit") as tx:
-            draft = await keep_draft(tx, workflow, source)
+            draft = await keep_draft(tx, workflow, source, client.tenant)
             submission = Submission(
                 workflow.workflow_id,
                 inputs,
@@ -123,7 +127,7 @@ async def run_draft(
                 submitted_by=who(),
                 trace_parent=callers_trace(),
             )
-            (job_id,) = await submit_jobs(tx, client.decider, [submission])
+            (job_id,) = await submit_jobs(tx, client.decider, [submission], client.tenant)
             await audit(tx, "submit", job_id)
         return await see_to_end(client, bell, job_id, timeout=timeout, as_json=as_json)
 
@@ -138,17 +142,47 @@ async def _some_instance(
         with suppress(NoInstance):
             client = await stack.enter_async_context(connected(settings))
         if client is None:
-            if unknown := list(unknown_handlers(workflow, apps)):
-                raise UsageError("; ".join(unknown) + "; nobody else works here, so the job would never end")
+            await _require_handlers(settings, workflow, apps)
             private = private_instance(settings, apps=apps, report=say)
             client = private_client(await stack.enter_async_context(private), settings)
         else:
             if apps:
-                warn("an instance runs here: its workers do the work, --app is not used")
+                await _visit(stack, client, apps)
             async with client.db.transaction("show") as tx:
                 for message in await handlers_nobody_has(tx, workflow):
                     warn(message)
         yield client
+
+
+async def _require_handlers(settings: Settings, workflow: Workflow, apps: tuple[str, ...]) -> None:
+    """Raises UsageError when a worker of our own could not do what this workflow asks for."""
+    from cograil.apps.app import enabled_apps  # noqa: PLC0415  only where nothing runs
+
+    brought = {app.name for app in enabled_apps(settings)}
+    unknown = [
+        message
+        for node, message in unknown_handlers(workflow, apps)
+        if node.handler != CONTAINER and (node.handler or "").partition(".")[0] not in brought
+    ]
+    if unknown:
+        raise UsageError("; ".join(unknown) + "; nobody else works here, so the job would never end")
+    nodes = [node.node_id for node in workflow.nodes.values() if node.handler == CONTAINER]
+    if nodes and (why := await why_no_containers(settings)):
+        raise UsageError(f"node {nodes[0]!r} runs a container: {why}")
+
+
+async def _visit(stack: AsyncExitStack, client: Client, apps: tuple[str, ...]) -> None:
+    """Run a worker for the handlers of these modules beside the instance, for the time of this command."""
+    async with client.db.transaction("show") as tx:
+        workers = [one for one in await list_processes(tx) if one["kind"] == "worker"]
+    handlers = await stack.enter_async_context(guest_worker(client.db, client.settings, apps))
+    say(f"an instance runs here: this command runs a worker beside it for {', '.join(handlers) or 'nothing'}")
+    for worker in workers:
+        if shared := sorted(set(handlers) & set(worker["handlers"] or ())):
+            names = ", ".join(shared)
+            warn(
+                f"the worker {worker['name']} of the instance has {names} too and may be the one that runs it"
+            )
 
 
 def _inputs(settings: Settings, workflow: Workflow, given: Given) -> dict[str, Any]:
@@ -171,6 +205,7 @@ def _inputs(settings: Settings, workflow: Workflow, given: Given) -> dict[str, A
 @click.option("--not-before", type=Moment(), help="Start at this moment, such as 2026-01-31T09:00:00Z.")
 @wait_option
 @timeout_option
+@tenant_option
 @instance_options
 def submit(
     name: str,
@@ -221,10 +256,10 @@ async def _submit(
 
 
 async def run_published(client: Client, name: str, *, as_json: bool) -> int:
-    """Submit a job of this published workflow, with its defaults, and see it to its end."""
+    """Submit a job of this published workflow, with its defaults; show what its last node returned."""
     async with listening(client) as bell:
         job_id = await _submit_one(client, name, None, Given(None, (), None, as_json), {})
-        return await see_to_end(client, bell, job_id, timeout=None, as_json=as_json)
+        return await see_to_end(client, bell, job_id, timeout=None, as_json=as_json, is_short=True)
 
 
 async def _submit_one(
@@ -233,7 +268,7 @@ async def _submit_one(
     words = dict(words)
     key = words.pop("key", None)
     async with client.db.transaction("submit") as tx:
-        found = await find_workflow(tx, "default", name, version)
+        found = await find_workflow(tx, client.tenant, name, version)
         if found is None:
             raise WorkflowNotFound(name, version)
         workflow = await client.decider.catalog.get(tx, found[0])
@@ -250,7 +285,7 @@ async def _submit_one(
 
 
 async def _make_job(client: Client, submission: Submission, tx: Transaction) -> str:
-    (job_id,) = await submit_jobs(tx, client.decider, [submission])
+    (job_id,) = await submit_jobs(tx, client.decider, [submission], client.tenant)
     await audit(tx, "submit", job_id)
     return job_id
 
@@ -259,7 +294,7 @@ async def print_job(client: Client, job_id: str, as_json: bool) -> int:
     """The job as JSON, or just its id, which is all that a shell wants."""
     if as_json:
         async with client.db.transaction("show") as tx:
-            write_json((await find_job(tx, job_id))[0])
+            write_json((await find_job(tx, job_id, client.tenant))[0])
     else:
         click.echo(job_id)
     return 0
@@ -268,6 +303,7 @@ async def print_job(client: Client, job_id: str, as_json: bool) -> int:
 @click.command()
 @click.argument("job")
 @click.option("--reason", default="", help="Why; kept in the job's events.")
+@tenant_option
 @instance_options
 def cancel(job: str, reason: str, data_dir: Path | None, as_json: bool) -> None:
     """Cancel a job, in whatever state it is; running handlers are told.
@@ -285,7 +321,7 @@ def cancel(job: str, reason: str, data_dir: Path | None, as_json: bool) -> None:
 async def _cancel(settings: Settings, job: str, reason: str, as_json: bool) -> None:
     async with connected(settings) as client:
         async with client.db.transaction("cancel") as tx:
-            job_id = await resolve_job(tx, job)
+            job_id = await resolve_job(tx, job, client.tenant)
             status = await cancel_job(tx, client.decider, job_id, by=who(), reason=reason)
             await audit(tx, "cancel", job_id, reason=reason)
         if as_json:
@@ -301,20 +337,20 @@ async def _cancel(settings: Settings, job: str, reason: str, as_json: bool) -> N
 )
 @input_option
 @input_file_option
+@click.option("--new-keys", is_flag=True, help="Give every node that runs again a new idempotency key.")
 @click.option("--preview", is_flag=True, help="Only say what would be kept and what would run again.")
 @wait_option
 @timeout_option
+@tenant_option
 @instance_options
 def retry(
     job: str,
-    node: str | None,
     pairs: tuple[str, ...],
     input_file: str | None,
-    preview: bool,
-    wait: bool,
     timeout: float | None,
     data_dir: Path | None,
     as_json: bool,
+    **words: Any,
 ) -> int:
     """Run again what did not complete, and print the id of the job in which that happens.
 
@@ -322,33 +358,44 @@ def retry(
     that are given replace those of the old job; nodes that are kept have read the old ones, and --preview
     says which. In a job that still runs, name a failed node; it is tried again in place.
 
+    A node that had not completed runs with the idempotency key it had, so that another system recognises
+    what it may have done already. A node that had completed and runs again because of --from has a new one.
+
     \b
     Examples:
       cograil retry 019a8f2e-77aa-7c3e-9d54-0b6f3c1a2d4e --wait
       cograil retry 019a8f2e77aa --from import --preview
       cograil retry 019a8f2e77aa --from import --input path=/data/right.csv
+      cograil retry 019a8f2e77aa --new-keys
     """
     given = Given(input_file, pairs, timeout, as_json)
-    return run_traced(_retry(settings_for(data_dir), job, node, given, preview, wait))
+    return run_traced(_retry(settings_for(data_dir), job, given, **words))
 
 
 async def _retry(
-    settings: Settings, job: str, node: str | None, given: Given, preview: bool, wait: bool
+    settings: Settings, job: str, given: Given, *, node: str | None, new_keys: bool, preview: bool, wait: bool
 ) -> int:
     async with connected(settings) as client:
         job_id, inputs = await _what_to_retry(client, job, given)
+        words: dict[str, Any] = {"node_id": node, "inputs": inputs, "new_keys": new_keys}
         if preview:
             async with client.db.transaction("preview") as tx:
-                show_retry(
-                    await preview_retry(tx, client.decider, job_id, node, inputs=inputs), given.as_json
-                )
+                seen = await preview_retry(tx, client.decider, job_id, **words)
+            show_retry(seen, given.as_json)
+            if inputs is not None:
+                warn_of_changed_inputs(seen)
             return 0
         async with listening(client) as bell:
             async with client.db.transaction("retry") as tx:
+                seen = await preview_retry(tx, client.decider, job_id, **words)
                 new_id = await retry_job(
-                    tx, client.decider, job_id, node, by=who(), inputs=inputs, trace_parent=callers_trace()
+                    tx, client.decider, job_id, **words, by=who(), trace_parent=callers_trace()
                 )
-                await audit(tx, "retry", job_id, node_id=node, retried_as=new_id)
+                said: dict[str, Any] = {"new_keys": True} if new_keys else {}
+                await audit(tx, "retry", job_id, node_id=node, retried_as=new_id, **said)
+            tell_keys(seen)
+            if inputs is not None:
+                warn_of_changed_inputs(seen)
             if wait:
                 return await see_to_end(client, bell, new_id, timeout=given.timeout, as_json=given.as_json)
         return await print_job(client, new_id, given.as_json)

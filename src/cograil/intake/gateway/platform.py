@@ -51,9 +51,10 @@ class PlatformSubmit(Body):
 
 
 class DirectSubmit(PlatformSubmit):
-    """The same by an operator, who need not say who they are."""
+    """The same by an operator, who need not say who they are, and may name a correlation id of their own."""
 
     submitted_by: Word = "gateway"
+    correlation_id: Word | None = None
 
 
 class BatchSubmit(Batch):
@@ -68,6 +69,7 @@ class BatchSubmit(Batch):
     "submitter",
     "gateway",
     body=PlatformSubmit,
+    is_type_optional=True,
     answers={202: "accepted under this request id", 409: "the idempotency key was used with another request"},
 )
 async def submit_request(call: Asked) -> Response:
@@ -92,17 +94,25 @@ async def show_request(call: Asked) -> Response:
     return reply(_outside_view(found, workflow, done, inside))
 
 
-@platform.post("/gateway/submit", "operator", body=DirectSubmit, answers={202: "accepted under this id"})
+@platform.post(
+    "/gateway/submit",
+    "operator",
+    body=DirectSubmit,
+    is_type_optional=True,
+    answers={202: "queued under this id"},
+)
 async def submit_directly(call: Asked) -> Response:
-    """Submit a job."""
+    """Submit a job. `GET /status/lookup` finds it by the correlation id that it was given."""
     accepted = await _submit(call, call.body)
-    return reply(accepted | {"message_id": accepted["request_id"]}, 202)
+    own = {"message_id": accepted["request_id"], "status": "queued"}
+    return reply(accepted | own | {"correlation_id": call.body.correlation_id or accepted["request_id"]}, 202)
 
 
 @platform.post(
     "/gateway/submit/batch",
     "operator",
     body=BatchSubmit,
+    is_type_optional=True,
     max_body=BATCH_BODY,
     answers={202: "how many were accepted, their ids, and what is wrong with the others"},
 )

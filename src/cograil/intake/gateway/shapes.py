@@ -9,19 +9,26 @@ from typing_extensions import TypedDict
 from cograil.model.shapes import Event, Job, JobStatus, Json, Moment, Node, NodeStatus
 
 
-class AcceptedRequest(TypedDict):
+class TakenRequest(TypedDict):
     """A request, under the id that it is known by from now on."""
 
     request_id: str
     workflow_id: str
     submitted_at: Moment
+
+
+class AcceptedRequest(TakenRequest):
+    """A request of a caller outside."""
+
     status: Literal["accepted"]
 
 
-class AcceptedSubmit(AcceptedRequest):
+class AcceptedSubmit(TakenRequest):
     """A submit of an operator; `message_id` is the id of the request."""
 
+    status: Literal["queued"]
     message_id: str
+    correlation_id: str
 
 
 class BatchError(TypedDict):

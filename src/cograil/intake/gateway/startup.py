@@ -22,7 +22,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cograil import metrics
-from cograil.errors import CograilError, DatabaseUnavailable, SchemaMismatch, UnsafeDatabase
+from cograil.errors import CograilError, DatabaseUnavailable, RolesMissing, SchemaMismatch, UnsafeDatabase
 from cograil.intake.gateway.admin import admin
 from cograil.intake.gateway.door import ALSO_UNDER, Gateway, answer, with_prefix
 from cograil.intake.gateway.platform import platform
@@ -37,11 +37,11 @@ from cograil.settings import Settings
 from cograil.store.database import Database
 from cograil.store.keys import what_it_may
 from cograil.store.migrate import status as schema_status
+from cograil.store.roles import GATEWAY_ROLE, ROLE_ERRORS
 from cograil.verbs.catalog import Catalog
 
 log = structlog.get_logger("gateway")
 
-GATEWAY_ROLE = "cograil_gateway"
 TABLES = [platform, status, admin, proxy]
 OK = "ok"
 CHECKS = ("env_vars", "database", "orchestrator")
@@ -138,6 +138,9 @@ class Startup:
             raise
         except SchemaMismatch:
             return None, "has another schema than this program needs"
+        except (RolesMissing, *ROLE_ERRORS):
+            log.warning("roles or grants are missing", role=GATEWAY_ROLE, next="run `cograil db roles`")
+            return None, "roles or grants are missing: run `cograil db roles`"
         except (TimeoutError, CograilError, psycopg.Error):  # the reason may name hosts and users
             return None, "unreachable"
         return db, OK

@@ -146,6 +146,10 @@ async def look_up(call: Asked) -> Response:
         return reply(await _shown(call, tx, job))
 
 
+# Not in the contract of the gateway.
+NOT_SHOWN = ("result_data", "error_message", "waiting_for", "owner_heartbeat_at")
+
+
 async def _find(call: Asked, tx: Transaction, job_id: str) -> tuple[View, Workflow]:
     """The job and its workflow. Raises Refusal; a foreign one is unknown too, and no id is repeated."""
     found = await reading.find_job(tx, job_id, call.caller.tenant) if job_id == job_id.lower() else None
@@ -155,7 +159,7 @@ async def _find(call: Asked, tx: Transaction, job_id: str) -> tuple[View, Workfl
 
 
 async def _shown(call: Asked, tx: Transaction, job: View, workflow: Workflow | None = None) -> dict[str, Any]:
-    shown = {name: value for name, value in job.items() if name not in ("result_data", "error_message")}
+    shown = {name: value for name, value in job.items() if name not in NOT_SHOWN}
     error = job["error"]
     shown["error_message"] = error.get("message") if isinstance(error, dict) else None
     shown["nodes"] = None

@@ -12,7 +12,7 @@ from starlette.applications import Starlette
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from cograil.errors import UnsafeDatabase
+from cograil.errors import RolesMissing, UnsafeDatabase
 from cograil.intake.http import limits, problems
 from cograil.intake.http.cursors import Cursors
 from cograil.intake.http.deeds import deeds
@@ -42,9 +42,9 @@ from cograil.settings import Settings
 from cograil.store.database import Database
 from cograil.store.keys import find_secret, what_it_may
 from cograil.store.looking import look
+from cograil.store.roles import ROLE_ERRORS, SERVER_ROLE, explain_roles
 from cograil.verbs.advance import Decider
 
-SERVER_ROLE = "cograil_server"
 TABLES: Sequence[Table] = (
     jobs,
     submissions,
@@ -93,10 +93,13 @@ async def open_instance(
 
 
 async def _find_secret(db: Database) -> str:
-    """That of the cursors, for a role that may have it. Raises UnsafeDatabase."""
-    async with db.transaction("doors") as tx:
-        refuse_powerful(await what_it_may(tx))
-        return await find_secret(tx, "cursor")
+    """That of the cursors, for a role that may have it. Raises UnsafeDatabase or RolesMissing."""
+    try:
+        async with db.transaction("doors") as tx:
+            refuse_powerful(await what_it_may(tx))
+            return await find_secret(tx, "cursor")
+    except ROLE_ERRORS as error:
+        raise RolesMissing(explain_roles(SERVER_ROLE, str(error))) from error
 
 
 def refuse_powerful(powers: Sequence[str]) -> None:

@@ -9,8 +9,7 @@ from typing import Annotated
 from pydantic import Field
 from starlette.responses import Response
 
-from cograil.engine.states import JOB_TERMINAL
-from cograil.errors import AlreadyTerminal, Conflict, InvalidInput, NodeNotFound, Problem
+from cograil.errors import NodeNotFound
 from cograil.intake.http.door import Call, reply
 from cograil.intake.http.jobs import find_job, trace_parent_of, with_hop
 from cograil.intake.http.once import idempotency_key, name_of, once
@@ -26,7 +25,7 @@ from cograil.verbs import idempotency, pause
 from cograil.verbs.cancel import cancel
 from cograil.verbs.explain import explain
 from cograil.verbs.retry import preview_retry, retry
-from cograil.verbs.signal import signal
+from cograil.verbs.signal import signal, waiting_approval
 
 deeds = Table("jobs")
 
@@ -45,6 +44,7 @@ class Again(Body):
 
     from_node: Annotated[str, Field(min_length=1, max_length=80)] | None = None
     input_params: dict[str, Json] | None = None
+    new_keys: bool = False
     preview: bool = False
 
 
@@ -97,7 +97,12 @@ async def cancel_job(call: Call) -> Response:
     heeds=("Idempotency-Key",),
 )
 async def retry_job(call: Call) -> Response:
-    """Retry a job that has ended: a new job that keeps what was completed."""
+    """Retry a job that has ended: a new job that keeps what was completed.
+
+    Nodes that had not completed run with the idempotency keys they had; a node that had completed and runs
+    again because of `from_node` has a new one. `new_keys` gives all of them new ones. With `preview` nothing
+    is changed: `same_keys` and `new_keys` of the answer say which node runs with which.
+    """
     return await _retry(call, call.body.from_node)
 
 
@@ -111,7 +116,10 @@ async def retry_job(call: Call) -> Response:
     heeds=("Idempotency-Key",),
 )
 async def retry_node(call: Call) -> Response:
-    """Retry one node: in place while the job runs, else in a new job."""
+    """Retry one node: in place while the job runs, else in a new job.
+
+    Its idempotency key stays the same, unless it had completed before.
+    """
     return await _retry(call, call.path["node_id"])
 
 
@@ -122,7 +130,12 @@ async def _retry(call: Call, node_id: str | None) -> Response:
         async with call.transaction("retry") as tx:
             job, _ = await find_job(call, tx)
             seen = await preview_retry(
-                tx, call.instance.decider, job["job_id"], node_id=node_id, inputs=asked.input_params
+                tx,
+                call.instance.decider,
+                job["job_id"],
+                node_id=node_id,
+                inputs=asked.input_params,
+                new_keys=asked.new_keys,
             )
         return reply(asdict(seen))
     again: View
@@ -133,6 +146,10 @@ async def _retry(call: Call, node_id: str | None) -> Response:
         request = idempotency.fingerprint({**call.path, "body": asked.model_dump(mode="json")})
         again, _ = await once(call, name_of(call, key), request, partial(_run_again, call, node_id), "retry")
     return reply(again, 202, {"Location": f"/api/v1/jobs/{again['job_id']}"})
+
+
+def _said_new_keys(asked: Again) -> dict[str, bool]:
+    return {"new_keys": True} if asked.new_keys else {}
 
 
 async def _run_again(call: Call, node_id: str | None, tx: Transaction) -> View:
@@ -148,8 +165,9 @@ async def _run_again(call: Call, node_id: str | None, tx: Transaction) -> View:
         by=by_whom(call),
         trace_parent=trace_parent_of(call),
         labels=with_hop(call, None),
+        new_keys=asked.new_keys,
     )
-    await call.audit(tx, "retry", job_id, node_id=node_id, retried_as=again)
+    await call.audit(tx, "retry", job_id, node_id=node_id, retried_as=again, **_said_new_keys(asked))
     return (await reading.find_jobs(tx, [again], tenant))[again]
 
 
@@ -198,27 +216,12 @@ async def _signal(call: Call, asked: Signal) -> Response:
         if asked.node_id is not None and asked.node_id not in workflow.nodes:
             raise NodeNotFound(job_id, asked.node_id)
         nodes = await reading.list_nodes(tx, job_id, workflow, tenant=call.caller.tenant, children=False)
-        node_id = asked.node_id or _only_waiting(job, nodes)
+        node_id = asked.node_id or waiting_approval(job, nodes)
         answer = Signalled(asked.name, node_id, asked.by or by_whom(call) or None, asked.reason, asked.data)
         decided = await signal(tx, call.instance.decider, job_id, answer)
         what = {"node_id": node_id, "by": answer.by, "reason": asked.reason}
         await call.audit(tx, f"signal {asked.name}", job_id, **what)
     return reply({"job_id": job_id, "node_id": node_id} | asdict(decided))
-
-
-def _only_waiting(job: View, nodes: list[View]) -> str:
-    """The node that is meant when none is named. Raises Conflict when none waits, InvalidInput for many."""
-    waiting: list[str] = [
-        node["node_id"] for node in nodes if node["type"] == "approval" and node["status"] == "waiting"
-    ]
-    if not waiting and job["status"] in JOB_TERMINAL:
-        raise AlreadyTerminal(job["job_id"], job["status"])
-    if not waiting:
-        raise Conflict(f"no approval of job {job['job_id']} waits for an answer")
-    if len(waiting) > 1:
-        message = f"{len(waiting)} approvals wait for an answer: {', '.join(waiting)}; name one with node_id"
-        raise InvalidInput([Problem("node_not_named", message, "/node_id")])
-    return waiting[0]
 
 
 @deeds.post(

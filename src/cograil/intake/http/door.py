@@ -43,6 +43,7 @@ from cograil.store.keys import AuditEntry, add_audits
 from cograil.verbs.advance import Decider
 
 log = structlog.get_logger("http")
+MAX_INLINE_BYTES = 64 * 1024  # larger bodies are read in a thread, so that others are served meanwhile
 LONGEST_REQUEST_ID = 64
 SHUTTING_DOWN = Refusal(
     503,
@@ -217,6 +218,14 @@ class Door(Generic[House]):
             call.body = await _body(endpoint, endpoint.body, headers, receive)
         return await endpoint.serve(call)
 
+    def serves(self, method: str, path: str) -> bool:
+        """Whether there is a route of this path for this method."""
+        try:
+            self._find(method, path)
+        except Refusal:
+            return False
+        return True
+
     def _find(self, method: str, path: str) -> tuple[Endpoint, dict[str, str]]:
         """The route of this path. Raises Refusal: 404, or 405 when it is served for other methods only."""
         if (plain := self._plain.get((method, path))) is not None:
@@ -241,9 +250,12 @@ async def _body(endpoint: Endpoint, model: type[BaseModel], headers: Headers, re
     has_none = headers.get("content-length", "0") == "0" and "transfer-encoding" not in headers
     if has_none and endpoint.is_body_optional:
         return model()
-    limits.check_json(headers, is_any_type=endpoint.is_any_type)
+    is_untyped = endpoint.is_type_optional and "content-type" not in headers
+    limits.check_json(headers, is_any_type=endpoint.is_any_type or is_untyped)
     raw = await limits.read_body(receive, headers, endpoint.max_body)
-    return read_body(raw, model, max_bytes=endpoint.max_body)
+    if len(raw) <= MAX_INLINE_BYTES:
+        return read_body(raw, model, max_bytes=endpoint.max_body)
+    return await asyncio.to_thread(read_body, raw, model, max_bytes=endpoint.max_body)
 
 
 def _matched(steps: tuple[str, ...], given: list[str]) -> dict[str, str] | None:

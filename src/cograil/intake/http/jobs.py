@@ -33,7 +33,7 @@ from cograil.model import shapes
 from cograil.model.hops import HOP
 from cograil.model.workflow import Json, Workflow
 from cograil.store import reading
-from cograil.store.board import search_jobs
+from cograil.store.board import JobWindow, search_jobs
 from cograil.store.database import LOST, Transaction
 from cograil.store.keys import AuditEntry
 from cograil.store.reading import View
@@ -49,7 +49,7 @@ PREFER_WAIT = re.compile(r"(?:^|[,;]\s*)wait\s*=\s*\"?([0-9]{1,5})\"?(?=$|[,;\s]
 
 
 Word = Annotated[str, Field(min_length=1, max_length=64)]
-Status = Literal["pending", "running", "completed", "failed", "cancelled"]
+Status = Literal["pending", "running", "waiting", "completed", "failed", "cancelled"]
 
 
 SUBMIT = "POST /api/v1/jobs"  # the scope of its idempotency keys
@@ -163,6 +163,8 @@ async def submit_jobs(call: Call) -> Response:
 async def list_jobs(call: Call) -> Response:
     """List jobs, newest first.
 
+    `status=waiting` lists the jobs that have a `waiting_for`: nothing of them runs or is queued, they wait
+    for a person or a moment. Their `status` is `pending` or `running`, and they are listed under it too.
     `label` is `customer=acme,urgent`: those that have all of these; `search` is what is in the input, the
     labels, the id, or who submitted it. A page of those looks through a bounded number of jobs, and any page
     ends after 32 MiB of inputs and results.
@@ -206,7 +208,7 @@ async def _search(tx: Transaction, call: Call, before: str | None) -> tuple[list
         workflow=asked.workflow_id,
         labels=labels_of(asked.label or ""),
         text=asked.search,
-        before=before,
+        window=JobWindow() if before is None else JobWindow(before),
         limit=asked.limit,
     )
 

@@ -8,7 +8,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 from starlette.responses import Response
 
-from cograil.errors import WorkflowNotFound
+from cograil import clock
+from cograil.errors import InvalidInput, Problem, WorkflowNotFound
 from cograil.intake.http.deeds import WithReason, by_whom, cancel_job
 from cograil.intake.http.door import Call, reply
 from cograil.intake.http.jobs import NewJob, show_job, submit_job
@@ -49,7 +50,7 @@ class NodeList(Query):
 class TaskList(Query):
     """Which tasks."""
 
-    state: Literal["ready", "held", "running"] | None = None
+    state: Literal["ready", "held", "running", "ended"] | None = None
     queue: Name | None = None
     handler: Name | None = None
     worker: Name | None = None
@@ -128,8 +129,14 @@ async def list_all_nodes(call: Call) -> Response:
     gives=surveys.TaskPage,
 )
 async def list_tasks(call: Call) -> Response:
-    """List live tasks: attempts that are due or running, newest first."""
+    """List tasks: attempts that are queued or running, newest first, or with `state=ended` those that ended.
+
+    What ended is read from the events of a bounded number of jobs, newest jobs first; attempts that were
+    cancelled are not listed. It can be filtered by worker, not by queue and handler.
+    """
     asked: TaskList = call.query
+    if asked.state == "ended":
+        return await _ended_tasks(call, asked)
     bound = (call.caller.tenant, "tasks", asked.state, asked.queue, asked.handler, asked.worker)
     before = None if asked.cursor is None else int(call.instance.cursors.read(asked.cursor, *bound))
     async with call.transaction("show") as tx:
@@ -144,6 +151,24 @@ async def list_tasks(call: Call) -> Response:
             limit=asked.limit,
         )
     cursor = None if stopped_at is None else call.instance.cursors.make(str(stopped_at), *bound)
+    return reply({"tasks": tasks, "next_cursor": cursor})
+
+
+async def _ended_tasks(call: Call, asked: TaskList) -> Response:
+    for name in ("queue", "handler"):
+        if getattr(asked, name) is not None:
+            message = f"{name}: attempts that have ended can be filtered by worker only; leave it out"
+            raise InvalidInput([Problem("invalid_value", message, f"/{name}")])
+    bound = (call.caller.tenant, "ended tasks", asked.worker)
+    place = None if asked.cursor is None else call.instance.cursors.read(asked.cursor, *bound)
+    after = None if place is None else (place.partition(" ")[0], int(place.partition(" ")[2]))
+    async with call.transaction("show") as tx:
+        tasks, stopped_at = await store.ended_attempts(
+            tx, call.caller.tenant, worker=asked.worker, after=after, limit=asked.limit
+        )
+    cursor = None
+    if stopped_at is not None:
+        cursor = call.instance.cursors.make(f"{stopped_at[0]} {stopped_at[1]}", *bound)
     return reply({"tasks": tasks, "next_cursor": cursor})
 
 
@@ -238,7 +263,7 @@ async def resume_queue(call: Call) -> Response:
 
 
 def _since(days: int) -> datetime:
-    return datetime.now(UTC) - timedelta(days=days)
+    return clock.now() - timedelta(days=days)
 
 
 @measuring.get(
@@ -298,7 +323,7 @@ async def measure_throughput(call: Call) -> Response:
         detail = f"at most {MOST_BUCKETS:,} buckets: ask for fewer hours or longer stretches"
         raise Refusal(422, "out_of_range", detail)
     width = timedelta(minutes=asked.bucket_minutes)
-    first = _rounded_down(datetime.now(UTC) - timedelta(hours=asked.hours), width)
+    first = _rounded_down(clock.now() - timedelta(hours=asked.hours), width)
     async with call.transaction("show") as tx:
         found = await store.throughput_metrics(tx, call.caller.tenant, first, width, asked.workflow_id)
     return reply({"hours": asked.hours, "bucket_minutes": asked.bucket_minutes, "buckets": found})

@@ -18,7 +18,7 @@ from cograil.errors import CograilError, NotFound, Problem, Problems, WorkflowNo
 from cograil.jsontext import InvalidJson
 
 MEDIA_TYPE = "application/problem+json"
-TYPES = "https://cograil.dev/problems/"
+TYPES = "urn:cograil:problem:"
 MOST_LISTED = 50
 
 

@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 import re
 import sys
+from typing import cast
 
 import httptools
 from starlette.responses import Response
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from cograil.intake.http import limits
+from cograil.intake.http.lingering_close import LingeringTransport
 from cograil.intake.http.problems import Refusal, Telling
 from cograil.intake.http.taking import Taking
 from cograil.model.ids import new_id
@@ -22,6 +24,7 @@ from cograil.model.ids import new_id
 MAX_HEAD = limits.MAX_URL + limits.MAX_HEADER_BYTES + 4 * limits.MAX_HEADERS + 1024
 IS_METHOD = re.compile(rb"[A-Za-z]{1,40} ").match
 ABOUT_LENGTH = ("Content-Length", "Transfer-Encoding", "chunk")
+SECOND_LOOK_SECONDS = 0.01
 ALLOWED = "DELETE, GET, HEAD, POST"
 
 
@@ -33,17 +36,21 @@ class Protocol(HttpToolsProtocol):
     _head_bytes = 0
     _header_bytes = 0
     _is_in_head = False
+    _is_upgraded = False
     _patience: asyncio.TimerHandle | None = None
     _taking: Taking
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self._lingering = LingeringTransport(transport, self.loop)
+        self.transport = cast(asyncio.Transport, self._lingering)
         self._taking = Taking(transport, self.loop)
         self._await_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_waiting()
         self._taking.stop()
+        self._lingering.stop()
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
@@ -55,12 +62,21 @@ class Protocol(HttpToolsProtocol):
         self._taking.stop()
 
     def timeout_keep_alive_handler(self) -> None:
-        """Closing waits for what is still to be taken."""
+        """A request may have come while we were busy: what is there is read first.
+
+        Closing waits for what is still to be taken.
+        """
+        self.timeout_keep_alive_task = self.loop.call_later(SECOND_LOOK_SECONDS, self._close_idle)
+
+    def _close_idle(self) -> None:
         super().timeout_keep_alive_handler()
         self._taking.watch()
 
     def data_received(self, data: bytes) -> None:
         """Bytes, until the head is too long or takes too long."""
+        if self._lingering.is_lingering:
+            self._lingering.drain(data)
+            return
         self._received = data
         super().data_received(data)
         self._received = b""
@@ -72,7 +88,18 @@ class Protocol(HttpToolsProtocol):
 
     def _is_idle(self) -> bool:
         """Whether no request is being read or answered."""
+        if self._is_upgraded:
+            return False
         return self.cycle is None or self.cycle.response_complete
+
+    def handle_websocket_upgrade(self) -> None:
+        """From now on the connection is not ours: its silence is not a request that does not come."""
+        self._is_upgraded = True
+        self._is_in_head = False
+        self._stop_waiting()
+        self._taking.stop()
+        self._lingering.has_rest = True  # frames may come until the caller has seen ours that closes
+        super().handle_websocket_upgrade()
 
     def _await_head(self) -> None:
         """From now on there is only so much time for the rest of it, however it is dealt out."""
@@ -115,6 +142,7 @@ class Protocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """Raises Refusal for a body of which nobody knows the end, before anything is done for it."""
         self._is_in_head = False
+        self._lingering.has_rest = True
         self._stop_waiting()
         codings = [value.strip().lower() for name, value in self.headers if name == b"transfer-encoding"]
         if codings not in ([], [b"chunked"]):
@@ -122,6 +150,10 @@ class Protocol(HttpToolsProtocol):
         if self.parser.get_method() == b"CONNECT":
             raise _no_method()
         super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        super().on_message_complete()
+        self._lingering.has_rest = False
 
     def send_400_response(self, msg: str) -> None:
         """Called while the error is at hand."""
@@ -138,6 +170,7 @@ class Protocol(HttpToolsProtocol):
             if self.cycle.response_started:
                 self.transport.close()
                 return
+        self._lingering.has_rest = True
         self.transport.write(_written(self.told(refusal, new_id())))
         self.transport.close()
 

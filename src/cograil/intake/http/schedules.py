@@ -44,6 +44,27 @@ class Calendar(Body):
         return Plan(input=self.input_params, **facts)
 
 
+class CalendarChange(Body):
+    """What changes; what is left out stays as it is."""
+
+    workflow_id: WorkflowName = ""
+    cron: Cron = ""
+    timezone: Annotated[str, Field(min_length=1, max_length=64)] = "UTC"
+    input_params: dict[str, Json] = Field(default_factory=dict)
+    version: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = None
+    due_input: Annotated[str, Field(min_length=1, max_length=64)] | None = None
+    priority: Annotated[int, Field(ge=0, le=10)] = 0
+    overlap: Literal["skip", "allow", "cancel"] = "skip"
+    missed: Literal["once", "all", "skip"] = "once"
+
+    def facts(self) -> dict[str, Json]:
+        """What the caller named, under the names of the plan."""
+        facts: dict[str, Json] = self.model_dump(exclude_unset=True)
+        if "input_params" in facts:
+            facts["input"] = facts.pop("input_params")
+        return facts
+
+
 class NewSchedule(Calendar):
     """The same under a name."""
 
@@ -89,27 +110,55 @@ async def list_schedules(call: Call) -> Response:
         return reply({"schedules": await verbs.list_schedules(tx, call.caller.tenant)})
 
 
-@schedules.get("/schedules/{schedule}", "viewer", gives=model.ShownSchedule)
+@schedules.get("/schedules/{schedule}", "viewer", gives=model.ScheduleWithPassed)
 async def show_schedule(call: Call) -> Response:
-    """Show one schedule."""
+    """Show one schedule, and why it passed over moments since its last job."""
+    tenant, name = call.caller.tenant, call.path["schedule"]
     async with call.transaction("show") as tx:
-        return reply(await verbs.show_schedule(tx, call.caller.tenant, call.path["schedule"]))
+        shown = await verbs.show_schedule(tx, tenant, name)
+        return reply(shown | {"passed_over": await verbs.passed_over(tx, tenant, name)})
 
 
 @schedules.post(
     "/schedules/{schedule}",
     "operator",
     body=Calendar,
-    answers={200: "the schedule as it is now", 404: "no such schedule, or no such workflow"},
+    answers={
+        200: "the schedule as it is now",
+        404: "no such schedule, or no such workflow",
+        409: "it is in the file of its workflow",
+    },
     gives=model.ShownSchedule,
 )
 async def change_schedule(call: Call) -> Response:
-    """Change what a schedule runs, and when; all of it is given anew."""
+    """Change what a schedule runs, and when; all of it is given anew. PATCH changes only what it names."""
     name, given = call.path["schedule"], call.body
     async with call.transaction("schedule") as tx:
         decider, tenant = call.instance.decider, call.caller.tenant
         changed = await verbs.change_schedule(tx, decider, tenant, name, given.plan())
         await call.audit(tx, "change schedule", name, workflow_id=given.workflow_id, cron=given.cron)
+    return reply(changed)
+
+
+@schedules.patch(
+    "/schedules/{schedule}",
+    "operator",
+    body=CalendarChange,
+    answers={
+        200: "the schedule as it is now",
+        404: "no such schedule, or no such workflow",
+        409: "it is in the file of its workflow",
+    },
+    gives=model.ShownSchedule,
+)
+async def update_schedule(call: Call) -> Response:
+    """Change some of a schedule; what is left out stays, and input_params is replaced as a whole."""
+    name, facts = call.path["schedule"], call.body.facts()
+    async with call.transaction("schedule") as tx:
+        decider, tenant = call.instance.decider, call.caller.tenant
+        changed = await verbs.update_schedule(tx, decider, tenant, name, facts)
+        shown = {"workflow_id": changed["workflow_id"], "cron": changed["cron"]}
+        await call.audit(tx, "change schedule", name, **shown, changed=sorted(facts))
     return reply(changed)
 
 
@@ -161,6 +210,23 @@ async def resume_schedule(call: Call) -> Response:
         shown = await verbs.resume_schedule(tx, call.caller.tenant, name)
         await call.audit(tx, "resume schedule", name)
     return reply(shown)
+
+
+@schedules.post(
+    "/schedules/{schedule}/run",
+    "operator",
+    body=Body,
+    is_body_optional=True,
+    answers={202: "the job that was submitted"},
+    gives={202: model.ScheduleRun},
+)
+async def run_schedule(call: Call) -> Response:
+    """Submit a job of a schedule now, besides its calendar."""
+    name = call.path["schedule"]
+    async with call.transaction("schedule") as tx:
+        done = await verbs.run_schedule(tx, call.instance.decider, call.caller.tenant, name)
+        await call.audit(tx, "run schedule", name, job_id=done["job_id"])
+    return reply(done, 202, {"Location": f"/api/v1/jobs/{done['job_id']}"})
 
 
 @schedules.post(

@@ -14,6 +14,7 @@ from starlette.types import ASGIApp
 
 from cograil.errors import Conflict, UsageError
 from cograil.intake.http import problems
+from cograil.intake.http.lingering_close import LINGER_SECONDS
 from cograil.intake.http.problems import Telling
 from cograil.intake.http.websocket import WebSocketProtocol
 
@@ -94,7 +95,8 @@ async def serving(
         http=_protocol(told),
         ws=WebSocketProtocol,
         proxy_headers=False,  # whom to believe is decided by the door
-        timeout_graceful_shutdown=round(SHUTDOWN_SECONDS) + 2,  # ours comes first: uvicorn's is loud
+        # Ours comes first: uvicorn's is loud.
+        timeout_graceful_shutdown=round(SHUTDOWN_SECONDS + LINGER_SECONDS) + 2,
     )
     server = _Server(config)
     task = asyncio.create_task(server.serve(sockets=[listening]))

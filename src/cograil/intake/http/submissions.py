@@ -59,6 +59,7 @@ class NewRequest(Body):
     priority: Annotated[int, Field(ge=0, le=10)] = 0
     idempotency_key: KeyText | None = None
     request_id: Annotated[str, AfterValidator(_uuid)]
+    correlation_id: Word | None = None
 
 
 class RequestConflict(Conflict):
@@ -87,8 +88,8 @@ class RequestConflict(Conflict):
 async def submit_request(call: Call) -> Response:
     """Submit a job under the id of a request.
 
-    The request id is the correlation id of the job, unique in its tenant. The same request again, by its id
-    or by its idempotency key, is answered as the first one was.
+    The request id is the correlation id of the job, unless another one is given. The same request again, by
+    its id or by its idempotency key, is answered as the first one was.
     """
     given: NewRequest = call.body
     key = idempotency_key(call, given.idempotency_key)
@@ -97,7 +98,7 @@ async def submit_request(call: Call) -> Response:
         async with call.transaction("submit") as tx:
             return await _told_by_key(tx, call, given, key)
 
-    same = (SCOPE, call.caller.tenant, key, idempotency.fingerprint(given.model_dump(mode="json")))
+    same = (SCOPE, call.caller.tenant, key, idempotency.fingerprint(_facts(given)))
     told, is_new = await in_one_turn(call, same, ask)
     return reply(told, 202 if is_new else 200)
 
@@ -107,7 +108,9 @@ async def _told_by_key(tx: Transaction, call: Call, given: NewRequest, key: str 
     if key is None:
         return await _told_by_id(tx, call, given)
     name = name_of(call, key)
-    asked = given.model_dump(mode="json", exclude={"idempotency_key", "request_id"})
+    asked = {
+        name: one for name, one in _facts(given).items() if name not in ("idempotency_key", "request_id")
+    }
     match await decided(tx, name, idempotency.fingerprint(asked)):
         case idempotency.New(fence):
             told, is_new = await _told_by_id(tx, call, given)
@@ -120,7 +123,7 @@ async def _told_by_key(tx: Transaction, call: Call, given: NewRequest, key: str 
 
 async def _told_by_id(tx: Transaction, call: Call, given: NewRequest) -> tuple[View, bool]:
     name = Key(call.caller.tenant, SCOPE, given.request_id)
-    asked = idempotency.fingerprint(given.model_dump(mode="json"))
+    asked = idempotency.fingerprint(_facts(given))
     match await decided(tx, name, asked):
         case idempotency.New(fence):
             told = await _submit(tx, call, given)
@@ -129,6 +132,12 @@ async def _told_by_id(tx: Transaction, call: Call, given: NewRequest) -> tuple[V
         case idempotency.Replay(record):
             return record.answer, False
     raise RequestConflict(given.request_id)
+
+
+def _facts(given: NewRequest) -> dict[str, Json]:
+    """What the fingerprint of a request is made of; a field that came later counts only where it is given."""
+    later = {"correlation_id"} if given.correlation_id is None else set()
+    return given.model_dump(mode="json", exclude=later)
 
 
 async def _submit(tx: Transaction, call: Call, given: NewRequest) -> View:
@@ -141,7 +150,7 @@ async def _submit(tx: Transaction, call: Call, given: NewRequest) -> View:
         input_params=given.input_params,
         submitted_by=given.submitted_by,
         priority=given.priority,
-        correlation_id=given.request_id,
+        correlation_id=given.correlation_id or given.request_id,
         callback=None if given.callback_url is None else await _callback(tx, call, given.callback_url),
     )
     try:
@@ -156,7 +165,7 @@ async def _submit(tx: Transaction, call: Call, given: NewRequest) -> View:
         "submitted_at": tx.now.isoformat(),
         "status": "accepted",
         "job_id": job_id,
-        "correlation_id": given.request_id,
+        "correlation_id": given.correlation_id or given.request_id,
     }
 
 

@@ -41,6 +41,7 @@ class Endpoint:
     max_body: int = MAX_BODY
     is_body_optional: bool = False
     is_any_type: bool = False  # a body is read as JSON, whatever it says of itself
+    is_type_optional: bool = False  # a body without a Content-Type is read as JSON
     is_stream: bool = False  # answers as long as the caller listens
     is_quick: bool = False  # answers though the database does not
     media_type: str = "application/json"  # of what is answered
@@ -108,6 +109,10 @@ class Table:
     def post(self, path: str, *requires: Role, **facts: Any) -> Callable[[Serve], Serve]:
         """Declare a POST."""
         return self.route("POST", path, *requires, **facts)
+
+    def patch(self, path: str, *requires: Role, **facts: Any) -> Callable[[Serve], Serve]:
+        """Declare a PATCH."""
+        return self.route("PATCH", path, *requires, **facts)
 
     def delete(self, path: str, *requires: Role, **facts: Any) -> Callable[[Serve], Serve]:
         """Declare a DELETE."""

@@ -6,6 +6,7 @@ runs where all run, in a worker, as the only node of a job of its own.
 
 from __future__ import annotations
 
+import asyncio
 import os
 from typing import Annotated
 
@@ -77,7 +78,7 @@ async def try_handler(call: Call) -> Response:
     if name not in {one["name"] for one in await _handlers(call)}:
         raise HandlerNotFound(name)
     source = _source(name, given)
-    workflow, tenant = read_workflow(source), call.caller.tenant
+    workflow, tenant = await asyncio.to_thread(read_workflow, source), call.caller.tenant
     async with call.transaction("submit") as tx:
         draft = await keep_draft(tx, workflow, source, tenant)
         values: Json = list(given.params.values())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 from starlette.responses import Response
@@ -17,6 +17,7 @@ from cograil.intake.http.table import Table
 from cograil.model import shapes
 from cograil.model.workflow import Json
 from cograil.store import reading
+from cograil.store.logs import START, LogFilter, LogPlace, job_logs
 from cograil.store.reading import View
 
 views = Table("jobs")
@@ -27,6 +28,16 @@ class EventPage(Query):
     """Events after a number, at most so many."""
 
     after: Annotated[int, Field(ge=0)] = 0
+    limit: Annotated[int, Field(ge=1, le=1000)] = 100
+
+
+class LogQuery(Query):
+    """Which log lines, after which one, at most so many."""
+
+    node_id: Annotated[str, Field(min_length=1, max_length=80)] | None = None
+    level: Literal["debug", "info", "warning", "error", "critical"] | None = None
+    search: Annotated[str, Field(min_length=1, max_length=300)] | None = None
+    after: Annotated[str, Field(pattern=r"^[0-9]{1,18}\.[0-9]{1,18}$")] | None = None
     limit: Annotated[int, Field(ge=1, le=1000)] = 100
 
 
@@ -68,6 +79,30 @@ async def list_nodes(call: Call) -> Response:
 async def list_events(call: Call) -> Response:
     """List the events of a job, without gaps."""
     return await _events(call, None)
+
+
+@views.get(
+    "/jobs/{job_id}/logs",
+    "viewer",
+    query=LogQuery,
+    answers={200: "log lines in the order in which they were stored; a page may be short, see next_cursor"},
+    gives=shapes.LogLines,
+)
+async def list_logs(call: Call) -> Response:
+    """List what the handlers of a job logged.
+
+    `node_id` and `search` choose lines, `level` those of this level and above. `after` is the `cursor` of a
+    line, or a `next_cursor`; to follow a job, ask again after the last line. Workers that store lines at the
+    same moment may do so in either order.
+    """
+    asked: LogQuery = call.query
+    wanted = LogFilter(asked.node_id, asked.level, asked.search)
+    after = START if asked.after is None else LogPlace.read(asked.after)
+    async with call.transaction("show") as tx:
+        job, _ = await find_job(call, tx)
+        found = await job_logs(tx, job["job_id"], call.caller.tenant, wanted, after=after, limit=asked.limit)
+    cursor = None if found.next is None else str(found.next)
+    return reply({"job_id": job["job_id"], "logs": found.lines, "next_cursor": cursor})
 
 
 @views.get("/jobs/{job_id}/nodes/{node_id}/events", "viewer", query=EventPage, gives=shapes.EventPage)

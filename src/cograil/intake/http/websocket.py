@@ -3,6 +3,10 @@
 We speak text, and of what a caller says only `close`, `ping` and `pong` mean something; the rest is read,
 kept short, and handed on. There are no extensions. A caller that does not answer a ping before the next one
 is gone.
+
+What is kept for a connection is bounded. While the caller does not take what was sent, nothing more is read
+from it, so that its pings cannot pile up answers; after `limits.TAKE_SECONDS` of taking nothing it is closed.
+Every end has a close frame with a code.
 """
 
 from __future__ import annotations
@@ -21,12 +25,18 @@ from uvicorn.config import Config
 from uvicorn.protocols.utils import get_local_addr, get_remote_addr
 from uvicorn.server import ServerState
 
+from cograil.intake.http import limits
+from cograil.intake.http.lingering_close import LingeringTransport
+
 GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 TEXT, CLOSE, PING, PONG = 0x1, 0x8, 0x9, 0xA
 LARGEST_FRAME = 4096
 MOST_PENDING = 32  # frames that nobody has read yet
 PING_SECONDS = 15.0
+MAX_FRAMES = 1_000  # that a caller may send between two of our pings
+LINGER_SECONDS = 5.0  # for taking the close frame
 PROTOCOL_ERROR, TOO_LARGE, GOING_AWAY, NO_CODE, FAILED = 1002, 1009, 1001, 1005, 1011
+POLICY = 1008
 
 
 class Frames:
@@ -60,9 +70,16 @@ class Frames:
             raise ValueError(TOO_LARGE)
         if len(rest) < begin + 4 + length:
             return None
-        mask, masked = rest[begin : begin + 4], rest[begin + 4 : begin + 4 + length]
+        mask, masked = bytes(rest[begin : begin + 4]), bytes(rest[begin + 4 : begin + 4 + length])
         del rest[: begin + 4 + length]
-        return opcode, bytes(byte ^ mask[at % 4] for at, byte in enumerate(masked))
+        return opcode, _unmasked(mask, masked)
+
+
+def _unmasked(mask: bytes, masked: bytes) -> bytes:
+    """All at once: byte by byte a caller that sends much would keep us busy."""
+    size = len(masked)
+    repeated = (mask * (size // 4 + 1))[:size]
+    return (int.from_bytes(masked, "big") ^ int.from_bytes(repeated, "big")).to_bytes(size, "big")
 
 
 def frame(opcode: int, payload: bytes) -> bytes:
@@ -94,6 +111,9 @@ class WebSocketProtocol(asyncio.Protocol):
         self._is_closing = False
         self._is_awaiting_pong = False
         self._pinging: asyncio.TimerHandle | None = None
+        self._slowness: asyncio.TimerHandle | None = None
+        self._lingering: asyncio.TimerHandle | None = None
+        self._frame_count = 0
         self._is_open = False
         self._started: tuple[HTTPStatus, list[tuple[bytes, bytes]]] = (HTTPStatus.FORBIDDEN, [])
 
@@ -107,8 +127,9 @@ class WebSocketProtocol(asyncio.Protocol):
         self._state.connections.discard(self)
         self._is_closing = True
         self._may_write.set()
-        if self._pinging is not None:
-            self._pinging.cancel()
+        for timer in (self._pinging, self._slowness, self._lingering):
+            if timer is not None:
+                timer.cancel()
         self._inbox.put_nowait({"type": "websocket.disconnect", "code": NO_CODE})
 
     def data_received(self, data: bytes) -> None:
@@ -117,17 +138,37 @@ class WebSocketProtocol(asyncio.Protocol):
             self._frames = Frames()
             self._open(data)
             return
+        if self._is_closing:
+            if isinstance(self.transport, LingeringTransport):
+                self.transport.drain(data)
+            return
         try:
-            for opcode, payload in self._frames.read(data):
-                self._take(opcode, payload)
+            frames = self._frames.read(data)
         except ValueError as error:
             self._close(error.args[0], "")
+            return
+        self._frame_count += len(frames)
+        if self._frame_count > MAX_FRAMES:
+            self._close(POLICY, "too many frames")
+            return
+        for opcode, payload in frames:
+            self._take(opcode, payload)
 
     def pause_writing(self) -> None:
+        """The caller does not take what was sent: nothing more is said or heard until it does."""
         self._may_write.clear()
+        self.transport.pause_reading()
+        if self._slowness is None:
+            loop = asyncio.get_running_loop()
+            self._slowness = loop.call_later(limits.TAKE_SECONDS, self._close, POLICY, "too slow")
 
     def resume_writing(self) -> None:
         self._may_write.set()
+        if self._slowness is not None:
+            self._slowness.cancel()
+            self._slowness = None
+        if not self.transport.is_closing():
+            self.transport.resume_reading()
 
     def shutdown(self) -> None:
         """The server stops."""
@@ -230,9 +271,10 @@ class WebSocketProtocol(asyncio.Protocol):
 
     def _ping(self) -> None:
         if self._is_awaiting_pong:
-            self.transport.abort()
+            self._close(FAILED, "no answer to a ping")
             return
         self._is_awaiting_pong = True
+        self._frame_count = 0
         self._write(frame(PING, b""))
         self._ping_later()
 
@@ -249,7 +291,9 @@ class WebSocketProtocol(asyncio.Protocol):
             return
         self._write(frame(CLOSE, struct.pack("!H", code) + reason.encode()[:100]))
         self._is_closing = True
+        self._may_write.set()
         self.transport.close()
+        self._lingering = asyncio.get_running_loop().call_later(LINGER_SECONDS, self.transport.abort)
 
 
 def _is_key(text: bytes) -> bool:

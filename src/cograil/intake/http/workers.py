@@ -40,6 +40,7 @@ Name = Annotated[str, Field(min_length=1, max_length=64)]
 HandlerName = Annotated[str, Field(min_length=1, max_length=200)]
 TaskId = Annotated[str, Field(min_length=1, max_length=128)]
 Fence = Annotated[int, Field(ge=1, le=2**31 - 1)]
+Usage = Annotated[float, Field(strict=False, ge=0, allow_inf_nan=False)]  # in MB; taken, and not kept
 
 
 class Claim(Body):
@@ -57,14 +58,14 @@ class Claim(Body):
 class PulseBody(Body):
     """Still at it."""
 
-    fence: Fence
+    fence: Fence | None = None
 
 
 class OfTask(Body):
-    """Which attempt is spoken of."""
+    """Which attempt is spoken of. Its task id names it alone; the fence is checked where it is sent."""
 
     task_id: TaskId
-    fence: Fence
+    fence: Fence | None = None
     job_id: str | None = None
     node_id: str | None = None
     worker_id: Name | None = None
@@ -80,6 +81,11 @@ class TaskResult(OfTask):
     retryable: bool = True
     execution_duration_ms: Annotated[int, Field(ge=0)] | None = None
     checkpoint_id: str | None = None
+    memory_usage_mb: Usage | None = None
+    disk_usage_mb: Usage | None = None
+    progress_current: Annotated[float, Field(strict=False, allow_inf_nan=False)] | None = None
+    progress_total: Annotated[float, Field(strict=False, allow_inf_nan=False)] | None = None
+    progress_message: Annotated[str, Field(max_length=256)] | None = None
 
 
 class TaskProgress(OfTask):
@@ -89,6 +95,8 @@ class TaskProgress(OfTask):
     progress_total: Annotated[float, Field(strict=False, allow_inf_nan=False)] | None = None
     progress_percent: Annotated[float, Field(strict=False, ge=0, le=100)] | None = None
     progress_message: Annotated[str, Field(max_length=256)] | None = None
+    memory_usage_mb: Usage | None = None
+    disk_usage_mb: Usage | None = None
 
 
 class Checkpoint(OfTask):
@@ -102,6 +110,8 @@ class Checkpoint(OfTask):
     artifacts_completed: list[str] = Field(default_factory=list)
     memory_mb: Annotated[float, Field(strict=False, ge=0)] | None = None
     disk_mb: Annotated[float, Field(strict=False, ge=0)] | None = None
+    memory_usage_mb: Usage | None = None
+    disk_usage_mb: Usage | None = None
     error_count: Annotated[int, Field(ge=0)] = 0
     is_final: bool = False
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Annotated
 
 from pydantic import Field
@@ -16,6 +17,7 @@ from cograil.intake.http.table import Table
 from cograil.model import shapes
 from cograil.store import workflows as store
 from cograil.verbs import pause
+from cograil.verbs.file_schedules import sync_schedules
 from cograil.verbs.publish import publish
 
 workflows = Table("workflows")
@@ -38,18 +40,31 @@ class Version(Query):
     "/workflows",
     "operator",
     body=Source,
-    answers={201: "published", 200: "it was published before", 409: "other content has this version"},
+    answers={
+        201: "published",
+        200: "it was published before",
+        409: "other content has this version, or a schedule its name",
+    },
     gives=shapes.Published,
 )
 async def publish_workflow(call: Call) -> Response:
-    """Publish a version of a workflow."""
-    workflow = read_workflow(call.body.source)
+    """Publish a version of a workflow, and the schedules of its file."""
+    workflow = await asyncio.to_thread(read_workflow, call.body.source)
     async with call.transaction("publish") as tx:
         done = await publish(tx, workflow, call.body.source, call.caller.tenant)
+        decider, tenant = call.instance.decider, call.caller.tenant
+        changes = await sync_schedules(tx, decider, workflow, tenant, by=by_whom(call))
         target = f"{workflow.workflow_id} {workflow.version}"
         if done.is_new:
             await call.audit(tx, "publish", target)
-    answer = {"workflow_id": workflow.workflow_id, "version": workflow.version, "is_new": done.is_new}
+        for one in changes:
+            await call.audit(tx, f"{one.verb} schedule", one.name, workflow_id=workflow.workflow_id)
+    answer = {
+        "workflow_id": workflow.workflow_id,
+        "version": workflow.version,
+        "is_new": done.is_new,
+        "schedules": [one._asdict() for one in changes],
+    }
     return reply(answer, 201 if done.is_new else 200)
 
 

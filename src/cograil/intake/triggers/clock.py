@@ -16,6 +16,11 @@ from cograil.verbs.advance import Decider
 from cograil.verbs.schedules import fire_due, seconds_to_next
 
 log = structlog.get_logger("schedules")
+REASONS = {
+    "overlapped": "its last job is still under way, and overlap is skip",
+    "missed": "nothing fired schedules when they came",
+    "refused": "the job was refused; `cograil schedules firings` says why",
+}
 
 LONGEST_SLEEP, DEAF_SLEEP = 30.0, 5.0  # a notice may be lost; or none can be heard
 RETRY_SECONDS = 2.0
@@ -64,8 +69,16 @@ class Clock:
         except Exception:
             log.exception("schedules cannot be fired")
             return self._longest
+        for passed in fired.passed:
+            facts = {
+                "schedule": passed.schedule,
+                "moments": passed.moments,
+                "reason": REASONS[passed.outcome],
+            }
+            log.warning("passed over", **facts, **({"job_id": passed.job_id} if passed.job_id else {}))
+        if fired.submitted:
+            log.info("fired", submitted=fired.submitted)
         if fired.submitted or fired.passed_over:
-            log.info("fired", submitted=fired.submitted, passed_over=fired.passed_over)
             return 0.0
         return BUSY_SECONDS
 

@@ -149,10 +149,13 @@ class Sandbox:
         try:
             place = image_directory(self._images, name)
         except InvalidImage as error:
-            raise EngineError("image_not_found", str(error)) from None
+            raise EngineError("image_not_found", str(error), is_final=True) from None
         if not place.is_dir():
             raise EngineError(
-                "image_not_found", f"there is no image {name!r} here; see `cograil containers import`"
+                "image_not_found",
+                f"there is no image {name!r} here, and a sandbox pulls none (COGRAIL_CONTAINERS__PULL is for "
+                f"engines): make it with `cograil containers import {name} TAR`, or start Docker or Podman",
+                is_final=True,
             )
         return place
 

@@ -26,5 +26,5 @@ select t.id, t.fence, t.job_id::text, t.node_id, t.attempt, t.handler, t.params,
        t.correlation_id, t.trace_parent, t.tenant_id, t.started_at,
        (select json_object_agg(name, output) from cograil.steps
         where job_id = t.job_id and node_id = t.node_id),
-       t.last_at is not null
+       t.last_at is not null, t.key_root
 from taken t

@@ -56,5 +56,5 @@ select t.id, t.fence, t.job_id::text, t.node_id, t.attempt, t.handler, t.params,
        case when t.attempt + t.fence > 2 then (
          select json_object_agg(name, output) from cograil.steps
          where job_id = t.job_id and node_id = t.node_id) end,
-       t.last_at is not null, t.rank
+       t.last_at is not null, t.key_root, t.rank
 from taken t order by t.rank, t.id

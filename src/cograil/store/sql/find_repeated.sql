@@ -7,7 +7,7 @@ with given as (
 select 1 from given g
 where exists (
   select 1 from cograil.inbox i
-  where i.tenant_id = %(tenant)s and i.job_id = %(job)s::uuid and i.task_id = %(task)s and i.fence = %(fence)s
+  where i.tenant_id = %(tenant)s and i.job_id = %(job)s::uuid and i.task_id = %(task)s and i.fence = coalesce(%(fence)s::int, i.fence)
     and i.kind = 'report' and i.worker = coalesce(g.worker, i.worker)
     and i.output::jsonb is not distinct from g.output
     and i.error ->> 'code' is not distinct from g.code and i.error ->> 'message' is not distinct from g.message

@@ -1,2 +1,2 @@
 -- name: load_definitions
-select id, document from cograil.workflows where id = any(%(ids)s)
+select id, document, app from cograil.workflows where id = any(%(ids)s)

@@ -9,7 +9,7 @@ select j.id::text, j.tenant_id, j.definition_id, j.status, j.input, j.seq, j.cre
        j.parent_job::text, j.is_held,
        j.paused_at is not null or j.tenant_id || '/' || j.workflow_id = any(array(
          select tenant_id || '/' || name from cograil.pauses where kind = 'workflow')),
-       j.callback is not null
+       j.callback is not null, j.key_roots
 from cograil.jobs j
 where j.id = any(array(
   select job_id from (select job_id from cograil.inbox

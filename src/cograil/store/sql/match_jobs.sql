@@ -9,6 +9,7 @@ where j.tenant_id = %(tenant)s and j.id > %(after)s::uuid and j.parent_job is nu
   and j.status = any(%(statuses)s::text[])
   and j.workflow_id = coalesce(%(workflow)s::text, j.workflow_id)
   and (%(workflow)s::text is not null or j.workflow_id <> 'cograil.bulk')
+  and (%(ids)s::uuid[] is null or j.id = any(%(ids)s::uuid[]))
   and (%(correlation_id)s::text is null or j.correlation_id = %(correlation_id)s::text)
   and (%(labels)s::jsonb is null or j.labels @> %(labels)s::jsonb)
   and (%(created_before)s::timestamptz is null or j.created_at < %(created_before)s::timestamptz)

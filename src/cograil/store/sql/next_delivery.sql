@@ -4,4 +4,5 @@
 select exists (select 1 from cograil.outbox),
        exists (select 1 from cograil.deliveries where state = 'pending' and not_before <= now()),
        (select extract(epoch from min(not_before) - now())::double precision
-        from cograil.deliveries where state = 'pending' and not_before > now())
+        from cograil.deliveries where state = 'pending' and not_before > now()),
+       now()

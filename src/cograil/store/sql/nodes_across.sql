@@ -1,5 +1,5 @@
 -- name: nodes_across
--- Nodes of a tenant's jobs, newest jobs first, after a job and node. Each page looks through a bounded number of
+-- Nodes of a tenant's jobs, newest jobs first, children behind their fan-out by index, after a job and node. Each page looks through a bounded number of
 -- jobs, found by workflow, for which there is an index; so it may be short. The row without a
 -- workflow says at which job it stopped looking, if there are more. A dispatched node with a live task is shown as running.
 with names as materialized (
@@ -20,8 +20,11 @@ with names as materialized (
     from cograil.nodes n left join cograil.tasks t on t.job_id = n.job_id and t.node_id = n.node_id
     where n.job_id = l.id) n
   where (%(status)s::text is null or n.shown = %(status)s::text)
-    and (l.id < %(job)s::uuid or n.node_id collate "C" > %(node)s::text)
-  order by l.id desc, n.node_id collate "C" limit %(limit)s::bigint
+    and (%(children)s::boolean or n.parent is null)
+    and (%(name)s::text is null or position(lower(%(name)s::text) in lower(n.node_id)) > 0)
+    and (l.id < %(job)s::uuid
+         or (coalesce(n.parent, n.node_id) collate "C", coalesce(n.idx, -1)) > (%(node)s::text, %(idx)s::int))
+  order by l.id desc, coalesce(n.parent, n.node_id) collate "C", coalesce(n.idx, -1) limit %(limit)s::bigint
 )
 select p.id::text, p.workflow_id, p.node_id, p.shown, p.attempt, p.parent, p.idx, p.error, p.started_at,
        p.finished_at, p.task_id, p.queue, p.handler, w.name

@@ -5,7 +5,7 @@
 with known as (
   select k.node_id, k.attempt, k.worker
   from (
-    select 1 as place, i.id, i.node_id, i.attempt, case when i.fence = %(fence)s then i.worker end as worker
+    select 1 as place, i.id, i.node_id, i.attempt, case when i.fence = coalesce(%(fence)s::int, i.fence) then i.worker end as worker
     from cograil.inbox i
     where i.tenant_id = %(tenant)s and i.job_id = %(job)s::uuid and i.task_id = %(task)s
       and i.kind in ('report', 'started', 'lost')
@@ -20,7 +20,7 @@ with known as (
   order by k.place, k.id desc limit 1
 ), told as (
   insert into cograil.inbox (tenant_id, job_id, kind, node_id, attempt, task_id, fence, worker)
-  select %(tenant)s, %(job)s::uuid, 'late', node_id, attempt, %(task)s, %(fence)s, worker from known
+  select %(tenant)s, %(job)s::uuid, 'late', node_id, attempt, %(task)s, %(fence)s::int, worker from known
   returning 1
 )
 select pg_notify('cograil_news', '') from told

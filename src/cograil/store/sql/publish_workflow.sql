@@ -1,9 +1,16 @@
 -- name: publish_workflow
--- A published version never changes: what is there stays, and is returned to be compared.
+-- A published version never changes: what is there stays, and is returned to be compared. An app takes over what
+-- an older version of it published with the same content and without its name.
 with mine as (
-  insert into cograil.workflows (tenant_id, workflow_id, version, is_draft, digest, document, source)
-  values (%(tenant)s, %(workflow_id)s, %(version)s, %(is_draft)s, %(digest)s, %(document)s::jsonb, %(source)s)
+  insert into cograil.workflows (tenant_id, workflow_id, version, is_draft, digest, document, source, app)
+  values (%(tenant)s, %(workflow_id)s, %(version)s, %(is_draft)s, %(digest)s, %(document)s::jsonb, %(source)s,
+          %(app)s)
   on conflict do nothing returning id, digest
+), owned as (
+  update cograil.workflows set app = %(app)s
+  where tenant_id = %(tenant)s and workflow_id = %(workflow_id)s and is_draft = %(is_draft)s
+    and version = %(version)s and digest = %(digest)s and app is null and %(app)s::text is not null
+    and not exists (select 1 from mine)
 )
 select id, digest, true from mine
 union all

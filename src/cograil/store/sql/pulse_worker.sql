@@ -37,5 +37,6 @@ select exists (select 1 from me),
          select 1 from cograil.processes o
          where o.kind = 'worker' and o.state = 'alive' and o.lease_until > now() and o.id > %(worker)s
            and a.handler = any(o.handlers) and (o.queues is null or a.queue = any(o.queues)))),
+       now(),
        pg_notify('cograil_ping', %(worker)s::text),
        (select pg_notify('cograil_news', '') where exists (select 1 from told))

@@ -3,13 +3,20 @@
 -- Everything an orchestrator looks after when nothing happens, in one statement: its own pulse,
 -- workers whose lease ended, their tasks, attempts far over their time, and when to wake next. Its
 -- lease guards nothing, so one that was taken for dead is simply alive again. Jobs that it has set aside wake nobody.
-with me as (
+-- Nobody is lost for as long as the server was away: for one lease from its start, or from when this orchestrator
+-- could reach it again, the silence of a worker says nothing.
+with server as materialized (
+  select * from cograil.see_server()
+), me as (
   update cograil.processes
-  set state = 'alive', pulsed_at = now(), lease_until = now() + %(lease)s * interval '1 second'
+  set state = 'alive', pulsed_at = now(), lease_until = now() + %(lease)s * interval '1 second',
+      info = info || jsonb_build_object('clock_offset_seconds', %(offset)s::float8)
   where id = %(process)s
 ), dead as (
   update cograil.processes set state = 'dead'
-  where id <> %(process)s and state in ('alive', 'draining') and lease_until < now() returning id
+  where id <> %(process)s and state in ('alive', 'draining') and lease_until < now()
+    and %(is_steady)s and (select since from server) <= now() - %(lease)s * interval '1 second'
+  returning id
 ), gone as (
   delete from cograil.tasks where id = any(array(
     select t.id from cograil.tasks t
@@ -35,4 +42,5 @@ select (select count(*) from told) as rescued,
        exists (select 1 from cograil.tasks where state = 'held')
          or exists (select 1 from cograil.admissions where admitted_at is null) as has_held,
        (select count(*) from dead) as dead,
+       (select epoch from server) as epoch,
        pg_notify('cograil_ping', %(process)s::text)

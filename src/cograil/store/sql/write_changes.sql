@@ -6,7 +6,7 @@ with
 made as (
   insert into cograil.jobs (id, tenant_id, definition_id, workflow_id, workflow_version, status, priority, seq,
     input, result, error, labels, callback, correlation_id, submitted_by, trace_parent,
-    retry_of, not_before, deadline, wake_at, created_at, started_at, finished_at, owner_id)
+    retry_of, not_before, deadline, wake_at, created_at, started_at, finished_at, waiting_for, owner_id)
   select u.*, %(owner)s
   from unnest(%(made_id)s::uuid[], %(made_tenant_id)s::text[], %(made_definition_id)s::bigint[],
     %(made_workflow_id)s::text[], %(made_workflow_version)s::int[], %(made_status)s::text[],
@@ -15,17 +15,18 @@ made as (
     %(made_correlation_id)s::text[], %(made_submitted_by)s::text[], %(made_trace_parent)s::text[],
     %(made_retry_of)s::uuid[], %(made_not_before)s::timestamptz[], %(made_deadline)s::timestamptz[],
     %(made_wake_at)s::timestamptz[], %(made_created_at)s::timestamptz[], %(made_started_at)s::timestamptz[],
-    %(made_finished_at)s::timestamptz[]) as u
+    %(made_finished_at)s::timestamptz[], %(made_waiting_for)s::text[]) as u
 )
 -- part: moved
 moved as (
   update cograil.jobs j
-  set status = u.status, seq = u.seq, wake_at = u.wake_at, owner_id = %(owner)s,
+  set status = u.status, seq = u.seq, wake_at = u.wake_at, owner_id = %(owner)s, waiting_for = u.waiting_for,
       started_at = coalesce(j.started_at, u.started_at), finished_at = coalesce(j.finished_at, u.finished_at),
       result = coalesce(u.result, j.result), error = coalesce(u.error, j.error)
   from unnest(%(moved_id)s::uuid[], %(moved_status)s::text[], %(moved_seq)s::int[], %(moved_result)s::json[],
     %(moved_error)s::json[], %(moved_wake_at)s::timestamptz[], %(moved_started_at)s::timestamptz[],
-    %(moved_finished_at)s::timestamptz[]) as u(id, status, seq, result, error, wake_at, started_at, finished_at)
+    %(moved_finished_at)s::timestamptz[], %(moved_waiting_for)s::text[])
+    as u(id, status, seq, result, error, wake_at, started_at, finished_at, waiting_for)
   where j.id = u.id
 )
 -- part: born
@@ -83,24 +84,25 @@ tasked as (
       trace_parent, last_at)
 )
 -- part: marked
--- What few tasks are: under a limit, then no claim sees them before they are let go; or to be run alone.
+-- What few tasks are: under a limit, then no claim sees them before they are let go; or to be run alone; or with an
+-- idempotency key of another job.
 marked as (
   insert into cograil.tasks (tenant_id, job_id, node_id, attempt, queue, rank, handler, params,
     timeout_seconds, correlation_id, trace_parent, state, is_alone, limit_key, limit_concurrency,
-    limit_rate, limit_per_seconds)
+    limit_rate, limit_per_seconds, key_root)
   select u.tenant_id, u.job_id, u.node_id, u.attempt, u.queue, u.rank, u.handler,
     coalesce(u.params, (select o.input from cograil.nodes o where o.job_id = u.job_id and o.node_id = u.node_id)),
     u.timeout_seconds, u.correlation_id, u.trace_parent,
     case when u.limit_key is null then 'ready' else 'held' end, u.is_alone, u.limit_key,
-    u.limit_concurrency, u.limit_rate, u.limit_per_seconds
+    u.limit_concurrency, u.limit_rate, u.limit_per_seconds, u.key_root
   from unnest(%(marked_tenant_id)s::text[], %(marked_job_id)s::uuid[], %(marked_node_id)s::text[],
     %(marked_attempt)s::int[], %(marked_queue)s::text[], %(marked_rank)s::smallint[], %(marked_handler)s::text[],
     %(marked_params)s::json[], %(marked_timeout_seconds)s::double precision[], %(marked_correlation_id)s::text[],
     %(marked_trace_parent)s::text[], %(marked_is_alone)s::boolean[], %(marked_limit_key)s::text[],
     %(marked_limit_concurrency)s::int[], %(marked_limit_rate)s::double precision[],
-    %(marked_limit_per_seconds)s::double precision[])
+    %(marked_limit_per_seconds)s::double precision[], %(marked_key_root)s::text[])
     as u(tenant_id, job_id, node_id, attempt, queue, rank, handler, params, timeout_seconds, correlation_id,
-      trace_parent, is_alone, limit_key, limit_concurrency, limit_rate, limit_per_seconds)
+      trace_parent, is_alone, limit_key, limit_concurrency, limit_rate, limit_per_seconds, key_root)
 )
 -- part: evented
 evented as (

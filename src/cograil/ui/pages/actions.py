@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from urllib.parse import quote
 
-import orjson
 from starlette.responses import Response
 
 from cograil import jsontext
@@ -49,10 +48,6 @@ def _with_reason(form: Form) -> Body:
 
 def says_nothing(form: Form) -> Body:
     return Body()
-
-
-def _again(form: Form) -> Body:
-    return deeds.Again()
 
 
 def _answer(name: str) -> Callable[[Form], Body]:
@@ -102,33 +97,17 @@ ACTIONS = (
         "submitter",
         deeds.cancel_job,
         _with_reason,
-        "Cancel this job? What runs is stopped, and the job does not go on.",
+        "Cancel this job? Running tasks are stopped.",
         "the job was cancelled",
         is_grave=True,
         has_reason=True,
-    ),
-    Action(
-        "/jobs/{job_id}/retry",
-        "submitter",
-        deeds.retry_job,
-        _again,
-        "Run this job again? A new job keeps what was completed and does the rest.",
-        "a new job was submitted",
-    ),
-    Action(
-        "/jobs/{job_id}/nodes/{node_id}/retry",
-        "submitter",
-        deeds.retry_node,
-        _again,
-        "Run this node again? In a running job in its place, else in a new job from here on.",
-        "the node runs again",
     ),
     Action(
         "/jobs/{job_id}/pause",
         "operator",
         deeds.pause_job,
         _with_reason,
-        "Pause this job? What runs goes on, nothing new begins.",
+        "Pause this job? Running tasks finish; no new task starts.",
         "the job is paused",
         has_reason=True,
     ),
@@ -137,8 +116,8 @@ ACTIONS = (
         "operator",
         deeds.resume_job,
         says_nothing,
-        "Let this job go on?",
-        "it goes on",
+        "Resume this job?",
+        "Job resumed",
     ),
     Action(
         "/jobs/{job_id}/approve",
@@ -164,7 +143,7 @@ ACTIONS = (
         "operator",
         definitions.pause_workflow,
         _with_reason,
-        "Pause this workflow? None of its jobs begins anything new.",
+        "Pause this workflow? Running tasks finish; no new task starts.",
         "the workflow is paused",
         has_reason=True,
     ),
@@ -173,15 +152,15 @@ ACTIONS = (
         "operator",
         definitions.resume_workflow,
         says_nothing,
-        "Let this workflow go on?",
-        "the workflow goes on",
+        "Resume this workflow?",
+        "Workflow resumed",
     ),
     Action(
         "/queues/{name}/pause",
         "operator",
         observing.pause_queue,
         _with_reason,
-        "Pause this queue? No worker gets a task of it.",
+        "Pause this queue? Workers claim no more of its tasks.",
         "the queue is paused",
         has_reason=True,
     ),
@@ -190,15 +169,15 @@ ACTIONS = (
         "operator",
         observing.resume_queue,
         says_nothing,
-        "Let this queue go on?",
-        "the queue goes on",
+        "Resume this queue?",
+        "Queue resumed",
     ),
     Action(
         "/schedules/{schedule}/pause",
         "operator",
         calendar.pause_schedule,
         _with_reason,
-        "Pause this schedule? Its moments are passed over.",
+        "Pause this schedule? Firings are skipped until it is resumed.",
         "the schedule is paused",
         has_reason=True,
     ),
@@ -207,8 +186,8 @@ ACTIONS = (
         "operator",
         calendar.resume_schedule,
         says_nothing,
-        "Fire this schedule again, from now on?",
-        "the schedule goes on",
+        "Resume this schedule? It fires again from now on.",
+        "Schedule resumed",
     ),
     Action(
         "/schedules/{schedule}/remove",
@@ -216,7 +195,7 @@ ACTIONS = (
         calendar.remove_schedule,
         says_nothing,
         "Remove this schedule and its history? Its jobs stay.",
-        "the schedule is gone",
+        "Schedule removed",
         is_grave=True,
     ),
     Action(
@@ -224,8 +203,8 @@ ACTIONS = (
         "operator",
         calendar.backfill,
         read_range,
-        "Submit a job for each moment of this time that has led to none?",
-        "what was missing is submitted",
+        "Submit a job for each time of this range that has none?",
+        "Backfill started",
     ),
     Action(
         "/deliveries/{delivery_id}/resend",
@@ -233,7 +212,7 @@ ACTIONS = (
         telling.resend,
         says_nothing,
         "Send this again? It is the same event, under the same id.",
-        "it is on its way again",
+        "Sent again",
     ),
 )
 
@@ -250,12 +229,12 @@ def _served(action: Action) -> Callable[[Visit], Awaitable[Response]]:
         call = as_call(visit)
         call.body = action.read(form)
         try:
-            answer = await action.serve(call)
+            await action.serve(call)
         except Conflict as refused:
             if HTML not in visit.headers.get("accept", ""):
                 raise
             return page(visit, "refused.html", status=refused.status, detail=str(refused), back=back)
-        return gone_to(visit, _next(action, answer, back), action.done)
+        return gone_to(visit, back, action.done)
 
     act.__name__ = f"act_{action.path.replace('/', '_').replace('{', '').replace('}', '')}"
     return act
@@ -270,13 +249,6 @@ def _place(action: Action, visit: Visit) -> str:
 
 def _own(place: str) -> str:
     return place if place.startswith("/ui/") and "\\" not in place and "//" not in place else "/ui/"
-
-
-def _next(action: Action, answer: Response, back: str) -> str:
-    """A retry leads to the job in which it runs; everything else back to where one was."""
-    if action.serve in (deeds.retry_job, deeds.retry_node):
-        return f"/ui/jobs/{orjson.loads(bytes(answer.body))['job_id']}"
-    return back
 
 
 def add_actions(table: Table, *found: Action) -> None:

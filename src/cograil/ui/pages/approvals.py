@@ -1,10 +1,11 @@
-"""The inbox: approvals that wait for somebody's answer."""
+"""The inbox: approvals that wait for an answer."""
 
 from __future__ import annotations
 
 from starlette.responses import Response
 
 from cograil.store.board import waiting_nodes
+from cograil.store.reading import find_jobs
 from cograil.ui.rendering import page
 from cograil.ui.visits import HTML, Visit, pages
 
@@ -14,7 +15,9 @@ MOST = 200
 
 @approvals.get("/approvals", "viewer", media_type=HTML)
 async def list_approvals(visit: Visit) -> Response:
-    """Questions, the oldest first."""
+    """Approvals that wait, the oldest first, with the inputs of their jobs."""
     async with visit.transaction("show") as tx:
         waiting = await waiting_nodes(tx, visit.caller.tenant, MOST)
+        jobs = await find_jobs(tx, [one["job_id"] for one in waiting], visit.caller.tenant)
+    waiting = [one | {"input_params": (jobs.get(one["job_id"]) or {}).get("input_params")} for one in waiting]
     return page(visit, "approvals.html", waiting=waiting, most=MOST)

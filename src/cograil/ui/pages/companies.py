@@ -10,6 +10,7 @@ from pydantic import Field
 from starlette.responses import Response
 
 from cograil.apps.companies import routes
+from cograil.apps.companies.codes import address_line, failure_in_words, field_in_words
 from cograil.apps.companies.enriching import House, page_of
 from cograil.apps.companies.identifiers import IS_SIREN, as_written
 from cograil.apps.companies.listing import find_companies, is_asked_by
@@ -33,6 +34,7 @@ ENTRY = Entry(
 )
 PAGE = 50
 ORDER = list(MATRIX)  # of fields
+CODED = ("headcount_range", "active_status")
 MAX_FORM = 64 * 1024
 COLOURS = {"SUCCESS": "completed", "PARTIAL": "waiting", "FAILED": "failed", "RUNNING": "running"}
 COLOURS |= {"STALE": "held", "ABANDONED": "cancelled"}
@@ -110,12 +112,22 @@ async def show_company(visit: Visit) -> Response:
         "company.html",
         shown=shown,
         card=shown["company"],
+        words=_words(shown["company"]),
+        failures=[failure_in_words(one) for one in shown["failures"]],
         fields=_fields(shown["company"]),
         wait=wait,
         question=REFRESH,
         colours=COLOURS,
         has_documents=visit.caller.may("submitter"),
     )
+
+
+def _words(card: View | None) -> dict[str, str]:
+    """What the card says in words: codes, and the address in one line."""
+    if card is None:
+        return {}
+    told = {name: field_in_words(name, card[name]) for name in CODED if card.get(name)}
+    return told | {"address": address_line(card["address"])}
 
 
 def _wait_seconds(refreshed_at: datetime | None, now: datetime, cooldown_seconds: float) -> float:

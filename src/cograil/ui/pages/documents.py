@@ -10,10 +10,11 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import Field
 from starlette.responses import Response
 
-from cograil.apps.documents import jobs, routes
+from cograil.apps.documents import arrival, files, jobs, routes
+from cograil.apps.documents.admission import ENDINGS
 from cograil.apps.documents.duplicates import DISCARD, FORCE, USE_EXISTING
 from cograil.apps.documents.jobs import Document
-from cograil.apps.documents.layout import folders_of
+from cograil.apps.documents.layout import Folder, folders_of
 from cograil.apps.documents.places import place_of
 from cograil.apps.documents.projecting import state_of
 from cograil.apps.documents.workflow import WORKFLOW_ID
@@ -46,6 +47,7 @@ class Seen(NamedTuple):
     place: str
     users: list[str]
     held: list[dict[str, Any]]
+    ignored: list[str]
 
 
 @documents.get("/documents", "viewer", query=OfUser, media_type=HTML)
@@ -64,11 +66,14 @@ async def list_documents(visit: Visit) -> Response:
         user=user,
         users=seen.users,
         held=seen.held,
+        ignored=seen.ignored[:SHOWN],
+        why_ignored=arrival.WHY_IGNORED,
         documents=[_shown(one) for one in found],
         counts=counts | {"busy": busy},
         most=SHOWN,
         workflow=WORKFLOW_ID,
         decisions=DECISIONS,
+        endings=sorted(ENDINGS),
     )
 
 
@@ -78,7 +83,11 @@ def _look(root: Path, user: str) -> Seen:
     if user not in folders:
         raise NotFound("there is no such user")
     own = folders.pop(user)
-    return Seen(place_of(own), sorted({*folders, user} - {""}), routes.held_of(own))
+    return Seen(place_of(own), sorted({*folders, user} - {""}), routes.held_of(own), _ignored(own))
+
+
+def _ignored(folder: Folder) -> list[str]:
+    return sorted(files.cleaned(name) for name in arrival.ignored(folder))
 
 
 def _shown(document: Document) -> dict[str, Any]:
@@ -136,15 +145,15 @@ DECISIONS = (
         USE_EXISTING,
         "use-existing",
         "Use existing",
-        "Copy the PDF that is there under the name of this file, and archive the file?",
+        "Copy the existing PDF under the name of this file, and archive the file?",
         "the existing PDF will be used",
     ),
     Choice(
         FORCE,
         "force",
         "Run again",
-        "Work on this file again, as a document of its own?",
-        "the file will be worked on again",
+        "Process this file again, as a document of its own?",
+        "the file will be processed again",
     ),
     Choice(DISCARD, "discard", "Discard", "Delete this file?", "the file will be deleted"),
 )

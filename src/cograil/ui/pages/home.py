@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 from starlette.responses import Response
 
+from cograil import clock
 from cograil.intake.http.live import WholeFeed, stream_all
 from cograil.intake.http.reading import Query
 from cograil.model.workflow import Json
@@ -38,10 +39,10 @@ async def show_home(visit: Visit) -> Response:
     tenant = visit.caller.tenant
     period = visit.query.period if visit.query.period in PERIODS else "24h"
     async with visit.transaction("show") as tx:
-        counts = await counting.count_jobs(tx, tenant, None, MOST_COUNTED)
+        counts = await counting.count_shown_jobs(tx, tenant, None, MOST_COUNTED)
         recent = await reading.list_jobs(tx, tenant=tenant, limit=RECENT)
         failed = await reading.list_jobs(tx, tenant=tenant, statuses=["failed"], limit=FAILING)
-        since = datetime.now(UTC) - timedelta(days=1)
+        since = clock.now() - timedelta(days=1)
         failures = await observing.failure_metrics(tx, tenant, since, None, FAILING)
         queues = await observing.queue_status(tx, tenant)
         approvals = await waiting_nodes(tx, tenant, 100)
@@ -71,7 +72,7 @@ async def _buckets(tx: Transaction, tenant: str, period: str) -> list[View]:
     hours, minutes = PERIODS[period]
     width = timedelta(minutes=minutes)
     zero = datetime(2000, 1, 1, tzinfo=UTC)
-    first = zero + (datetime.now(UTC) - timedelta(hours=hours) - zero) // width * width
+    first = zero + (clock.now() - timedelta(hours=hours) - zero) // width * width
     return await observing.throughput_metrics(tx, tenant, first, width, None)
 
 

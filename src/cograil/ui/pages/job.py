@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Annotated
@@ -17,18 +19,22 @@ from cograil.intake.http.problems import Refusal
 from cograil.intake.http.reading import Query
 from cograil.model.workflow import Workflow
 from cograil.store import board as store
+from cograil.store import reading
 from cograil.store.board import Board, NodeCard
 from cograil.store.database import Transaction
 from cograil.store.reading import View
 from cograil.store.watching import new_events
+from cograil.store.workflows import list_versions
 from cograil.ui.board import board_at, graph_of, state_of
+from cograil.ui.failure import Failure, failure_of
 from cograil.ui.gantt import chart_of, retold
 from cograil.ui.rendering import page
 from cograil.ui.visits import HTML, Visit, as_call, pages
+from cograil.verbs.blockers import Blocker
 from cograil.verbs.explain import explain
 
 job_pages = pages("job")
-EVENTS_SHOWN, BLOCKERS_SHOWN, MOST_EVENTS = 40, 12, 500
+EVENTS_SHOWN, BLOCKERS_SHOWN, MOST_EVENTS, QUESTIONS_SHOWN = 40, 12, 500, 5
 BUCKETS = 120
 
 
@@ -67,8 +73,12 @@ async def show_job(visit: Visit) -> Response:
         job_id = job["job_id"]
         why = await explain(tx, catalog, job_id, tenant)
         events = await store.newest_events(tx, job_id, tenant, EVENTS_SHOWN)
+        failure = await _find_failure(tx, job, workflow, board)
+        questions = await _find_questions(tx, job_id, tenant, why.blockers)
+        can_submit = job["completed_at"] is not None and await is_published(tx, job, tenant)
     state = state_of(board, workflow)
-    return page(
+    return await asyncio.to_thread(  # a job of a thousand nodes takes a fifth of a second
+        page,
         visit,
         "job.html",
         job=job,
@@ -76,9 +86,43 @@ async def show_job(visit: Visit) -> Response:
         state=state,
         graph=graph_of(workflow),
         blockers=why.blockers[:BLOCKERS_SHOWN],
+        failure=failure,
+        questions=questions,
+        is_published=can_submit,
         events=events,
         address=f"/ui/jobs/{job_id}",
     )
+
+
+async def _find_failure(tx: Transaction, job: View, workflow: Workflow, board: Board) -> Failure | None:
+    node_id = (job["error"] or {}).get("node_id")
+    traceback = await reading.find_traceback(tx, job["job_id"], node_id) if node_id else None
+    return failure_of(job, board, workflow, traceback)
+
+
+async def _find_questions(
+    tx: Transaction, job_id: str, tenant: str, blockers: Sequence[Blocker]
+) -> list[View]:
+    """The approvals that wait for an answer, with what they ask and until when."""
+    questions = []
+    for one in [one for one in blockers if one.kind == "approval" and one.node_id][:QUESTIONS_SHOWN]:
+        node = await store.show_node(tx, job_id, one.node_id or "", tenant)
+        asked = (node or {}).get("input") or {}
+        questions.append(
+            {
+                "node_id": one.node_id,
+                "message": asked.get("message"),
+                "approvers": asked.get("approvers"),
+                "deadline": one.until,
+            }
+        )
+    return questions
+
+
+async def is_published(tx: Transaction, job: View, tenant: str) -> bool:
+    """Whether jobs of this version can be submitted: a draft cannot."""
+    versions = await list_versions(tx, tenant, job["workflow_id"])
+    return any(one["version"] == job["workflow_version"] for one in versions)
 
 
 @job_pages.get("/jobs/{job_id}/state", "viewer")

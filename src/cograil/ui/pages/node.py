@@ -22,11 +22,13 @@ from cograil.store.database import Transaction
 from cograil.store.reading import View
 from cograil.ui.board import child_at, strip_at
 from cograil.ui.pages.job import past_board
-from cograil.ui.rendering import page, span
+from cograil.ui.pages.logs import in_order
+from cograil.ui.rendering import page
+from cograil.ui.times import span
 from cograil.ui.visits import HTML, Visit, as_call, pages
 
 node_pages = pages("node")
-CHILDREN = 100
+CHILDREN = 50
 EVENTS = 300
 BARS = 24
 FAR = 20
@@ -77,7 +79,7 @@ async def show_node(visit: Visit) -> Response:
         definition=workflow.nodes.get(node["parent_node_id"] or node_id),
         attempts=attempts_of(events, inputs),
         events=events[-60:],
-        logs=logs,
+        logs=in_order(logs),
         strip="".join(LETTER_OF[state] for state in children.states),
         bars=histogram(children.seconds),
         children=children.page,
@@ -170,8 +172,7 @@ def can_retry(job: View, node: View) -> bool:
     """Whether a retry from here is offered: a failed node, or in a job that is over any that had run."""
     if job["completed_at"] is None:
         return bool(node["status"] == "failed")
-    has_run = node["status"] in ("failed", "completed", "cancelled")
-    return has_run and node["parent_node_id"] is None
+    return node["status"] in ("failed", "completed", "cancelled")
 
 
 def attempts_of(events: Iterable[View], inputs: Sequence[View]) -> list[View]:

@@ -1,4 +1,4 @@
-"""Schedules: what runs by the calendar, what became of it; make one, and make good what was missed."""
+"""Schedules: what runs by the calendar and its firings; create, change and backfill one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from datetime import datetime
 from itertools import islice
 from typing import Annotated
 from urllib.parse import quote
-from zoneinfo import ZoneInfo
 
 import orjson
 from pydantic import Field
@@ -20,9 +19,10 @@ from cograil.intake.http.reading import Query, as_model
 from cograil.model.workflow import Json
 from cograil.store import workflows as workflow_store
 from cograil.store.reading import View
+from cograil.ui.input_form import as_json
 from cograil.ui.pages.actions import read_range
-from cograil.ui.pages.submitting import as_json
 from cograil.ui.rendering import gone_to, page, pretty
+from cograil.ui.times import read_wall_time
 from cograil.ui.visits import HTML, Visit, as_call, pages, sent_form
 from cograil.verbs import schedules as verbs
 
@@ -33,11 +33,12 @@ NUMBERS = ("version", "priority")
 Word = Annotated[str, Field(max_length=40)]
 
 
-class Stretch(Query):
-    """The time to make good, to be looked at first."""
+class BackfillRange(Query):
+    """The time to backfill, previewed first; the clocks are of `zone`."""
 
     first: Word = ""
     until: Word = ""
+    zone: Annotated[str, Field(max_length=64)] = "UTC"
 
 
 @schedules.get("/schedules", "viewer", media_type=HTML)
@@ -65,7 +66,7 @@ async def _listed(
 
 @schedules.post("/schedules", "operator", media_type=HTML)
 async def create_schedule(visit: Visit) -> Response:
-    """Make a schedule of what the form says."""
+    """Create a schedule from the form."""
     form = await sent_form(visit)
     call = as_call(visit)
     try:
@@ -76,7 +77,7 @@ async def create_schedule(visit: Visit) -> Response:
     except Conflict as error:  # the name is taken: what was written stays on the page
         taken = Problem(error.code, str(error), "/name")
         return await _listed(visit, form, (taken,), status=error.status)
-    return gone_to(visit, "/ui/schedules", f"the schedule {call.body.name} was made")
+    return gone_to(visit, "/ui/schedules", f"Schedule {call.body.name} created")
 
 
 def _asked(form: Mapping[str, str]) -> dict[str, Json]:
@@ -89,9 +90,9 @@ def _asked(form: Mapping[str, str]) -> dict[str, Json]:
     return asked
 
 
-@schedules.get("/schedules/{schedule}", "viewer", query=Stretch, media_type=HTML)
+@schedules.get("/schedules/{schedule}", "viewer", query=BackfillRange, media_type=HTML)
 async def show_schedule(visit: Visit) -> Response:
-    """One with its last firings, and what making good a stretch of time would do."""
+    """One schedule with its last firings, and the preview of a backfill."""
     return await _shown(visit, visit.query)
 
 
@@ -104,13 +105,13 @@ async def change_schedule(visit: Visit) -> Response:
         call.body = as_model(_asked(form), calendar.Calendar)
         await calendar.change_schedule(call)
     except InvalidInput as error:
-        return await _shown(visit, Stretch(), form, error.problems, status=422)
-    return gone_to(visit, f"/ui/schedules/{quote(name, safe='')}", f"the schedule {name} was changed")
+        return await _shown(visit, BackfillRange(), form, error.problems, status=422)
+    return gone_to(visit, f"/ui/schedules/{quote(name, safe='')}", f"Schedule {name} changed")
 
 
 async def _shown(
     visit: Visit,
-    asked: Stretch,
+    asked: BackfillRange,
     form: Mapping[str, str] | None = None,
     wrong: tuple[Problem, ...] = (),
     status: int = 200,
@@ -120,7 +121,7 @@ async def _shown(
         shown = await verbs.show_schedule(tx, tenant, name)
         firings = await verbs.list_firings(tx, tenant, name, None, FIRINGS)
         known = await workflow_store.list_workflows(tx, tenant)
-    preview, problems = await _preview(visit, asked)
+    asked, preview, problems = await _preview(visit, asked)
     return page(
         visit,
         "schedule.html",
@@ -128,6 +129,7 @@ async def _shown(
         schedule=shown,
         firings=firings,
         coming=_coming(shown),
+        zone=shown["timezone"],
         workflows=sorted({one["workflow_id"] for one in known}),
         form=form or _as_form(shown),
         wrong=wrong,
@@ -137,25 +139,40 @@ async def _shown(
     )
 
 
-async def _preview(visit: Visit, asked: Stretch) -> tuple[Json, tuple[Problem, ...]]:
-    """What a backfill would do; or why there can be none."""
+async def _preview(visit: Visit, asked: BackfillRange) -> tuple[BackfillRange, Json, tuple[Problem, ...]]:
+    """The range in UTC, and what a backfill of it would submit; or why it is refused."""
     if not (asked.first and asked.until and visit.caller.may("operator")):
-        return None, ()
+        return asked, None, ()
     call = as_call(visit)
     try:
+        asked = _in_utc(asked)
         call.body = read_range({"first": asked.first, "until": asked.until}, is_preview=True)
-        return orjson.loads(bytes((await calendar.backfill(call)).body)), ()
+        preview = orjson.loads(bytes((await calendar.backfill(call)).body))
     except InvalidInput as error:
-        return None, error.problems
+        return asked, None, error.problems
+    return asked, preview | {"moments": [datetime.fromisoformat(at) for at in preview["moments"]]}, ()
 
 
-def _coming(shown: View) -> list[tuple[datetime, str]]:
-    """The next moments, and what a clock of its time zone says then."""
+def _in_utc(asked: BackfillRange) -> BackfillRange:
+    """The same range with its clocks in UTC. Raises InvalidInput for what is not a time."""
+    clocks = {}
+    for name in ("first", "until"):
+        try:
+            at = read_wall_time(getattr(asked, name), asked.zone)
+        except ValueError as error:
+            raise InvalidInput([Problem("invalid_value", f"{name}: {error}", f"/{name}")]) from None
+        clocks[name] = f"{at:%Y-%m-%dT%H:%M}"
+    return BackfillRange(**clocks, zone="UTC")
+
+
+def _coming(shown: View) -> list[datetime]:
+    """The next times at which the schedule fires."""
     if shown["next_at"] is None or shown["paused_at"] is not None:
         return []
-    cron, zone = shown["cron"], shown["timezone"]
-    found = (shown["next_at"], *islice(moments(cron, zone, shown["next_at"]), COMING - 1))
-    return [(moment, f"{moment.astimezone(ZoneInfo(zone)):%a %-d %b %Y, %H:%M}") for moment in found]
+    return [
+        shown["next_at"],
+        *islice(moments(shown["cron"], shown["timezone"], shown["next_at"]), COMING - 1),
+    ]
 
 
 def _as_form(shown: View) -> dict[str, str]:

@@ -2,39 +2,69 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, Any
 
+import orjson
 from pydantic import Field
 from starlette.responses import Response
 
-from cograil import jsontext
 from cograil.definitions import load_workflow
-from cograil.errors import InvalidInput, Problem, WorkflowNotFound
+from cograil.errors import Conflict, InvalidInput, JobNotFound, Problem, WorkflowNotFound
 from cograil.intake.http.jobs import NewJob, labels_of, submission_of, submit_once
 from cograil.intake.http.reading import Query, as_model
+from cograil.model.hops import HOP
 from cograil.model.ids import new_id
-from cograil.model.workflow import InputSpec, Json, Workflow
+from cograil.model.workflow import Json, Workflow
 from cograil.store import workflows as store
+from cograil.store.reading import find_job
+from cograil.ui.input_form import MAX_EDITABLE, fields_of, inputs_of
 from cograil.ui.rendering import gone_to, page
 from cograil.ui.visits import HTML, Visit, as_call, pages, sent_form
 
 submitting = pages("submit")
-MAX_VALUE = 256 * 1024
 
 
 class Chosen(Query):
-    """Which workflow, and which of its versions."""
+    """Which workflow, and which of its versions; `again` is a job whose input the form begins with."""
 
     workflow_id: Annotated[str, Field(max_length=64)] = ""
     version: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = None
+    again: Annotated[str, Field(max_length=64)] = ""
 
 
 @submitting.get("/submit", "submitter", query=Chosen, media_type=HTML)
 async def show_form(visit: Visit) -> Response:
     """The form of a workflow."""
     asked: Chosen = visit.query
+    if asked.again:
+        return await _form_again(visit, asked.again)
     return await _form(visit, asked.workflow_id, asked.version)
+
+
+async def _form_again(visit: Visit, job_id: str) -> Response:
+    """The form with what this job was submitted with. Raises JobNotFound."""
+    async with visit.transaction("show") as tx:
+        found = await find_job(tx, job_id, visit.caller.tenant) if job_id == job_id.lower() else None
+    if found is None:
+        raise JobNotFound(job_id)
+    job = found[0]
+    name, version = job["workflow_id"], job["workflow_version"]
+    workflow = await _workflow(visit, name, version)
+    if len(orjson.dumps(job["input_params"])) > MAX_EDITABLE:
+        raise Conflict(
+            f"the input of job {job_id} is too large for a form; save it with "
+            f"`cograil show {job_id} --json` and submit it with `cograil submit {name} --inputs FILE`"
+        )
+    labels = {key: value for key, value in (job["labels"] or {}).items() if key != HOP}
+    form = fields_of(job["input_params"], workflow) | {
+        "way": "form" if workflow.inputs else "json",
+        "priority": str(job["priority"]),
+        "correlation_id": job["correlation_id"] or "",
+        "labels": ", ".join(f"{key}={value}" for key, value in labels.items()),
+    }
+    return await _form(visit, name, version, form, again=job_id)
 
 
 @submitting.post("/submit", "submitter", media_type=HTML)
@@ -60,20 +90,12 @@ async def _workflow(visit: Visit, name: str, version: int | None) -> Workflow:
         found = await store.show_workflow(tx, visit.caller.tenant, name, version)
     if found is None:
         raise WorkflowNotFound(name[:64], version)
-    return load_workflow(found["definition"])
+    return await asyncio.to_thread(load_workflow, found["definition"])
 
 
 def _asked(form: Mapping[str, str], workflow: Workflow) -> dict[str, Json]:
     """What the fields say of a job. Raises InvalidInput."""
-    if form.get("way") == "json":
-        params = as_json(form.get("json", "") or "{}", "/input_params")
-    else:
-        params = {}
-        for spec in (workflow.inputs or {}).values():
-            text = form.get(f"input.{spec.name}", "")
-            if text:
-                params[spec.name] = value_of(spec, text)
-    asked: dict[str, Json] = {"input_params": params}
+    asked: dict[str, Json] = {"input_params": inputs_of(form, workflow)}
     if form.get("priority", "").isdecimal():
         asked["priority"] = int(form["priority"])
     if form.get("correlation_id", "").strip():
@@ -83,24 +105,6 @@ def _asked(form: Mapping[str, str], workflow: Workflow) -> dict[str, Json]:
     return asked
 
 
-def value_of(spec: InputSpec, text: str) -> Json:
-    """What a field says, as the input wants it. Raises InvalidInput; the rest is checked at the submit."""
-    pointer = f"/input_params/{spec.name}"
-    if spec.type == "string":
-        return text.replace("\r\n", "\n")  # so browsers send the lines of a field
-    if spec.type == "boolean":
-        return text in ("true", "on", "yes", "1")
-    return as_json(text, pointer)
-
-
-def as_json(text: str, pointer: str) -> Json:
-    """What a field says in JSON. Raises InvalidInput with its name."""
-    try:
-        return jsontext.read(text.encode("utf-8", "replace"), max_bytes=MAX_VALUE)
-    except jsontext.InvalidJson as error:
-        raise InvalidInput([Problem("malformed_json", f"this is no JSON: {error}", pointer)]) from None
-
-
 async def _form(
     visit: Visit,
     name: str,
@@ -108,17 +112,26 @@ async def _form(
     form: Mapping[str, str] | None = None,
     problems: tuple[Problem, ...] = (),
     status: int = 200,
+    again: str = "",
 ) -> Response:
     tenant = visit.caller.tenant
     async with visit.transaction("show") as tx:
         known = await store.list_workflows(tx, tenant)
-    names = sorted({one["workflow_id"] for one in known})
+    newest: dict[str, Any] = {}
+    for one in known:
+        if one["version"] >= newest.get(one["workflow_id"], one)["version"]:
+            newest[one["workflow_id"]] = one
+    names = sorted(newest)
+    if not name and len(names) == 1:
+        name = names[0]
     workflow = await _workflow(visit, name, version) if name else None
     return page(
         visit,
         "submit.html",
         status=status,
         names=names,
+        newest=newest,
+        again=again,
         workflow=workflow,
         version=version,
         specs=list((workflow.inputs or {}).values()) if workflow is not None else [],

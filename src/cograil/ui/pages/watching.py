@@ -22,6 +22,7 @@ from cograil.ui.visits import HTML, Visit, as_call, pages
 
 watching = pages("watching")
 PAGE = 100
+NODES_SHOWN, JOBS_WITH_WORKERS = 50, 30
 ENDED, SHOWN_ENDED = 500, 50  # attempts that are measured, and those of them that are listed
 Word = Annotated[str, Field(max_length=256)]
 Cursor = Annotated[str, Field(max_length=1024)]
@@ -33,6 +34,8 @@ class NodeFilters(Query):
 
     status: Word = ""
     workflow_id: Word = ""
+    name: Word = ""
+    children: Word = ""
     cursor: Cursor = ""
 
 
@@ -73,13 +76,25 @@ async def list_nodes(visit: Visit) -> Response:
     asked: NodeFilters = visit.query
     tenant, status = visit.caller.tenant, chosen(asked.status, NODE_STATES)
     workflow = asked.workflow_id.strip() or None
-    bound = (tenant, "pages of nodes", status, workflow)
+    name, has_children = asked.name.strip() or None, asked.children == "yes"
+    bound = (tenant, "pages of nodes", status, workflow, name, asked.children)
     place = visit.instance.cursors.read(asked.cursor, *bound) if asked.cursor else ""
     after = (place.partition(" ")[0], place.partition(" ")[2]) if place else None
     async with visit.transaction("show") as tx:
         nodes, stopped_at = await store.nodes_across(
-            tx, tenant, workflow=workflow, status=status, after=after, limit=PAGE
+            tx,
+            tenant,
+            workflow=workflow,
+            status=status,
+            after=after,
+            limit=NODES_SHOWN,
+            name=name,
+            has_children=has_children,
         )
+        ended = list(dict.fromkeys(one["job_id"] for one in nodes if not one["worker"]))
+        workers = await store.last_workers(tx, tenant, ended[:JOBS_WITH_WORKERS])
+    for one in nodes:
+        one["worker"] = one["worker"] or workers.get((one["job_id"], one["node_id"]))
     older = older_of(visit, stopped_at and " ".join(stopped_at), asked.model_dump(), bound)
     return page(visit, "nodes.html", nodes=nodes, asked=asked, states=NODE_STATES[1:], older=older)
 

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import difflib
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Annotated
 
 from pydantic import Field
 from starlette.responses import Response
 
+from cograil import clock
 from cograil.definitions import load_workflow
 from cograil.errors import WorkflowNotFound
 from cograil.intake.http.reading import Query
 from cograil.store import observing, reading
 from cograil.store import workflows as store
+from cograil.store.board import count_waiting_jobs
 from cograil.store.database import Transaction
 from cograil.store.pauses import list_pauses
 from cograil.store.reading import View
@@ -23,6 +26,8 @@ from cograil.ui.visits import HTML, Visit, pages
 
 workflows = pages("workflows")
 DAYS = 7
+MAX_COMPARED_LINES = 10_000
+MAX_COUNTED = 20_000
 Number = Annotated[int, Field(ge=1, le=2**31 - 1)] | None
 
 
@@ -39,16 +44,27 @@ async def list_workflows(visit: Visit) -> Response:
     tenant = visit.caller.tenant
     async with visit.transaction("show") as tx:
         known = await store.list_workflows(tx, tenant)
-        since = datetime.now(UTC) - timedelta(days=DAYS)
+        since = clock.now() - timedelta(days=DAYS)
         numbers = {
             one["workflow_id"]: one for one in await observing.workflow_metrics(tx, tenant, since, None)
         }
         paused = {one.name for one in await list_pauses(tx, tenant) if one.kind == "workflow"}
+        waiting = await count_waiting_jobs(tx, tenant, MAX_COUNTED)
     newest: dict[str, View] = {}
     for one in known:
         newest.setdefault(one["workflow_id"], one)
+    counts = {}
+    for name in newest:
+        active = numbers[name]["active"] if name in numbers else 0
+        counts[name] = {"waiting": waiting.get(name, 0), "active": max(0, active - waiting.get(name, 0))}
     return page(
-        visit, "workflows.html", workflows=list(newest.values()), numbers=numbers, paused=paused, days=DAYS
+        visit,
+        "workflows.html",
+        workflows=list(newest.values()),
+        numbers=numbers,
+        counts=counts,
+        paused=paused,
+        days=DAYS,
     )
 
 
@@ -61,20 +77,24 @@ async def show_workflow(visit: Visit) -> Response:
         shown = await _find(tx, tenant, name, asked.version)
         versions = await store.list_versions(tx, tenant, name)
         other = None if asked.against is None else await _find(tx, tenant, name, asked.against)
-        since = datetime.now(UTC) - timedelta(days=DAYS)
+        since = clock.now() - timedelta(days=DAYS)
         numbers = await observing.node_metrics(tx, tenant, since, name)
         jobs = await reading.list_jobs(tx, tenant=tenant, workflow=name, limit=8)
         paused = [one for one in await list_pauses(tx, tenant) if (one.kind, one.name) == ("workflow", name)]
-    workflow = load_workflow(shown["definition"])
-    return page(
+    workflow = await asyncio.to_thread(load_workflow, shown["definition"])
+    changes = None
+    if other is not None:
+        changes = await asyncio.to_thread(changes_between, other["source"] or "", shown["source"] or "")
+    return await asyncio.to_thread(
+        page,
         visit,
         "workflow.html",
         shown=shown,
         workflow=workflow,
-        graph=graph_of(workflow),
+        graph=await asyncio.to_thread(graph_of, workflow),
         versions=versions,
         other=other,
-        changes=None if other is None else changes_between(other["source"] or "", shown["source"] or ""),
+        changes=changes,
         numbers={one["node_id"]: one for one in numbers if not one["is_child"]},
         jobs=jobs,
         paused=paused[0] if paused else None,
@@ -91,6 +111,8 @@ async def _find(tx: Transaction, tenant: str, name: str, version: int | None) ->
 
 def changes_between(old: str, new: str) -> list[tuple[str, str]]:
     """Lines with what they are: added, removed, the same, or where a part begins."""
+    if max(old.count("\n"), new.count("\n")) > MAX_COMPARED_LINES:
+        return [("part", f"these versions have more than {MAX_COMPARED_LINES:,} lines: compare their files")]
     kinds = {"+": "added", "-": "removed", " ": "same", "@": "part"}
     lines = difflib.unified_diff(old.splitlines(), new.splitlines(), lineterm="", n=4)
     return [(kinds.get(line[:1], "same"), line) for line in list(lines)[2:]]

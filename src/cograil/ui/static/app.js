@@ -1,4 +1,8 @@
-// What every page does: keys, confirmation, toasts, colours, times, and the parts that follow the events.
+// What every page does: keys, confirmation, toasts, colours, copying, and the parts that follow the events.
+import { ago, formatTime, span, tellTimes, zone } from "./times.js";
+
+export { ago, formatTime, span, tellTimes, zone };
+
 const all = (selector, root = document) => [...root.querySelectorAll(selector)];
 const one = (selector, root = document) => root.querySelector(selector);
 
@@ -13,49 +17,55 @@ export function toast(text) {
 }
 setTimeout(() => all(".toasts .toast").forEach((said) => said.remove()), 6000);
 
-// -- times -------------------------------------------------------------------------------------------------
-
-const UNITS = [["d", 86400], ["h", 3600], ["min", 60], ["s", 1]];
-
-export function ago(at, now = Date.now()) {
-  const seconds = Math.round((now - at) / 1000);
-  const size = Math.abs(seconds);
-  if (size < 2) return "now";
-  const [unit, length] = UNITS.find(([, length]) => size >= length);
-  const told = `${Math.floor(size / length)} ${unit}`;
-  return seconds >= 0 ? `${told} ago` : `in ${told}`;
-}
-
-export function span(ms) {
-  if (ms < 1000) return `${Math.max(0, Math.round(ms))} ms`;
-  if (ms < 60000) return `${(ms / 1000).toFixed(1)} s`;
-  const minutes = Math.floor(ms / 60000);
-  if (minutes < 60) return `${minutes} m ${Math.round((ms % 60000) / 1000)} s`;
-  return `${Math.floor(minutes / 60)} h ${minutes % 60} m`;
-}
-
-function tellTimes(root = document) {
-  for (const time of all("time[datetime]", root)) {
-    const told = ago(Date.parse(time.dateTime));
-    if (time.textContent !== told) time.textContent = told;
-  }
-}
-tellTimes();
-setInterval(tellTimes, 5000);
-
 // -- colours and menu --------------------------------------------------------------------------------------
 
-one("[data-theme-toggle]")?.addEventListener("click", () => {
+const toggle = one("[data-theme-toggle]");
+const isDark = () => (document.documentElement.dataset.theme ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
+const nameToggle = () => toggle && (toggle.textContent = isDark() ? "Switch to light" : "Switch to dark");
+
+toggle?.addEventListener("click", () => {
   const root = document.documentElement;
-  const isDark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
-  root.dataset.theme = isDark ? "light" : "dark";
+  root.dataset.theme = isDark() ? "light" : "dark";
   try {
     localStorage.setItem("cograil-theme", root.dataset.theme);
   } catch {
     // a browser that keeps nothing shows what the system says the next time
   }
+  nameToggle();
   document.dispatchEvent(new CustomEvent("theme"));
 });
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", nameToggle);
+nameToggle();
+
+// -- copying -----------------------------------------------------------------------------------------------
+
+// A button copies what its `data-copy` says, or the text of the element that `data-copy-from` selects.
+document.addEventListener("click", async (event) => {
+  const button = event.target.closest?.("[data-copy], [data-copy-from]");
+  if (!button) return;
+  event.preventDefault();
+  const source = button.dataset.copyFrom && one(button.dataset.copyFrom);
+  const isCopied = await copyText(source ? source.textContent : button.dataset.copy);
+  toast(isCopied ? "Copied" : "The browser did not allow copying");
+});
+
+async function copyText(text) {
+  try {
+    await navigator.clipboard.writeText(text);
+    return true;
+  } catch {
+    return copyBySelection(text); // pages over http on another host have no clipboard of their own
+  }
+}
+
+function copyBySelection(text) {
+  const field = Object.assign(document.createElement("textarea"), { value: text, className: "unseen" });
+  document.body.append(field);
+  field.select();
+  const isCopied = document.execCommand("copy");
+  field.remove();
+  return isCopied;
+}
 
 const menu = one(".menu");
 
@@ -128,6 +138,26 @@ if (confirming) {
   });
 }
 
+// -- selection ---------------------------------------------------------------------------------------------
+
+const boxes = () => all('input[type=checkbox][form="bulk"]');
+
+function tellSelection() {
+  const chosen = boxes().filter((box) => box.checked).length;
+  const label = one("[data-selected]");
+  if (label) label.textContent = chosen ? `${chosen} selected` : "Select jobs";
+  all("#bulk button:not([data-matching])").forEach((button) => (button.disabled = chosen === 0));
+  const whole = one("[data-select-all]");
+  if (whole) Object.assign(whole, { checked: chosen > 0 && chosen === boxes().length, indeterminate: chosen > 0 && chosen < boxes().length });
+}
+
+document.addEventListener("change", (event) => {
+  if (event.target.matches("[data-select-all]")) boxes().forEach((box) => (box.checked = event.target.checked));
+  if (event.target.matches('[data-select-all], input[form="bulk"]')) tellSelection();
+});
+document.addEventListener("regions", tellSelection);
+tellSelection();
+
 // -- keys --------------------------------------------------------------------------------------------------
 
 const PLACES = { h: "/ui/", j: "/ui/jobs", w: "/ui/workflows" };
@@ -186,8 +216,10 @@ function replaceRegion(region, fresh) {
   const name = focused && (focused.getAttribute("href") ?? focused.textContent);
   const scrolled = all(".scroll, pre, .logs", region).map((box) => [box.scrollLeft, box.scrollTop]);
   const isOpen = all("details", region).map((details) => details.open);
+  const checked = new Set(all("input[type=checkbox]", region).filter((box) => box.checked).map((box) => box.name));
   const written = new Map(all("form", region).map((form) => [keyOf(form), fieldsOf(form).filter(isWritten)]));
   region.replaceWith(fresh);
+  all("input[type=checkbox]", fresh).forEach((box) => (box.checked = checked.has(box.name)));
   for (const form of all("form", fresh)) {
     for (const { name, value } of written.get(keyOf(form)) ?? []) fieldsOf(form).filter((field) => field.name === name).forEach((field) => (field.value = value));
   }

@@ -188,8 +188,9 @@ export class Graph {
 
   updateNode({ node, group, link, sub, said, bar, width }, state) {
     for (const name of STATES) group.classList.toggle(name, name === state.status);
+    group.classList.toggle("optional", node.required === false);
     sub.textContent = short(describe(node, state), Math.floor((width - 34) / 5.6));
-    said.textContent = `, ${node.type.replace("_", " ")}, ${state.status}`;
+    said.textContent = `, ${node.type.replace("_", " ")}, ${state.status}${node.required === false ? ", optional" : ""}`;
     if (this.addressOf) link.setAttribute("href", this.addressOf(node.id));
     bar.replaceChildren();
     const isUnderWay = state.status === "running" && state.percent;
@@ -303,7 +304,9 @@ export class Graph {
       button.addEventListener("click", act);
       tools.append(button);
     }
-    this.container.append(tools);
+    const row = this.container.parentElement.querySelector(".travel"); // under the graph, where they cover no node
+    if (row) row.append(tools);
+    else this.container.after(tools);
     this.container.addEventListener("wheel", (event) => {
       if (!event.ctrlKey && !event.metaKey && !event.altKey) return;
       event.preventDefault();
@@ -348,7 +351,7 @@ export class Graph {
 }
 
 function describe(node, state) {
-  if (state.error && state.status === "failed") return state.error;
+  if (state.error && state.status === "failed") return node.required === false ? `optional: ${state.error}` : state.error;
   if (node.type === "fan_out" && state.total !== undefined) {
     const done = (state.children?.completed ?? 0) + (state.children?.skipped ?? 0);
     return `${done.toLocaleString("en")} of ${state.total.toLocaleString("en")}${state.children?.failed ? `, ${state.children.failed} failed` : ""}`;

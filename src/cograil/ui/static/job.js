@@ -33,7 +33,8 @@ function show(state) {
   for (const row of root.querySelectorAll("#nodes tr[data-node]")) showRow(row, state.nodes[row.dataset.node]);
   root.querySelector("[data-percent]").textContent = state.percent;
   root.querySelector("[data-progress]").value = state.percent;
-  root.querySelector("[data-job-badge]").replaceChildren(badge(state.status));
+  root.querySelector("[data-progress]").className = state.is_over ? state.status : "";
+  root.querySelector("[data-job-badge]").replaceChildren(badge(state.shown));
   root.querySelector("[data-legend]").replaceChildren(...Object.entries(state.counts).map(([status, count]) => {
     const [entry, mark] = [document.createElement("span"), document.createElement("i")];
     mark.className = `fill-${status}`;
@@ -42,16 +43,16 @@ function show(state) {
   }));
 }
 
-function badge(status) {
+function badge(status, isOptional = false) {
   const made = document.createElement("span");
-  made.className = `badge ${status}`;
+  made.className = `badge ${status}${isOptional ? " optional" : ""}`;
   made.textContent = status;
   return made;
 }
 
 function showRow(row, node) {
   const cell = (name) => row.querySelector(`[data-cell="${name}"]`);
-  if (cell("status").textContent !== node.status) cell("status").replaceChildren(badge(node.status));
+  if (cell("status").textContent !== node.status) cell("status").replaceChildren(badge(node.status, row.dataset.optional));
   cell("attempt").textContent = node.attempt || "";
   const took = cell("took");
   took.dataset.started = node.started ?? "";
@@ -133,7 +134,7 @@ if (!now.is_over) {
   }, 1000);
   document.addEventListener("visibilitychange", asked);
 }
-document.addEventListener("regions", () => root.querySelector("[data-job-badge]").replaceChildren(badge(shown.status)));
+document.addEventListener("regions", () => root.querySelector("[data-job-badge]").replaceChildren(badge(shown.shown)));
 
 // -- time travel -------------------------------------------------------------------------------------------
 

@@ -58,7 +58,7 @@ function choose(way) {
   else text.setCustomValidity("");
 }
 
-if (form) {
+if (form && text) {
   for (const button of form.querySelectorAll('[name="way"]')) {
     button.addEventListener("change", () => {
       if (button.value === "json") toJson();

@@ -15,11 +15,11 @@ with looked as materialized (
       and (%(owner)s::text is null or newer.created_for = %(owner)s::text))
   order by l.company_siren, l.id desc
 ), found as (
-  select e.siren, c.legal_name, c.city, e.status, e.last_run_at, c.updated_at, l.id
+  select e.siren, case when c.data_masked then '[NON-DIFFUSIBLE]' else c.legal_name end as legal_name, c.city, e.status, e.last_run_at, c.updated_at, l.id
   from latest l join cograil.company_enrichments e on e.tenant_id = %(tenant)s and e.siren = l.siren
   left join cograil.companies c on c.tenant_id = e.tenant_id and c.siren = e.siren
   where %(text)s::text is null
-    or strpos(lower(concat_ws(' ', c.legal_name, c.trade_name, c.brand_name)), lower(%(text)s::text)) > 0
+    or not c.data_masked and strpos(lower(concat_ws(' ', c.legal_name, c.trade_name, c.brand_name)), lower(%(text)s::text)) > 0
   order by l.id desc limit %(limit)s
 )
 select siren, legal_name, city, status, last_run_at, updated_at, id::text from found

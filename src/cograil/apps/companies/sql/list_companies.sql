@@ -1,6 +1,6 @@
 -- name: list_companies
 -- Companies of a tenant whose SIREN is one of these, in their order. With an owner, those that he asked for.
-select e.siren, c.legal_name, c.city, e.status, e.last_run_at, c.updated_at
+select e.siren, case when c.data_masked then '[NON-DIFFUSIBLE]' else c.legal_name end, c.city, e.status, e.last_run_at, c.updated_at
 from cograil.company_enrichments e
 left join cograil.companies c on c.tenant_id = e.tenant_id and c.siren = e.siren
 where e.tenant_id = %(tenant)s and e.siren between %(first)s and %(last)s

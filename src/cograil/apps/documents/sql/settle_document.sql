@@ -6,4 +6,4 @@ set state = %(state)s, out_pdf = %(out_pdf)s, message = %(message)s, pages = %(p
     ocr_skipped = %(ocr_skipped)s, changed_at = now()
 where tenant_id = %(tenant)s and folder = %(folder)s and key = %(key)s and job_id = %(job)s::uuid
   and state is null
-returning key
+returning key, extract(epoch from clock_timestamp() - created_at)::float8 as seconds

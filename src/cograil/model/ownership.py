@@ -1,0 +1,43 @@
+"""Which handlers and workflows belong to an app, so that only jobs of that app use them.
+
+The handlers of an app are named `<app>.<what>`, and its workflows `cograil.<what>`. An app that also offers a
+handler to the workflows of users (as `containers` offers `container`) registers it without this prefix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from importlib.metadata import entry_points
+
+from cograil.model.workflow import Workflow
+
+APP_GROUP = "cograil.apps"
+ENGINE = "cograil"  # owns `cograil.bulk`, and every workflow id that begins with it belongs to an app
+
+
+@cache
+def app_names() -> frozenset[str]:
+    """The names of the installed apps, enabled or not; none of them is imported."""
+    return frozenset(point.name for point in entry_points(group=APP_GROUP))
+
+
+def owner_of_handler(name: str) -> str | None:
+    """The app to which a handler of this name belongs; None: any workflow may name it."""
+    prefix, dot, _ = name.partition(".")
+    if not dot:
+        return None
+    return prefix if prefix == ENGINE or prefix in app_names() else None
+
+
+def is_reserved_workflow(workflow_id: str) -> bool:
+    """Whether only an app may publish a workflow of this id."""
+    return workflow_id.startswith(f"{ENGINE}.")
+
+
+def foreign_handlers(workflow: Workflow) -> Iterator[tuple[str, str, str]]:
+    """Node, handler and owner of every handler in this workflow that belongs to another app."""
+    for node in workflow.nodes.values():
+        owner = owner_of_handler(node.handler)
+        if owner is not None and owner != workflow.app:
+            yield node.node_id, node.handler, owner

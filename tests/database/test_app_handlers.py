@@ -1,0 +1,181 @@
+"""Handlers of apps run only in jobs that the app itself starts: a matrix over every handler of every app.
+
+The handlers are those that the apps register in a worker with all apps on: a new one is in here by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from doors import Api
+from lab import Lab, quick_settings
+
+from cograil.apps.app import App, installed_apps
+from cograil.definitions import read_workflow
+from cograil.errors import InvalidWorkflow, UsageError, WorkflowReserved
+from cograil.model.ownership import ENGINE, owner_of_handler
+from cograil.processes.app_parts import beside_worker
+from cograil.processes.bulk import register_bulk
+from cograil.runners.context import Context
+from cograil.runners.registry import AppRegistry, Registry
+from cograil.settings import Settings
+from cograil.verbs.publish import publish
+
+ONE_NODE = "workflow_id: {id}\nnodes:\n  only:\n    handler: {handler}\n    params: {{folder: '', key: x}}\n"
+
+
+@pytest.fixture
+def lab_settings(tmp_path: Path) -> Settings:
+    """All apps are on."""
+    return quick_settings(
+        data_dir=tmp_path / "data", documents={"data_dir": tmp_path / "documents", "quiet_seconds": 0.1}
+    )
+
+
+@pytest_asyncio.fixture
+async def handlers(lab: Lab, lab_settings: Settings) -> AsyncIterator[Registry]:
+    """What the apps register beside a worker, and what the engine does."""
+    registry = Registry()
+    register_bulk(registry, lab.db, lab_settings)
+    async with beside_worker(registry, lab.db, lab_settings):
+        yield registry
+
+
+def offered() -> set[str]:
+    return {name for app in installed_apps() for name in app.offers}
+
+
+async def test_no_other_tenant_may_name_a_handler_of_an_app(api: Api, handlers: Registry) -> None:
+    operator = await api.make_key("operator", tenant="rivals")
+    names = handlers.names()
+    assert {owner_of_handler(name) for name in names if name not in offered()} == {
+        *(app.name for app in installed_apps() if app.name != "containers"),
+        ENGINE,
+    }
+    for name in names:
+        text = ONE_NODE.format(id="mine", handler=name)
+        answer = await api.post("/api/v1/workflows", {"source": text}, key=operator)
+        if name in offered():
+            assert answer.status in (200, 201), (name, answer.raw)
+            continue
+        assert answer.status == 422, (name, answer.raw)
+        assert answer.code == "handler_reserved", name
+        assert answer.body["pointer"] == "/nodes/only/handler"
+        fan = f"workflow_id: f\nnodes:\n  a: {{type: fan_out, source: [1], task: {{handler: {name}}}}}\n"
+        assert (await api.post("/api/v1/workflows", {"source": fan}, key=operator)).status == 422
+
+
+async def test_what_was_published_before_is_not_started(api: Api, handlers: Registry) -> None:
+    """By submit, in a batch, by SQL, as a child, by a schedule: wherever a job begins."""
+    operator = await api.make_key("operator", tenant="rivals")
+    for name in set(handlers.names()) - offered():
+        await _force(api.lab, ONE_NODE.format(id="old", handler=name))
+        answer = await api.post("/api/v1/jobs", {"workflow_id": "old"}, key=operator)
+        assert (answer.status, answer.code) == (403, "workflow_reserved"), name
+        assert name in answer.body["detail"]
+        await api.lab.rows("delete from cograil.workflows where workflow_id = 'old' returning 1")
+        await _forget(api)
+
+
+async def test_a_workflow_of_an_app_is_started_by_the_app_alone(api: Api, handlers: Registry) -> None:
+    text = ONE_NODE.format(id="cograil.documents", handler="documents.prep")
+    async with api.lab.db.transaction("publish") as tx:
+        for tenant in ("default", "rivals"):
+            await publish(tx, read_workflow(text, app="documents"), text, tenant)
+    parent = "workflow_id: parent\nnodes:\n  sub:\n    type: subworkflow\n"
+    parent += "    subworkflow: {workflow_id: cograil.documents}\n"
+    for tenant in ("default", "rivals"):
+        key = await api.make_key("operator", tenant=tenant)
+        answer = await api.post("/api/v1/jobs", {"workflow_id": "cograil.documents"}, key=key)
+        assert (answer.status, answer.code) == (403, "workflow_reserved")
+        batch = {"jobs": [{"workflow_id": "cograil.documents"}]}
+        assert "workflow_reserved" in (await api.post("/api/v1/jobs/batch", batch, key=key)).raw.decode()
+        plan = {"name": "nightly", "workflow_id": "cograil.documents", "cron": "0 3 * * *"}
+        refused = await api.post("/api/v1/schedules", plan, key=key)
+        assert (refused.status, refused.code) == (403, "workflow_reserved")
+        assert (await api.post("/api/v1/workflows", {"source": parent}, key=key)).status == 201
+    with pytest.raises(InvalidWorkflow, match="workflow_reserved"):
+        read_workflow("workflow_id: cograil.mine\nnodes:\n  a: {handler: echo}\n")
+    async with api.lab.running():
+        job = await api.lab.submit(parent)
+        ended = await api.lab.ended(job)
+    assert (ended["status"], ended["error"]["code"]) == ("failed", "workflow_reserved")
+
+
+async def test_a_job_of_an_app_is_retried_with_its_own_inputs_only(lab: Lab) -> None:
+    text = (
+        "workflow_id: cograil.laundry\ninputs: {a: {type: string}}\nnodes:\n  only: {handler: cograil.bulk}\n"
+    )
+    job = await lab.submit(text, {"a": "x"}, app=ENGINE)
+    await lab.cancel(job)
+    with pytest.raises(WorkflowReserved, match="without other inputs"):
+        await lab.retry(job, inputs={"a": "y"})
+    assert await lab.retry(job)
+
+
+async def test_jobs_from_sql_do_not_start_it_either(lab: Lab) -> None:
+    text = ONE_NODE.format(id="cograil.documents", handler="documents.prep")
+    async with lab.db.transaction("publish") as tx:
+        await publish(tx, read_workflow(text, app="documents"), text)
+    ((job,),) = await lab.rows("select cograil.submit('cograil.documents')::text")
+    async with lab.orchestrator():
+        ended = await lab.ended(job)
+    assert (ended["status"], ended["error"]["code"]) == ("failed", "workflow_reserved")
+
+
+async def test_an_app_takes_over_what_an_older_version_of_it_published(lab: Lab) -> None:
+    text = ONE_NODE.format(id="cograil.documents", handler="documents.prep")
+    async with lab.db.transaction("publish") as tx:
+        first = await publish(tx, read_workflow(text, app="documents"), text)
+    await lab.rows("update cograil.workflows set app = null returning 1")
+    async with lab.db.transaction("publish") as tx:
+        second = await publish(tx, read_workflow(text, app="documents"), text)
+    assert (first.definition_id, second.is_new) == (second.definition_id, False)
+    assert await lab.rows("select app from cograil.workflows") == [("documents",)]
+
+
+def test_an_app_registers_only_names_of_its_own() -> None:
+    registry = Registry()
+    own = AppRegistry(registry, "laundry", {"iron"})
+
+    def wash(ctx: Context) -> None: ...
+
+    assert own.register(wash, "laundry.wash").app == "laundry"
+    assert own.register(wash, "iron").app == "laundry"
+    with pytest.raises(UsageError, match="offers"):
+        own.register(wash, "wash")
+    assert registry.names() == ["iron", "laundry.wash"]
+    assert App(name="laundry").offers == frozenset()
+
+
+async def test_errors_of_an_apps_handler_name_no_paths(lab: Lab, lab_settings: Settings) -> None:
+    secret = lab_settings.data_dir / "deep" / "secret.pdf"
+
+    async def breaks(ctx: Context) -> None:
+        secret.read_bytes()
+
+    AppRegistry(lab.registry, "documents").register(breaks, "documents.breaks")
+    text = ONE_NODE.format(id="cograil.documents", handler="documents.breaks").replace(
+        "{folder: '', key: x}", "{}"
+    )
+    async with lab.running():
+        ended = await lab.ended(await lab.submit(text + "    retry: {max_attempts: 1}\n", app="documents"))
+    told = str(ended["error"]) + str((await lab.nodes(ended["job_id"]))["only"]["error"])
+    assert "[...]/deep/secret.pdf" in told
+    assert str(lab_settings.data_dir) not in told
+    assert str(Path(__file__).parents[2]) not in told
+
+
+async def _force(lab: Lab, text: str) -> None:
+    """Publish as a version did that knew nothing of owners."""
+    async with lab.db.transaction("publish") as tx:
+        owner = owner_of_handler(text.split("handler: ")[1].split("\n", maxsplit=1)[0])
+        await publish(tx, read_workflow(text, app=owner), text, "rivals")
+    await lab.rows("update cograil.workflows set app = null where workflow_id = 'old' returning 1")
+
+
+async def _forget(api: Api) -> None:
+    api.instance.decider.catalog._known.clear()
