@@ -255,7 +255,7 @@ async def test_what_was_stored_of_a_masked_company_is_masked_by_its_migration(bu
         "update cograil.company_source_retrievals set fields = fields || '{\"data_masked\": true}'"
         f" where source_api = '{RECHERCHE}'"
     )
-    step = files("cograil.store").joinpath("migrations/0045_masked_companies.sql").read_text()
+    step = files("cograil.store").joinpath("migrations/0039_masked_companies.sql").read_text()
     async with bureau.lab.db.transaction("test") as tx:
         await tx.connection.execute(step, prepare=False)
     assert (await bureau.look(id))["company"]["legal_name"] == "[NON-DIFFUSIBLE]"
