@@ -42,6 +42,7 @@ def start(dsn: str, engine_url: str, tmp_path: Path) -> Iterator[Start]:
         "COGRAIL_OUTBOUND__ALLOW_NETWORKS": "127.0.0.0/8",
         "COGRAIL_CONTAINERS__NETWORK": "none",
         "COGRAIL_CONTAINERS__SWEEP_SECONDS": "0.5",
+        "COGRAIL_CALLBACKS__TIMEOUT_SECONDS": "1",
         "DOCKER_HOST": engine_url,
     }
 
@@ -63,7 +64,7 @@ def start(dsn: str, engine_url: str, tmp_path: Path) -> Iterator[Start]:
 async def more_lines(house: House, id: str, count: int) -> None:
     """Returns when so many more lines were told."""
     wanted = len(house.lines(id)) + count
-    async with asyncio.timeout(40):
+    async with asyncio.timeout(60):  # a relay that is killed while it sends keeps its claim for 31 s
         while len(house.lines(id)) < wanted:  # noqa: ASYNC110  what has come is looked at
             await asyncio.sleep(0.02)
 
