@@ -37,7 +37,7 @@ install: $(RUNTIME)  ## make .venv with cograil and what it needs to run
 setup: $(STAMP)  ## make .venv with cograil, all extras and the tools to work on it
 
 demo: install  ## start cograil on its own PostgreSQL and run examples/demo.yaml
-	@$(BIN)/python -m cograil.intake.cli demo
+	@$(BIN)/python -m cograil demo
 
 # As root (as in CI) they are installed with apt; otherwise this says what to install.
 components:  ## what the tests need beside Python: PgBouncer, PostgreSQL 15, Docker, podman, bubblewrap, promtool, chromium, tesseract, and node, php and go for the examples

@@ -16,12 +16,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from cograil.intake.http.app import application
-from cograil.intake.http.door import Call
-from cograil.intake.http.jobs import NewJob
-from cograil.intake.http.server import bind, serving
-from cograil.intake.http.table import Table
-from cograil.processes.api import open_api
+from cograil.http.routes.job_routes import NewJob
+from cograil.http.server.application import application
+from cograil.http.server.dispatcher import Call
+from cograil.http.server.port import bind, serving
+from cograil.http.server.routing import Table
+from cograil.processes.api_server import open_api
 from cograil.settings import Settings
 
 bare = Table("bare")

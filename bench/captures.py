@@ -18,7 +18,7 @@ from bench.engine import Bench, open_bench
 from bench.figures import Figures
 from bench.http import Line, free_port, served
 from bench.server import durable_postgres, fresh_database
-from cograil.verbs.keys import create_key
+from cograil.verbs.key_management import create_key
 
 USERS = 8
 SAID = {
@@ -39,7 +39,7 @@ async def measure(bench: Bench, count: int) -> Figures:
     keys = [await _key(bench) for _ in range(USERS)]
     posts = [(keys[number % USERS], _body()) for number in range(count)]
     port = free_port()
-    arguments = ["cograil.intake.cli", "server", "--port", str(port), "--log-level", "warning"]
+    arguments = ["cograil", "server", "--port", str(port), "--log-level", "warning"]
     variables = {"COGRAIL_DATABASE_URL": bench.conninfo, "COGRAIL_CAPTURES__RATE_PER_MINUTE": "1e9"}
     async with served(arguments, port, **variables) as lines:
         await _per_second(lines, [(keys[0], _body()) for _ in range(100)], 202)

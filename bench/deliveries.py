@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Iterator
 
 from bench.engine import Bench, query
 from bench.figures import Figures
-from cograil.setting_parts import OutboundSettings
+from cograil.setting_sections import OutboundSettings
 from cograil.verbs.submit import Submission, submit
 
 OK = b"HTTP/1.1 204 No Content\r\n\r\n"
@@ -62,7 +62,7 @@ async def _receiver() -> AsyncIterator[str]:
 def _relay(conninfo: str) -> Iterator[None]:
     more = {"COGRAIL_OUTBOUND__ALLOW_NETWORKS": HERE, "COGRAIL_LOG__LEVEL": "warning"}
     environment = os.environ | {"COGRAIL_DATABASE_URL": conninfo} | more
-    one = subprocess.Popen([sys.executable, "-m", "cograil.intake.cli", "relay"], env=environment)
+    one = subprocess.Popen([sys.executable, "-m", "cograil", "relay"], env=environment)
     try:
         yield
     finally:

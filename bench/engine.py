@@ -17,7 +17,7 @@ from cograil.settings import DatabaseSettings
 from cograil.store.database import Database, Transaction
 from cograil.store.listener import Listener
 from cograil.store.statements import Statement
-from cograil.store.writing import DONE_CHANNEL
+from cograil.store.write_batch import DONE_CHANNEL
 from cograil.verbs.advance import Decider
 from cograil.verbs.publish import publish
 from cograil.verbs.submit import Submission, submit
@@ -60,7 +60,7 @@ ALIVE = query("select count(*) from cograil.processes where kind = %(kind)s and 
 
 @contextlib.contextmanager
 def process(
-    kind: str, conninfo: str, *arguments: str, module: str = "cograil.intake.cli"
+    kind: str, conninfo: str, *arguments: str, module: str = "cograil"
 ) -> Iterator[subprocess.Popen[bytes]]:
     """An orchestrator or a worker, as `cograil orchestrator` starts it."""
     environment = os.environ | {"COGRAIL_DATABASE_URL": conninfo, "COGRAIL_LOG__LEVEL": "warning"}

@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from functools import partial
 
-from cograil.intake.cli import main
-from cograil.orchestrator import loop
+from cograil.cli import main
+from cograil.orchestrator import orchestrator_loop
 
 if __name__ == "__main__":
-    loop.Orchestrator = partial(loop.Orchestrator, remembers=False)  # type: ignore[assignment,misc]
+    orchestrator_loop.Orchestrator = partial(orchestrator_loop.Orchestrator, remembers=False)  # type: ignore[assignment,misc]
     sys.exit(main(sys.argv[1:]))

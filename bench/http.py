@@ -95,7 +95,7 @@ async def per_second(lines: Sequence[Line], requests: int) -> float:
 async def api(bench: Bench) -> AsyncIterator[list[Line]]:
     """`cograil server` on the database of the benchmark."""
     port = free_port()
-    arguments = ["cograil.intake.cli", "server", "--port", str(port), "--log-level", "warning"]
+    arguments = ["cograil", "server", "--port", str(port), "--log-level", "warning"]
     async with served(arguments, port, COGRAIL_DATABASE_URL=bench.conninfo) as lines:
         yield lines
 

@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 import psycopg
 
-from cograil.store.directory import read_instance
+from cograil.embedded.data_directory import read_instance
 
 STATEMENT = re.compile(rb"LOG:  (statement|execute [^:]*): ")
 
@@ -22,7 +22,7 @@ STATEMENT = re.compile(rb"LOG:  (statement|execute [^:]*): ")
 def measure(seconds: float) -> dict[str, Any]:
     """Start `up`, let it settle, count what it asks in this many seconds."""
     with tempfile.TemporaryDirectory(prefix="cograil-idle-") as directory:
-        command = [sys.executable, "-m", "cograil.intake.cli", "up", "--port", "0", "--data-dir", directory]
+        command = [sys.executable, "-m", "cograil", "up", "--port", "0", "--data-dir", directory]
         up = subprocess.Popen(command, env=_environment(), stdout=subprocess.DEVNULL)
         try:
             conninfo = _conninfo(Path(directory))

@@ -1,8 +1,8 @@
 """Whether it pays that an orchestrator remembers jobs: `python -m bench.memory`.
 
-Drains with and without the memory (`verbs/memory.py`) take turns, each on a fresh database of one server, so
-that whatever else the machine does strikes both. The reads of nodes per job tell the same story without a
-clock: a job of one node is read once either way, one of ten nodes once instead of ten times.
+Drains with and without the memory (`verbs/job_cache.py`) take turns, each on a fresh database of one
+server, so that other load on the machine affects both. The reads of nodes per job tell the same story without
+a clock: a job of one node is read once either way, one of ten nodes once instead of ten times.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rich.table import Table
 from bench.engine import ALIVE, open_bench, process, query
 from bench.server import durable_postgres, fresh_database
 
-MODULES = {"with": "cograil.intake.cli", "without": "bench.forgetful"}
+MODULES = {"with": "cograil", "without": "bench.forgetful"}
 NODES_READ = query("""
 select coalesce(sum(coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0)), 0)::float8
 from pg_stat_user_tables where schemaname = 'cograil' and relname like 'nodes%'""")

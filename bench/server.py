@@ -12,7 +12,7 @@ from pathlib import Path
 import psycopg
 from psycopg.conninfo import make_conninfo
 
-from cograil.store.embedded import EmbeddedPostgres, create_database
+from cograil.embedded.postgres_server import EmbeddedPostgres, create_database
 from cograil.store.migrate import migrate
 
 NUMBERS = itertools.count(1)

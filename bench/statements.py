@@ -21,10 +21,10 @@ from bench.server import durable_postgres, fresh_database
 from cograil.model.outcome import Completed
 from cograil.store.database import Transaction
 from cograil.store.statements import Statement
-from cograil.verbs import work
+from cograil.verbs import tasks
 from cograil.verbs.advance import Decider, advance_due
-from cograil.verbs.memory import Memory
-from cograil.verbs.work import Lanes, Report
+from cograil.verbs.job_cache import Memory
+from cograil.verbs.tasks import Lanes, Report
 
 BATCH = 200
 ROUNDS = 3
@@ -53,10 +53,10 @@ def counting(spent: Counter[str]) -> AbstractContextManager[Any]:
 async def drain(bench: Bench) -> None:
     """Claim, report and advance, one after another, until nothing is left."""
     async with bench.db.single("bench") as tx:
-        worker = await work.register_process(tx, "worker", "bench", 3600)
+        worker = await tasks.register_process(tx, "worker", "bench", 3600)
     decider = Decider(memory=Memory())
-    while items := await work.claim(bench.db, worker, Lanes(["hello_world"], [], BATCH, 0, None)):
-        await work.report(bench.db, worker, "bench", [Report(item, OUTPUT) for item in items])
+    while items := await tasks.claim(bench.db, worker, Lanes(["hello_world"], [], BATCH, 0, None)):
+        await tasks.report(bench.db, worker, "bench", [Report(item, OUTPUT) for item in items])
         async with bench.db.transaction("advance") as tx:
             done = await advance_due(tx, decider, BATCH)
         done.remember()

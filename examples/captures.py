@@ -133,7 +133,7 @@ def main() -> int:
 
 def verify(url: str, capture_id: str, encrypted: bytes, data_dir: Path, out: Path) -> int:
     """Keep what proves it, and check it without asking anybody."""
-    cograil = [sys.executable, "-m", "cograil.intake.cli", "captures"]
+    cograil = [sys.executable, "-m", "cograil", "captures"]
     signer = subprocess.run([*cograil, "key", "--data-dir", str(data_dir)], capture_output=True, check=True)
     out.mkdir(parents=True, exist_ok=True)
     (out / "object.enc").write_bytes(encrypted)

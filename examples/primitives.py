@@ -10,7 +10,7 @@ from __future__ import annotations
 from cograil import Context, Retry, handler
 from cograil.verbs import buckets, idempotency, leases, slots
 from cograil.verbs.idempotency import Attach, Key, New, Replay
-from cograil.verbs.joining import Transaction, joined
+from cograil.verbs.transaction_verbs import Transaction, joined
 
 
 def quote_of(symbol: str) -> Key:

@@ -26,8 +26,8 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 from tests.components import need, needed_by
 
-from cograil.store.embedded import EmbeddedPostgres, create_database
-from cograil.store.setup import set_up_database
+from cograil.embedded.postgres_server import EmbeddedPostgres, create_database
+from cograil.store.database_setup import set_up_database
 
 NOT_DURABLE = {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "off"}
 TEMPLATE = "cograil_template"

@@ -21,19 +21,19 @@ WORDS = {
     "aread": "read",
     "aiter_bytes": "iter_bytes",
     "from asyncio import sleep": "from time import sleep",
-    "awaiting": "waiting",
+    "_async": "_sync",
 }
 
 
 def sources() -> dict[str, str]:
     """Which file is written from which."""
-    parts = sorted(path.name for path in (FOLDER / "awaiting").glob("*.py") if path.name != "__init__.py")
-    return {"synchronous.py": "asynchronous.py"} | {f"waiting/{name}": f"awaiting/{name}" for name in parts}
+    parts = sorted(path.name for path in (FOLDER / "_async").glob("*.py") if path.name != "__init__.py")
+    return {"sync_client.py": "async_client.py"} | {f"_sync/{name}": f"_async/{name}" for name in parts}
 
 
 def synchronous(text: str, source: str) -> str:
     """The text of a module that awaits, as one that does not."""
-    title = text.partition("\n")[0].strip('"').replace("those who await", "those who wait").split(". ")[0]
+    title = text.partition("\n")[0].strip('"').replace("asynchronous", "synchronous").split(". ")[0]
     body = text[text.index("from __future__") :]
     body = re.sub(r"\bawait ", "", body)
     body = re.sub(r"\basync (def|for|with)\b", r"\1", body)

@@ -10,11 +10,11 @@ from pathlib import Path
 from rich.console import Console, Group
 from rich.text import Text
 
+from cograil.cli.display.job_progress import draw_job
 from cograil.definitions import read_workflow
-from cograil.intake.cli.progress import draw_job
 from cograil.processes import private_instance, run_async
 from cograil.settings import load_settings
-from cograil.store.watching import JobGlance, glance
+from cograil.store.job_progress_queries import JobGlance, glance
 from cograil.verbs.advance import Decider
 from cograil.verbs.publish import publish
 from cograil.verbs.submit import Submission, submit

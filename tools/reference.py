@@ -16,13 +16,13 @@ import click
 import cograil
 from cograil import errors, metrics
 from cograil.apps.app import installed_apps
+from cograil.cli import cli
 from cograil.engine import states
-from cograil.intake.cli import cli
-from cograil.intake.gateway.openapi import gateway_document
-from cograil.intake.http.app import TABLES
-from cograil.intake.http.openapi import PROBES, Described, document
-from cograil.intake.http.table import Endpoint
-from cograil.setting_names import BARE_NAMES
+from cograil.gateway.gateway_openapi import gateway_document
+from cograil.http.server.application import TABLES
+from cograil.http.server.openapi import PROBES, Described, document
+from cograil.http.server.routing import Endpoint
+from cograil.setting_variables import BARE_NAMES
 from cograil.settings import Settings, setting_names, variable_of
 
 FOLDER = Path(__file__).parent.parent / "docs" / "reference"

@@ -127,7 +127,7 @@ def running_server(**more: str) -> Iterator[Server]:
             "COGRAIL_CONTAINERS__ENABLED": "false",
             **more,
         }
-        command = [*_elsewhere(), sys.executable, "-m", "cograil.intake.cli", "up", "--port", "0"]
+        command = [*_elsewhere(), sys.executable, "-m", "cograil", "up", "--port", "0"]
         with subprocess.Popen(command, env=environment, cwd=directory, stderr=subprocess.DEVNULL) as process:
             try:
                 until = time.monotonic() + 90

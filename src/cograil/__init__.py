@@ -21,18 +21,18 @@ if TYPE_CHECKING:
     from cograil.runners.context import Context as Context
     from cograil.runners.context import Fail as Fail
     from cograil.runners.context import Retry as Retry
-    from cograil.runners.registry import CheckpointableHandler as CheckpointableHandler
-    from cograil.runners.registry import handler as handler
+    from cograil.runners.handler_registry import CheckpointableHandler as CheckpointableHandler
+    from cograil.runners.handler_registry import handler as handler
 
 _HOMES = {
     "AttemptLost": "cograil.runners.context",
     "Cancelled": "cograil.runners.context",
-    "CheckpointableHandler": "cograil.runners.registry",
+    "CheckpointableHandler": "cograil.runners.handler_registry",
     "CograilError": "cograil.errors",
     "Context": "cograil.runners.context",
     "Fail": "cograil.runners.context",
     "Retry": "cograil.runners.context",
-    "handler": "cograil.runners.registry",
+    "handler": "cograil.runners.handler_registry",
 }
 
 __all__ = [

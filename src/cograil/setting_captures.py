@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field, PositiveFloat, field_validator
 
-from cograil.setting_parts import Part
+from cograil.setting_sections import Part
 
 KEK_BYTES = 32
 STORES = ("file", "s3")

@@ -13,7 +13,7 @@ from pydantic import (
     model_validator,
 )
 
-from cograil.setting_parts import Part
+from cograil.setting_sections import Part
 
 
 class CompanySettings(Part):

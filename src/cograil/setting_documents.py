@@ -8,8 +8,8 @@ from typing import Annotated
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, field_validator
 
-from cograil.setting_names import BARE_NAMES
-from cograil.setting_parts import Part
+from cograil.setting_sections import Part
+from cograil.setting_variables import BARE_NAMES
 
 IS_LANGUAGE = re.compile(r"[A-Za-z]{3}[A-Za-z_]*(\+[A-Za-z]{3}[A-Za-z_]*)*").fullmatch
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from cograil.errors import InvalidSettings
-from cograil.setting_names import BARE_NAMES, PREFIX, SHORT_NAMES, regular_variable
+from cograil.setting_variables import BARE_NAMES, PREFIX, SHORT_NAMES, regular_variable
 
 FILE_NAME = "cograil.toml"
 CONFIG_VARIABLE = "COGRAIL_CONFIG"

@@ -27,8 +27,7 @@ from cograil.errors import InvalidSettings
 from cograil.setting_captures import CaptureSettings
 from cograil.setting_companies import CompanySettings
 from cograil.setting_documents import DocumentSettings
-from cograil.setting_names import PREFIX, variable_of
-from cograil.setting_parts import (
+from cograil.setting_sections import (
     ContainerSettings,
     DatabaseSettings,
     GatewaySettings,
@@ -46,6 +45,7 @@ from cograil.setting_parts import (
     parsed,
 )
 from cograil.setting_sources import Value, find_file, read_environment, read_file, unknown_variables
+from cograil.setting_variables import PREFIX, variable_of
 
 __all__ = [
     "CaptureSettings",

@@ -16,7 +16,7 @@ import pytest
 from gateway_site import Caller, Site, open_site
 from instances import QUICK, Running, Start, lives
 
-from cograil.store.embedded import EmbeddedPostgres
+from cograil.embedded.postgres_server import EmbeddedPostgres
 
 
 @pytest.fixture(scope="session")
@@ -42,7 +42,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
         stderr = tmp_path / f"stderr-{len(all_of_them)}"
         with stderr.open("wb") as errors:
             process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "cograil.intake.cli", *arguments],
+                [sys.executable, "-P", "-m", "cograil", *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=errors,

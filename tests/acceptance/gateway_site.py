@@ -23,11 +23,11 @@ import psycopg
 from documented import of_gateway
 from instances import QUICK
 
-from cograil.model.callers import ROLES
+from cograil.embedded.data_directory import read_instance
+from cograil.model.roles import ROLES
 from cograil.settings import DatabaseSettings
 from cograil.store.database import Database
-from cograil.store.directory import read_instance
-from cograil.verbs.keys import create_key
+from cograil.verbs.key_management import create_key
 
 JSON = {"content-type": "application/json"}
 SUBMIT = {"workflow_id": "greet", "submitted_by": "shop"}
@@ -172,7 +172,7 @@ def cograil(directory: Path, *arguments: str, **variables: str) -> Iterator[subp
     log = directory / f"{arguments[0]}-{time.monotonic_ns()}.log"
     with log.open("wb") as errors:
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "cograil.intake.cli", *arguments],
+            [sys.executable, "-P", "-m", "cograil", *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=errors,

@@ -30,7 +30,7 @@ NO_HISTORY = (
 DRIVER = """
 import io, json, sys
 import cograil
-from cograil.intake.cli import main
+from cograil.__main__ import main
 
 answers, stdout = [], sys.stdout
 for words in json.load(sys.stdin):
@@ -142,7 +142,15 @@ def _export(revision: str, directory: Path) -> Program:
     with tarfile.open(fileobj=io.BytesIO(archive)) as files:
         files.extractall(directory, filter="data")
     _write_facts(tomllib.loads(_git("show", f"{revision}:pyproject.toml"))["project"], directory / "src")
+    _write_entry_point(directory / "src" / "cograil")
     return Program(revision[:12], directory / "src")
+
+
+def _write_entry_point(package: Path) -> None:
+    """Let `python -m cograil` start a commit that has no `__main__` of its own."""
+    if not (package / "__main__.py").exists():
+        text = "import sys\n\nfrom cograil.intake.cli import main\n\nif __name__ == '__main__':\n    sys.exit(main())\n"
+        (package / "__main__.py").write_text(text)
 
 
 def _write_facts(project: dict[str, Any], source: Path) -> None:

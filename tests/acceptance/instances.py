@@ -15,10 +15,10 @@ from typing import Any
 import psutil
 from lab import Lab
 
-from cograil.runners.registry import Registry
+from cograil.embedded.data_directory import read_instance
+from cograil.runners.handler_registry import Registry
 from cograil.settings import Settings
 from cograil.store.database import Database
-from cograil.store.directory import read_instance
 
 QUICK = {
     "COGRAIL_LEASE__SECONDS": "1.5",
@@ -59,7 +59,10 @@ class Running:
         """The worker child of `up`, when there is a living one."""
         for child in psutil.Process(self.process.pid).children():
             with contextlib.suppress(psutil.Error):
-                if "cograil.processes.working" in child.cmdline() and child.status() != psutil.STATUS_ZOMBIE:
+                if (
+                    "cograil.processes.worker_main" in child.cmdline()
+                    and child.status() != psutil.STATUS_ZOMBIE
+                ):
                     return child
         return None
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from cograil.intake.cli import main
+from cograil.cli import main
 
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 
@@ -89,7 +89,7 @@ class Shell:
     def start(self, *words: str, stdout: int = subprocess.PIPE) -> subprocess.Popen[str]:
         """Start a command as a process of its own."""
         return subprocess.Popen(
-            [sys.executable, "-m", "cograil.intake.cli", *words],
+            [sys.executable, "-m", "cograil", *words],
             env=self.environment,
             cwd=self.directory,
             text=True,
@@ -109,7 +109,7 @@ class Shell:
         """Run a command on a terminal of its own; its exit code and all that was drawn."""
         ours, theirs = pty.openpty()
         process = subprocess.Popen(
-            [sys.executable, "-m", "cograil.intake.cli", *words],
+            [sys.executable, "-m", "cograil", *words],
             env=self.environment | {"TERM": "xterm-256color", "COLUMNS": "80", "LINES": "30"},
             cwd=self.directory,
             stdin=theirs,

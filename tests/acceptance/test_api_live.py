@@ -14,7 +14,7 @@ from instances import Running, Start
 from streams import ask, listening, socket_to
 from tests.conftest import Eventually
 
-from cograil.store.directory import read_instance
+from cograil.embedded.data_directory import read_instance
 
 WAITING = "workflow_id: waiting\nnodes: {ask: {type: approval, approval: {message: may it?}}}"
 HELLO = "workflow_id: hello\nnodes: {a: {handler: echo, next: b}, b: {handler: echo}}"

@@ -13,7 +13,7 @@ from psycopg.conninfo import make_conninfo
 from shell import Shell, shell_in
 from test_own_postgres import Server, create_login, rights_in, run_as_admin, server
 
-from cograil.store.embedded import EmbeddedPostgres
+from cograil.embedded.postgres_server import EmbeddedPostgres
 
 __all__ = ["server"]
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 from shell import CONTROL, FILES, Shell, shell_in
 
-from cograil.store.directory import read_instance
+from cograil.embedded.data_directory import read_instance
 
 JOB_FIELDS = {
     *("job_id", "workflow_id", "workflow_version", "status", "input_params", "result", "error"),

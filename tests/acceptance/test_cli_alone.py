@@ -10,8 +10,8 @@ import click
 import pytest
 from shell import CONTROL, Shell, shell_in
 
-from cograil.intake.cli import ENTRIES, cli
-from cograil.intake.cli.demo import of_its_own
+from cograil.cli import ENTRIES, cli
+from cograil.cli.commands.demo_command import of_its_own
 from cograil.settings import load_settings
 
 

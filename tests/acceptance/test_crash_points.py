@@ -26,7 +26,7 @@ from tests.torture.lane import open_lanes
 from tests.torture.listed import misfits, writes
 from tests.torture.page import points_in_the_page
 
-from cograil import faults
+from cograil import fault_injection
 
 LANES = 4
 
@@ -112,16 +112,16 @@ def test_a_fault_in_the_environment_strikes_the_real_command(dsn: str, tmp_path:
         "COGRAIL_FAULT": "register.commit.after:1:kill9",
         "COGRAIL_FAULT_LOG": str(log),
     }
-    command = [sys.executable, "-m", "cograil.intake.cli", part]
+    command = [sys.executable, "-m", "cograil", part]
     done = subprocess.run(command, env=environment, capture_output=True, timeout=30, check=False)
     assert done.returncode == -signal.SIGKILL, done.stderr
     assert log.read_text().splitlines()[-2:] == ["register.commit.after", "!register.commit.after"]
 
 
 def test_without_being_asked_nothing_is_armed() -> None:
-    assert faults.is_on is False
+    assert fault_injection.is_on is False
 
 
 def test_a_fault_of_unknown_mode_is_refused() -> None:
     with pytest.raises(ValueError, match="'explode' is not a fault"):
-        faults.arm("advance.write_changes:1:explode")
+        fault_injection.arm("advance.write_changes:1:explode")

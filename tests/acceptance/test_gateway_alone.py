@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from gateway_site import SUBMIT, Caller, Scripted, Site, answers, cograil, free_port, until
 
-from cograil.store.directory import read_instance
+from cograil.embedded.data_directory import read_instance
 
 
 def test_an_api_that_is_broken_slow_or_gone_is_a_bad_gateway(site: Site) -> None:

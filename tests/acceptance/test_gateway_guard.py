@@ -225,7 +225,7 @@ def test_a_callback_is_signed_with_the_secret_that_came_with_the_key(site: Site)
 def told_by(site: Site, *arguments: str) -> str:
     """What `cograil ARGUMENTS` prints."""
     environment = os.environ | {"COGRAIL_DATA_DIR": str(site.directory / "data")}
-    command = [sys.executable, "-P", "-m", "cograil.intake.cli", *arguments]
+    command = [sys.executable, "-P", "-m", "cograil", *arguments]
     done = subprocess.run(command, env=environment, cwd=site.directory, capture_output=True, check=True)
     return done.stdout.decode()
 

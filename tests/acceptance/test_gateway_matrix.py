@@ -12,11 +12,11 @@ import pytest
 from gateway_site import SUBMIT, Caller, Site, until
 from matrices import NOBODYS, Reply, asked, filled, plain
 
-from cograil.intake.gateway.door import with_prefix
-from cograil.intake.gateway.startup import TABLES
-from cograil.intake.http.table import Endpoint
-from cograil.model.callers import ROLES, Role
-from cograil.model.callers import Caller as Somebody
+from cograil.gateway.gateway_context import with_prefix
+from cograil.gateway.gateway_readiness import TABLES
+from cograil.http.server.routing import Endpoint
+from cograil.model.roles import ROLES, Role
+from cograil.model.roles import Caller as Somebody
 
 ENDPOINTS = [endpoint for table in with_prefix(TABLES) for endpoint in table.endpoints]
 UNKNOWN = NOBODYS | {"request_id": str(uuid4()), "correlation_id": str(uuid4()), "idempotency_key": "nobodys"}

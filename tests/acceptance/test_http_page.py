@@ -11,7 +11,7 @@ import pytest
 from instances import Start
 from tests.conftest import Eventually
 
-from cograil.store.directory import read_instance
+from cograil.embedded.data_directory import read_instance
 
 PAGE = Path(__file__).parents[2] / "docs" / "http.md"
 

@@ -20,9 +20,9 @@ import pytest
 from psycopg.conninfo import make_conninfo
 from shell import Shell, shell_in
 
-from cograil.store.binaries import Binaries, binaries, installed
-from cograil.store.embedded import EmbeddedPostgres
-from cograil.store.roles import ROLES
+from cograil.embedded.postgres_binaries import Binaries, binaries, installed
+from cograil.embedded.postgres_server import EmbeddedPostgres
+from cograil.store.database_roles import ROLES
 
 PAGE = Path(__file__).parents[2] / "docs" / "postgresql.md"
 LOGIN = "cograil"

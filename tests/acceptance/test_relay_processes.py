@@ -15,7 +15,7 @@ from receivers import Receiver, answer, receiving, relay_settings, relaying
 from tests.torture.reachable import reachable_points
 
 from cograil.verbs import outbox
-from cograil.verbs.callbacks import Receiver as Address
+from cograil.verbs.callback_targets import Receiver as Address
 
 HELLO = "workflow_id: hello\nnodes:\n  greet: {handler: hello_world, params: {name: Ada}}\n"
 HERE = {

@@ -20,14 +20,14 @@ from doors import Api, open_door
 from lab import Lab, open_lab
 from receivers import Receiver, answer, receiving, relaying, script_of
 
-from cograil.model.schedules import Plan
-from cograil.processes.bulk import register_bulk
-from cograil.store.keys import find_key
-from cograil.ui.sessions import COOKIE
-from cograil.ui.visits import behind_pages
+from cograil.model.schedule import Plan
+from cograil.processes.bulk_handler import register_bulk
+from cograil.store.api_keys import find_key
+from cograil.ui.browser_sessions import COOKIE
+from cograil.ui.page_context import behind_pages
 from cograil.verbs import outbox, schedules
-from cograil.verbs.callbacks import Receiver as Destination
-from cograil.verbs.keys import split_key
+from cograil.verbs.callback_targets import Receiver as Destination
+from cograil.verbs.key_management import split_key
 
 HELLO = """
 workflow_id: hello

@@ -69,12 +69,12 @@ def lives(pid: int) -> bool:
 
 
 async def _serve(order: dict[str, Any]) -> None:
-    from cograil.intake.http.app import application
-    from cograil.intake.http.probes import probe_routes
-    from cograil.intake.http.server import bind, serving
-    from cograil.processes.api import open_api
-    from cograil.processes.app_parts import app_doors
-    from cograil.processes.health import Health
+    from cograil.http.server.application import application
+    from cograil.http.server.port import bind, serving
+    from cograil.http.server.probes import probe_routes
+    from cograil.processes.api_server import open_api
+    from cograil.processes.app_plugins import app_doors
+    from cograil.processes.process_readiness import Health
     from cograil.settings import Settings
 
     listening = bind("127.0.0.1", 0)
@@ -110,11 +110,11 @@ def _say(**facts: Any) -> None:
 
 
 def _become(order: dict[str, Any]) -> None:
-    from cograil import faults
+    from cograil import fault_injection
 
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL), 0, 0, 0)
-    faults.record(order.get("log"))
-    faults.arm(order.get("fault"))
+    fault_injection.record(order.get("log"))
+    fault_injection.arm(order.get("fault"))
     asyncio.run(_serve(order) if order["role"] == "server" else _work(order))
 
 

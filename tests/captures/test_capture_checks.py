@@ -14,8 +14,8 @@ import pytest
 from vault import SAMPLE, Sealing, sample
 
 import cograil
-from cograil.apps.captures import checking, manifest
-from cograil.apps.captures.checking import Report, check_vault
+from cograil.apps.captures import integrity_check, manifest
+from cograil.apps.captures.integrity_check import Report, check_vault
 from cograil.apps.captures.signing import load_public, load_signer
 
 TREE = str(Path(cograil.__file__).parents[1])
@@ -25,7 +25,7 @@ LOG, EVENTS = "vault_secure.capture_audit_log", "vault_secure.capture_events"
 @pytest.fixture
 async def full(house: Sealing, monkeypatch: pytest.MonkeyPatch) -> Sealing:
     """One that is sealed, one that failed, one that was refused by payload, one by nobody's key."""
-    monkeypatch.setattr(checking, "AT_ONCE", 3)
+    monkeypatch.setattr(integrity_check, "AT_ONCE", 3)
     body = house.vault.capture(b"evidence")
     await house.sealed(body)
     await house.sealed(sample())
@@ -95,7 +95,7 @@ async def test_the_command_tells_and_exits_1(full: Sealing, dsn: str) -> None:
     def run(*words: str) -> subprocess.CompletedProcess[str]:
         environment = {name: text for name, text in os.environ.items() if not name.startswith("COGRAIL_")}
         return subprocess.run(
-            [sys.executable, "-P", "-m", "cograil.intake.cli", "captures", "check", *words],
+            [sys.executable, "-P", "-m", "cograil", "captures", "check", *words],
             env=environment
             | {"COGRAIL_DATA_DIR": str(data_dir), "COGRAIL_DATABASE_URL": dsn, "PYTHONPATH": TREE},
             capture_output=True,

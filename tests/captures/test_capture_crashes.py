@@ -17,7 +17,7 @@ from doors import Answer, Api
 from nest import Nest, lives, open_nest
 from vault import Sealing, Vault, open_sealing, vault_settings
 
-from cograil.apps.captures.verifying import verify
+from cograil.apps.captures.proof_verifier import verify
 from cograil.settings import Settings
 
 PER_CAPTURE = """

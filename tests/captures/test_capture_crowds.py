@@ -19,10 +19,10 @@ from lab import Lab
 from nest import open_nest
 from vault import SAMPLE, Vault, sample, vault_settings
 
-from cograil import faults
+from cograil import fault_injection
 from cograil.apps.captures.audit import first_broken
-from cograil.apps.captures.turns import MOST_TRIES
-from cograil.intake.http.door import TOO_BUSY, UNREACHABLE
+from cograil.apps.captures.keyed_lock import MOST_TRIES
+from cograil.http.server.dispatcher import TOO_BUSY, UNREACHABLE
 from cograil.settings import Settings
 from cograil.store import database
 
@@ -196,13 +196,13 @@ class TestStalls:
                     while looking.execute(IDLE).fetchone() != (0,):
                         pass
                 if next(left) > 0:
-                    faults.arm(f"{point}:1:stall")
+                    fault_injection.arm(f"{point}:1:stall")
 
-            monkeypatch.setitem(faults.modes, "stall", hold_up)
-            faults.arm(f"{point}:1:stall")
+            monkeypatch.setitem(fault_injection.modes, "stall", hold_up)
+            fault_injection.arm(f"{point}:1:stall")
 
         yield arm
-        faults.arm(None)
+        fault_injection.arm(None)
 
     @pytest.mark.parametrize("point", ["capture.lock_capture", "capture.add_entry", "capture.commit.before"])
     async def test_it_has_its_turn_again(
@@ -236,12 +236,12 @@ async def test_a_session_that_was_ended_before_its_commit_is_begun_again(
         with psycopg.connect(dsn, autocommit=True) as looking:
             looking.execute(IDLE.replace("count(*)", "pg_terminate_backend(pid, 5000)"))
 
-    monkeypatch.setitem(faults.modes, "end", end)
-    faults.arm(f"{point}:1:end")
+    monkeypatch.setitem(fault_injection.modes, "end", end)
+    fault_injection.arm(f"{point}:1:end")
     try:
         answer = await vault.post(sample())
     finally:
-        faults.arm(None)
+        fault_injection.arm(None)
     is_unknown = point == "capture.commit.before"  # the next word was to commit: perhaps it was heard
     assert answer.status == (503 if is_unknown else 202)
     assert (await vault.post(sample())).status == (202 if is_unknown else 200)
@@ -249,11 +249,11 @@ async def test_a_session_that_was_ended_before_its_commit_is_begun_again(
 
 async def test_the_first_of_a_tenant_publishes_for_all_who_come_with_it(vault: Vault, tmp_path: Path) -> None:
     passed = tmp_path / "points"
-    faults.record(str(passed))
+    fault_injection.record(str(passed))
     try:
         answers = await asyncio.gather(*(vault.post(sample(capture_id=str(uuid4()))) for _ in range(20)))
     finally:
-        faults.record(None)
+        fault_injection.record(None)
     assert [answer.status for answer in answers] == [202] * 20
     assert passed.read_text().splitlines().count("publish.commit.before") == 1
 

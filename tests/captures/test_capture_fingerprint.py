@@ -12,7 +12,7 @@ from dataclasses import asdict, replace
 import pytest
 from vault import GOLDEN, SAMPLE
 
-from cograil.apps.captures.fingerprint import Fields, canonical_fingerprint, canonical_json
+from cograil.apps.captures.fingerprint import Fields, canonical_fingerprint, fingerprint_bytes
 
 NINE = [
     "aes_gcm_nonce_b64",
@@ -55,7 +55,7 @@ def test_it_is_stable_and_64_lower_case_hex_digits() -> None:
 
 
 def test_there_are_nine_keys_sorted_without_white_space_and_the_size_is_a_number() -> None:
-    text = canonical_json(FIELDS).decode()
+    text = fingerprint_bytes(FIELDS).decode()
     assert list(json.loads(text)) == NINE
     assert '"size_bytes":524288,' in text
     assert text == json.dumps(json.loads(text), separators=(",", ":"))

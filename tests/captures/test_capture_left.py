@@ -13,8 +13,8 @@ from nest import open_nest
 from test_capture_crashes import COUNT, Site, gone
 from vault import Sealing, Vault, open_sealing, vault_settings
 
-from cograil.apps.captures.sweeping import sweep
-from cograil.apps.captures.verifying import verify
+from cograil.apps.captures.proof_verifier import verify
+from cograil.apps.captures.sweeper import sweep
 from cograil.runners.context import Fail
 from cograil.settings import Settings
 

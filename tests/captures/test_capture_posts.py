@@ -13,7 +13,7 @@ from doors import Answer
 from lab import Lab
 from vault import GOLDEN, KEYS, SAMPLE, Vault, now, sample
 
-from cograil import faults
+from cograil import fault_injection
 from cograil.verbs.retention import delete_expired
 
 LOGGED = """
@@ -271,15 +271,15 @@ async def test_row_level_security_shows_a_door_nothing_before_it_says_for_whom(v
 async def test_a_database_that_is_gone_is_503(vault: Vault) -> None:
     await vault.post(sample(capture_id=str(uuid4())))
     try:
-        faults.arm("capture.lock_capture:1:raise")
+        fault_injection.arm("capture.lock_capture:1:raise")
         gone = await vault.post(sample())
         assert (gone.status, gone.body["error"]) == (503, "SERVICE_UNAVAILABLE")
-        faults.arm("capture.take_tokens:1:raise")
+        fault_injection.arm("capture.take_tokens:1:raise")
         assert (await vault.post(sample())).status == 503
-        faults.arm("refuse_capture.add_entry:1:raise")
+        fault_injection.arm("refuse_capture.add_entry:1:raise")
         assert (await vault.post(sample(size_bytes=-1))).status == 503, "what cannot be logged is not told"
     finally:
-        faults.arm(None)
+        fault_injection.arm(None)
     assert await captures_in(vault.lab) == 1
     assert (await vault.post(sample())).status == 202
 

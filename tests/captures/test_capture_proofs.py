@@ -16,9 +16,9 @@ from vault import Sealing
 
 import cograil
 from cograil.apps.captures import audit, manifest
+from cograil.apps.captures.proof_verifier import verify
 from cograil.apps.captures.signing import BadKey, find_signer, load_public, load_signer
-from cograil.apps.captures.verifying import verify
-from cograil.jsoncanon import canonical
+from cograil.canonical_json import canonical
 from cograil.setting_captures import CaptureSettings
 
 CONTENT = b"what was on the screen"
@@ -200,7 +200,7 @@ async def test_the_command_says_the_same_without_an_instance(sealed: Sealed, tmp
 
     def run(*words: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-P", "-m", "cograil.intake.cli", "captures", *words],
+            [sys.executable, "-P", "-m", "cograil", "captures", *words],
             cwd=tmp_path,
             env={"PATH": "", "COGRAIL_DATA_DIR": str(tmp_path), "PYTHONPATH": TREE},
             capture_output=True,

@@ -12,10 +12,10 @@ import pytest
 from lab import Lab
 from vault import SAMPLE, Vault, sample
 
-from cograil.apps.captures import rows, states
-from cograil.apps.captures.ending import note
-from cograil.apps.captures.examining import Examined
-from cograil.apps.captures.rows import Capture
+from cograil.apps.captures import queries, states
+from cograil.apps.captures.failure import note
+from cograil.apps.captures.object_check import Examined
+from cograil.apps.captures.queries import Capture
 from cograil.apps.captures.sealing import _write_proof
 from cograil.apps.captures.signing import load_signer
 
@@ -42,7 +42,7 @@ RECEIVED = {
 async def _posted(vault: Vault) -> Capture:
     assert (await vault.post(sample())).status == 202
     async with vault.lab.db.transaction("test") as tx:
-        found = await rows.find_capture(tx, "default", str(SAMPLE["capture_id"]))
+        found = await queries.find_capture(tx, "default", str(SAMPLE["capture_id"]))
     assert found is not None
     return found
 
@@ -119,7 +119,7 @@ async def test_two_who_seal_one_capture_do_not_wait_in_a_circle(
     capture = await _posted(vault)
     signer, db = load_signer(tmp_path / "signing.pem"), vault.lab.db
     async with db.transaction("test") as tx:
-        assert await rows.begin_sealing(tx, capture)
+        assert await queries.begin_sealing(tx, capture)
 
     async def write() -> str:
         async with db.transaction("test") as tx:
@@ -129,7 +129,7 @@ async def test_two_who_seal_one_capture_do_not_wait_in_a_circle(
         return bool((await vault.lab.rows("select count(*) from pg_locks where not granted"))[0][0])
 
     async with db.transaction("test") as tx:
-        assert await rows.begin_sealing(tx, capture)
+        assert await queries.begin_sealing(tx, capture)
         writing = asyncio.create_task(write())
         await eventually(waits)
         await note(tx, capture, "SEALING_STARTED", {})

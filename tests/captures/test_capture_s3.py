@@ -12,11 +12,11 @@ import pytest
 from s3 import BUCKET, S3, running_s3
 from vault import KEK_ID, Sealing, encrypt
 
-from cograil.apps.captures import objects
+from cograil.apps.captures import object_store
+from cograil.apps.captures.errors import StoreUnreachable, Unsealable
 from cograil.apps.captures.ingest import workflow
-from cograil.apps.captures.objects import Objects
-from cograil.apps.captures.unsealable import StoreUnreachable, Unsealable
-from cograil.apps.captures.verifying import verify
+from cograil.apps.captures.object_store import Objects
+from cograil.apps.captures.proof_verifier import verify
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +83,7 @@ async def test_a_store_that_falls_silent_is_given_up_and_a_slow_one_is_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """What is limited is silence: a large object takes as long as the node that seals it may."""
-    assert timedelta(seconds=workflow().nodes["seal"].timeout_seconds or 0) <= objects.LONGEST
+    assert timedelta(seconds=workflow().nodes["seal"].timeout_seconds or 0) <= object_store.LONGEST
     head = (
         b"HTTP/1.1 200 OK\r\netag: x\r\nlast-modified: Fri, 03 Apr 2026 09:30:00 GMT\r\n"
         b"content-length: 1000\r\n\r\nonly so much"
@@ -99,7 +99,7 @@ async def test_a_store_that_falls_silent_is_given_up_and_a_slow_one_is_not(
         async with Objects(f"s3://{BUCKET}").open(key) as found:
             return [chunk async for chunk in found.chunks]
 
-    monkeypatch.setattr(objects, "LONGEST_SILENCE", timedelta(seconds=0.2))
+    monkeypatch.setattr(object_store, "LONGEST_SILENCE", timedelta(seconds=0.2))
     async with await asyncio.start_server(say_so_much, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")

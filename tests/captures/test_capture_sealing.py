@@ -13,8 +13,8 @@ from receivers import HERE, QUICK, receiving, relaying
 from vault import KEK_ID, Sealing, Vault, open_sealing, sample, vault_settings
 
 from cograil.apps.captures import states
+from cograil.apps.captures.proof_verifier import verify
 from cograil.apps.captures.signing import load_signer
-from cograil.apps.captures.verifying import verify
 from cograil.settings import Settings
 
 MOVES = """

@@ -14,9 +14,9 @@ from authority import Authority, running_authority
 from vault import Sealing
 
 from cograil.apps.captures import der, manifest
+from cograil.apps.captures.proof_verifier import verify
+from cograil.apps.captures.rfc3161 import BadStamp, check_response, query
 from cograil.apps.captures.signing import load_signer
-from cograil.apps.captures.stamping import BadStamp, check_response, query
-from cograil.apps.captures.verifying import verify
 
 
 @pytest.fixture

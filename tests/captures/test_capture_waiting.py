@@ -11,7 +11,7 @@ import pytest
 from vault import Sealing, Vault, sample
 
 from cograil import logs
-from cograil.intake.cli import main
+from cograil.cli import main
 
 
 async def test_a_seal_is_waited_for(

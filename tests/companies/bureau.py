@@ -16,9 +16,9 @@ from receivers import HERE, QUICK, Receiver, receiving, relaying
 from registers import DANONE, Registers, serving_registers
 
 from cograil.apps.companies.app import running_companies
-from cograil.setting_parts import OutboundSettings
+from cograil.setting_sections import OutboundSettings
 from cograil.settings import Settings
-from cograil.verbs.callbacks import Receiver as Destination
+from cograil.verbs.callback_targets import Receiver as Destination
 from cograil.verbs.outbox import subscribe
 
 ENDED = ("SUCCESS", "PARTIAL", "FAILED")

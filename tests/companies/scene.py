@@ -16,8 +16,8 @@ from receivers import HERE, Receiver, receiving
 from registers import INPI, RCS, RECHERCHE, said
 from tests.torture.nursery import Child, Nursery, open_nursery
 
-from cograil.setting_parts import OutboundSettings
-from cograil.verbs.callbacks import Receiver as Destination
+from cograil.setting_sections import OutboundSettings
+from cograil.verbs.callback_targets import Receiver as Destination
 from cograil.verbs.outbox import subscribe
 
 PATIENCE_SECONDS = 30.0

@@ -13,7 +13,7 @@ from bureau import Bureau
 from registers import DANONE, INPI, OTHER, RCS, RECHERCHE, SIRET, said
 
 from cograil import logs, metrics
-from cograil.intake.cli import main
+from cograil.cli import main
 
 
 class Shell:

@@ -12,9 +12,9 @@ from browsing import Browser, roles_are_asked_for, token_of
 from bureau import Bureau, open_bureau, until
 from registers import DANONE, INPI, OTHER, SIRET, said
 
-from cograil.apps.companies import listing
-from cograil.apps.companies.listing import find_companies
-from cograil.ui.pages.companies import companies
+from cograil.apps.companies import company_search
+from cograil.apps.companies.company_search import find_companies
+from cograil.ui.pages.companies_page import companies
 
 REFRESH = re.compile(rb'action="(/ui/companies/requests/[^"]+/refresh)"')
 
@@ -212,7 +212,7 @@ async def test_companies_are_found_by_number_and_by_name_page_after_page(
             found = await find_companies(tx, "default", text=text)
         assert ([one["siren"] for one in found.companies], found.stopped_at) == (wanted, None), text
     assert b"No company matches" in await shown(browser, "/ui/companies?q=nobody")
-    monkeypatch.setattr(listing, "REQUESTS_LOOKED_THROUGH", 1)
+    monkeypatch.setattr(company_search, "REQUESTS_LOOKED_THROUGH", 1)
     seen, path = [], "/ui/companies"
     while path:
         page = (await shown(browser, path)).decode()

@@ -13,11 +13,11 @@ from bureau import Bureau, told, until, working
 from registers import DANONE, INPI, OTHER, RCS, RECHERCHE, Asked, extract, result, results, said, silence
 
 from cograil.apps.companies.app import running_companies
-from cograil.apps.companies.enriching import House, cache_key
-from cograil.apps.companies.rows import Of, find_left, list_held, lock_company
-from cograil.apps.companies.sweeping import end_left
+from cograil.apps.companies.enrichment import House, cache_key
+from cograil.apps.companies.queries import Of, find_left, list_held, lock_company
+from cograil.apps.companies.sweeper import end_left
 from cograil.apps.companies.workflow import QUEUE
-from cograil.intake.cli import main
+from cograil.cli import main
 from cograil.verbs import idempotency
 from cograil.verbs.pause import pause_queue, resume_queue
 

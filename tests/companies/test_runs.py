@@ -13,16 +13,16 @@ from bureau import Bureau, told, until, working
 from registers import DANONE, INPI, OTHER, RCS, RECHERCHE, SIRET, Asked, said, silence
 
 from cograil import logs
-from cograil.apps.companies.enriching import House
+from cograil.apps.companies.company_search import find_companies
+from cograil.apps.companies.enrichment import House
 from cograil.apps.companies.handlers import Tools, register
-from cograil.apps.companies.listing import find_companies
-from cograil.apps.companies.rows import Of
-from cograil.apps.companies.sweeping import sweep, sweep_for_ever
-from cograil.apps.companies.views import company_page
+from cograil.apps.companies.queries import Of
+from cograil.apps.companies.serializers import company_page
+from cograil.apps.companies.sweeper import sweep, sweep_for_ever
 from cograil.apps.companies.workflow import FETCH
 from cograil.model.ids import new_id
 from cograil.runners.context import Fail
-from cograil.runners.registry import Registry
+from cograil.runners.handler_registry import Registry
 
 ONE_EACH = {RECHERCHE: 1, INPI: 1, RCS: 1}
 

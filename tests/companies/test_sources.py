@@ -37,8 +37,8 @@ from registers import (
 )
 
 from cograil import logs
-from cograil.apps.companies.listing import find_companies
-from cograil.outlets import breaker
+from cograil.apps.companies.company_search import find_companies
+from cograil.delivery import circuit_breaker
 
 USUAL: dict[str, Callable[[str], Any]] = {
     RECHERCHE: lambda siren: results(result(siren)),
@@ -88,7 +88,7 @@ async def test_each_answer_has_its_code_and_its_number_of_tries(
     bureau: Bureau, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All at once, each of a company of its own."""
-    monkeypatch.setattr(breaker, "FAILURES", 10_000)  # one port is one origin: it would be left alone
+    monkeypatch.setattr(circuit_breaker, "FAILURES", 10_000)  # one port is one origin: it would be left alone
     sirens = [str(100_000_000 + n) for n in range(len(ANSWERS))]
     cases = dict(zip(sirens, ANSWERS, strict=True))
     for source, usual in USUAL.items():

@@ -11,9 +11,9 @@ from house import House, house_settings, open_house
 from runtimes import dockerd, groups_of, podman, runtime_at, sandboxes
 from tests.components import need
 
-from cograil.runners.containers import ContainerEngine
-from cograil.runners.rooms import Rooms
-from cograil.runners.runtime import Runtime
+from cograil.containers.container_runtime import Runtime
+from cograil.containers.container_workspaces import Rooms
+from cograil.containers.docker_engine import ContainerEngine
 
 
 @pytest.fixture(scope="session")

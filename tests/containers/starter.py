@@ -11,7 +11,7 @@ from pathlib import Path
 
 from runtimes import runtime_at
 
-from cograil.runners.runtime import Policy, Run
+from cograil.containers.container_runtime import Policy, Run
 
 
 async def main(where: str, given: str) -> None:

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from cograil.intake.cli import main
-from cograil.runners.choosing import choose_runtime
-from cograil.runners.containers import ContainerEngine, engine_urls
-from cograil.runners.runtime import Policy, Run, Runtime
-from cograil.runners.sandbox import Sandbox
+from cograil.cli import main
+from cograil.containers.container_runtime import Policy, Run, Runtime
+from cograil.containers.docker_engine import ContainerEngine, engine_urls
+from cograil.containers.runtime_selection import choose_runtime
+from cograil.containers.sandbox import Sandbox
 from cograil.settings import load_settings
 
 

@@ -9,8 +9,8 @@ from house import House, working
 from receivers import OK, answer
 
 from cograil import metrics
-from cograil.apps.containers.counting import path_label
-from cograil.processes.health import Health
+from cograil.apps.containers.metrics import path_label
+from cograil.processes.process_readiness import Health
 
 RUNNING = "echo up; while true; do sleep 0.1; done"
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from test_runtimes import run
 
-from cograil.runners import container_log
-from cograil.runners.container_log import follow_log
-from cograil.runners.containers import BEGINNING, ContainerEngine, LogPlace, Policy, Stream
+from cograil.containers import container_log
+from cograil.containers.container_log import follow_log
+from cograil.containers.docker_engine import BEGINNING, ContainerEngine, LogPlace, Policy, Stream
 
 
 class Forgetful(ContainerEngine):
@@ -48,7 +48,7 @@ async def test_an_end_that_an_engine_misses_is_looked_for(
     engine: ContainerEngine, room: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Asked again and again, while it runs and when it has ended."""
-    monkeypatch.setattr("cograil.runners.containers.LOOK_SECONDS", 0.05)
+    monkeypatch.setattr("cograil.containers.docker_engine.LOOK_SECONDS", 0.05)
     container = await engine.start(run(room, "sleep 0.5; exit 3"), Policy(network="none"))
     async with asyncio.timeout(20):
         assert (await engine.wait(container)).exit_code == 3

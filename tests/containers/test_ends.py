@@ -10,10 +10,10 @@ import pytest
 from house import IMAGE, House, open_site, working
 from test_wire import settled
 
-from cograil.apps.containers.sweeping import settle_ended
+from cograil.apps.containers.sweeper import settle_ended
+from cograil.containers.container_workspaces import Rooms
+from cograil.containers.docker_engine import ContainerEngine
 from cograil.model.ids import new_id
-from cograil.runners.containers import ContainerEngine
-from cograil.runners.rooms import Rooms
 from cograil.store import container_jobs
 
 RUNNING = "trap 'echo told; exit 0' TERM; echo up; while true; do sleep 0.1; done"

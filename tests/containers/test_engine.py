@@ -9,7 +9,7 @@ import aiodocker
 import pytest
 from test_runtimes import POLICY, run
 
-from cograil.runners.containers import ContainerEngine, EngineError, Policy, Run, container_config
+from cograil.containers.docker_engine import ContainerEngine, EngineError, Policy, Run, container_config
 
 
 async def test_an_engine_that_is_not_there_is_told(tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ async def test_a_container_that_is_just_being_made_is_waited_for(
     """dockerd gives the name first; for a moment there is nothing else of it."""
     asked = run(room, "sleep 60")
     held = await engine.start(asked, POLICY)
-    monkeypatch.setattr("cograil.runners.containers.RETRY_SECONDS", 0.01)
+    monkeypatch.setattr("cograil.containers.docker_engine.RETRY_SECONDS", 0.01)
     containers, missed = engine._docker.containers, iter([404, 404])
     known = containers.container
 

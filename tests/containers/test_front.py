@@ -11,10 +11,10 @@ from house import house_settings
 from lab import Lab, open_lab
 
 from cograil.apps.containers.app import app
-from cograil.apps.containers.front import container_front
-from cograil.intake.http.server import bind, serving
-from cograil.processes.api import open_api
-from cograil.processes.health import Health
+from cograil.apps.containers.standalone_port import container_front
+from cograil.http.server.port import bind, serving
+from cograil.processes.api_server import open_api
+from cograil.processes.process_readiness import Health
 
 
 async def asked(lab: Lab, dsn: str, runtime: str) -> tuple[int, Any]:

@@ -20,9 +20,9 @@ GIB = 1024**3
 MOVING = """
 import asyncio, re, sys
 from pathlib import Path
-from cograil.outbound import PublicOnly
-from cograil.runners.moving import Mover
-from cograil.setting_parts import OutboundSettings
+from cograil.egress import PublicOnly
+from cograil.containers.artifact_transfer import Mover
+from cograil.setting_sections import OutboundSettings
 
 def peak():
     # Not ru_maxrss: that begins with what the process had that started this one.
@@ -100,4 +100,4 @@ async def test_ten_thousand_events_arrive_all_of_them(house: House) -> None:
 
 @pytest.fixture(autouse=True)
 def a_batch_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cograil.runners.container_log.MOST_LINES", 1)
+    monkeypatch.setattr("cograil.containers.container_log.MOST_LINES", 1)

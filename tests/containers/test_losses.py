@@ -13,11 +13,11 @@ from house import House, house_settings, open_house, working
 from lab import open_lab
 from test_runtimes import run
 
-from cograil.apps.containers import running
-from cograil.runners import container_log, containers
-from cograil.runners.choosing import choose_runtime
-from cograil.runners.containers import ContainerEngine
-from cograil.runners.runtime import EngineError, Policy
+from cograil.apps.containers import worker_lifespan
+from cograil.containers import container_log, docker_engine
+from cograil.containers.container_runtime import EngineError, Policy
+from cograil.containers.docker_engine import ContainerEngine
+from cograil.containers.runtime_selection import choose_runtime
 from cograil.settings import Settings
 
 POLICY = Policy(network="none")
@@ -28,8 +28,8 @@ pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptio
 
 @pytest.fixture
 async def between(engine_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Between]:
-    monkeypatch.setattr(containers, "ASK_SECONDS", 2.0)
-    monkeypatch.setattr(containers, "LOOK_SECONDS", 2.0)
+    monkeypatch.setattr(docker_engine, "ASK_SECONDS", 2.0)
+    monkeypatch.setattr(docker_engine, "LOOK_SECONDS", 2.0)
     async with open_between(engine_url, tmp_path) as between:
         yield between
 
@@ -48,8 +48,8 @@ async def lossy(
 async def test_an_engine_that_never_answers_is_not_waited_for_for_ever(
     between: Between, engine: ContainerEngine, room: Path, monkeypatch: pytest.MonkeyPatch, asked: str
 ) -> None:
-    monkeypatch.setattr(containers, "ASK_SECONDS", 0.5)
-    monkeypatch.setattr(containers, "LOOK_SECONDS", 0.5)
+    monkeypatch.setattr(docker_engine, "ASK_SECONDS", 0.5)
+    monkeypatch.setattr(docker_engine, "LOOK_SECONDS", 0.5)
     wanted = run(room, "sleep 60")
     container = await engine.start(wanted, POLICY)
     async with ContainerEngine(between.url) as deaf, asyncio.timeout(20):
@@ -141,7 +141,7 @@ async def test_whoever_gives_up_asking_which_engine_there_is_leaves_nothing_open
 async def test_a_pull_of_which_nothing_comes_fails_and_names_the_image(
     between: Between, room: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(containers, "PULL_SECONDS", 0.5)
+    monkeypatch.setattr(docker_engine, "PULL_SECONDS", 0.5)
     between.lose("POST .*/images/create", "silent")
     async with ContainerEngine(between.url) as engine, asyncio.timeout(20):
         with pytest.raises(EngineError, match=r"nowhere/nothing:1.*nothing comes") as caught:
@@ -173,12 +173,12 @@ async def test_where_nothing_runs_containers_the_database_is_left_alone(
     async def settle(*_: Any) -> None:
         settled.append(len(looks))
 
-    monkeypatch.setattr(running, "choose_runtime", nothing)
-    monkeypatch.setattr(running, "settle_ended", settle)
-    monkeypatch.setattr(running, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(worker_lifespan, "choose_runtime", nothing)
+    monkeypatch.setattr(worker_lifespan, "settle_ended", settle)
+    monkeypatch.setattr(worker_lifespan, "LOOK_SECONDS", 0.01)
     async with (
         open_lab(dsn, house_settings(tmp_path)) as lab,
-        running.running_containers(lab.registry, lab.db, lab.settings),
+        worker_lifespan.running_containers(lab.registry, lab.db, lab.settings),
     ):
         await eventually(lambda: len(looks) > 10)
     assert settled == [1]

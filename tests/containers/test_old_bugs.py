@@ -25,7 +25,7 @@ import pytest
 from between import open_between
 from house import House, is_signed, working
 
-from cograil.runners.containers import ContainerEngine
+from cograil.containers.docker_engine import ContainerEngine
 
 
 async def test_5_a_cancel_while_the_container_is_made_is_not_undone(

@@ -19,7 +19,7 @@ from daemons import SturdyDocker, SturdyPodman
 from house import KEY, House, house_settings, is_signed, open_house, working
 from receivers import receiving
 
-from cograil.runners.containers import ContainerEngine
+from cograil.containers.docker_engine import ContainerEngine
 
 COUNTING = (
     "echo ran >> runs; i=0; while [ ! -f stop ]; do echo $i; i=$((i+1)); sleep 0.05; done; cat runs >&2"
@@ -47,7 +47,7 @@ def start(dsn: str, engine_url: str, tmp_path: Path) -> Iterator[Start]:
     }
 
     def run(*arguments: str) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-P", "-m", "cograil.intake.cli", *arguments]
+        command = [sys.executable, "-P", "-m", "cograil", *arguments]
         with (tmp_path / "stderr").open("ab") as log:
             started.append(
                 subprocess.Popen(command, stdout=log, stderr=log, cwd=tmp_path, env=os.environ | variables)

@@ -20,7 +20,7 @@ from uuid import uuid4
 import pytest
 from runtimes import IMAGE, runtime_at
 
-from cograil.runners.runtime import EngineError, LogPlace, Policy, Run, Runtime, Stream
+from cograil.containers.container_runtime import EngineError, LogPlace, Policy, Run, Runtime, Stream
 
 POLICY = Policy(network="none")
 HUNGRY = "head -c 100000000 /dev/zero | tail -c 100000000 > /dev/null"

@@ -22,13 +22,13 @@ import pytest
 from runtimes import IMAGE, groups_of, root_file_system
 from test_runtimes import POLICY, output, run, said, until_it_says
 
+from cograil.containers.container_runtime import EngineError, LogPlace, Policy
+from cograil.containers.sandbox import Sandbox
+from cograil.containers.sandbox.bwrap_arguments import ROOT_OUTSIDE, owner_of_images
+from cograil.containers.sandbox.cgroups import Groups
+from cograil.containers.sandbox.sandbox_directory import Place
+from cograil.containers.sandbox.sandbox_images import InvalidImage, image_directory, image_names, import_image
 from cograil.processes import run_async
-from cograil.runners.runtime import EngineError, LogPlace, Policy
-from cograil.runners.sandbox import Sandbox
-from cograil.runners.sandbox.groups import Groups
-from cograil.runners.sandbox.images import InvalidImage, image_directory, image_names, import_image
-from cograil.runners.sandbox.places import Place
-from cograil.runners.sandbox.planning import ROOT_OUTSIDE, owner_of_images
 
 BASE = 0x400000  # where a program is loaded
 # keyctl(KEYCTL_GET_KEYRING_ID, KEY_SPEC_SESSION_KEYRING, 0), then exit with the error it gave

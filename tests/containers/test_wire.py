@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from house import IMAGE, House, working
 
-from cograil.processes.app_parts import app_checks
-from cograil.processes.health import Health
+from cograil.processes.app_plugins import app_checks
+from cograil.processes.process_readiness import Health
 from cograil.settings import Settings
 
 
@@ -230,7 +230,7 @@ async def test_a_worker_that_finds_its_engine_later_says_so(
     lab = house.lab
     engine_only = lab.settings.containers.model_copy(update={"runtime": "docker"})
     lab.settings = lab.settings.model_copy(update={"containers": engine_only})
-    monkeypatch.setattr("cograil.apps.containers.running.LOOK_SECONDS", 0.05)
+    monkeypatch.setattr("cograil.apps.containers.worker_lifespan.LOOK_SECONDS", 0.05)
     monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere.sock")
     is_there = app_checks(lab.settings, has_worker=False)["containers"]
     async with working(lab):

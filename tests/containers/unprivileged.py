@@ -11,10 +11,10 @@ from pathlib import Path
 
 from runtimes import IMAGE, root_file_system
 
-from cograil.runners.runtime import Policy, Run
-from cograil.runners.sandbox import Sandbox
-from cograil.runners.sandbox.images import import_image
-from cograil.runners.sandbox.planning import owner_of_images
+from cograil.containers.container_runtime import Policy, Run
+from cograil.containers.sandbox import Sandbox
+from cograil.containers.sandbox.bwrap_arguments import owner_of_images
+from cograil.containers.sandbox.sandbox_images import import_image
 
 
 async def main(data_dir: Path) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from tests.components import need
 
-from cograil.outlets.signatures import signed_headers
+from cograil.delivery.signatures import signed_headers
 
 PAGE = (Path(__file__).parents[2] / "docs/callbacks.md").read_text("utf-8")
 SECRET = "whsec_" + base64.b64encode(bytes(range(32))).decode()

@@ -11,7 +11,7 @@ from documented import of_api
 from tools import clients
 
 from cograil.client import AsyncClient, Client
-from cograil.intake.http.app import TABLES
+from cograil.http.server.application import TABLES
 
 
 def test_every_route_has_a_method_or_an_excuse() -> None:
@@ -62,4 +62,4 @@ def test_the_two_clients_are_one(name: str) -> None:
 
 def test_nothing_is_left_of_a_part_that_is_gone() -> None:
     written = {path.name for path in (clients.FOLDER / "waiting").glob("*.py")}
-    assert written == {path.name for path in (clients.FOLDER / "awaiting").glob("*.py")}
+    assert written == {path.name for path in (clients.FOLDER / "_async").glob("*.py")}

@@ -14,7 +14,7 @@ import click
 import pytest
 from ruamel.yaml import YAML
 
-from cograil.intake.cli import cli
+from cograil.cli import cli
 from cograil.settings import load_settings
 
 ROOT = Path(__file__).parents[2]

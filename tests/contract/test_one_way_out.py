@@ -13,21 +13,21 @@ CLIENTS = {"httpx", "httpx2", "httpcore", "httpcore2", "requests", "aiohttp", "u
 CLIENT_MODULES = {"http.client", "urllib.request", "xmlrpc.client", "ftplib", "smtplib", "telnetlib"}
 OPENERS = {"open_connection", "create_connection", "sock_connect"}
 
-# All but the first only name the errors and the answers of the way out; `runners/containers.py` those of the
-# container engine, to whose socket its own library speaks.
+# All but the first only name the errors and the answers of the way out; `containers/docker_engine.py`
+# those of the container engine, to whose socket its own library speaks.
 MAY_NAME_THE_CLIENT = {
-    "apps/companies/calling.py",
-    "outbound/sending.py",
-    "apps/captures/stamping.py",
-    "intake/gateway/upstream.py",
-    "outlets/posting.py",
-    "runners/http.py",
-    "runners/moving.py",
-    "runners/containers.py",
-    "apps/documents/remote.py",
+    "apps/companies/source_http.py",
+    "egress/http_sender.py",
+    "apps/captures/rfc3161.py",
+    "gateway/upstream_client.py",
+    "delivery/http_delivery.py",
+    "runners/http_handler.py",
+    "containers/artifact_transfer.py",
+    "containers/docker_engine.py",
+    "apps/documents/service_client.py",
 }
 # Socket pairs with their own children.
-MAY_CONNECT = {"processes/child.py", "runners/wire.py"}
+MAY_CONNECT = {"processes/worker_process.py", "runners/ipc.py"}
 
 
 def modules() -> Iterator[tuple[str, ast.Module]]:
@@ -64,7 +64,7 @@ def test_whoever_names_the_client_for_its_errors_makes_none() -> None:
         if isinstance(node, ast.Attribute)
         and ast.unparse(node).startswith(("httpx2.Async", "httpx2.Client", "httpx2.HTTPTransport"))
     }
-    assert makes == {"outbound/sending.py"}
+    assert makes == {"egress/http_sender.py"}
 
 
 def test_no_other_module_opens_a_connection() -> None:

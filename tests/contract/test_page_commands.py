@@ -9,7 +9,7 @@ import click
 import pytest
 
 import cograil.ui
-from cograil.intake.cli import ENTRIES, LazyGroup
+from cograil.cli import ENTRIES, LazyGroup
 
 UI = Path(cograil.ui.__file__).parent
 NAMED = re.compile(r"(?:`|<code>|<pre>|\"|')(?:[A-Z_]+=\S+ )*(cograil [a-z][^`<\"'{]*)")

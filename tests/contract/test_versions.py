@@ -14,8 +14,8 @@ from lab import open_lab
 from tests.components import need
 from tests.conftest import NOT_DURABLE
 
-from cograil.store.binaries import OLDEST_VERSION, installed
-from cograil.store.embedded import EmbeddedPostgres
+from cograil.embedded.postgres_binaries import OLDEST_VERSION, installed
+from cograil.embedded.postgres_server import EmbeddedPostgres
 from cograil.store.migrate import OLDEST_SERVER, migrate
 from cograil.store.statements import all_statements, native
 

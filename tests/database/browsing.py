@@ -9,8 +9,8 @@ from urllib.parse import urlencode
 
 from doors import Answer, Api
 
-from cograil.intake.http.table import Table
-from cograil.model.callers import LADDER, Caller
+from cograil.http.server.routing import Table
+from cograil.model.roles import LADDER, Caller
 
 HTML = {"accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
 

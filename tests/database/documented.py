@@ -12,9 +12,9 @@ from typing import Any
 import jsonschema_rs
 
 from cograil.apps.app import installed_apps
-from cograil.intake.gateway.openapi import gateway_document
-from cograil.intake.http.app import TABLES
-from cograil.intake.http.openapi import document
+from cograil.gateway.gateway_openapi import gateway_document
+from cograil.http.server.application import TABLES
+from cograil.http.server.openapi import document
 
 # What the door says before it knows the route, or of faults of ours; the document names them once for all.
 EVERYWHERE = (404, 405, 414, 417, 421, 431, 500, 508)

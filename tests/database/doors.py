@@ -12,15 +12,15 @@ from typing import Any
 import documented
 from lab import Lab
 
-from cograil.intake.http.app import application
-from cograil.intake.http.door import Instance
-from cograil.intake.http.probes import probe_routes
-from cograil.intake.http.server import bind, serving
-from cograil.processes.api import open_api
-from cograil.processes.app_parts import all_doors
-from cograil.processes.health import Health
+from cograil.http.server.application import application
+from cograil.http.server.dispatcher import Instance
+from cograil.http.server.port import bind, serving
+from cograil.http.server.probes import probe_routes
+from cograil.processes.api_server import open_api
+from cograil.processes.app_plugins import all_doors
+from cograil.processes.process_readiness import Health
 from cograil.settings import Settings
-from cograil.verbs.keys import create_key
+from cograil.verbs.key_management import create_key
 
 JSON = {"content-type": "application/json"}
 

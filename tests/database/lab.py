@@ -12,14 +12,14 @@ import orjson
 
 from cograil.definitions import read_workflow
 from cograil.model.outcome import Completed, Failed, WorkItem
-from cograil.orchestrator.loop import Orchestrator
-from cograil.runners import builtin  # noqa: F401  registers the built-in handlers
-from cograil.runners.registry import Registry, default_registry
+from cograil.orchestrator.orchestrator_loop import Orchestrator
+from cograil.runners import builtin_handlers  # noqa: F401  registers the built-in handlers
+from cograil.runners.handler_registry import Registry, default_registry
 from cograil.settings import Settings
-from cograil.store import reading
+from cograil.store import job_queries
 from cograil.store.database import Database, Transaction
 from cograil.store.doctor import Finding, check_invariants
-from cograil.verbs import limits, work
+from cograil.verbs import limits, tasks
 from cograil.verbs.advance import Decider, advance_due
 from cograil.verbs.cancel import cancel
 from cograil.verbs.explain import Explanation, explain
@@ -27,8 +27,8 @@ from cograil.verbs.limits import Admission
 from cograil.verbs.publish import keep_draft, publish
 from cograil.verbs.retry import retry
 from cograil.verbs.submit import Submission, submit
-from cograil.verbs.work import Lanes, Pulse, Report, Tick
-from cograil.worker.loop import Worker
+from cograil.verbs.tasks import Lanes, Pulse, Report, Tick
+from cograil.worker.worker_loop import Worker
 
 
 def quick_settings(**overrides: Any) -> Settings:
@@ -56,14 +56,14 @@ class Hand:
         async with self.db.single("test") as tx:
             query = b"select distinct handler from cograil.tasks"
             names = handlers or [row[0] for row in await (await tx.connection.execute(query)).fetchall()]
-        return await work.claim(self.db, self.worker_id, Lanes(list(names), [], slots, 0, queues))
+        return await tasks.claim(self.db, self.worker_id, Lanes(list(names), [], slots, 0, queues))
 
     async def claim_alone(self, *, queues: list[str] | None = None) -> list[WorkItem]:
         """Take a task that must run alone, of any handler."""
         async with self.db.single("test") as tx:
             query = b"select distinct handler from cograil.tasks"
             names = [row[0] for row in await (await tx.connection.execute(query)).fetchall()]
-        return await work.claim_alone(self.db, self.worker_id, Lanes(names, [], 1, 0, queues))
+        return await tasks.claim_alone(self.db, self.worker_id, Lanes(names, [], 1, 0, queues))
 
     async def claim_one(self) -> WorkItem:
         (item,) = await self.claim()
@@ -71,25 +71,25 @@ class Hand:
 
     async def report(self, item: WorkItem, output: dict[str, Any] | Failed) -> bool:
         """Whether the outcome counted. It is news for an orchestrator, also of a last task."""
-        return bool(await work.report_news(self.db, self.worker_id, self.name, [self.outcome(item, output)]))
+        return bool(await tasks.report_news(self.db, self.worker_id, self.name, [self.outcome(item, output)]))
 
     async def report_again(self, item: WorkItem, output: dict[str, Any] | Failed) -> bool:
         report = self.outcome(item, output)
-        return bool(await work.report_again(self.db, self.worker_id, self.name, [report]))
+        return bool(await tasks.report_again(self.db, self.worker_id, self.name, [report]))
 
     def outcome(self, item: WorkItem, output: dict[str, Any] | Failed) -> Report:
         return Report(item, output if isinstance(output, Failed) else Completed(orjson.dumps(output)))
 
     async def checkpoint(self, item: WorkItem, data: Any) -> bool:
         async with self.db.single("test") as tx:
-            return await work.checkpoint(tx, self.worker_id, self.name, item, "", orjson.dumps(data))
+            return await tasks.checkpoint(tx, self.worker_id, self.name, item, "", orjson.dumps(data))
 
     async def pulse(self, lease_seconds: float = 60.0) -> Pulse:
         async with self.db.single("test") as tx:
-            return await work.pulse(tx, self.worker_id, self.name, lease_seconds, {})
+            return await tasks.pulse(tx, self.worker_id, self.name, lease_seconds, {})
 
     async def release(self, *items: WorkItem) -> set[int]:
-        return await work.release(self.db, self.worker_id, {item.task_id: item.fence for item in items})
+        return await tasks.release(self.db, self.worker_id, {item.task_id: item.fence for item in items})
 
     async def put_back(self, *items: WorkItem) -> None:
         """As workers of before did: the same task is ready again, under the same number."""
@@ -150,17 +150,17 @@ class Lab:
     async def job(self, job_id: str) -> dict[str, Any]:
         """The job as people see it."""
         async with self.db.transaction("test") as tx:
-            found = await reading.find_job(tx, job_id)
+            found = await job_queries.find_job(tx, job_id)
             assert found is not None
             return found[0]
 
     async def nodes(self, job_id: str) -> dict[str, dict[str, Any]]:
         """Its nodes by name."""
         async with self.db.transaction("test") as tx:
-            found = await reading.find_job(tx, job_id)
+            found = await job_queries.find_job(tx, job_id)
             assert found is not None
             workflow = await self.decider.catalog.get(tx, found[1])
-            return {view["node_id"]: view for view in await reading.list_nodes(tx, job_id, workflow)}
+            return {view["node_id"]: view for view in await job_queries.list_nodes(tx, job_id, workflow)}
 
     async def statuses(self, job_id: str) -> dict[str, str]:
         """The status of each of its nodes."""
@@ -169,7 +169,7 @@ class Lab:
     async def events(self, job_id: str) -> list[dict[str, Any]]:
         """Its events."""
         async with self.db.transaction("test") as tx:
-            return await reading.list_events(tx, job_id)
+            return await job_queries.list_events(tx, job_id)
 
     async def event_types(self, job_id: str, node_id: str | None = None) -> list[str]:
         """The types of its events, of one node if named, in order."""
@@ -212,14 +212,14 @@ class Lab:
         """What an orchestrator does by the clock, once."""
         async with self.db.single("test") as tx:
             if self.ticker is None:
-                self.ticker = await work.register_process(tx, "orchestrator", "ticker", 3600)
-            return await work.tick(tx, self.ticker, 3600, grace_seconds, aside)
+                self.ticker = await tasks.register_process(tx, "orchestrator", "ticker", 3600)
+            return await tasks.tick(tx, self.ticker, 3600, grace_seconds, aside)
 
     async def hand(self, name: str = "hand", *, lease_seconds: float = 60.0, **more: Any) -> Hand:
         """A worker driven by the test."""
         handlers = self.registry.names()
         async with self.db.single("test") as tx:
-            worker_id = await work.register_process(
+            worker_id = await tasks.register_process(
                 tx, "worker", name, lease_seconds, handlers=handlers, **more
             )
         return Hand(self.db, worker_id, name)

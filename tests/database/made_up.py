@@ -16,8 +16,8 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis.errors import Unsatisfiable
 from schemathesis import GenerationMode
 
-from cograil.intake.gateway.startup import Place, application, opened
-from cograil.intake.http.server import bind, serving
+from cograil.gateway.gateway_readiness import Place, application, opened
+from cograil.http.server.port import bind, serving
 from cograil.settings import GatewaySettings
 
 MODES = (GenerationMode.POSITIVE, GenerationMode.NEGATIVE)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from cograil.intake.http.table import Endpoint
+from cograil.http.server.routing import Endpoint
 
 UNKNOWN = "01a1e50c-7310-7248-8dd1-729d3582eaf2"
 

@@ -17,8 +17,8 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from tests.components import need
 
-from cograil.store.binaries import binaries
-from cograil.store.guests import choose_guest, command_as, hand_over
+from cograil.embedded.postgres_binaries import binaries
+from cograil.embedded.run_as import choose_guest, command_as, hand_over
 
 USER = "pooler"  # as whom the pooler connects, so that its sessions can be told from others
 PORT = "6432"

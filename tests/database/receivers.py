@@ -15,8 +15,8 @@ from typing import Any
 
 from lab import Lab, quick_settings
 
-from cograil.outbound import OutboundGuard
-from cograil.outlets.relay import Relay
+from cograil.delivery.relay import Relay
+from cograil.egress import OutboundGuard
 from cograil.settings import Settings
 
 SECRET = "whsec_" + base64.b64encode(bytes(range(32))).decode()

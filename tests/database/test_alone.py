@@ -10,7 +10,7 @@ from lab import Lab, quick_settings
 from test_workers import one
 
 from cograil.verbs import pause
-from cograil.worker.loop import Worker
+from cograil.worker.worker_loop import Worker
 
 LIMITED = """
 workflow_id: limited

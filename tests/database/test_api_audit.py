@@ -9,8 +9,8 @@ import pytest
 from doors import Api
 from matrices import UNKNOWN
 
-from cograil.intake.http.app import TABLES
-from cograil.outlets.spreading import spread
+from cograil.delivery.outbox_fan_out import spread
+from cograil.http.server.application import TABLES
 
 V1 = "/api/v1"
 HELLO = "workflow_id: hello\nnodes: {greet: {handler: elsewhere}}"

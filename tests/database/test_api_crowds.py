@@ -13,8 +13,8 @@ import pytest
 from doors import Api, open_door
 from lab import Lab, quick_settings
 
-from cograil import faults
-from cograil.store import database, sessions
+from cograil import fault_injection
+from cograil.store import database, session_settings
 
 JOBS = "/api/v1/jobs"
 HELLO = "workflow_id: hello\nnodes: {greet: {handler: hello_world}}"
@@ -109,11 +109,11 @@ async def test_a_connection_that_is_lost_is_not_the_crowds_fault(shop: Api) -> N
     """Under a key it can be asked again: the record knows whether it was done."""
     for point, status in (("find_record", 202), ("write_changes", 202), ("commit.after", 200)):
         count = 1 if point != "commit.after" else 2  # the first one has only looked
-        faults.arm(f"submit.{point}:{count}:raise")
+        fault_injection.arm(f"submit.{point}:{count}:raise")
         try:
             answer = await shop.post(JOBS, {"workflow_id": "hello", "idempotency_key": point})
         finally:
-            faults.arm(None)
+            fault_injection.arm(None)
         assert answer.status == status, answer.raw
     assert len((await shop.get(JOBS)).body["jobs"]) == 3
 
@@ -124,11 +124,11 @@ async def test_a_request_whose_connection_is_lost_is_asked_again_under_its_id(
 ) -> None:
     """Whoever is behind the gateway would never learn the id of what was made."""
     request = {"workflow_id": "hello", "submitted_by": "me", "request_id": str(uuid4())}
-    faults.arm(f"submit.{point}:1:raise")
+    fault_injection.arm(f"submit.{point}:1:raise")
     try:
         answer = await shop.post("/api/v1/submit", request)
     finally:
-        faults.arm(None)
+        fault_injection.arm(None)
     assert (answer.status, answer.body["request_id"]) == (status, request["request_id"])
     assert [job["job_id"] for job in (await shop.get(JOBS)).body["jobs"]] == [answer.body["job_id"]]
 
@@ -153,7 +153,7 @@ async def test_when_no_connection_is_free_callers_are_told_to_come_back(
 async def test_nobody_waits_for_the_database_for_ever(
     lab: Lab, dsn: str, monkeypatch: pytest.MonkeyPatch, body: dict[str, str]
 ) -> None:
-    monkeypatch.setattr(sessions, "DOOR_SECONDS", 0.3)
+    monkeypatch.setattr(session_settings, "DOOR_SECONDS", 0.3)
     async with open_door(lab, dsn) as api:
         await api.post("/api/v1/workflows", {"source": HELLO})
         async with held(lab, "jobs"):

@@ -10,12 +10,12 @@ from lab import Lab
 from streams import socket_to
 
 from cograil.errors import NotFound
-from cograil.intake.http import keyring
-from cograil.intake.http.addresses import is_loopback, refuse_foreign
-from cograil.intake.http.heading import Heading
-from cograil.intake.http.problems import Refusal
+from cograil.http.auth import authentication
+from cograil.http.auth.client_address import is_loopback, refuse_foreign
+from cograil.http.server.headers import Heading
+from cograil.http.server.problem_details import Refusal
 from cograil.settings import ServerSettings
-from cograil.verbs.keys import delete_key, revoke_key
+from cograil.verbs.key_management import delete_key, revoke_key
 
 JOBS = "/api/v1/jobs"
 PAUSE = "/api/v1/queues/default/pause"
@@ -24,7 +24,7 @@ PAUSE = "/api/v1/queues/default/pause"
 @pytest.fixture(autouse=True)
 def _forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was looked up is looked up again."""
-    monkeypatch.setattr(keyring, "KNOWN_SECONDS", 0.0)
+    monkeypatch.setattr(authentication, "KNOWN_SECONDS", 0.0)
 
 
 @pytest.fixture

@@ -138,7 +138,7 @@ async def test_text_of_all_sorts_comes_back_as_it_was(door: Api) -> None:
 
 async def test_a_slow_body_is_not_waited_for(door: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     """B09."""
-    monkeypatch.setattr("cograil.intake.http.limits.BODY_SECONDS", 0.3)
+    monkeypatch.setattr("cograil.http.server.request_limits.BODY_SECONDS", 0.3)
     answer = await door.raw(post(job())[:-5])
     assert (answer.status, answer.code) == (408, "request_timeout")
 

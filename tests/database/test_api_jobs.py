@@ -9,8 +9,8 @@ import pytest
 from doors import Api
 from lab import Lab
 
-from cograil.store import idempotency as store_idempotency
-from cograil.store import reading
+from cograil.store import idempotency_queries as store_idempotency
+from cograil.store import job_queries
 from cograil.verbs.idempotency import Key
 
 HELLO = """
@@ -121,13 +121,13 @@ async def test_who_comes_while_the_first_is_at_it_waits_and_is_told(
     shop: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """B55: and who has waited for long enough is told to come again."""
-    monkeypatch.setattr("cograil.intake.http.turns.IN_PROGRESS_SECONDS", 0.2)
+    monkeypatch.setattr("cograil.http.server.idempotency_turns.IN_PROGRESS_SECONDS", 0.2)
     headers = {"idempotency-key": "slow"}
     async with shop.lab.db.transaction("test") as tx:  # as the first request does
         await store_idempotency.lock_key(tx, Key("default", f"POST {JOBS}", "slow"))
         answer = await shop.post(JOBS, {"workflow_id": "hello"}, headers=headers)
         assert (answer.status, answer.code, answer.headers["retry-after"]) == (409, "in_progress", "1")
-        monkeypatch.setattr("cograil.intake.http.turns.IN_PROGRESS_SECONDS", 20.0)
+        monkeypatch.setattr("cograil.http.server.idempotency_turns.IN_PROGRESS_SECONDS", 20.0)
         waiting = asyncio.create_task(shop.post(JOBS, {"workflow_id": "hello"}, headers=headers))
     assert (await waiting).status == 202
     assert (await shop.post(JOBS, {"workflow_id": "hello"}, headers=headers)).status == 200
@@ -360,7 +360,7 @@ async def test_what_is_too_much_for_one_list_is_left_out_and_can_be_asked_for(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A small request may have thousands of children that each take a large one."""
-    monkeypatch.setattr(reading, "MOST_NODE_BYTES", 25_000)
+    monkeypatch.setattr(job_queries, "MOST_NODE_BYTES", 25_000)
     await api.post("/api/v1/workflows", {"source": WIDE})
     job_id = await api.submit("wide", input_params={"large": "x" * 10_000})
     (task,) = (await api.post("/api/v1/tasks/claim", {"worker_id": "w"})).body["tasks"]
@@ -382,7 +382,7 @@ async def test_a_page_of_large_jobs_is_short_and_leads_on(shop: Api, monkeypatch
     """None is left out and none comes twice; one at least is on each page."""
     made = [await shop.submit("hello", input_params={"name": "x" * size}) for size in (9_000, 9_000, 40_000)]
     made += [await shop.submit("hello") for _ in range(3)]
-    monkeypatch.setattr(reading, "MOST_PAGE_BYTES", 10_000)
+    monkeypatch.setattr(job_queries, "MOST_PAGE_BYTES", 10_000)
     pages, cursor = [], ""
     while cursor is not None:
         page = (await shop.get(f"{JOBS}?limit=5{cursor and '&cursor='}{cursor}")).body

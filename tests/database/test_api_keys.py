@@ -11,9 +11,9 @@ from doors import Api, open_door
 from lab import Lab, quick_settings
 
 from cograil.errors import UnsafeDatabase, UsageError
-from cograil.intake.http.app import open_instance
-from cograil.intake.http.table import Table
-from cograil.processes.api import open_api
+from cograil.http.server.application import open_instance
+from cograil.http.server.routing import Table
+from cograil.processes.api_server import open_api
 from cograil.settings import ServerSettings
 from cograil.store.database import Database
 
@@ -61,7 +61,7 @@ async def test_guessing_is_slowed_down(api: Api) -> None:
 
 
 async def test_a_revoked_key_is_refused_within_seconds(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cograil.intake.http.keyring.KNOWN_SECONDS", 0.0)
+    monkeypatch.setattr("cograil.http.auth.authentication.KNOWN_SECONDS", 0.0)
     key = await api.make_key("viewer")
     assert (await api.get("/api/v1/jobs", key=key)).status == 200
     await api.lab.rows("update cograil.keys set revoked_at = now()")

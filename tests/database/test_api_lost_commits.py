@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from doors import Api
 
-from cograil import faults
+from cograil import fault_injection
 
 JOBS = "/api/v1/jobs"
 HELLO = "workflow_id: hello\nnodes: {greet: {handler: hello_world}}"
@@ -17,7 +17,7 @@ HELLO = "workflow_id: hello\nnodes: {greet: {handler: hello_world}}"
 @pytest.fixture(autouse=True)
 def _disarmed() -> Iterator[None]:
     yield
-    faults.arm(None)
+    fault_injection.arm(None)
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ async def shop(api: Api) -> Api:
 
 
 async def test_submits_that_were_committed_unheard_are_not_made_again(shop: Api) -> None:
-    faults.arm("submit.commit.after:1:raise")
+    fault_injection.arm("submit.commit.after:1:raise")
     answers = await asyncio.gather(*(shop.post(JOBS, {"workflow_id": "hello"}) for _ in range(10)))
     assert 503 in {answer.status for answer in answers} <= {202, 503}
     assert {answer.code for answer in answers if answer.status == 503} == {"database_unavailable"}
@@ -37,7 +37,7 @@ async def test_submits_that_were_committed_unheard_are_not_made_again(shop: Api)
 
 
 async def test_a_connection_that_breaks_before_the_commit_makes_nothing(shop: Api) -> None:
-    faults.arm("submit.write_changes:1:raise")
+    fault_injection.arm("submit.write_changes:1:raise")
     answer = await shop.post(JOBS, {"workflow_id": "hello"})
     assert (answer.status, answer.code, answer.headers["retry-after"]) == (503, "database_unavailable", "1")
     assert len((await shop.get(JOBS)).body["jobs"]) == 1

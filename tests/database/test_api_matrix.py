@@ -17,11 +17,11 @@ from doors import Api
 from matrices import NOBODYS, Reply, asked, filled, plain
 from streams import listening, socket_to
 
-from cograil.intake.http.app import TABLES
-from cograil.intake.http.openapi import PROBES
-from cograil.intake.http.table import SOCKET, Endpoint
-from cograil.model.callers import ROLES, Caller, Role
-from cograil.outlets.spreading import spread
+from cograil.delivery.outbox_fan_out import spread
+from cograil.http.server.application import TABLES
+from cograil.http.server.openapi import PROBES
+from cograil.http.server.routing import SOCKET, Endpoint
+from cograil.model.roles import ROLES, Caller, Role
 
 ENDPOINTS = [endpoint for table in TABLES for endpoint in [*table.endpoints, *table.sockets]]
 HELLO = "workflow_id: hello\nnodes: {greet: {handler: elsewhere}}"

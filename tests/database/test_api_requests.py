@@ -11,10 +11,10 @@ from doors import Api
 from lab import Lab
 
 from cograil.model.outcome import Failed
-from cograil.model.requests import Hidden, outside_error, outside_result, outside_status
-from cograil.store.insides import find_insides
-from cograil.store.requests import find_request, orphaned_jobs
-from cograil.store.retention import delete_jobs
+from cograil.model.redaction import Hidden, outside_error, outside_result, outside_status
+from cograil.store.gateway_queries import find_request, orphaned_jobs
+from cograil.store.related_jobs import find_insides
+from cograil.store.retention_queries import delete_jobs
 
 FLOW = "workflow_id: w\nnodes:\n  inner: {handler: echo, retry: {max_attempts: 1}}\n"
 

@@ -10,8 +10,8 @@ from desks import RESULT, TWO, claim, result
 from doors import Api
 from starlette.types import Receive
 
-from cograil.intake.http import workers
-from cograil.intake.http.patience import until_gone
+from cograil.http.routes import worker_routes
+from cograil.http.server.timeouts import until_gone
 
 END_LEASE = """
 update cograil.processes p set lease_until = now() - interval '1 s'
@@ -95,7 +95,7 @@ async def test_nothing_is_claimed_for_who_has_gone(desk: Api, monkeypatch: pytes
         has_gone.set()
 
     monkeypatch.setattr(desk.instance.doorbell, "wait_for_tasks", wait_for_tasks)
-    monkeypatch.setattr(workers, "until_gone", notice)
+    monkeypatch.setattr(worker_routes, "until_gone", notice)
     async with asyncio.timeout(20):
         waiting = asyncio.create_task(claim(desk, "gone", wait_seconds=20))
         await is_waiting.wait()

@@ -13,7 +13,7 @@ from doors import Answer, Api, open_door
 from lab import Lab
 from tests.conftest import Eventually
 
-from cograil.store.requests import running_nodes
+from cograil.store.gateway_queries import running_nodes
 
 
 @pytest.fixture

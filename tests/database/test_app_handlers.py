@@ -16,11 +16,11 @@ from lab import Lab, quick_settings
 from cograil.apps.app import App, installed_apps
 from cograil.definitions import read_workflow
 from cograil.errors import InvalidWorkflow, UsageError, WorkflowReserved
-from cograil.model.ownership import ENGINE, owner_of_handler
-from cograil.processes.app_parts import beside_worker
-from cograil.processes.bulk import register_bulk
+from cograil.model.handler_ownership import ENGINE, owner_of_handler
+from cograil.processes.app_plugins import beside_worker
+from cograil.processes.bulk_handler import register_bulk
 from cograil.runners.context import Context
-from cograil.runners.registry import AppRegistry, Registry
+from cograil.runners.handler_registry import AppRegistry, Registry
 from cograil.settings import Settings
 from cograil.verbs.publish import publish
 

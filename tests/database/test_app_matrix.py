@@ -22,11 +22,11 @@ from tests.captures.vault import sample
 from tests.documents.house import House
 
 from cograil.apps.app import App, installed_apps
-from cograil.intake.http.door import Door
-from cograil.intake.http.server import bind, serving
-from cograil.intake.http.table import Endpoint, Table
-from cograil.model.callers import NOBODY, ROLES, Caller, Role
-from cograil.processes.app_parts import app_doors, app_front
+from cograil.http.server.dispatcher import Door
+from cograil.http.server.port import bind, serving
+from cograil.http.server.routing import Endpoint, Table
+from cograil.model.roles import NOBODY, ROLES, Caller, Role
+from cograil.processes.app_plugins import app_doors, app_front
 from cograil.settings import Settings
 
 DESCRIBED = {app.name: app.described() for app in installed_apps() if app.described}

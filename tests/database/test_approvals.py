@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from lab import Lab
 
+from cograil.cli import main
 from cograil.errors import (
     AlreadyTerminal,
     Conflict,
@@ -18,7 +19,6 @@ from cograil.errors import (
     NodeNotFound,
     UsageError,
 )
-from cograil.intake.cli import main
 from cograil.model.job import Signalled
 from cograil.verbs.signal import Answer, signal
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from cograil.embedded import postgres_binaries as binaries_module
+from cograil.embedded.postgres_binaries import Binaries, binaries, installed
 from cograil.errors import DatabaseUnavailable
-from cograil.store import binaries as binaries_module
-from cograil.store.binaries import Binaries, binaries, installed
 
 
 def test_the_wheel_has_18_and_16_and_the_newest_is_preferred() -> None:

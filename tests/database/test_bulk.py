@@ -13,11 +13,11 @@ import pytest
 from lab import Lab
 from test_workers import one
 
-from cograil import faults
+from cograil import fault_injection
 from cograil.errors import NotFound, UsageError
 from cograil.model.outcome import Failed
-from cograil.processes import bulk as wiring
-from cograil.processes.bulk import register_bulk
+from cograil.processes import bulk_handler as wiring
+from cograil.processes.bulk_handler import register_bulk
 from cograil.verbs import bulk as verbs
 from cograil.verbs.bulk import (
     BulkPreview,
@@ -305,15 +305,15 @@ async def retried_under(lab: Lab, fault: str | None, log: Path | None = None) ->
     await failed_jobs(lab, 2, labels=label)
     job = await begin(lab, "retry", labels=label)
     operation = await operation_of(lab, job)
-    faults.arm(fault)
-    faults.record(None if log is None else str(log))
+    fault_injection.arm(fault)
+    fault_injection.record(None if log is None else str(log))
     try:
-        with contextlib.suppress(faults.FaultRaised):
+        with contextlib.suppress(fault_injection.FaultRaised):
             async with lab.db.transaction("bulk") as tx:
                 await step_bulk(tx, lab.decider, operation.operation_id, job)
     finally:
-        faults.arm(None)
-        faults.record(None)
+        fault_injection.arm(None)
+        fault_injection.record(None)
     return job
 
 

@@ -15,10 +15,10 @@ from test_workers import one
 from cograil.errors import AlreadyTerminal, JobNotFound
 from cograil.model.outcome import Failed
 from cograil.runners.context import Context
-from cograil.store import jobs as store
-from cograil.store import tasks
+from cograil.store import locked_jobs as store
+from cograil.store import task_queries
 from cograil.verbs.cancel import cancel
-from cograil.verbs.work import Pulse
+from cograil.verbs.tasks import Pulse
 
 CHAIN = "workflow_id: chain\nnodes:\n  a: {handler: echo, next: b}\n  b: {handler: echo}\n"
 
@@ -148,7 +148,9 @@ async def test_a_cancel_waits_for_a_report_that_is_being_written(lab: Lab, event
     hand = await lab.hand()
     item = await hand.claim_one()
     async with lab.db.transaction("report") as tx:
-        assert await tasks.report_tasks(tx, hand.worker_id, "hand", [hand.outcome(item, {"done": True})])
+        assert await task_queries.report_tasks(
+            tx, hand.worker_id, "hand", [hand.outcome(item, {"done": True})]
+        )
         cancelling = asyncio.create_task(lab.cancel(job))
         await eventually(lambda: lab.rows("select 1 from pg_locks where not granted"))
         assert not cancelling.done()

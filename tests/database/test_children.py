@@ -236,7 +236,7 @@ async def test_children_die_with_their_worker(
         "COGRAIL_DATABASE_URL": lab.db.conninfo,
         "COGRAIL_DATABASE__ALLOW_UNSAFE": "true",
     }
-    command = [sys.executable, "-P", "-m", "cograil.intake.cli", "worker", "--app", "child_handlers"]
+    command = [sys.executable, "-P", "-m", "cograil", "worker", "--app", "child_handlers"]
     worker = subprocess.Popen(command, env=environment, cwd=HERE)
     try:
         pid = await eventually(lambda: number_in(file), 30)

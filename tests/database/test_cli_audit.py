@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from cograil.intake.cli import main
+from cograil.cli import main
 
 ASK = "workflow_id: ask\nnodes: {q: {type: approval, approval: {message: well?}}}"
 
@@ -51,7 +51,7 @@ def shell(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COGRAIL_DATABASE__URL", dsn)
     monkeypatch.setenv("COGRAIL_DATABASE__ALLOW_UNSAFE", "true")
-    monkeypatch.setattr("cograil.intake.cli.client.getpass.getuser", lambda: "ann")
+    monkeypatch.setattr("cograil.cli.instance_client.getpass.getuser", lambda: "ann")
     return Shell(dsn, capsys)
 
 

@@ -27,7 +27,7 @@ class Terminal:
     async def run(self, *words: str) -> tuple[int, str, str]:
         """Exit code, data and talk."""
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-P", "-m", "cograil.intake.cli", "schedules", *words),
+            *(sys.executable, "-P", "-m", "cograil", "schedules", *words),
             env=self.environment,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,

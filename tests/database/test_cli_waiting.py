@@ -10,11 +10,11 @@ import pytest
 import pytest_asyncio
 from lab import Lab, open_lab
 
+from cograil.cli.display.job_progress import Lines, Silence
+from cograil.cli.instance_client import Client
+from cograil.cli.job_wait import Bell, listening, wait_for_end
 from cograil.errors import Conflict, JobNotFound, UsageError, WaitTimeout
-from cograil.intake.cli.client import Client
-from cograil.intake.cli.progress import Lines, Silence
-from cograil.intake.cli.waiting import Bell, listening, wait_for_end
-from cograil.store.watching import glance, resolve_job
+from cograil.store.job_progress_queries import glance, resolve_job
 
 HELLO = "workflow_id: hello\nnodes:\n  greet: {handler: hello_world}\n"
 WIDE = """

@@ -13,7 +13,7 @@ from doors import Api
 
 from cograil.client import ApiError, AsyncClient, Client, Unreachable, sse
 from cograil.client.sse import Following
-from cograil.intake.http import feed
+from cograil.http.streams import event_subscribers
 
 HELLO = "workflow_id: hello\nnodes: {a: {handler: echo}, b: {handler: echo, depends_on: [a]}}"
 A_LITTLE = 900  # of bytes: the head of an answer and a few events
@@ -115,7 +115,7 @@ async def test_what_passes_is_waited_for_and_what_does_not_is_said(
         with pytest.raises(ApiError) as unknown:
             await anext(cograil.follow("01a1e50c-7310-7248-8dd1-729d3582eaf2"))
         assert unknown.value.status == 404
-        monkeypatch.setattr(feed, "MOST_STREAMS", 0)
+        monkeypatch.setattr(event_subscribers, "MOST_STREAMS", 0)
         with pytest.raises(ApiError, match="too_many_streams"):
             await anext(cograil.follow(job_id, patience=0.1))
         waiting = asyncio.ensure_future(anext(events := cograil.follow(job_id)))

@@ -20,7 +20,7 @@ from lab import quick_settings
 from receivers import HERE
 
 from cograil.client import ApiError, AsyncClient, Client
-from cograil.outlets.spreading import spread
+from cograil.delivery.outbox_fan_out import spread
 from cograil.settings import Settings
 
 HELLO = "workflow_id: hello\nnodes: {greet: {handler: hello_world}}"

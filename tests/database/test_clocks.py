@@ -14,7 +14,7 @@ from tests.conftest import Eventually
 from cograil import clock
 from cograil.model.ids import new_id
 from cograil.model.outcome import Failed
-from cograil.processes.health import Health
+from cograil.processes.process_readiness import Health
 from cograil.settings import Settings
 from cograil.store.doctor import check_liveness
 from cograil.verbs.advance import advance_one

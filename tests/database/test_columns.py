@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from lab import Lab
 
-from cograil.store.columns import (
+from cograil.store.array_params import (
     Columns,
     bigints,
     floats,

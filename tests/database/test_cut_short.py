@@ -6,7 +6,7 @@ import pytest
 from lab import Lab
 
 from cograil.model.outcome import Failed
-from cograil.verbs.memory import Memory
+from cograil.verbs.job_cache import Memory
 
 PAIR = """
 workflow_id: pair

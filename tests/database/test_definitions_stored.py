@@ -11,8 +11,8 @@ from lab import Lab
 
 from cograil.definitions import read_workflow
 from cograil.errors import VersionTaken
-from cograil.store import workflows
-from cograil.verbs.catalog import Catalog
+from cograil.store import workflow_queries
+from cograil.verbs.definition_cache import Catalog
 from cograil.verbs.publish import keep_draft, publish
 
 ONE = "workflow_id: w\nversion: 1\nnodes:\n  a: {handler: echo}\n"
@@ -42,7 +42,7 @@ async def test_an_older_version_can_be_published_late_and_the_newest_is_the_defa
     await lab.publish(ONE.replace("version: 1", "version: 3"))
     await lab.publish(OTHER.replace("version: 1", "version: 2"))
     async with lab.db.transaction("test") as tx:
-        found = await workflows.find_workflow(tx, "default", "w", None)
+        found = await workflow_queries.find_workflow(tx, "default", "w", None)
     assert found is not None
     assert found[1] == 3
 
@@ -88,8 +88,8 @@ async def test_drafts_are_told_apart_by_their_content_alone(lab: Lab) -> None:
 async def test_a_draft_is_no_published_version(lab: Lab) -> None:
     async with lab.db.transaction("draft") as tx:
         draft = await keep_draft(tx, read_workflow(ONE), ONE)
-        assert await workflows.find_workflow(tx, "default", "w", None) is None
-        assert await workflows.list_workflows(tx, "default") == []
+        assert await workflow_queries.find_workflow(tx, "default", "w", None) is None
+        assert await workflow_queries.list_workflows(tx, "default") == []
     await lab.publish(OTHER)
     job = await lab.submit(ONE)
     rows = await lab.rows("select definition_id from cograil.jobs where id = %(id)s", id=job)
@@ -100,7 +100,7 @@ async def test_tenants_publish_apart(lab: Lab) -> None:
     await lab.publish(ONE)
     async with lab.db.transaction("publish") as tx:
         assert (await publish(tx, read_workflow(OTHER), OTHER, tenant="acme")).is_new
-        found = await workflows.find_workflow(tx, "acme", "w", 1)
+        found = await workflow_queries.find_workflow(tx, "acme", "w", 1)
     assert found is not None
 
 

@@ -12,13 +12,13 @@ from psycopg import AsyncRawCursor
 from receivers import relay_settings
 
 from cograil.definitions import read_workflow
-from cograil.outlets.spreading import Spread, spread
+from cograil.delivery.outbox_fan_out import Spread, spread
 from cograil.settings import Settings
-from cograil.store import outbox as store
-from cograil.store.outbox import LaneRoom, Room, TenantRoom
+from cograil.store import outbox_queries as store
+from cograil.store.outbox_queries import LaneRoom, Room, TenantRoom
 from cograil.store.statements import native, statement
 from cograil.verbs import outbox
-from cograil.verbs.callbacks import Receiver
+from cograil.verbs.callback_targets import Receiver
 from cograil.verbs.publish import keep_draft
 from cograil.verbs.submit import Submission, submit
 

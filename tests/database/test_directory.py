@@ -13,8 +13,8 @@ from typing import Any
 import psutil
 import pytest
 
+from cograil.embedded.data_directory import Instance, hold_directory, is_held, read_instance, write_instance
 from cograil.errors import DirectoryInUse
-from cograil.store.directory import Instance, hold_directory, is_held, read_instance, write_instance
 
 
 def test_a_held_directory_is_refused_to_others_and_free_afterwards(tmp_path: Path) -> None:
@@ -32,7 +32,7 @@ HOLDER = textwrap.dedent(
     """
     import subprocess, sys
     from pathlib import Path
-    from cograil.store.directory import hold_directory
+    from cograil.embedded.data_directory import hold_directory
     with hold_directory(Path(sys.argv[1])):
         sleeper = [sys.executable, "-c", "import signal; signal.pause()"]
         print(subprocess.Popen(sleeper, close_fds=False, stdout=subprocess.DEVNULL).pid, flush=True)

@@ -15,10 +15,10 @@ from lab import Lab
 from psycopg.conninfo import make_conninfo
 from test_workers import one
 
-from cograil.store import health
-from cograil.store.embedded import EmbeddedPostgres, create_database
-from cograil.store.health import Health, Snapshot, TableSize, look
+from cograil.embedded.postgres_server import EmbeddedPostgres, create_database
+from cograil.store import table_bloat
 from cograil.store.migrate import migrate
+from cograil.store.table_bloat import Health, Snapshot, TableSize, look
 
 NOT_DURABLE = {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "off"}
 
@@ -83,7 +83,7 @@ async def test_an_old_snapshot_is_a_warning_with_who_it_is(
     lab: Lab, dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert {finding.level for finding in (await seen_by(lab)).findings()} == {"green"}
-    monkeypatch.setattr(health, "OLD_SECONDS", 0.0)
+    monkeypatch.setattr(table_bloat, "OLD_SECONDS", 0.0)
     async with await psycopg.AsyncConnection.connect(dsn, application_name="long report") as reader:
         await reader.execute("set transaction isolation level repeatable read")
         await reader.execute("select 1")
@@ -99,10 +99,12 @@ async def test_a_replication_slot_that_keeps_rows_is_named(lab: Lab) -> None:
         assert await snapshots(lab, "replication slot") == [], "it keeps no rows until somebody uses it"
     finally:
         await lab.rows("select pg_drop_replication_slot('standby')")
-    idle = Snapshot("replication slot", "standby", "physical", "inactive", None, health.OLD_TRANSACTIONS + 1)
+    idle = Snapshot(
+        "replication slot", "standby", "physical", "inactive", None, table_bloat.OLD_TRANSACTIONS + 1
+    )
     (_, finding) = Health(snapshots=(idle,)).findings()
     assert (finding.level, "standby" in finding.ids[0]) == ("yellow", True)
-    assert not replace(idle, transactions=health.OLD_TRANSACTIONS).is_old
+    assert not replace(idle, transactions=table_bloat.OLD_TRANSACTIONS).is_old
 
 
 @pytest_asyncio.fixture

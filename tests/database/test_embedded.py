@@ -18,10 +18,10 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
+from cograil.embedded import postgres_server as embedded_module
+from cograil.embedded.data_directory import Instance, is_held, read_instance, write_instance
+from cograil.embedded.postgres_server import EmbeddedPostgres, create_database
 from cograil.errors import DatabaseUnavailable, DirectoryInUse, UsageError
-from cograil.store import embedded as embedded_module
-from cograil.store.directory import Instance, is_held, read_instance, write_instance
-from cograil.store.embedded import EmbeddedPostgres, create_database
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="about root")
 
@@ -29,7 +29,7 @@ PARENT = textwrap.dedent(
     """
     import signal, sys
     from pathlib import Path
-    from cograil.store.embedded import EmbeddedPostgres
+    from cograil.embedded.postgres_server import EmbeddedPostgres
     server = EmbeddedPostgres(Path(sys.argv[1]), guest=sys.argv[2] or None)
     print(server.start(), flush=True)
     print(server.pid, flush=True)

@@ -11,7 +11,7 @@ import pytest
 from doors import Api
 from lab import Lab
 
-from cograil.store import observing
+from cograil.store import monitoring_queries
 
 HELLO = "workflow_id: hello\nnodes: {a: {handler: echo, next: b}, b: {handler: echo}}"
 FAILING = """
@@ -39,7 +39,7 @@ async def run_jobs(api: Api) -> tuple[str, str]:
 async def test_ended_attempts_are_listed_page_by_page(
     api: Api, window: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(observing, "JOBS_WITH_ATTEMPTS", window)
+    monkeypatch.setattr(monitoring_queries, "JOBS_WITH_ATTEMPTS", window)
     await publish_both(api)
     first, second = await run_jobs(api)
     await api.submit("hello")  # queued: it is not among them
@@ -105,7 +105,7 @@ async def test_what_waits_for_a_worker_is_queued(lab: Lab, dsn: str) -> None:
 async def cograil(dsn: str, *words: str) -> str:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("COGRAIL_")}
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-P", "-m", "cograil.intake.cli", *words),
+        *(sys.executable, "-P", "-m", "cograil", *words),
         env=kept | {"COGRAIL_DATABASE_URL": dsn},
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,

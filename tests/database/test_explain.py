@@ -10,15 +10,15 @@ import pytest
 from lab import Lab
 from test_workers import one
 
+from cograil.cli.display.job_description import show_job, show_node
 from cograil.definitions import read_workflow
 from cograil.errors import JobNotFound
-from cograil.intake.cli.describing import show_job, show_node
 from cograil.model.outcome import Failed
-from cograil.store.remote import join_remote_worker
+from cograil.store.http_worker_queries import join_remote_worker
 from cograil.verbs import pause
 from cograil.verbs.explain import ORDER, Blocker
 from cograil.verbs.publish import publish
-from cograil.verbs.work import register_process
+from cograil.verbs.tasks import register_process
 
 CHAIN = "workflow_id: chain\nnodes:\n  a: {handler: %s, queue: %s, next: b}\n  b: {handler: echo}\n"
 FAN_OF_TWO = "workflow_id: fan\nnodes:\n  split: {type: fan_out, source: [0, 1], task: {handler: echo}}\n"

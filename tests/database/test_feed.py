@@ -10,11 +10,11 @@ import pytest
 import pytest_asyncio
 from lab import Lab
 
-from cograil.intake.http import feed as feed_module
-from cograil.intake.http.feed import Live
-from cograil.intake.http.problems import Refusal
+from cograil.http.server.problem_details import Refusal
+from cograil.http.streams import event_subscribers as feed_module
+from cograil.http.streams.event_subscribers import Live
 from cograil.store.database import Database
-from cograil.store.feed import Place, feed_events, feed_now, read_place
+from cograil.store.event_feed import Place, feed_events, feed_now, read_place
 from cograil.verbs.cancel import cancel
 
 WORK = "workflow_id: w\nnodes: {a: {handler: echo}}"

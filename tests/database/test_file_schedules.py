@@ -15,7 +15,7 @@ from lab import Lab
 
 from cograil.definitions import read_workflow
 from cograil.errors import Conflict
-from cograil.model.schedules import Plan
+from cograil.model.schedule import Plan
 from cograil.verbs import schedules as verbs
 from cograil.verbs.file_schedules import sync_schedules
 from cograil.verbs.publish import publish
@@ -94,7 +94,7 @@ async def test_names_and_changes_of_others_are_refused(lab: Lab) -> None:
 async def cograil(dsn: str, *words: str) -> tuple[int, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("COGRAIL_")}
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-P", "-m", "cograil.intake.cli", *words),
+        *(sys.executable, "-P", "-m", "cograil", *words),
         env=kept | {"COGRAIL_DATABASE_URL": dsn},
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,

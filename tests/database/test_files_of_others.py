@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from lab import Lab
 
-from cograil.runners.registry import handler
+from cograil.runners.handler_registry import handler
 
 LEGACY = (Path(__file__).parents[2] / "examples" / "legacy.yaml").read_text(encoding="utf-8")
 

@@ -9,12 +9,12 @@ import pytest
 import structlog.testing
 from lab import Lab
 
-from cograil import faults
+from cograil import fault_injection
 from cograil.errors import DatabaseUnavailable, SchemaMismatch
-from cograil.processes import parts
-from cograil.processes.api import open_api
+from cograil.processes import standalone
+from cograil.processes.api_server import open_api
 from cograil.settings import Settings
-from cograil.store import database, looking
+from cograil.store import connect_retry, database
 
 FIRST_OF_A_PART = ("check.commit.after", "schema.commit.after")
 FIRST_OF_A_SERVER = ("doors.what_it_may", "doors.find_secret", "doors.commit.before", "doors.commit.after")
@@ -22,14 +22,14 @@ FIRST_OF_A_SERVER = ("doors.what_it_may", "doors.find_secret", "doors.commit.bef
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(looking, "RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(connect_retry, "RETRY_SECONDS", 0.01)
     yield
-    faults.arm(None)
+    fault_injection.arm(None)
 
 
 async def open_part(dsn: str, settings: Settings) -> None:
     settings = settings.model_copy(update={"database": settings.database.model_copy(update={"url": dsn})})
-    async with parts._checked_database(settings, "cograil orchestrator"):
+    async with standalone._checked_database(settings, "cograil orchestrator"):
         pass
 
 
@@ -47,7 +47,7 @@ POINTS += [(open_server, point) for point in FIRST_OF_A_SERVER]
 async def test_a_first_look_that_breaks_off_is_taken_again(
     lab: Lab, dsn: str, begin: Opening, point: str
 ) -> None:
-    faults.arm(f"{point}:1:raise")
+    fault_injection.arm(f"{point}:1:raise")
     with structlog.testing.capture_logs() as logs:
         await begin(dsn, lab.settings)
     assert [one["event"] for one in logs].count("cannot look at the database, trying again") == 1
@@ -97,11 +97,11 @@ async def test_where_nobody_answers_that_is_said_at_once(lab: Lab, begin: Openin
     begun = time.monotonic()
     with pytest.raises(DatabaseUnavailable, match="cannot connect"):
         await begin("host=127.0.0.1 port=1", lab.settings)
-    assert time.monotonic() - begun < looking.PATIENCE_SECONDS / 2
+    assert time.monotonic() - begun < connect_retry.PATIENCE_SECONDS / 2
 
 
 async def test_nobody_waits_for_ever(lab: Lab, dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(looking, "PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(connect_retry, "PATIENCE_SECONDS", 0.1)
 
     async def broken(*_: object) -> None:
         raise DatabaseUnavailable("no connection to PostgreSQL within 15 s")
@@ -117,6 +117,6 @@ async def test_what_waiting_does_not_mend_is_said_at_once(
     async def other(_: object) -> None:
         raise SchemaMismatch("the database has another schema")
 
-    monkeypatch.setattr(parts, "check_schema", other)
+    monkeypatch.setattr(standalone, "check_schema", other)
     with pytest.raises(SchemaMismatch):
         await open_part(dsn, lab.settings)

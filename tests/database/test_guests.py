@@ -11,11 +11,11 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from cograil.embedded import run_as as guests_module
+from cograil.embedded.postgres_binaries import Binaries, binaries
+from cograil.embedded.postgres_server import EmbeddedPostgres
+from cograil.embedded.run_as import choose_guest, in_words
 from cograil.errors import CograilError
-from cograil.store import guests as guests_module
-from cograil.store.binaries import Binaries, binaries
-from cograil.store.embedded import EmbeddedPostgres
-from cograil.store.guests import choose_guest, in_words
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="about root")
 
@@ -38,7 +38,7 @@ FEW_ACCOUNTS = "root:x:0:0::/root:/bin/sh\ndaemon:x:1:1::/:/bin/sh\nnobody:x:655
 START = """
 import os, sys
 from pathlib import Path
-from cograil.store.embedded import EmbeddedPostgres
+from cograil.embedded.postgres_server import EmbeddedPostgres
 with EmbeddedPostgres(Path(sys.argv[1]), report=print) as server:
     print(os.geteuid(), Path(f"/proc/{server.pid}").stat().st_uid)
 """

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from doors import Api
 
-from cograil.intake.http import health
-from cograil.intake.http.door import Call
-from cograil.intake.http.health import CHECKS, Finding
+from cograil.http.routes import health_routes
+from cograil.http.routes.health_routes import CHECKS, Finding
+from cograil.http.server.dispatcher import Call
 
 NAMES = ["process", "config", "database", "disk", "schema", "orchestrators", "workers", "handlers", "news"]
 
@@ -30,7 +30,7 @@ def durable(api: Api, request: pytest.FixtureRequest) -> None:
 def instead(monkeypatch: pytest.MonkeyPatch, name: str, **facts: Any) -> None:
     """This check is another one."""
     checks = [replace(one, **facts) if one.name == name else one for one in CHECKS]
-    monkeypatch.setattr(health, "CHECKS", checks)
+    monkeypatch.setattr(health_routes, "CHECKS", checks)
 
 
 async def test_all_is_well(api: Api) -> None:
@@ -105,7 +105,7 @@ async def test_a_check_that_hangs_is_unhealthy_in_time(api: Api, monkeypatch: py
         await asyncio.Event().wait()
         raise AssertionError
 
-    monkeypatch.setattr(health, "CHECK_SECONDS", 0.05)
+    monkeypatch.setattr(health_routes, "CHECK_SECONDS", 0.05)
     instead(monkeypatch, "workers", look=hang)
     answer = await api.get("/health/workers")
     assert (answer.status, answer.body["message"]) == (503, "no answer within 0.05 s")
@@ -119,8 +119,8 @@ async def test_the_checks_of_a_tier_run_side_by_side(api: Api, monkeypatch: pyte
         return Finding("healthy")
 
     checks = [replace(one, look=meet) if one.name in ("process", "config") else one for one in CHECKS]
-    monkeypatch.setattr(health, "CHECKS", checks)
-    monkeypatch.setattr(health, "CHECK_SECONDS", 5)
+    monkeypatch.setattr(health_routes, "CHECKS", checks)
+    monkeypatch.setattr(health_routes, "CHECK_SECONDS", 5)
     async with api.lab.running():
         assert (await api.get("/health")).status == 200
 

@@ -10,7 +10,7 @@ from doors import Answer, Api, open_door
 from lab import Lab
 from wires import Wire, wire_to
 
-from cograil.intake.http import keyring
+from cograil.http.auth import authentication
 
 SOON = 2.0
 
@@ -44,7 +44,7 @@ async def test_the_tiers_answer_while_the_database_is_away(
     """The key is older than what a door believes without asking again, and still good enough for this."""
     key = await far.make_key("viewer")
     assert (await far.get("/health", key=key)).status == 503  # nobody advances jobs here
-    monkeypatch.setattr(keyring, "KNOWN_SECONDS", 0.0)
+    monkeypatch.setattr(authentication, "KNOWN_SECONDS", 0.0)
     await wire.cut() if is_cut else wire.freeze()
     answer = await timed(far, "/health", key)
     assert answer.status == 503
@@ -59,7 +59,7 @@ async def test_the_tiers_answer_while_the_database_is_away(
 
 async def test_without_keys_it_answers_as_soon(far: Api, wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (await far.get("/health/process")).status == 200
-    monkeypatch.setattr(keyring, "KNOWN_SECONDS", 0.0)
+    monkeypatch.setattr(authentication, "KNOWN_SECONDS", 0.0)
     await wire.cut()
     assert (await timed(far, "/health/process")).status == 200
 
@@ -77,7 +77,7 @@ async def test_a_key_is_remembered_for_a_minute_and_no_longer(
 ) -> None:
     key = await far.make_key("viewer")
     assert (await far.get("/health/process", key=key)).status == 200
-    monkeypatch.setattr(keyring, "KNOWN_SECONDS", 0.0)
-    monkeypatch.setattr(keyring, "REMEMBERED_SECONDS", 0.0)
+    monkeypatch.setattr(authentication, "KNOWN_SECONDS", 0.0)
+    monkeypatch.setattr(authentication, "REMEMBERED_SECONDS", 0.0)
     await wire.cut()
     assert (await timed(far, "/health/process", key)).status == 503

@@ -24,10 +24,10 @@ from records import (
     prune,
 )
 
-from cograil import jsontext
+from cograil import strict_json
 from cograil.errors import AlreadyTerminal, InvalidInput, JobNotFound
 from cograil.model.ids import new_id
-from cograil.store import idempotency as store
+from cograil.store import idempotency_queries as store
 from cograil.verbs import idempotency
 from cograil.verbs.idempotency import (
     Attach,
@@ -323,7 +323,7 @@ async def test_only_a_job_that_lives_can_have_a_turn(lab: Lab) -> None:
 async def test_an_answer_the_database_cannot_hold_is_refused(lab: Lab) -> None:
     fence = await begun(lab, replay())
     for value in (float("nan"), {1, 2}, "nul\0"):
-        with pytest.raises(jsontext.InvalidJson):
+        with pytest.raises(strict_json.InvalidJson):
             await answer(lab, fence, value)
 
 

@@ -9,7 +9,7 @@ import pytest
 from lab import Lab
 from records import AAA, KEY, ONE, answer, begun, decide, existing, give, give_back, pass_time, prune
 
-from cograil.store import idempotency as store
+from cograil.store import idempotency_queries as store
 from cograil.verbs import idempotency
 from cograil.verbs.idempotency import Attach, New, Replay, Stale, cache
 

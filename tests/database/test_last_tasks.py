@@ -14,9 +14,9 @@ from lab import Hand, Lab, admit_now
 
 from cograil import metrics
 from cograil.model.outcome import Completed, Failed, WorkItem
-from cograil.verbs import work
+from cograil.verbs import tasks
 from cograil.verbs.pause import pause_job
-from cograil.verbs.work import Report
+from cograil.verbs.tasks import Report
 
 ONE = """
 workflow_id: one
@@ -49,7 +49,7 @@ values (gen_random_uuid(), 'http://127.0.0.1:9/', 'c2VjcmV0')
 async def end(hand: Hand, item: WorkItem, output: dict[str, Any] | None = None) -> set[int]:
     """As a worker reports a success."""
     outcome = Completed(orjson.dumps(OUTPUT if output is None else output))
-    return await work.report(hand.db, hand.worker_id, hand.name, [Report(item, outcome)])
+    return await tasks.report(hand.db, hand.worker_id, hand.name, [Report(item, outcome)])
 
 
 def without_times(value: Any, job: str) -> Any:
@@ -148,7 +148,7 @@ async def test_a_failure_is_news(lab: Lab) -> None:
     job = await lab.submit(ONE, {"name": "Ada"})
     hand = await lab.hand()
     item = await hand.claim_one()
-    assert await work.report(lab.db, hand.worker_id, hand.name, [Report(item, Failed("oops", "not yet"))])
+    assert await tasks.report(lab.db, hand.worker_id, hand.name, [Report(item, Failed("oops", "not yet"))])
     assert (await lab.job(job))["status"] == "running"
     await lab.advance()
     assert (await lab.event_types(job))[-1] == "node_dispatched"
@@ -224,7 +224,7 @@ async def test_ends_are_counted_where_they_are_written(lab: Lab) -> None:
     hand = await lab.hand()
     items = await hand.claim(3)
     reports = [Report(item, Completed(b"{}")) for item in items]
-    assert len(await work.report(lab.db, hand.worker_id, hand.name, reports)) == 3
+    assert len(await tasks.report(lab.db, hand.worker_id, hand.name, reports)) == 3
     assert [(await lab.job(job))["status"] for job in jobs] == ["completed"] * 3
     assert counted() == before + 3
     assert sum(metrics.job_wait_seconds.of().counts) == waits + 3
@@ -237,6 +237,6 @@ async def test_a_repeated_report_finds_the_end(lab: Lab) -> None:
     item = await hand.claim_one()
     await end(hand, item)
     again = [Report(item, Completed(orjson.dumps(OUTPUT)))]
-    assert await work.report_again(lab.db, hand.worker_id, hand.name, again) == {item.task_id}
+    assert await tasks.report_again(lab.db, hand.worker_id, hand.name, again) == {item.task_id}
     await lab.advance()
     assert (await lab.event_types(job))[-1] == "job_completed"

@@ -11,7 +11,7 @@ import pytest
 from lab import Lab, admit_now
 
 from cograil.model.outcome import Failed
-from cograil.store.jobs import lock_jobs
+from cograil.store.locked_jobs import lock_jobs
 from cograil.verbs import pause
 from cograil.verbs.advance import advance_due
 from cograil.verbs.limits import Admission

@@ -11,8 +11,8 @@ from collections.abc import Callable
 import pytest
 from doors import Api
 
-from cograil.intake.http import lingering_close as lingering
-from cograil.intake.http.protocol import Protocol
+from cograil.http.server import lingering_close as lingering
+from cograil.http.server.uvicorn_protocol import Protocol
 
 SIZE = 300_000
 REFUSED = {

@@ -8,7 +8,7 @@ from typing import Any
 
 from lab import Lab
 
-from cograil.store import reading, requests
+from cograil.store import gateway_queries, job_queries
 from cograil.store.database import Transaction
 from cograil.store.statements import Statement
 
@@ -56,16 +56,16 @@ async def _blocks(
     tx: Transaction, statuses: Sequence[str] | None, workflow: str | None, correlation: str | None
 ) -> int:
     """How many blocks are read for a page of twenty."""
-    explained = Statement("plan", f"explain (analyze, buffers, format json) {reading.LIST_JOBS.text}", "")
+    explained = Statement("plan", f"explain (analyze, buffers, format json) {job_queries.LIST_JOBS.text}", "")
     rows = await tx.fetch(
         explained,
         tenant="default",
-        way=reading.way_of(statuses, workflow, correlation),
-        statuses=list(statuses or reading.STATUSES),
+        way=job_queries.way_of(statuses, workflow, correlation),
+        statuses=list(statuses or job_queries.STATUSES),
         is_apart=True,
         workflow=workflow,
         correlation=correlation,
-        before=reading.LAST_ID,
+        before=job_queries.LAST_ID,
         most_bytes=2**62,
         limit=20,
     )
@@ -83,18 +83,20 @@ async def test_a_page_of_the_gateway_and_its_count_read_few_of_many_jobs(lab: La
             read = {}
             for statuses, workflow, correlation in FILTERS:
                 if correlation is None:
-                    page: dict[str, Any] = {"way": reading.way_of(statuses, workflow, None)}
+                    page: dict[str, Any] = {"way": job_queries.way_of(statuses, workflow, None)}
                     page |= {
                         "tenant": "default",
-                        "statuses": list(statuses or reading.STATUSES),
+                        "statuses": list(statuses or job_queries.STATUSES),
                         "workflow": workflow,
                     }
                     page |= {"most": 25, "limit": 20, "offset": 5}
-                    read[str((statuses, workflow))] = await _read(tx, requests.PAGE_JOBS, **page)
+                    read[str((statuses, workflow))] = await _read(tx, gateway_queries.PAGE_JOBS, **page)
             for workflow in (None, "hello", "other"):
-                count = {"tenant": "default", "workflow": workflow, "statuses": list(reading.STATUSES)}
-                read[f"count {workflow}"] = await _read(tx, requests.COUNT_JOBS, **count, most=50)
-                read[f"shown {workflow}"] = await _read(tx, requests.COUNT_SHOWN_JOBS, **count, most=50)
+                count = {"tenant": "default", "workflow": workflow, "statuses": list(job_queries.STATUSES)}
+                read[f"count {workflow}"] = await _read(tx, gateway_queries.COUNT_JOBS, **count, most=50)
+                read[f"shown {workflow}"] = await _read(
+                    tx, gateway_queries.COUNT_SHOWN_JOBS, **count, most=50
+                )
             raise Done
     except Done:
         assert {asked: blocks for asked, blocks in read.items() if blocks >= 120} == {}
@@ -108,7 +110,7 @@ async def test_the_gateways_pages_and_counts_are_those_of_all_jobs(lab: Lab) -> 
 
     async def page(**facts: Any) -> list[str]:
         async with lab.db.transaction("test") as tx:
-            return [job["job_id"] for job, _ in await requests.page_jobs(tx, "default", **facts)]
+            return [job["job_id"] for job, _ in await gateway_queries.page_jobs(tx, "default", **facts)]
 
     assert await page(limit=4, offset=3) == newest[3:7]
     assert await page(limit=9, statuses=["cancelled"]) == sorted(ids[::2], reverse=True)
@@ -117,15 +119,15 @@ async def test_the_gateways_pages_and_counts_are_those_of_all_jobs(lab: Lab) -> 
     assert await page(limit=9, statuses=["cancelled"], workflow="hello") == cancelled
     assert await page(limit=9, offset=9) == []
     async with lab.db.transaction("test") as tx:
-        every = await requests.count_jobs(tx, "default")
+        every = await gateway_queries.count_jobs(tx, "default")
         assert (every.total(), every.total("cancelled"), every.is_cut) == (9, 5, False)
-        hello = await requests.count_jobs(tx, "default", "hello")
+        hello = await gateway_queries.count_jobs(tx, "default", "hello")
         assert (hello.total(), hello.total("cancelled"), hello.is_cut) == (5, 3, False)
-        some = await requests.count_jobs(tx, "default", most=4)
+        some = await gateway_queries.count_jobs(tx, "default", most=4)
         assert (some.total("cancelled"), some.total("running"), some.is_cut) == (4, 4, True)
-        few = await requests.count_jobs(tx, "default", "hello", most=4)
+        few = await gateway_queries.count_jobs(tx, "default", "hello", most=4)
         assert (few.total() <= 5, few.is_cut) == (True, True)
-        assert (await requests.count_jobs(tx, "other")).total() == 0
+        assert (await gateway_queries.count_jobs(tx, "other")).total() == 0
 
 
 async def _read(tx: Transaction, asked: Statement, **params: Any) -> int:

@@ -15,9 +15,10 @@ from doors import Api
 from streams import listening, socket_to
 from tests.conftest import Eventually
 
-from cograil.intake.http import limits, live, websocket
-from cograil.model.callers import LADDER, ROLES, Role
-from cograil.store.feed import Place
+from cograil.http.server import request_limits
+from cograil.http.streams import event_streams, websocket
+from cograil.model.roles import LADDER, ROLES, Role
+from cograil.store.event_feed import Place
 
 HELLO = "workflow_id: hello\nnodes: {a: {handler: echo}}"
 LARGE = """
@@ -102,7 +103,7 @@ async def test_the_feed_begins_now_and_goes_on_where_it_was_left(shop: Api) -> N
 
 async def test_a_sign_of_life_moves_the_place_on(shop: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of events that are not wanted nothing is said, and still they need not be looked through again."""
-    monkeypatch.setattr(live, "HEARTBEAT_SECONDS", 0.05)
+    monkeypatch.setattr(event_streams, "HEARTBEAT_SECONDS", 0.05)
     async with listening(shop.port, FEED + "?types=job_failed") as stream:
         first = await stream.next()
         await shop.submit("hello")
@@ -120,7 +121,7 @@ async def test_however_much_happens_that_nobody_asked_for_signs_of_life_come(
     shop: Api, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
     """Else a proxy would take it for dead, and who comes again would have to look through all of it."""
-    monkeypatch.setattr(live, "HEARTBEAT_SECONDS", 0.05)
+    monkeypatch.setattr(event_streams, "HEARTBEAT_SECONDS", 0.05)
     job_id, numbers = await shop.submit("hello"), count(5)
 
     async def events_of(*_: object) -> tuple[list[dict[str, Any]], bool]:
@@ -179,8 +180,8 @@ async def test_nobody_hears_of_another_tenant(shop: Api) -> None:
 
 
 async def test_a_revoked_key_hears_no_more(shop: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live, "KEY_SECONDS", 0.05)
-    monkeypatch.setattr("cograil.intake.http.keyring.KNOWN_SECONDS", 0.0)
+    monkeypatch.setattr(event_streams, "KEY_SECONDS", 0.05)
+    monkeypatch.setattr("cograil.http.auth.authentication.KNOWN_SECONDS", 0.0)
     key = await shop.make_key("viewer")
     async with listening(shop.port, FEED, key=key) as stream:
         assert stream.status == 200
@@ -192,8 +193,8 @@ async def test_a_revoked_key_hears_no_more_however_much_there_is_to_tell(
     shop: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The stream is never quiet, so a look at quiet times would never come."""
-    monkeypatch.setattr(live, "KEY_SECONDS", 0.05)
-    monkeypatch.setattr("cograil.intake.http.keyring.KNOWN_SECONDS", 0.0)
+    monkeypatch.setattr(event_streams, "KEY_SECONDS", 0.05)
+    monkeypatch.setattr("cograil.http.auth.authentication.KNOWN_SECONDS", 0.0)
     key, other = await shop.make_key("viewer"), await shop.make_key("submitter")
     job_id = (await shop.post("/api/v1/jobs", {"workflow_id": "hello"}, key=other)).body["job_id"]
 
@@ -228,7 +229,7 @@ async def test_a_revoked_key_hears_no_more_however_much_there_is_to_tell(
 async def test_a_reader_that_takes_nothing_is_dropped_and_can_go_on(
     shop: Api, monkeypatch: pytest.MonkeyPatch, eventually: Eventually
 ) -> None:
-    monkeypatch.setattr(live, "SLOW_SECONDS", 0.2)
+    monkeypatch.setattr(event_streams, "SLOW_SECONDS", 0.2)
     text = "x" * 200_000
     assert (await shop.post("/api/v1/workflows", {"source": LARGE})).status == 201
     async with listening(shop.port, FEED) as stream:
@@ -393,7 +394,7 @@ async def test_a_caller_that_does_not_answer_is_gone(
 
 async def test_a_quiet_job_keeps_its_socket(shop: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     """The time in which a request must come does not count once the connection is a socket."""
-    monkeypatch.setattr(limits, "HEAD_SECONDS", 0.2)
+    monkeypatch.setattr(request_limits, "HEAD_SECONDS", 0.2)
     monkeypatch.setattr(websocket, "PING_SECONDS", 0.15)
     async with socket_to(shop.port, f"/ws/jobs/{await shop.submit('hello')}?after=4") as socket:
         async with asyncio.timeout(20):
@@ -417,7 +418,7 @@ async def test_pings_of_a_caller_that_never_reads_are_not_kept(
     shop: Api, monkeypatch: pytest.MonkeyPatch, eventually: Eventually
 ) -> None:
     monkeypatch.setattr(websocket, "MAX_FRAMES", 10**9)
-    monkeypatch.setattr(limits, "TAKE_SECONDS", 1.0)
+    monkeypatch.setattr(request_limits, "TAKE_SECONDS", 1.0)
     monkeypatch.setattr(websocket, "LINGER_SECONDS", 0.2)
     transports, accept = [], websocket.WebSocketProtocol._accept
     largest, sent = 0, 0

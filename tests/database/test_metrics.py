@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from cograil import metrics
 from cograil.definitions import read_workflow
-from cograil.processes.health import Health
+from cograil.processes.process_readiness import Health
 from cograil.verbs.publish import publish
 
 TWO = "workflow_id: two\nnodes: {a: {handler: echo}, b: {handler: echo, queue: gpu}}\n"

@@ -10,8 +10,8 @@ import pytest
 from doors import Api
 from lab import Lab
 
-from cograil.store import observing
-from cograil.store.observing import first_id
+from cograil.store import monitoring_queries
+from cograil.store.monitoring_queries import first_id
 
 HELLO = "workflow_id: hello\nnodes: {a: {handler: echo, next: b}, b: {handler: echo, queue: slow}}"
 FAILING = """
@@ -104,7 +104,7 @@ async def test_a_node_that_a_worker_has_is_shown_as_running(shop: Api) -> None:
 async def test_pages_of_nodes_join_though_each_looks_through_few_jobs(
     shop: Api, limit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(observing, "JOBS_LOOKED_THROUGH", 2)
+    monkeypatch.setattr(monitoring_queries, "JOBS_LOOKED_THROUGH", 2)
     jobs = await run(shop, *["hello"] * 5, "failing")
     found = await pages(shop, f"/api/v1/nodes?limit={limit}", "nodes")
     expected = [(job, name) for job in reversed(jobs) for name in ("a", "b")]
@@ -116,7 +116,7 @@ async def test_pages_of_nodes_join_though_each_looks_through_few_jobs(
 async def test_pages_of_tasks_join_though_each_looks_through_few(
     shop: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(observing, "TASKS_LOOKED_THROUGH", 2)
+    monkeypatch.setattr(monitoring_queries, "TASKS_LOOKED_THROUGH", 2)
     jobs = [await shop.submit("hello") for _ in range(5)] + [await shop.submit("spread")]
     found = await pages(shop, "/api/v1/tasks?limit=3", "tasks")
     assert len(found) == 8
@@ -180,7 +180,7 @@ async def test_a_queue_that_is_served_and_idle_is_shown(shop: Api) -> None:
 async def test_a_long_queue_is_counted_as_far_as_is_quickly_done(
     shop: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(observing, "TASKS_COUNTED", 2)
+    monkeypatch.setattr(monitoring_queries, "TASKS_COUNTED", 2)
     for _ in range(3):
         await shop.submit("hello")
     (queue,) = (await shop.get("/api/v1/queues/status")).body["queues"]
@@ -223,7 +223,7 @@ async def test_numbers_say_when_not_all_was_read(shop: Api, monkeypatch: pytest.
     await run(shop, "hello", "hello", "hello")
     (all_of_them,) = (await shop.get("/api/v1/metrics/workflows")).body["workflows"]
     assert (all_of_them["total_jobs"], all_of_them["complete_since"]) == (3, None)
-    monkeypatch.setattr(observing, "JOBS_COUNTED", 2)
+    monkeypatch.setattr(monitoring_queries, "JOBS_COUNTED", 2)
     (some,) = (await shop.get("/api/v1/metrics/workflows")).body["workflows"]
     assert some["total_jobs"] == 2
     assert some["complete_since"] is not None
@@ -280,7 +280,7 @@ async def test_failures_say_when_they_are_not_all(shop: Api, monkeypatch: pytest
     assert (len(exactly["failures"]), exactly["has_more"]) == (2, False)
     for name in ("JOBS_COUNTED", "FAILED_JOBS", "NODES_COUNTED"):
         with monkeypatch.context() as patch:
-            patch.setattr(observing, name, 1)
+            patch.setattr(monitoring_queries, name, 1)
             assert (await shop.get(path)).body["is_cut"], name
             none_failed = (await shop.get(f"{path}?workflow_id=hello")).body
             assert (none_failed["failures"], none_failed["is_cut"]) == ([], name == "JOBS_COUNTED")
@@ -288,10 +288,10 @@ async def test_failures_say_when_they_are_not_all(shop: Api, monkeypatch: pytest
 
 async def test_common_failures_say_when_there_are_more(shop: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     await run_other(shop, "one", "two", "two")
-    monkeypatch.setattr(observing, "COMMON_FAILURES", 2)
+    monkeypatch.setattr(monitoring_queries, "COMMON_FAILURES", 2)
     (other,) = (await shop.get("/api/v1/metrics/workflows")).body["workflows"]
     assert ([one["count"] for one in other["common_failures"]], other["has_more_failures"]) == ([2, 1], False)
-    monkeypatch.setattr(observing, "COMMON_FAILURES", 1)
+    monkeypatch.setattr(monitoring_queries, "COMMON_FAILURES", 1)
     (other,) = (await shop.get("/api/v1/metrics/workflows")).body["workflows"]
     assert ([one["count"] for one in other["common_failures"]], other["has_more_failures"]) == ([2], True)
 
@@ -315,8 +315,8 @@ async def test_the_days_before_do_not_count(shop: Api) -> None:
     await run(shop, "hello")
     async with shop.lab.db.transaction("test") as tx:
         tomorrow = datetime.now(UTC) + timedelta(days=1)
-        assert await observing.workflow_metrics(tx, "default", tomorrow, None) == []
-        found = await observing.failure_metrics(tx, "default", tomorrow, None, 10)
+        assert await monitoring_queries.workflow_metrics(tx, "default", tomorrow, None) == []
+        found = await monitoring_queries.failure_metrics(tx, "default", tomorrow, None, 10)
         assert found == {"failures": [], "has_more": False, "is_cut": False}
     assert first_id(datetime.fromtimestamp(0, UTC)) == "00000000-0000-0000-0000-000000000000"
 
@@ -345,7 +345,7 @@ async def test_a_workflow_is_found_by_its_index_though_there_are_statistics(lab:
         "tenant": "'default'",
         "workflow": "'rare'",
         "low": f"'{first_id(datetime.now(UTC) - timedelta(days=7))}'",
-        "job": f"'{observing.NEWEST_JOB}'",
+        "job": f"'{monitoring_queries.NEWEST_JOB}'",
         "first": "(now() - interval '1 day')",
         "width": "interval '1 hour'",
         "status": "null",
@@ -354,7 +354,7 @@ async def test_a_workflow_is_found_by_its_index_though_there_are_statistics(lab:
         "name": "null",
         "children": "true",
     }
-    text = observing.__dict__[name.upper()].text
+    text = monitoring_queries.__dict__[name.upper()].text
     for word, value in values.items():
         text = text.replace(f"%({word})s", value)
     for word in ("most_failed", "most_nodes", "most", "window", "limit", "kinds"):

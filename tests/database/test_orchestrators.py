@@ -14,12 +14,12 @@ import pytest
 import structlog.testing
 from lab import Lab, open_lab, quick_settings
 
-from cograil.orchestrator import loop as orchestrator_loop
-from cograil.orchestrator.loop import Orchestrator
+from cograil.orchestrator import orchestrator_loop
+from cograil.orchestrator.orchestrator_loop import Orchestrator
 from cograil.runners.context import Context
-from cograil.store import jobs as store
+from cograil.store import locked_jobs as store
 from cograil.store.listener import Listener
-from cograil.verbs import work
+from cograil.verbs import tasks
 from cograil.verbs.advance import Decider, advance_due
 
 CHAIN = """
@@ -215,7 +215,7 @@ nodes:
     jobs = await calm.submit_many(text, [{"items": list(range(300))}] * 3)
     hand = await calm.hand()
     while items := await hand.claim(500):
-        await work.report(calm.db, hand.worker_id, "hand", [hand.outcome(item, {}) for item in items])
+        await tasks.report(calm.db, hand.worker_id, "hand", [hand.outcome(item, {}) for item in items])
     settings = quick_settings(lease=CALM, orchestrator={"batch": 50})
     one = Orchestrator(calm.db, settings, Decider(), "late")
     running = asyncio.create_task(one.run())
@@ -268,13 +268,13 @@ async def test_an_orchestrator_ticks_no_faster_for_a_job_that_it_has_set_aside(
     lab: Lab, monkeypatch: pytest.MonkeyPatch, eventually: Any
 ) -> None:
     bad = await lab.submit(WAIT % 0.01)
-    real, times = work.tick, []
+    real, times = tasks.tick, []
 
     async def timed(*args: Any, **options: Any) -> Any:
         times.append(asyncio.get_running_loop().time())
         return await real(*args, **options)
 
-    monkeypatch.setattr(work, "tick", timed)
+    monkeypatch.setattr(tasks, "tick", timed)
     one = Orchestrator(lab.db, lab.settings, Decider(), "one")
     one._aside[bad] = asyncio.get_running_loop().time() + 60
     running = asyncio.create_task(one.run())

@@ -13,7 +13,7 @@ from wires import Wire, wire_to
 
 from cograil.runners.context import Context
 from cograil.store.database import Database
-from cograil.worker.loop import Worker
+from cograil.worker.worker_loop import Worker
 
 LEASE = {"seconds": 3.0, "pulse_seconds": 1.0, "scan_seconds": 0.2}
 IS_HELD = "select lease_until > clock_timestamp() from cograil.processes where name = 'far'"

@@ -18,10 +18,10 @@ from lab import Lab, open_lab, quick_settings
 from test_out_of_reach import Patient
 from tests.conftest import Eventually
 
+from cograil.embedded.postgres_server import EmbeddedPostgres
 from cograil.runners.context import Context
-from cograil.store.embedded import EmbeddedPostgres
 from cograil.store.migrate import migrate
-from cograil.verbs import work
+from cograil.verbs import tasks
 
 LEASE = {"seconds": 2.0, "pulse_seconds": 0.4, "scan_seconds": 0.2}
 ONE_ATTEMPT = "workflow_id: one\nnodes:\n  only: {handler: outlasting, retry: {max_attempts: 1}}\n"
@@ -164,4 +164,4 @@ async def test_an_orchestrator_that_was_cut_off_takes_nobody_for_lost(
     assert lab.ticker is not None
     for is_steady, dead in ((False, 0), (True, 1)):
         async with lab.db.single("tick") as tx:
-            assert (await work.tick(tx, lab.ticker, 3600, 60, is_steady=is_steady)).dead == dead
+            assert (await tasks.tick(tx, lab.ticker, 3600, 60, is_steady=is_steady)).dead == dead

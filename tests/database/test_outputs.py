@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from lab import Lab
 
-from cograil.intake.cli import main
+from cograil.cli import main
 
 INNER = """
 workflow_id: inner

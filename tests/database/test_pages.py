@@ -11,10 +11,10 @@ from browsing import Browser, roles_are_asked_for, token_of
 from doors import Api
 from lab import Lab
 
-from cograil.store import board as store
-from cograil.store.reading import find_job
-from cograil.store.watching import new_events
-from cograil.ui.board import board_at, state_of
+from cograil.store import job_snapshot as store
+from cograil.store.job_progress_queries import new_events
+from cograil.store.job_queries import find_job
+from cograil.ui.graph_model import board_at, state_of
 from cograil.ui.pages import TABLES
 from cograil.ui.static_files import static_files
 

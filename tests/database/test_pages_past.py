@@ -12,8 +12,8 @@ from doors import Api
 from lab import Hand, Lab
 
 from cograil.model.outcome import Failed
-from cograil.store import board as store
-from cograil.ui.pages import node as node_page
+from cograil.store import job_snapshot as store
+from cograil.ui.pages import node_page
 
 PART = "workflow_id: part\nnodes:\n  work: {handler: echo, retry: {max_attempts: 1}}\n"
 FAMILY = """

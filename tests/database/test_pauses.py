@@ -9,7 +9,7 @@ from lab import Lab
 
 from cograil.errors import AlreadyTerminal, Conflict, JobNotFound, WorkflowNotFound
 from cograil.model.outcome import Failed
-from cograil.store import pauses
+from cograil.store import pause_queries
 from cograil.verbs import pause
 
 CHAIN = """
@@ -119,11 +119,11 @@ async def test_a_pause_is_of_one_tenant_and_so_is_its_end(
     for tenant in tenants:
         await lab.submit_many(CHAIN, [{}], tenant)
         async with lab.db.transaction("pause") as tx:
-            assert await pauses.pause_name(tx, tenant, kind, name, "ada", "")
+            assert await pause_queries.pause_name(tx, tenant, kind, name, "ada", "")
     resume = pause.resume_queue if kind == "queue" else pause.resume_workflow
     async with lab.db.transaction("resume") as tx:
         await resume(tx, name, tenant="acme")
-        assert [len(await pauses.list_pauses(tx, tenant)) for tenant in tenants] == [0, 1]
+        assert [len(await pause_queries.list_pauses(tx, tenant)) for tenant in tenants] == [0, 1]
     query = "select tenant_id, status from cograil.jobs order by tenant_id"
     async with lab.running():
         await eventually(lambda: _is(lab, query, [("acme", "completed"), ("default", "running")]))

@@ -20,11 +20,11 @@ from pooler import USER, Pooler, pooler
 from psycopg.conninfo import make_conninfo
 from tests.conftest import Eventually
 
-from cograil.processes.connecting import open_client
-from cograil.processes.hosting import prepare_database
+from cograil.embedded.postgres_server import EmbeddedPostgres, create_database
+from cograil.processes.database_host import prepare_database
+from cograil.processes.instance_discovery import open_client
 from cograil.settings import DatabaseSettings, Settings
 from cograil.store.database import Database
-from cograil.store.embedded import EmbeddedPostgres, create_database
 from cograil.store.migrate import known_migrations
 from cograil.store.statements import Statement
 
@@ -104,7 +104,7 @@ def process(kind: str, settings: Settings) -> Iterator[None]:
         "COGRAIL_DATABASE__DIRECT_URL": database.direct_url or "",
         "COGRAIL_LOG__LEVEL": "warning",
     }
-    one = subprocess.Popen([sys.executable, "-m", "cograil.intake.cli", kind], env=environment)
+    one = subprocess.Popen([sys.executable, "-m", "cograil", kind], env=environment)
     try:
         yield
         assert one.poll() is None, "it ended"
@@ -119,7 +119,7 @@ def cli(settings: Settings, *words: str) -> subprocess.CompletedProcess[str]:
         "COGRAIL_DATABASE_URL": database.url or "",
         "COGRAIL_DATABASE__DIRECT_URL": database.direct_url or "",
     }
-    command = [sys.executable, "-m", "cograil.intake.cli", *words]
+    command = [sys.executable, "-m", "cograil", *words]
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
 

@@ -9,9 +9,9 @@ import pytest
 from lab import Lab
 from test_workers import one
 
-from cograil import faults
-from cograil.orchestrator import retention
-from cograil.orchestrator.retention import sweep
+from cograil import fault_injection
+from cograil.orchestrator import retention_sweep
+from cograil.orchestrator.retention_sweep import sweep
 from cograil.verbs import buckets, idempotency
 from cograil.verbs.idempotency import Key
 
@@ -54,28 +54,28 @@ async def records_left(lab: Lab) -> int:
 @pytest.mark.parametrize("days", [DAYS, 0])
 async def test_all_records_whose_time_is_over_go_in_one_sweep(lab: Lab, days: float) -> None:
     """However many came in the minute since the last one; 0 days keep the jobs, not these."""
-    await expired_records(lab, 2 * retention.BATCH_RECORDS + 7)
+    await expired_records(lab, 2 * retention_sweep.BATCH_RECORDS + 7)
     async with lab.db.transaction("test") as tx:
         await idempotency.decide(tx, Key("default", "young", "k"), "f", idempotency.replay(60))
-    assert (await sweep(lab.db, days)).records == 2 * retention.BATCH_RECORDS + 7
+    assert (await sweep(lab.db, days)).records == 2 * retention_sweep.BATCH_RECORDS + 7
     assert await records_left(lab) == 1
 
 
 async def test_a_sweep_stops_pruning_when_its_time_is_up(lab: Lab) -> None:
-    await expired_records(lab, retention.BATCH_RECORDS + 1)
-    assert (await sweep(lab.db, DAYS, seconds=0.0)).records == retention.BATCH_RECORDS
+    await expired_records(lab, retention_sweep.BATCH_RECORDS + 1)
+    assert (await sweep(lab.db, DAYS, seconds=0.0)).records == retention_sweep.BATCH_RECORDS
     assert await records_left(lab) == 1
 
 
 async def test_each_batch_of_records_is_a_transaction_of_its_own(lab: Lab, tmp_path: Path) -> None:
     """So a sweep that is killed has to do little again, and nobody's row is locked for long."""
-    await expired_records(lab, 2 * retention.BATCH_RECORDS)
+    await expired_records(lab, 2 * retention_sweep.BATCH_RECORDS)
     log = tmp_path / "points"
-    faults.record(str(log))
+    fault_injection.record(str(log))
     try:
         await sweep(lab.db, 0)
     finally:
-        faults.record(None)
+        fault_injection.record(None)
     points = log.read_text().split()
     pruned = [number for number, point in enumerate(points) if point == "retention.prune_records"]
     assert len(pruned) == 3
@@ -83,7 +83,7 @@ async def test_each_batch_of_records_is_a_transaction_of_its_own(lab: Lab, tmp_p
 
 
 async def test_buckets_that_are_full_again_go_with_a_sweep(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retention, "BATCH_BUCKETS", 2)
+    monkeypatch.setattr(retention_sweep, "BATCH_BUCKETS", 2)
     async with lab.db.transaction("test") as tx:
         for number in range(5):
             await buckets.take(tx, f"quick-{number}", 1, 1e9)

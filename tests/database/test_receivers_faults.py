@@ -11,11 +11,11 @@ import pytest
 from lab import Lab
 from receivers import SECRET, answer, receiving, relay_settings, relaying, script_of
 
-from cograil.outbound import PublicOnly
-from cograil.outbound.guard import Address
+from cograil.egress import PublicOnly
+from cograil.egress.ssrf_guard import Address
 from cograil.settings import OutboundSettings, Settings
 from cograil.verbs import outbox
-from cograil.verbs.callbacks import Receiver
+from cograil.verbs.callback_targets import Receiver
 
 HELLO = "workflow_id: hello\nnodes:\n  greet: {handler: hello_world}\n"
 CREATED = ["job.created"]

@@ -14,8 +14,8 @@ import pytest
 from lab import Lab
 from receivers import SECRET, Receiver, answer, receiving, relay_settings, relaying, script_of
 
+from cograil.delivery.circuit_breaker import FAILURES
 from cograil.errors import Conflict, DeliveryNotFound, InvalidInput
-from cograil.outlets.breaker import FAILURES
 from cograil.settings import OutboundSettings, Settings
 from cograil.verbs import outbox
 from cograil.verbs.submit import Submission, submit
@@ -380,7 +380,7 @@ async def test_a_large_result_is_left_out_and_said_to_be(lab: Lab, eventually: A
 async def test_a_stopped_relay_gives_back_what_it_was_sending(
     lab: Lab, eventually: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cograil.outlets.relay.GRACE_SECONDS", 0.2)
+    monkeypatch.setattr("cograil.delivery.relay.GRACE_SECONDS", 0.2)
     async with receiving() as receiver, lab.running():
         receiver.is_silent = True
         async with relaying(lab, timeout_seconds=60):

@@ -9,7 +9,7 @@ import pytest
 from lab import Lab
 from receivers import receiving, relay_settings, relaying
 
-from cograil import faults
+from cograil import fault_injection
 from cograil.settings import Settings
 
 HELLO = "workflow_id: hello\nnodes:\n  greet: {handler: hello_world}\n"
@@ -31,7 +31,7 @@ def lab_settings() -> Settings:
 def disarmed(lab: Lab) -> Iterator[None]:
     lab.decider.outbound = lab.settings.outbound
     yield
-    faults.arm(None)
+    fault_injection.arm(None)
 
 
 async def delivered(lab: Lab) -> bool:
@@ -49,7 +49,7 @@ async def test_a_broken_connection_costs_nothing_and_sends_nothing_twice(
     """What was answered is recorded when the database is back: the receiver is not asked again."""
     async with receiving() as receiver:
         await lab.submit(HELLO, callback=receiver.callback())
-        faults.arm(fault)
+        fault_injection.arm(fault)
         async with relaying(lab):
             await eventually(lambda: delivered(lab))
     assert receiver.types() == KINDS
@@ -60,7 +60,7 @@ async def test_an_answer_that_was_lost_on_the_way_is_followed_by_the_same_event(
 ) -> None:
     async with receiving() as receiver:
         await lab.submit(HELLO, callback=receiver.callback())
-        faults.arm("relay.sent:1:raise")
+        fault_injection.arm("relay.sent:1:raise")
         async with relaying(lab):
             await eventually(lambda: delivered(lab))
     assert receiver.types() == [KINDS[0], *KINDS]
@@ -70,7 +70,7 @@ async def test_an_answer_that_was_lost_on_the_way_is_followed_by_the_same_event(
 async def test_a_claim_whose_answer_was_lost_is_sent_when_it_is_over(lab: Lab, eventually: Any) -> None:
     async with receiving() as receiver:
         await lab.submit(HELLO, callback=receiver.callback())
-        faults.arm("claim_deliveries.commit.after:1:commit_unknown")
+        fault_injection.arm("claim_deliveries.commit.after:1:commit_unknown")
         async with relaying(lab):
 
             async def is_claimed() -> bool:

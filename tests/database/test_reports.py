@@ -11,11 +11,11 @@ from lab import Hand, Lab
 from test_workers import one, warnings
 
 from cograil.model.outcome import Completed, Failed, WorkItem
-from cograil.orchestrator import loop
-from cograil.runners import python as runner
+from cograil.orchestrator import orchestrator_loop
+from cograil.runners import python_runner as runner
 from cograil.runners.context import Context
-from cograil.store import tasks
-from cograil.verbs import work
+from cograil.store import task_queries
+from cograil.verbs import tasks
 
 
 async def test_a_claim_whose_answer_was_lost_is_given_back_by_the_pulse(lab: Lab) -> None:
@@ -81,7 +81,7 @@ async def test_a_report_that_fails_is_sent_again_until_it_counts(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first commit happens and its answer is lost; the second try must find it recorded."""
-    real, calls = work.report, 0
+    real, calls = tasks.report, 0
 
     async def lossy(*args: Any) -> set[int]:
         nonlocal calls
@@ -91,7 +91,7 @@ async def test_a_report_that_fails_is_sent_again_until_it_counts(
             raise psycopg.OperationalError("the connection was lost")
         return counted
 
-    monkeypatch.setattr(work, "report", lossy)
+    monkeypatch.setattr(tasks, "report", lossy)
     async with lab.running():
         job = await lab.submit(one())
         assert (await lab.ended(job))["status"] == "completed"
@@ -106,7 +106,7 @@ async def test_whatever_a_database_says_a_report_is_not_given_up(
     lab: Lab, monkeypatch: pytest.MonkeyPatch, error: type[psycopg.Error]
 ) -> None:
     """After a failover the old primary may say that it only reads; the result is still in our hands."""
-    real, calls = work.report, 0
+    real, calls = tasks.report, 0
 
     async def refused_once(*args: Any) -> set[int]:
         nonlocal calls
@@ -115,7 +115,7 @@ async def test_whatever_a_database_says_a_report_is_not_given_up(
             raise error("not here, not now")
         return await real(*args)
 
-    monkeypatch.setattr(work, "report", refused_once)
+    monkeypatch.setattr(tasks, "report", refused_once)
     async with lab.running():
         job = await lab.submit(one())
         assert (await lab.ended(job))["status"] == "completed"
@@ -166,7 +166,7 @@ async def test_an_attempt_of_which_nothing_can_be_said_is_ended_by_its_time_limi
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neither is it tried without end, nor are the others kept."""
-    monkeypatch.setattr(loop, "DEADLINE_GRACE_SECONDS", 0.0)
+    monkeypatch.setattr(orchestrator_loop, "DEADLINE_GRACE_SECONDS", 0.0)
     bad = await lab.submit(one("told_badly", timeout=1, attempts=1))
     good = await lab.submit(one("told_badly"))
     lab.registry.register(_telling, "told_badly")
@@ -195,9 +195,9 @@ def _break(monkeypatch: pytest.MonkeyPatch, where: str, job: str, *, is_always: 
         return raising
 
     for name in ("report_tasks", "end_jobs") if where == "report_tasks" else (where,):
-        monkeypatch.setattr(tasks, name, breaking(name, getattr(tasks, name)))
+        monkeypatch.setattr(task_queries, name, breaking(name, getattr(task_queries, name)))
     if where == "save_progress":
-        monkeypatch.setattr(work, "note_progress", tasks.save_progress)
+        monkeypatch.setattr(tasks, "note_progress", task_queries.save_progress)
     return broken
 
 

@@ -15,7 +15,7 @@ from receivers import receiving, relay_settings, relaying
 from cograil import Context
 from cograil.settings import Settings
 from cograil.verbs.callback_secrets import secret_of_key
-from cograil.verbs.keys import split_key
+from cograil.verbs.key_management import split_key
 
 FLOW = "workflow_id: w\nnodes:\n  inner: {handler: echo}\n"
 

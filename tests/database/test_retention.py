@@ -12,12 +12,12 @@ import pytest
 from lab import Lab, quick_settings
 from test_workers import one
 
-from cograil import faults
+from cograil import fault_injection
 from cograil.errors import JobNotFound
-from cograil.orchestrator import retention
-from cograil.orchestrator.retention import sweep
+from cograil.orchestrator import retention_sweep
+from cograil.orchestrator.retention_sweep import sweep
 from cograil.settings import Settings
-from cograil.store.retention import first_id_at
+from cograil.store.retention_queries import first_id_at
 from cograil.store.statements import statement
 from cograil.verbs.retention import delete_expired
 
@@ -242,7 +242,7 @@ async def test_jobs_that_must_stay_do_not_keep_the_sweep_from_those_behind_them(
     active = await lab.submit(one())
     for job in ids[:4]:
         await link(lab, job, "parent_job", active)
-    monkeypatch.setattr(retention, "delete_expired", _by_twos)
+    monkeypatch.setattr(retention_sweep, "delete_expired", _by_twos)
     assert (await sweep(lab.db, DAYS)).jobs == 2
     assert await all_jobs(lab) == {*ids[:4], active}
 
@@ -270,19 +270,19 @@ async def test_whatever_point_of_a_batch_fails_a_job_is_there_whole_or_gone(lab:
     """The doctor finds nothing that lost its job, nor a job that lost its events."""
     log = tmp_path / "points"
     await make_old(lab, await completed(lab, 2))
-    faults.record(str(log))
+    fault_injection.record(str(log))
     await one_batch(lab)
-    faults.record(None)
+    fault_injection.record(None)
     points = log.read_text().splitlines()
     assert {"retention.delete_jobs", "retention.commit.before", "retention.commit.after"} <= set(points)
     for number, name in enumerate(points, start=1):
         await make_old(lab, await completed(lab, 2))
-        faults.arm(f"*:{number}:raise")
+        fault_injection.arm(f"*:{number}:raise")
         try:
-            with pytest.raises(faults.FaultRaised):
+            with pytest.raises(fault_injection.FaultRaised):
                 await one_batch(lab)
         finally:
-            faults.arm(None)
+            fault_injection.arm(None)
         assert len(await all_jobs(lab)) == (0 if name == "retention.commit.after" else 2), name
         assert [str(finding) for finding in await lab.findings()] == [], name
         await sweep(lab.db, DAYS)
@@ -307,8 +307,8 @@ class TestInAnOrchestrator:
     async def test_an_orchestrator_sweeps_when_it_is_time(
         self, lab: Lab, eventually: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(retention, "FIRST_SECONDS", 0.05)
-        monkeypatch.setattr(retention, "EVERY_SECONDS", 0.05)
+        monkeypatch.setattr(retention_sweep, "FIRST_SECONDS", 0.05)
+        monkeypatch.setattr(retention_sweep, "EVERY_SECONDS", 0.05)
         (old,) = await make_old(lab, await completed(lab))
         (young,) = await completed(lab)
         async with lab.orchestrator():
@@ -321,7 +321,10 @@ class TestInAnOrchestrator:
             before = running._tick_at
             await eventually(lambda: running._tick_at > before + 0.5)
             assert running._retention._sweeping is None
-        assert min(retention.FIRST_SECONDS, retention.AGAIN_SECONDS, retention.EVERY_SECONDS) == 60
+        assert (
+            min(retention_sweep.FIRST_SECONDS, retention_sweep.AGAIN_SECONDS, retention_sweep.EVERY_SECONDS)
+            == 60
+        )
 
 
 async def _is_gone(lab: Lab, job: str) -> bool:

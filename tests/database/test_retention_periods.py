@@ -15,12 +15,12 @@ from lab import Lab, quick_settings
 from test_retention import DAYS, all_jobs, completed, make_old
 from test_workers import one
 
-from cograil import faults
-from cograil.orchestrator import retention
-from cograil.orchestrator.retention import make_ahead, sweep
+from cograil import fault_injection
+from cograil.orchestrator import retention_sweep
+from cograil.orchestrator.retention_sweep import make_ahead, sweep
 from cograil.settings import RetentionSettings, Settings
-from cograil.store.partitions import PARENTS, Partition, list_partitions
-from cograil.store.retention import first_id, first_id_at, millis_of
+from cograil.store.partition_queries import PARENTS, Partition, list_partitions
+from cograil.store.retention_queries import first_id, first_id_at, millis_of
 from cograil.verbs import partitions
 from cograil.verbs.partitions import DAY_MILLIS, Missing, Reach, find_missing, make, survey
 
@@ -177,12 +177,12 @@ async def test_a_period_of_which_nothing_stays_is_dropped_and_its_rows_are_not_d
     await make_old(lab, await completed(lab, 3), OLD)
     (young,) = await completed(lab)
     nodes, events = await count(lab, "nodes"), await count(lab, "events")
-    faults.arm("retention.drop_partition:1:raise")
+    fault_injection.arm("retention.drop_partition:1:raise")
     try:
-        with pytest.raises(faults.FaultRaised):
+        with pytest.raises(fault_injection.FaultRaised):
             await sweep(lab.db, DAYS, WEEK)
     finally:
-        faults.arm(None)
+        fault_injection.arm(None)
     assert await all_jobs(lab) == {young}
     assert (await count(lab, "nodes"), await count(lab, "events")) == (nodes, events), "left to the drop"
     assert [str(finding) for finding in await lab.findings()] == []
@@ -321,21 +321,21 @@ async def test_whatever_point_of_a_sweep_fails_the_next_one_finishes_it(lab: Lab
     """Every job is whole or gone, and what the gone ones left goes with the next sweep."""
     log = tmp_path / "points"
     await old_and_due(lab)
-    faults.record(str(log))
+    fault_injection.record(str(log))
     await sweep(lab.db, DAYS, WEEK)
-    faults.record(None)
+    fault_injection.record(None)
     points = log.read_text().splitlines()
     assert {"retention.make_partition", "retention.drop_partition", "retention.delete_leftovers"} <= set(
         points
     )
     for number, name in enumerate(points, start=1):
         tied = await old_and_due(lab)
-        faults.arm(f"*:{number}:raise")
+        fault_injection.arm(f"*:{number}:raise")
         try:
-            with pytest.raises(faults.FaultRaised):
+            with pytest.raises(fault_injection.FaultRaised):
                 await sweep(lab.db, DAYS, WEEK)
         finally:
-            faults.arm(None)
+            fault_injection.arm(None)
         assert [str(finding) for finding in await lab.findings()] == [], name
         await sweep(lab.db, DAYS, WEEK)
         assert await all_jobs(lab) == tied, name
@@ -375,8 +375,8 @@ class TestInAnOrchestrator:
     async def test_an_orchestrator_makes_and_drops_partitions(
         self, lab: Lab, eventually: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(retention, "FIRST_SECONDS", 0.05)
-        monkeypatch.setattr(retention, "EVERY_SECONDS", 0.05)
+        monkeypatch.setattr(retention_sweep, "FIRST_SECONDS", 0.05)
+        monkeypatch.setattr(retention_sweep, "EVERY_SECONDS", 0.05)
         await drop_all(lab)
         old = await make_period(lab, OLD)
         await make_old(lab, await completed(lab, 2), OLD)

@@ -9,11 +9,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from lab import Lab
 
-from cograil.definitions import calendar
-from cograil.definitions.calendar import check_calendar, first_moments, moments, moments_until
+from cograil.definitions import cron
+from cograil.definitions.cron import check_calendar, first_moments, moments, moments_until
 from cograil.errors import Conflict, InvalidInput, ScheduleNotFound, WorkflowNotFound
-from cograil.intake.triggers.clock import Clock
-from cograil.model.schedules import Plan
+from cograil.model.schedule import Plan
+from cograil.scheduler.schedule_loop import Clock
 from cograil.verbs import schedules as verbs
 from cograil.verbs.schedules import wanted_moments
 
@@ -91,7 +91,7 @@ def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[datetime]:
             found.append(moment)
             yield moment
 
-    monkeypatch.setattr(calendar, "moments", noted)
+    monkeypatch.setattr(cron, "moments", noted)
     return found
 
 

@@ -11,12 +11,12 @@ from lab import Hand, Lab
 from test_workers import one
 
 from cograil.model.outcome import WorkItem
-from cograil.orchestrator.loop import Orchestrator
-from cograil.store.places import BEGINNING, LOOK_SECONDS, ClaimPlaces, NewsPlace
+from cograil.orchestrator.orchestrator_loop import Orchestrator
+from cograil.store.scan_cursors import BEGINNING, LOOK_SECONDS, ClaimPlaces, NewsPlace
 from cograil.store.statements import statement
-from cograil.verbs import work
+from cograil.verbs import tasks
 from cograil.verbs.advance import Decider, Pass, advance_due
-from cograil.verbs.work import Lanes
+from cograil.verbs.tasks import Lanes
 
 CHAIN = """
 workflow_id: chain
@@ -49,7 +49,7 @@ async def old_snapshot(dsn: str) -> AsyncIterator[psycopg.AsyncConnection[tuple[
 
 
 async def claim(hand: Hand, places: ClaimPlaces, slots: int = SOME) -> list[WorkItem]:
-    return await work.claim(hand.db, hand.worker_id, Lanes(["echo"], [], slots, 0), places)
+    return await tasks.claim(hand.db, hand.worker_id, Lanes(["echo"], [], slots, 0), places)
 
 
 async def entries(lab: Lab, index: str) -> int:
@@ -85,7 +85,7 @@ async def test_claims_and_passes_do_not_walk_over_what_was_taken_before(lab: Lab
     async with old_snapshot(dsn):
         for _ in range(JOBS // SOME):
             items = await claim(hand, places)
-            await work.report_news(lab.db, hand.worker_id, hand.name, [hand.outcome(i, {}) for i in items])
+            await tasks.report_news(lab.db, hand.worker_id, hand.name, [hand.outcome(i, {}) for i in items])
         assert await entries(lab, "tasks_ready") < 3 * JOBS
         advanced = 0
         while advanced < JOBS:
@@ -104,7 +104,7 @@ async def test_passes_that_keep_up_do_not_walk_over_what_was_taken_either(lab: L
     async with old_snapshot(dsn):
         for _ in range(JOBS // SOME):
             items = await claim(hand, places)
-            await work.report_news(lab.db, hand.worker_id, hand.name, [hand.outcome(i, {}) for i in items])
+            await tasks.report_news(lab.db, hand.worker_id, hand.name, [hand.outcome(i, {}) for i in items])
             async with lab.db.transaction("advance") as tx:
                 done = await advance_due(tx, lab.decider, 10 * SOME)
                 assert (done.advanced, done.is_full) == (SOME, False)

@@ -21,7 +21,7 @@ from cograil.errors import InvalidInput
 from cograil.settings import Settings
 from cograil.store.migrate import migrate
 from cograil.verbs import outbox
-from cograil.verbs.callbacks import Receiver
+from cograil.verbs.callback_targets import Receiver
 
 HELLO = """
 workflow_id: hello

@@ -12,12 +12,12 @@ from test_workers import one, warnings
 
 from cograil.model.outcome import WorkItem
 from cograil.runners.context import AttemptLost, Context, Retry
-from cograil.verbs import work
-from cograil.verbs.work import Step
+from cograil.verbs import tasks
+from cograil.verbs.tasks import Step
 
 
 async def save(hand: Hand, item: WorkItem, name: str, output: bytes = b"1") -> bool:
-    return bool(await work.save_steps(hand.db, hand.worker_id, hand.name, [Step(item, name, output)]))
+    return bool(await tasks.save_steps(hand.db, hand.worker_id, hand.name, [Step(item, name, output)]))
 
 
 # -- handlers -------------------------------------------------------------------------------------------
@@ -109,7 +109,7 @@ async def test_many_handlers_share_the_statements_that_save_their_steps(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """300 handlers with 10 steps each: 3,000 commits would take long."""
-    real, batches = work.save_steps, []
+    real, batches = tasks.save_steps, []
 
     async def counted(*args: Any) -> set[int]:
         batches.append(len(args[3]))
@@ -118,7 +118,7 @@ async def test_many_handlers_share_the_statements_that_save_their_steps(
     async def ten_steps(ctx: Context) -> dict[str, Any]:
         return {"sum": sum([await ctx.step(f"step {n}", lambda n=n: n) for n in range(10)])}
 
-    monkeypatch.setattr(work, "save_steps", counted)
+    monkeypatch.setattr(tasks, "save_steps", counted)
     lab.registry.register(ten_steps)
     settings = quick_settings(worker={"concurrency": 300, "grace_seconds": 2.0})
     async with lab.orchestrator(), lab.worker(settings=settings):
@@ -133,7 +133,7 @@ async def test_an_outage_makes_a_step_later_and_does_not_repeat_it(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first save is committed and its answer lost; saved again it is the same step."""
-    real, calls, done = work.save_steps, [], []
+    real, calls, done = tasks.save_steps, [], []
 
     async def lossy(*args: Any) -> set[int]:
         saved = await real(*args)
@@ -145,7 +145,7 @@ async def test_an_outage_makes_a_step_later_and_does_not_repeat_it(
     async def fetch(ctx: Context) -> dict[str, Any]:
         return {"value": await ctx.step("once", lambda: done.append(1) or "kept")}
 
-    monkeypatch.setattr(work, "save_steps", lossy)
+    monkeypatch.setattr(tasks, "save_steps", lossy)
     lab.registry.register(fetch)
     async with lab.running():
         ended = await lab.ended(await lab.submit(one("fetch")))
@@ -182,7 +182,7 @@ async def test_a_batch_keeps_the_steps_of_the_living_and_refuses_those_of_zombie
     items = await hand.claim(3)
     await hand.release(items[1])
     steps = [Step(item, "it", b"{}") for item in items]
-    assert await work.save_steps(lab.db, hand.worker_id, hand.name, steps) == {0, 2}
+    assert await tasks.save_steps(lab.db, hand.worker_id, hand.name, steps) == {0, 2}
 
 
 async def test_a_task_that_was_given_back_brings_its_steps_along(lab: Lab) -> None:

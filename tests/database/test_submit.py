@@ -9,8 +9,8 @@ import pytest
 from lab import Lab
 
 from cograil.errors import InvalidInput, QueueNotNamed, WorkflowNotFound
-from cograil.processes.connecting import decider_of, queue_checks
-from cograil.processes.health import Health
+from cograil.processes.instance_discovery import decider_of, queue_checks
+from cograil.processes.process_readiness import Health
 from cograil.settings import QueueSettings, Settings
 from cograil.verbs.submit import Submission, submit
 

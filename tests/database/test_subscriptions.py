@@ -9,12 +9,12 @@ import pytest
 from lab import Lab
 from receivers import Receiver, Request, answer, receiving, relay_settings, relaying, script_of
 
+from cograil.delivery.outbox_fan_out import spread
 from cograil.errors import InvalidInput, SubscriptionNotFound
 from cograil.model.ids import new_id
-from cograil.outlets.spreading import spread
 from cograil.settings import Settings
 from cograil.verbs import outbox
-from cograil.verbs.callbacks import Receiver as Address
+from cograil.verbs.callback_targets import Receiver as Address
 
 HELLO = "workflow_id: hello\nnodes:\n  greet: {handler: hello_world}\n"
 OTHER = "workflow_id: other\nnodes:\n  greet: {handler: hello_world}\n"
@@ -249,7 +249,7 @@ async def test_what_cannot_be_told_is_refused(lab: Lab, kind: str, subject: str,
 
 
 async def test_what_ended_long_ago_is_forgotten_and_what_waits_is_not(lab: Lab, eventually: Any) -> None:
-    from cograil.store.outbox import prune_deliveries
+    from cograil.store.outbox_queries import prune_deliveries
 
     async with receiving() as receiver, lab.running(), relaying(lab):
         await subscribe(lab, receiver)

@@ -358,8 +358,8 @@ async def _despite_crashes(lab: Lab, monkeypatch: pytest.MonkeyPatch, act: Any) 
                 raise Crash(name)
 
         with monkeypatch.context() as patch:
-            patch.setattr("cograil.faults.is_on", True)
-            patch.setattr("cograil.faults.point", point)
+            patch.setattr("cograil.fault_injection.is_on", True)
+            patch.setattr("cograil.fault_injection.point", point)
             try:
                 return await act()
             except Crash:

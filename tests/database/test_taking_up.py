@@ -9,8 +9,8 @@ import pytest
 from lab import Lab
 from test_workers import one
 
-from cograil.runners.registry import Registry
-from cograil.store import observing
+from cograil.runners.handler_registry import Registry
+from cograil.store import monitoring_queries
 
 BOX = """
 workflow_id: box
@@ -70,7 +70,7 @@ async def test_what_goes_on_without_a_worker_is_taken_up_before_what_has_not_beg
     assert [(await next_hand.claim_one()).job_id for _ in range(3)] == [first, urgent, second]
     for state in (None, "running"):
         async with lab.db.single("test") as tx:
-            found, _ = await observing.live_tasks(
+            found, _ = await monitoring_queries.live_tasks(
                 tx, "default", state=state, queue=None, handler=None, worker=None, before=None, limit=9
             )
         assert {one["job_id"]: one["priority"] for one in found} == {first: 0, urgent: 10, second: 0}

@@ -12,12 +12,12 @@ from lab import Hand, Lab
 from receivers import receiving, relay_settings, relaying
 from test_workers import one, warnings
 
+from cograil.model.app_events import Event
 from cograil.model.ids import new_id
 from cograil.model.outcome import WorkItem
-from cograil.model.telling import Event
 from cograil.runners.context import AttemptLost, Context, Retry
 from cograil.settings import Settings
-from cograil.verbs import work
+from cograil.verbs import tasks
 
 DONE = "shop.counted"
 
@@ -47,7 +47,7 @@ def event(number: int, *, mark: str | None = None, checkpoint: bytes | None = No
 
 async def tell(hand: Hand, item: WorkItem, told: Event) -> bool:
     async with hand.db.single("tell") as tx:
-        return await work.tell(tx, hand.worker_id, hand.name, item, told)
+        return await tasks.tell(tx, hand.worker_id, hand.name, item, told)
 
 
 async def in_outbox(lab: Lab) -> list[tuple[Any, ...]]:
@@ -138,13 +138,13 @@ async def test_an_answer_that_is_lost_on_the_way_is_asked_for_again(
 
     async def lossy(*given: Any) -> bool:
         tries.append(given[-1].mark)
-        told = await work.store_tell(*given)  # type: ignore[attr-defined]
+        told = await tasks.store_tell(*given)  # type: ignore[attr-defined]
         if len(tries) == 1:
             raise psycopg.OperationalError("the connection is gone, after the commit")
         return bool(told)
 
-    monkeypatch.setattr(work, "store_tell", work.tell, raising=False)
-    monkeypatch.setattr(work, "tell", lossy)
+    monkeypatch.setattr(tasks, "store_tell", tasks.tell, raising=False)
+    monkeypatch.setattr(tasks, "tell", lossy)
     lab.registry.register(counting_aloud)
     async with lab.running():
         job = await lab.submit(one("counting_aloud"), callback={"url": "http://127.0.0.1:9999/"})

@@ -24,7 +24,7 @@ from lab import Lab
 BROKEN = "workflow_id: broken\nnodes: {a: {handler: fail, retry: {max_attempts: 1}}}\n"
 ASKING = "workflow_id: asking\nnodes: {sign: {type: approval, approval: {message: May we?}}}\n"
 NOBODY = "workflow_id: lonely\nnodes: {a: {handler: nobody_has, queue: far}}\n"
-COMMAND = [sys.executable, "-P", "-m", "cograil.intake.cli", "top"]
+COMMAND = [sys.executable, "-P", "-m", "cograil", "top"]
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lab import Lab
 
-from cograil.store.reading import find_traceback
+from cograil.store.job_queries import find_traceback
 
 ONCE = "workflow_id: w\nnodes:\n  a: {handler: breaks, retry: {max_attempts: 1}}\n"
 

@@ -15,7 +15,7 @@ from psycopg.rows import dict_row
 from test_workers import one
 
 from cograil.runners.context import Context
-from cograil.store import joint
+from cograil.store import handler_transactions
 
 HANDLERS = Path(__file__).parent / "booking.py"
 
@@ -166,7 +166,7 @@ async def test_what_cannot_be_is_refused(shop: Lab) -> None:
 async def test_a_transaction_that_sits_idle_is_ended_by_the_database(
     shop: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(joint.SETTINGS, "idle_in_transaction_session_timeout", "100ms")
+    monkeypatch.setitem(handler_transactions.SETTINGS, "idle_in_transaction_session_timeout", "100ms")
 
     async def pay(ctx: Context) -> dict[str, Any]:
         async with ctx.transaction() as tx:
@@ -176,7 +176,7 @@ async def test_a_transaction_that_sits_idle_is_ended_by_the_database(
             await asyncio.sleep(1)
         return {"limit": limit}
 
-    assert joint.IDLE_SECONDS == 10
+    assert handler_transactions.IDLE_SECONDS == 10
     shop.registry.register(pay)
     async with shop.running():
         job = await shop.submit(one("pay"))

@@ -17,8 +17,8 @@ from lab import Hand, Lab, quick_settings
 from test_workers import one, warnings
 
 from cograil.runners.context import Context
-from cograil.store import joint
-from cograil.verbs import work
+from cograil.store import handler_transactions
+from cograil.verbs import tasks
 
 HANDLERS = Path(__file__).parent / "booking.py"
 
@@ -205,7 +205,7 @@ async def test_once_reported_neither_time_nor_cancel_can_undo_it(
 ) -> None:
     """The report is made, the commit waits; meanwhile time is up and the job is cancelled."""
     reported, go_on = asyncio.Event(), asyncio.Event()
-    real = joint.commit
+    real = handler_transactions.commit
 
     async def slow_commit(tx: Any) -> None:
         reported.set()
@@ -217,7 +217,7 @@ async def test_once_reported_neither_time_nor_cancel_can_undo_it(
             await book(tx, ctx)
             return {"paid": True}
 
-    monkeypatch.setattr(joint, "commit", slow_commit)
+    monkeypatch.setattr(handler_transactions, "commit", slow_commit)
     shop.registry.register(pay)
     async with shop.running():
         job = await shop.submit(one("pay", timeout=0.3))
@@ -244,7 +244,7 @@ async def _waits_for_a_lock(lab: Lab) -> Any:
 async def test_a_commit_whose_answer_was_lost_is_asked_for(
     shop: Lab, monkeypatch: pytest.MonkeyPatch, is_committed: bool
 ) -> None:
-    real, calls = joint.commit, 0
+    real, calls = handler_transactions.commit, 0
 
     async def lossy(tx: Any) -> None:
         nonlocal calls
@@ -259,7 +259,7 @@ async def test_a_commit_whose_answer_was_lost_is_asked_for(
             await book(tx, ctx)
             return {"attempt": ctx.attempt}
 
-    monkeypatch.setattr(joint, "commit", lossy)
+    monkeypatch.setattr(handler_transactions, "commit", lossy)
     shop.registry.register(pay)
     async with shop.running():
         job = await shop.submit(one("pay"))
@@ -276,9 +276,9 @@ async def test_the_question_waits_for_a_session_that_is_still_committing(shop: L
     hand = await shop.hand()
     item = await hand.claim_one()
     async with await psycopg.AsyncConnection.connect(shop.db.conninfo) as other:
-        tx = await joint.begin(other, is_borrowed=True)
-        assert await work.report_here(tx, hand.worker_id, hand.name, item, b"{}")
-        asking = asyncio.create_task(work.was_reported(shop.db, hand.worker_id, item))
+        tx = await handler_transactions.begin(other, is_borrowed=True)
+        assert await tasks.report_here(tx, hand.worker_id, hand.name, item, b"{}")
+        asking = asyncio.create_task(tasks.was_reported(shop.db, hand.worker_id, item))
         await eventually(lambda: _waits_for_a_lock(shop))
         assert not asking.done()
         await other.commit()
@@ -318,5 +318,5 @@ def _worker(lab: Lab, **variables: str) -> subprocess.Popen[bytes]:
         "COGRAIL_LEASE__PULSE_SECONDS": "0.2",
         "COGRAIL_LEASE__SCAN_SECONDS": "0.2",
     }
-    command = [sys.executable, "-P", "-m", "cograil.intake.cli", "worker", "--app", "booking"]
+    command = [sys.executable, "-P", "-m", "cograil", "worker", "--app", "booking"]
     return subprocess.Popen(command, env=environment | variables, cwd=HANDLERS.parent)

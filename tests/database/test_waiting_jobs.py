@@ -10,8 +10,8 @@ from lab import Lab
 
 from cograil.model.job import Signalled
 from cograil.model.outcome import Failed
-from cograil.store import reading, requests
-from cograil.store.board import search_jobs
+from cograil.store import gateway_queries, job_queries
+from cograil.store.job_snapshot import search_jobs
 from cograil.verbs.signal import signal
 
 ASK = "workflow_id: ask\nnodes: {sign: {type: approval, approval: {message: May we?}}}"
@@ -39,7 +39,7 @@ BROKEN = Failed("broken", "it broke")
 async def shown(lab: Lab, *statuses: str, **more: Any) -> list[str]:
     """The workflows of the jobs that a list for people shows under these states."""
     async with lab.db.transaction("test") as tx:
-        found = await reading.list_jobs(tx, statuses=statuses, is_apart=True, **more)
+        found = await job_queries.list_jobs(tx, statuses=statuses, is_apart=True, **more)
     return sorted(job["workflow_id"] for job in found)
 
 
@@ -106,9 +106,9 @@ async def test_lists_for_programs_have_waiting_jobs_in_their_state_too(lab: Lab)
     async with lab.db.transaction("test") as tx:
         for status in ("waiting", "running"):
             for filters in ({}, {"workflow": "ask"}, {"correlation": "c"}):
-                found = await reading.list_jobs(tx, statuses=[status], **filters)
+                found = await job_queries.list_jobs(tx, statuses=[status], **filters)
                 assert [one["job_id"] for one in found] == [job], (status, filters)
-        assert await reading.list_jobs(tx, statuses=["running"], correlation="c", is_apart=True) == []
+        assert await job_queries.list_jobs(tx, statuses=["running"], correlation="c", is_apart=True) == []
 
 
 async def test_searches_know_waiting_jobs(lab: Lab) -> None:
@@ -134,7 +134,7 @@ async def test_counts_for_people_keep_waiting_jobs_apart(lab: Lab) -> None:
         await lab.submit(text)
     await lab.submit(WORK, not_before=LATER)
     async with lab.db.transaction("test") as tx:
-        every = (await requests.count_shown_jobs(tx, "default")).by_status
-        work = (await requests.count_shown_jobs(tx, "default", "work")).by_status
+        every = (await gateway_queries.count_shown_jobs(tx, "default")).by_status
+        work = (await gateway_queries.count_shown_jobs(tx, "default", "work")).by_status
     assert {name: count for name, count in every.items() if count} == {"waiting": 3, "running": 1}
     assert work == {"waiting": 1, "running": 1}

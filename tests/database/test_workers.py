@@ -10,10 +10,10 @@ from lab import Hand, Lab, quick_settings
 
 from cograil.model.outcome import Failed
 from cograil.runners.context import AttemptLost, Context
-from cograil.runners.registry import Registry
+from cograil.runners.handler_registry import Registry
 from cograil.settings import Settings
-from cograil.verbs import pause, work
-from cograil.worker.loop import UNREPORTED
+from cograil.verbs import pause, tasks
+from cograil.worker.worker_loop import UNREPORTED
 
 ONE = """
 workflow_id: one
@@ -355,7 +355,7 @@ class TestOneSlot:
     async def test_its_slot_is_free_while_it_reports_but_it_does_not_gather_reports_without_end(
         self, lab: Lab, eventually: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        real, can_report, ran = work.report, asyncio.Event(), []
+        real, can_report, ran = tasks.report, asyncio.Event(), []
 
         async def report_later(*args: Any) -> set[int]:
             await can_report.wait()
@@ -365,7 +365,7 @@ class TestOneSlot:
             ran.append(1)
             return {}
 
-        monkeypatch.setattr(work, "report", report_later)
+        monkeypatch.setattr(tasks, "report", report_later)
         lab.registry.register(note)
         jobs = await lab.submit_many(one("note"), [{}] * 10)
         async with lab.running():

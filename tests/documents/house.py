@@ -12,15 +12,15 @@ from typing import Any
 from lab import Lab
 from tests.documents import drawn
 
-from cograil.apps.documents import files
+from cograil.apps.documents import atomic_files
 from cograil.apps.documents.app import watching
-from cograil.apps.documents.core import make_job_key
+from cograil.apps.documents.folder_id import place_of
+from cograil.apps.documents.job_key import make_job_key
 from cograil.apps.documents.jobs import Document, list_documents
 from cograil.apps.documents.layout import Folder
-from cograil.apps.documents.places import place_of
 from cograil.apps.documents.prep import prepare
 from cograil.apps.documents.watcher import Watcher
-from cograil.runners.registry import Registry
+from cograil.runners.handler_registry import Registry
 from cograil.settings import Settings
 
 
@@ -67,7 +67,7 @@ class House:
     async def key_of(self, path: Path) -> str:
         profile = await self.watcher.profile(self.settings.documents)
         assert profile is not None
-        return make_job_key(files.hash_of(path), profile)[1]
+        return make_job_key(atomic_files.hash_of(path), profile)[1]
 
     def names(self, place: str, folder: Folder | None = None) -> list[str]:
         """What is in this directory; not what is hidden."""

@@ -16,13 +16,13 @@ import pytest
 from click.testing import CliRunner
 from tests.documents import drawn
 
-from cograil.apps.documents import duplicates, files
-from cograil.apps.documents.arrival import held
-from cograil.apps.documents.converting import Conversion, Item, remove_left_rooms
+from cograil.apps.documents import atomic_files, duplicates
+from cograil.apps.documents.file_claiming import held
 from cograil.apps.documents.layout import Folder, folder_of
+from cograil.apps.documents.one_shot import Conversion, Item, remove_left_rooms
+from cograil.cli.commands import document_commands as cli
+from cograil.cli.commands.document_commands import documents
 from cograil.errors import NotFound, UsageError
-from cograil.intake.cli import documents as cli
-from cograil.intake.cli.documents import documents
 
 KEY = f"{'a' * 64}__{'b' * 64}"
 
@@ -150,7 +150,7 @@ def test_what_cannot_be_read_is_said_of_its_file_and_starts_nothing(
     def refused(path: Path) -> str:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(files, "hash_of", refused)
+    monkeypatch.setattr(atomic_files, "hash_of", refused)
     said = run("convert", "--json", str(source), "-o", str(tmp_path / "out"))
     (told,) = json.JSONDecoder().raw_decode(said)[0]
     assert told["error"] == "it cannot be read or copied: Permission denied [unreadable]"

@@ -14,7 +14,7 @@ from tests.conftest import Eventually
 from tests.documents.house import House
 
 from cograil.apps.documents.workflow import FINISH, OCR, PREP
-from cograil.runners.registry import Registry
+from cograil.runners.handler_registry import Registry
 
 COUNTS = """
 select (select count(*) from cograil.admissions a join cograil.jobs j on j.id = a.job_id

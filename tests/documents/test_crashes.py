@@ -27,8 +27,8 @@ from tests.documents import drawn
 from tests.documents.house import House
 from tests.documents.victim import look_after
 
-from cograil import faults
-from cograil.apps.documents import arrival, files
+from cograil import fault_injection
+from cograil.apps.documents import atomic_files, file_claiming
 from cograil.apps.documents.layout import SIDECAR
 
 MOST_VISITS = 4
@@ -99,13 +99,13 @@ async def _held(house: House, decision: dict[str, str]) -> None:
         await house.look()
     (document,) = await house.documents()
     room = house.folder.room(document.key)
-    files.move(room / "a.cbz", house.folder.archive / "a.cbz")
+    atomic_files.move(room / "a.cbz", house.folder.archive / "a.cbz")
     pdf = house.folder.pdf("a.cbz", document.key)
     pdf.write_bytes(b"%PDF-")
     await house.lab.rows(
         "update cograil.documents set state = 'DONE', out_pdf = %(pdf)s, changed_at = now()", pdf=pdf.name
     )
-    files.write_json(house.folder.held / document.key / "decision.json", decision)
+    atomic_files.write_json(house.folder.held / document.key / "decision.json", decision)
 
 
 SCENARIOS = [
@@ -224,8 +224,8 @@ def run_victim(dsn: str, root: Path, what: str, fault: str = "", log: Path | Non
     if not victim:
         code = 1
         try:
-            faults.arm(fault)
-            faults.record(str(log) if log else None)
+            fault_injection.arm(fault)
+            fault_injection.record(str(log) if log else None)
             asyncio.run(look_after(dsn, root, what))
             code = 0
         except BaseException:
@@ -317,7 +317,7 @@ class Range:
 
     def _judge(self, dsn: str, root: Path) -> None:
         assert contents(root) == self._before, f"lost or doubled: {inputs(root)}"
-        left = [place for place, _, _ in os.walk(root, followlinks=True) if files.GONE in place]
+        left = [place for place, _, _ in os.walk(root, followlinks=True) if atomic_files.GONE in place]
         assert left == [], "nobody removed what was to be"
         found = Counter(path.relative_to(root).parts[0] for path in inputs(root))
         found["out"] = len(list((root / "out").glob("[!.]*.pdf")))
@@ -355,11 +355,11 @@ def inputs(root: Path) -> list[Path]:
 
 def is_scratch(name: str) -> bool:
     """Whether it is half a copy, or what is about to be removed."""
-    return name.startswith(files.HIDDEN) and not name.startswith(arrival.CLAIM)
+    return name.startswith(atomic_files.HIDDEN) and not name.startswith(file_claiming.CLAIM)
 
 
 def contents(root: Path) -> Counter[str]:
-    return Counter(files.hash_of(path) for path in inputs(root))
+    return Counter(atomic_files.hash_of(path) for path in inputs(root))
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda one: one.name)

@@ -12,10 +12,10 @@ import pytest
 from tests.documents import drawn
 from tests.documents.test_stage_crashes import killed_at
 
-from cograil.apps.documents import arrival, files, janitor, places
-from cograil.apps.documents.converting import ROOM, Conversion, Item, remove_left_rooms
+from cograil.apps.documents import atomic_files, cleanup, file_claiming, folder_id
 from cograil.apps.documents.jobs import Document
 from cograil.apps.documents.layout import Folder
+from cograil.apps.documents.one_shot import ROOM, Conversion, Item, remove_left_rooms
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -82,18 +82,18 @@ def test_a_folder_keeps_the_id_that_somebody_gave_it_who_died(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
     folder = Folder(tmp_path / "data")
-    assert killed_at(f"documents.mark.{moment}", partial(places.place_of, folder))
-    mark = folder.root / places.MARK
+    assert killed_at(f"documents.mark.{moment}", partial(folder_id.place_of, folder))
+    mark = folder.root / folder_id.MARK
     assert mark.exists() == (moment == "after")
     given = mark.read_text().strip() if mark.exists() else ""
-    assert places.place_of(folder).startswith(given)
+    assert folder_id.place_of(folder).startswith(given)
     folder.make()
-    (folder.root / f"{places.WATCHED}0123456789abcdef").touch()
-    claim = arrival.claim_of(folder.staging / "20260101-000000_a.cbz", folder)
-    for path in (claim, folder.arrivals / files.hidden_name()):
+    (folder.root / f"{folder_id.WATCHED}0123456789abcdef").touch()
+    claim = file_claiming.claim_of(folder.staging / "20260101-000000_a.cbz", folder)
+    for path in (claim, folder.arrivals / atomic_files.hidden_name()):
         path.touch()
-    monkeypatch.setattr(janitor, "DAY", -1)
-    janitor.sweep_hidden(folder)
+    monkeypatch.setattr(cleanup, "DAY", -1)
+    cleanup.sweep_hidden(folder)
     assert list(folder.arrivals.iterdir()) == [claim]
-    hidden = sorted(one.name for one in folder.root.iterdir() if one.name.startswith(files.HIDDEN))
-    assert hidden == [places.MARK, f"{places.WATCHED}0123456789abcdef"]
+    hidden = sorted(one.name for one in folder.root.iterdir() if one.name.startswith(atomic_files.HIDDEN))
+    assert hidden == [folder_id.MARK, f"{folder_id.WATCHED}0123456789abcdef"]

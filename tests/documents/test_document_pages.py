@@ -18,8 +18,8 @@ from tests.documents import drawn
 from tests.documents.house import House
 
 from cograil.apps.documents.layout import Folder
-from cograil.store.tasks import save_progress
-from cograil.ui.pages.document_files import documents
+from cograil.store.task_queries import save_progress
+from cograil.ui.pages.document_files_page import documents
 
 PLACE = "/ui/documents"
 WORDS = {"use-existing": "USE_EXISTING_RESULT", "force": "FORCE_REPROCESS", "discard": "DISCARD"}

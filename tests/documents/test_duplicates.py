@@ -13,7 +13,7 @@ from tests.conftest import Eventually
 from tests.documents import drawn
 from tests.documents.house import House
 
-from cograil.apps.documents import arrival, duplicates, files, renames
+from cograil.apps.documents import atomic_files, duplicates, file_claiming, safe_rename
 
 
 async def held(house: House, *names: str) -> str:
@@ -27,7 +27,7 @@ async def held(house: House, *names: str) -> str:
 
 def decide(house: House, key: str, content: Any) -> None:
     text = content if isinstance(content, str) else json.dumps(content)
-    files.write_bytes(house.folder.held / key / "decision.json", text.encode())
+    atomic_files.write_bytes(house.folder.held / key / "decision.json", text.encode())
 
 
 def waiting(house: House, key: str) -> list[str]:
@@ -136,7 +136,7 @@ async def test_who_decides_while_another_decision_is_carried_out_is_heard(
     key = await held(house, "a.cbz", "b.cbz", "c.cbz")
     first, second = (one.name for one in duplicates.held_files(house.folder, key))
     decide(house, key, {"action": "DISCARD", "file": first})
-    remove = files.remove
+    remove = atomic_files.remove
 
     def removed(path: Path) -> None:
         remove(path)
@@ -144,7 +144,7 @@ async def test_who_decides_while_another_decision_is_carried_out_is_heard(
             decide(house, key, {"action": "DISCARD", "file": second})
 
     with monkeypatch.context() as patch:
-        patch.setattr(files, "remove", removed)
+        patch.setattr(atomic_files, "remove", removed)
         duplicates.apply_decision(house.folder, key, None)
     assert waiting(house, key) == ["c.cbz"]
     await house.look()
@@ -165,7 +165,7 @@ async def test_the_same_file_again_within_a_second_is_held(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its name in staging must not be that of the first, whose job would take it for its own."""
-    monkeypatch.setattr(arrival, "datetime", SlowClock)
+    monkeypatch.setattr(file_claiming, "datetime", SlowClock)
     key = await held(house, "a.cbz", "a.cbz")
     assert waiting(house, key) == ["a.cbz"]
 
@@ -219,15 +219,15 @@ def test_moves_never_overwrite(tmp_path: Path) -> None:
     for name, content in (("a", b"1"), ("b", b"2")):
         (tmp_path / name).write_bytes(content)
     with pytest.raises(FileExistsError):
-        files.move(tmp_path / "a", tmp_path / "b")
+        atomic_files.move(tmp_path / "a", tmp_path / "b")
     with pytest.raises(FileExistsError):
-        renames.rename_without_kernel(tmp_path / "a", tmp_path / "b")
+        safe_rename.rename_without_kernel(tmp_path / "a", tmp_path / "b")
     assert (tmp_path / "b").read_bytes() == b"2"
-    assert files.move_to_free(tmp_path / "a", tmp_path / "b").name == "b (2)"
+    assert atomic_files.move_to_free(tmp_path / "a", tmp_path / "b").name == "b (2)"
 
 
 def test_a_directory_moves_where_the_kernel_does_not_help(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     drawn.tiny(tmp_path / "a/x.cbz")
-    renames.rename_without_kernel(tmp_path / "a", tmp_path / "b")
+    safe_rename.rename_without_kernel(tmp_path / "a", tmp_path / "b")
     assert (tmp_path / "b/x.cbz").exists()

@@ -20,9 +20,9 @@ from pdfminer.high_level import extract_text
 from tests.conftest import Eventually
 from tests.documents import drawn
 
-from cograil.apps.documents import files, tools
-from cograil.apps.documents.core import canonical_profile, make_job_key
-from cograil.intake.http.server import bind
+from cograil.apps.documents import atomic_files, tools
+from cograil.apps.documents.job_key import canonical_profile, make_job_key
+from cograil.http.server.port import bind
 
 QUICK = {
     "COGRAIL_WORKER__GRACE_SECONDS": "1",
@@ -45,7 +45,7 @@ class Running:
         words = ["documents", what, "--data", str(root), "--port", str(port)]
         with self._said.open("ab") as said:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "cograil.intake.cli", *words],
+                [sys.executable, "-m", "cograil", *words],
                 env=environment(**more),
                 stdin=subprocess.DEVNULL,
                 stderr=said,
@@ -182,7 +182,7 @@ async def test_a_comic_by_real_services_one_of_which_is_down_at_first(
     pages = {"p10.png": drawn.page(drawn.ENGLISH), "p9.webp": drawn.page(drawn.FRENCH, "WEBP", mode="RGB")}
     comic = drawn.comic(root / "in/été.cbz", pages)
     profile = canonical_profile(tools.prep_info(), tools.ocr_info(), "eng+fra")
-    _, key = make_job_key(files.hash_of(comic), profile)
+    _, key = make_job_key(atomic_files.hash_of(comic), profile)
     with running(root, "prep", ports["prep"]) as prep, running(root, "watch", **urls) as watching:
         await eventually(lambda: prep.is_ready() and watching.is_ready(), timeout=60)
 
@@ -213,7 +213,7 @@ async def test_convert_tells_what_became_of_each(tmp_path: Path) -> None:
     good = drawn.comic(tmp_path / "good.cbz", {"1.png": drawn.page(drawn.ENGLISH)})
     bad = tmp_path / "bad.cbz"
     bad.write_bytes(b"nothing")
-    command = [sys.executable, "-m", "cograil.intake.cli", "documents", "convert", "--json", "-l", "eng"]
+    command = [sys.executable, "-m", "cograil", "documents", "convert", "--json", "-l", "eng"]
     ended = subprocess.run(
         [*command, str(good), str(bad), "-o", str(tmp_path / "out")],
         env=environment(

@@ -11,12 +11,12 @@ from tests.conftest import Eventually
 from tests.documents import drawn
 from tests.documents.house import House
 
-from cograil.apps.documents import endings, files, handlers, janitor, ocr
-from cograil.apps.documents.arrival import held
+from cograil.apps.documents import atomic_files, cleanup, finalize, handlers, ocr
+from cograil.apps.documents.file_claiming import held
+from cograil.apps.documents.folder_id import place_of
 from cograil.apps.documents.jobs import Document, ending_of
 from cograil.apps.documents.layout import folder_of
-from cograil.apps.documents.places import place_of
-from cograil.apps.documents.projecting import state_of
+from cograil.apps.documents.status_files import state_of
 from cograil.runners.context import Fail
 
 
@@ -142,8 +142,8 @@ async def test_bringing_out_can_be_done_again_at_any_point(house: House) -> None
     await house.prepare_results(dropped)
     key = await house.key_of(dropped)
     dropped.rename(house.folder.room(key) / "a.cbz")
-    first = endings.bring_out(house.folder, key, "a.cbz")
-    assert endings.bring_out(house.folder, key, "a.cbz")[0] == first[0]
+    first = finalize.bring_out(house.folder, key, "a.cbz")
+    assert finalize.bring_out(house.folder, key, "a.cbz")[0] == first[0]
     assert house.names("archive") == ["a.cbz"]
     assert len(house.names("out")) == 1
 
@@ -153,10 +153,10 @@ async def test_a_late_final_pdf_of_an_attempt_that_was_given_up_changes_nothing(
     await house.prepare_results(dropped)
     key = await house.key_of(dropped)
     dropped.rename(house.folder.room(key) / "a.cbz")
-    pdf, _ = endings.bring_out(house.folder, key, "a.cbz")
+    pdf, _ = finalize.bring_out(house.folder, key, "a.cbz")
     before = pdf.read_bytes()
     (house.folder.room(key) / "final.pdf").write_bytes(before + b"\n% another one")
-    assert endings.bring_out(house.folder, key, "a.cbz") == (pdf, "")
+    assert finalize.bring_out(house.folder, key, "a.cbz") == (pdf, "")
     assert pdf.read_bytes() == before
     assert len(house.names("out")) == 1
 
@@ -178,11 +178,11 @@ async def test_a_pdf_that_was_made_is_brought_out_though_its_job_was_given_up(
     document = await given_up(house)
     room, here = house.folder.room(document.key), house.folder
     if left != "nothing":
-        files.move(room / "final.pdf", here.pdf("a.cbz", document.key))
+        atomic_files.move(room / "final.pdf", here.pdf("a.cbz", document.key))
     if left == "a copy of the input":
         (here.archive / "a.cbz").symlink_to(room / "a.cbz")  # a name that is taken by something else
-        files.copy(room / "a.cbz", here.archive / "a (2).cbz")
-    ending = endings.end(here, document)
+        atomic_files.copy(room / "a.cbz", here.archive / "a (2).cbz")
+    ending = finalize.end(here, document)
     assert (ending.state, ending.pages, ending.pdf_invalid, ending.ocr_skipped) == ("DONE", 1, 2, True)
     assert state_of(document)["state"] == "OCR_DONE"
     assert house.names("out") == [ending.out_pdf]
@@ -196,8 +196,10 @@ async def test_what_was_cancelled_is_ended_only_where_its_end_was_begun(
 ) -> None:
     document = await given_up(house, "cancelled")
     if is_out:
-        files.move(house.folder.room(document.key) / "final.pdf", house.folder.pdf("a.cbz", document.key))
-    assert endings.end(house.folder, document).state == ("DONE" if is_out else "ERROR")
+        atomic_files.move(
+            house.folder.room(document.key) / "final.pdf", house.folder.pdf("a.cbz", document.key)
+        )
+    assert finalize.end(house.folder, document).state == ("DONE" if is_out else "ERROR")
     assert house.names(place) == ["a.cbz"]
     assert (house.names("archive") + house.names("error")) == ["a.cbz"]
 
@@ -207,10 +209,10 @@ async def test_an_input_that_somebody_moves_is_left_to_him(house: House) -> None
     with held(house.folder.source(document.key, "a.cbz")) as is_mine:
         assert is_mine
         with pytest.raises(BlockingIOError):
-            endings.end(house.folder, document)
+            finalize.end(house.folder, document)
         with pytest.raises(BlockingIOError):
-            endings.bring_to_error(house.folder, document.key, "a.cbz", document.staged)
-    assert endings.end(house.folder, document).state == "DONE"
+            finalize.bring_to_error(house.folder, document.key, "a.cbz", document.staged)
+    assert finalize.end(house.folder, document).state == "DONE"
 
 
 async def test_a_pdf_that_cannot_be_brought_out_fails_its_document(house: House) -> None:
@@ -221,7 +223,7 @@ async def test_a_pdf_that_cannot_be_brought_out_fails_its_document(house: House)
     failed = {"status": "failed", "error": {"code": "x", "message": "no room"}}
     document.nodes["finish"] = failed
     assert (state_of(document)["state"], state_of(document)["message"]) == ("OCR_DONE", "no room")
-    assert endings.end(house.folder, document).message == "no room [x]"
+    assert finalize.end(house.folder, document).message == "no room [x]"
     assert house.names("error") == ["a.cbz"]
 
 
@@ -235,8 +237,8 @@ async def test_an_old_room_is_tidied_only_when_its_document_is_done(
         (document,) = await house.documents()
         await eventually(lambda: house.read(f"work/{document.key}/state.json")["state"] == "DONE")
     place = place_of(house.folder)
-    assert await janitor.tidy(house.lab.db, house.folder, place, 7) == []
-    assert await janitor.tidy(house.lab.db, house.folder, place, 0) == [document.key]
+    assert await cleanup.tidy(house.lab.db, house.folder, place, 7) == []
+    assert await cleanup.tidy(house.lab.db, house.folder, place, 0) == [document.key]
 
 
 def test_words_that_ocrmypdf_says_itself_are_no_text() -> None:

@@ -74,7 +74,7 @@ def test_a_service_says_who_it_is(tmp_path: Path) -> None:
     words = ["documents", "prep", "--data", str(tmp_path), "--port", "0"]
     clean = {name: value for name, value in os.environ.items() if not name.startswith("COGRAIL_")}
     with subprocess.Popen(
-        [sys.executable, "-m", "cograil.intake.cli", *words],
+        [sys.executable, "-m", "cograil", *words],
         env=clean | {"LOG_JSON": "true"},
         stderr=subprocess.PIPE,
         text=True,

@@ -15,7 +15,7 @@ import pytest
 from tests.documents.house import House
 from tests.documents.test_stage_crashes import killed_at
 
-from cograil.apps.documents import arrival, files, janitor, renames, taking
+from cograil.apps.documents import atomic_files, cleanup, file_claiming, safe_rename, staging
 
 
 def scans(place: Path) -> Path:
@@ -42,13 +42,13 @@ def test_a_folder_that_was_copied_is_one_whenever_its_mover_dies(
 ) -> None:
     """Also amid the removal of what was copied."""
     source, target = scans(tmp_path / "scans"), elsewhere / "scans"
-    before = files.hash_of(source)
-    assert killed_in_removal(partial(files.move_to_free, source, target), monkeypatch)
+    before = atomic_files.hash_of(source)
+    assert killed_in_removal(partial(atomic_files.move_to_free, source, target), monkeypatch)
     if source.exists():
-        files.move_to_free(source, target)
-    files.remove_left(tmp_path, f"{files.GONE}*")
+        atomic_files.move_to_free(source, target)
+    atomic_files.remove_left(tmp_path, f"{atomic_files.GONE}*")
     assert [one.name for one in elsewhere.iterdir()] == ["scans"]
-    assert files.hash_of(target) == before
+    assert atomic_files.hash_of(target) == before
     assert list(tmp_path.iterdir()) == []
 
 
@@ -56,18 +56,18 @@ def test_a_copy_that_is_there_already_is_ended_in_one_step(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source, target = scans(tmp_path / "scans"), scans(tmp_path / "target")
-    before = files.hash_of(target)
-    assert killed_in_removal(partial(files.finish_move, source, target), monkeypatch)
-    files.finish_move(source, target)
-    files.remove_left(tmp_path, f"{files.GONE}*")
+    before = atomic_files.hash_of(target)
+    assert killed_in_removal(partial(atomic_files.finish_move, source, target), monkeypatch)
+    atomic_files.finish_move(source, target)
+    atomic_files.remove_left(tmp_path, f"{atomic_files.GONE}*")
     assert [one.name for one in tmp_path.iterdir()] == ["target"]
-    assert files.hash_of(target) == before
+    assert atomic_files.hash_of(target) == before
 
 
 @pytest.fixture
 def no_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     """A file system that knows no rename which spares."""
-    monkeypatch.setattr(files, "_rename", renames.rename_without_kernel)
+    monkeypatch.setattr(atomic_files, "_rename", safe_rename.rename_without_kernel)
 
 
 @pytest.fixture
@@ -93,19 +93,19 @@ def names(place: Path) -> list[str]:
 @pytest.mark.parametrize("make", [file, scans])
 def test_without_the_kernel_nothing_is_overwritten(tmp_path: Path, make: Callable[[Path], Path]) -> None:
     taken = make(tmp_path / "a.cbz")
-    content = files.hash_of(taken)
+    content = atomic_files.hash_of(taken)
     (tmp_path / "in").mkdir()
     source = make(tmp_path / "in/a.cbz")
     (source / "4.png" if source.is_dir() else source).write_text("another")
-    assert files.move_to_free(source, taken) == tmp_path / "a (2).cbz"
-    assert (files.hash_of(taken), names(tmp_path / "in")) == (content, [])
+    assert atomic_files.move_to_free(source, taken) == tmp_path / "a (2).cbz"
+    assert (atomic_files.hash_of(taken), names(tmp_path / "in")) == (content, [])
 
 
 @pytest.mark.usefixtures("no_kernel")
 def test_who_died_between_link_and_unlink_has_moved_it_once(tmp_path: Path) -> None:
     source, archive = file(tmp_path / "a.cbz"), tmp_path / "archive"
     archive.mkdir()
-    move = partial(files.move_to_free, source, archive / "a.cbz")
+    move = partial(atomic_files.move_to_free, source, archive / "a.cbz")
     assert killed_at("documents.rename.linked", move)
     assert source.exists()
     assert move() == archive / "a.cbz"
@@ -119,14 +119,14 @@ def test_who_died_when_he_had_reserved_a_name_leaves_it_to_the_next(
 ) -> None:
     source, archive = make(tmp_path / "a.cbz"), tmp_path / "archive"
     archive.mkdir()
-    before = files.hash_of(source)
-    move = partial(files.move_to_free, source, archive / "a.cbz")
+    before = atomic_files.hash_of(source)
+    move = partial(atomic_files.move_to_free, source, archive / "a.cbz")
     assert killed_at("documents.rename.reserved", move)
     assert names(archive) == ["a.cbz"]
-    assert renames.is_reserved(archive / "a.cbz")
+    assert safe_rename.is_reserved(archive / "a.cbz")
     assert move() == archive / "a.cbz"
     assert (source.exists(), names(archive)) == (False, ["a.cbz"])
-    assert files.hash_of(archive / "a.cbz") == before
+    assert atomic_files.hash_of(archive / "a.cbz") == before
 
 
 @pytest.mark.usefixtures("no_links")
@@ -142,11 +142,11 @@ def test_a_name_that_somebody_has_reserved_is_his(tmp_path: Path, monkeypatch: p
             rename(source, place)
         monkeypatch.setattr(os, "rename", rename)
         with pytest.raises(FileExistsError):
-            files.move(ours, target)
+            atomic_files.move(ours, target)
         rename(source, place)
 
     monkeypatch.setattr(os, "rename", late)
-    files.move(his, target)
+    atomic_files.move(his, target)
     assert (target.read_text(), ours.read_text()) == ("his", "a comic")
 
 
@@ -161,12 +161,12 @@ def test_of_two_who_move_one_file_one_has_it(
 
     def late(path: Path) -> None:
         monkeypatch.setattr(os, "unlink", unlink)
-        files.move(source, his)
+        atomic_files.move(source, his)
         unlink(path)
 
     monkeypatch.setattr(os, "unlink", late)
     with contextlib.nullcontext() if is_same else pytest.raises(FileNotFoundError):
-        files.move(source, mine)
+        atomic_files.move(source, mine)
     assert names(tmp_path) == ["mine" if is_same else "his"]
 
 
@@ -184,7 +184,7 @@ def test_what_cannot_be_renamed_reserves_nothing(
 
     monkeypatch.setattr(os, "rename", refused)
     with pytest.raises(PermissionError):
-        files.move(source, tmp_path / "b.cbz")
+        atomic_files.move(source, tmp_path / "b.cbz")
     assert names(tmp_path) == ["a.cbz"]
 
 
@@ -196,10 +196,10 @@ def test_without_the_kernel_a_copy_that_is_there_is_known_too(
 ) -> None:
     """And a name that was to be its."""
     source = make(tmp_path / "a.cbz")
-    move = partial(files.move_to_free, source, elsewhere / "a.cbz")
+    move = partial(atomic_files.move_to_free, source, elsewhere / "a.cbz")
     assert killed_at(point, move)
     assert move() == elsewhere / "a.cbz"
-    files.remove_left(elsewhere, f"{files.HIDDEN}*")
+    atomic_files.remove_left(elsewhere, f"{atomic_files.HIDDEN}*")
     assert (names(tmp_path), names(elsewhere)) == ([], ["a.cbz"])
 
 
@@ -210,11 +210,11 @@ async def test_what_was_linked_into_staging_is_one_document(
 ) -> None:
     """By who died before he unlinked it from `in`; or is about to, for all that anybody knows."""
     arrived, staged = house.drop("a.cbz"), house.folder.staging / "20260101-000000_a.cbz"
-    os.link(arrived, arrival.claim_of(staged, house.folder) if is_claimed else staged)
+    os.link(arrived, file_claiming.claim_of(staged, house.folder) if is_claimed else staged)
     os.link(arrived, house.root / "mine")
     await house.look()
     assert await house.documents() == []
-    monkeypatch.setattr(taking, "LINK_SECONDS", -1)
+    monkeypatch.setattr(staging, "LINK_SECONDS", -1)
     await house.look()
     (document,) = await house.documents()
     assert (house.names("in"), house.names("hold/duplicates")) == ([], [])
@@ -227,11 +227,11 @@ async def test_a_name_that_is_reserved_in_staging_is_no_document(
 ) -> None:
     arrived = house.drop("a.cbz")
     staged = house.folder.staging / "20260101-000000_b.cbz"
-    assert killed_at("documents.rename.reserved", partial(files.move, arrived, staged))
-    assert renames.is_reserved(staged)
+    assert killed_at("documents.rename.reserved", partial(atomic_files.move, arrived, staged))
+    assert safe_rename.is_reserved(staged)
     await house.look()
     assert [one.name for one in await house.documents()] == ["a.cbz"]
     assert house.names("error") == []
-    monkeypatch.setattr(janitor, "DAY", -1)
-    janitor.sweep_hidden(house.folder)
+    monkeypatch.setattr(cleanup, "DAY", -1)
+    cleanup.sweep_hidden(house.folder)
     assert house.names("work/_staging") == []

@@ -14,8 +14,8 @@ from tests.conftest import Eventually
 from tests.documents import drawn
 from tests.documents.house import House
 
-from cograil.apps.documents import arrival, locks
-from cograil.apps.documents.places import look_after
+from cograil.apps.documents import file_claiming, locks
+from cograil.apps.documents.folder_id import look_after
 from cograil.apps.documents.services import Service
 from cograil.errors import Conflict
 from cograil.setting_documents import DocumentSettings
@@ -31,7 +31,7 @@ def refuse_leases(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
             raise OSError(number, os.strerror(number))
         return real(descriptor, command, *more)
 
-    monkeypatch.setattr(arrival.fcntl, "fcntl", played)
+    monkeypatch.setattr(file_claiming.fcntl, "fcntl", played)
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ async def test_a_lease_that_is_refused_stops_no_folder(
 ) -> None:
     refuse_leases(monkeypatch, number)
     house.drop("a.cbz")
-    assert arrival.has_writer_open(house.folder.arrivals / "a.cbz") is None
+    assert file_claiming.has_writer_open(house.folder.arrivals / "a.cbz") is None
     await house.look()
     assert house.names("in") == ["a.cbz"]
 
@@ -104,15 +104,15 @@ def test_on_nfs_one_alone_holds_a_file(
         return real(name, flags, *more)
 
     monkeypatch.setattr(locks.os, "open", opened)
-    with arrival.held(path) as is_mine:
-        with arrival.held(path) as is_another:
+    with file_claiming.held(path) as is_mine:
+        with file_claiming.held(path) as is_another:
             pass
         assert len(list(tmp_path.iterdir())) == 1 + is_foreign
-    with arrival.held(path) as is_mine_again:
+    with file_claiming.held(path) as is_mine_again:
         pass
     assert (is_mine, is_another, is_mine_again) == (True, False, True)
     assert list(tmp_path.iterdir()) == [path]
-    with arrival.held(tmp_path / "gone") as is_mine:
+    with file_claiming.held(tmp_path / "gone") as is_mine:
         assert not is_mine
 
 

@@ -11,9 +11,9 @@ import pytest
 from tests.conftest import Eventually
 from tests.documents.house import House
 
-from cograil.apps.documents import arrival, files
-from cograil.apps.documents.converting import Conversion, Item
+from cograil.apps.documents import atomic_files, file_claiming
 from cograil.apps.documents.layout import Folder
+from cograil.apps.documents.one_shot import Conversion, Item
 
 
 def move_in_elsewhere(house: House, elsewhere: Path) -> None:
@@ -94,7 +94,7 @@ def test_a_folder_with_a_fifo_is_not_converted(tmp_path: Path) -> None:
 
 async def test_a_claim_of_old_that_could_not_be_copied_is_refused_now(house: House, elsewhere: Path) -> None:
     move_in_elsewhere(house, elsewhere)
-    claim = arrival.claim_of(house.folder.staging / "20260101-000000_scans", house.folder)
+    claim = file_claiming.claim_of(house.folder.staging / "20260101-000000_scans", house.folder)
     claim.mkdir()
     os.mkfifo(claim / "fifo.png")
     await house.look()
@@ -106,7 +106,7 @@ def test_what_is_copied_of_a_folder_is_on_the_disk(tmp_path: Path, monkeypatch: 
     (tmp_path / "scans/more").mkdir(parents=True)
     (tmp_path / "scans/more/1.png").write_text("1")
     synced: list[str] = []
-    monkeypatch.setattr(files, "sync", lambda path: synced.append(path.name))
-    files.copy(tmp_path / "scans", tmp_path / "copy")
+    monkeypatch.setattr(atomic_files, "sync", lambda path: synced.append(path.name))
+    atomic_files.copy(tmp_path / "scans", tmp_path / "copy")
     assert synced == ["1.png"]
-    assert files.hash_of(tmp_path / "copy") == files.hash_of(tmp_path / "scans")
+    assert atomic_files.hash_of(tmp_path / "copy") == atomic_files.hash_of(tmp_path / "scans")

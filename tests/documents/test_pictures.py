@@ -16,10 +16,10 @@ from tests.documents import drawn, packed
 from tests.documents.test_stages import prepared, sized, widths
 
 from cograil.apps.documents import ocr, prep
-from cograil.apps.documents.ocr_whitening import whitened
+from cograil.apps.documents.archive_pages import take_pages
+from cograil.apps.documents.ocr_background import whitened
 from cograil.apps.documents.prep import BadDocument
-from cograil.apps.documents.stagelog import kept
-from cograil.apps.documents.unpacking import take_pages
+from cograil.apps.documents.stage_log import kept
 from cograil.workspace import WorkspaceError
 
 ROTATED = 6  # a quarter, as EXIF says it
@@ -118,7 +118,7 @@ def test_names_of_other_countries_are_pages_too(tmp_path: Path) -> None:
 def test_names_are_read_whatever_the_language_of_the_system(tmp_path: Path, language: str) -> None:
     archive = drawn.comic(tmp_path / "a.cbz", {"é/日本2.png": sized(102), "é/日本1.png": sized(101)})
     program = (
-        "import sys; from pathlib import Path; from cograil.apps.documents.unpacking import take_pages;"
+        "import sys; from pathlib import Path; from cograil.apps.documents.archive_pages import take_pages;"
         "print([page.name for page in take_pages(Path(sys.argv[1]), Path(sys.argv[2])).pages])"
     )
     (tmp_path / "pages").mkdir()

@@ -13,9 +13,9 @@ import pytest
 from doors import open_door
 from tests.documents.house import House
 
-from cograil.apps.documents import files, projecting, routes
+from cograil.apps.documents import atomic_files, routes, status_files
 from cograil.apps.documents.layout import folder_of
-from cograil.apps.documents.projecting import gauges_of
+from cograil.apps.documents.status_files import gauges_of
 
 
 def full(*_: Any) -> None:
@@ -49,10 +49,10 @@ async def test_what_ended_while_the_disk_was_full_is_shown_when_it_is_not(
 ) -> None:
     """However long that was: nothing changes any more that would be written again."""
     key = await running(house)
-    monkeypatch.setattr(projecting, "OVERLAP", timedelta(0))
+    monkeypatch.setattr(status_files, "OVERLAP", timedelta(0))
     await house.lab.rows("update cograil.documents set state = 'DONE', out_pdf = 'a.pdf', changed_at = now()")
     with monkeypatch.context() as patch:
-        patch.setattr(files, "write_json", full)
+        patch.setattr(atomic_files, "write_json", full)
         await house.look(2)
     await house.look()
     assert house.read("index/jobs.json")["jobs"][key]["state"] == "DONE"
@@ -78,8 +78,10 @@ async def test_two_watchers_do_not_write_in_turns(house: House, monkeypatch: pyt
     other = house.another_watcher()
     await other.look()
     written: list[Path] = []
-    write = files.write_json
-    monkeypatch.setattr(files, "write_json", lambda path, value: (written.append(path), write(path, value)))
+    write = atomic_files.write_json
+    monkeypatch.setattr(
+        atomic_files, "write_json", lambda path, value: (written.append(path), write(path, value))
+    )
     for _ in range(3):
         await house.look()
         await other.look()

@@ -16,7 +16,7 @@ from tests.conftest import Databases
 from tests.documents.house import House
 from tests.documents.test_crashes import run_victim
 
-from cograil.apps.documents import admission, files
+from cograil.apps.documents import admission, atomic_files
 
 
 def full(*_: Any, **__: Any) -> Any:
@@ -64,7 +64,7 @@ async def test_a_report_that_cannot_be_written_keeps_the_file_in_staging(
 ) -> None:
     (house.folder.arrivals / "a.cbz").write_bytes(b"nothing")
     with monkeypatch.context() as patch:
-        patch.setattr(files, "write_bytes", full)
+        patch.setattr(atomic_files, "write_bytes", full)
         await house.look()
     assert (house.names("error"), len(house.names("work/_staging"))) == ([], 1)
     await house.look()
@@ -76,7 +76,7 @@ async def test_a_refused_file_that_cannot_be_moved_is_reported_and_counted_once(
 ) -> None:
     (house.folder.arrivals / "a.cbz").write_bytes(b"nothing")
     with monkeypatch.context() as patch:
-        patch.setattr(files, "move_to_free", full)
+        patch.setattr(atomic_files, "move_to_free", full)
         await house.look(2)
     assert len(house.names("reports/rejected")) == len(house.names("work/_staging")) == 1
     await house.look()
@@ -88,7 +88,7 @@ async def test_what_was_refused_stays_so(house: House, monkeypatch: pytest.Monke
     house.drop("a.cbz")
     with monkeypatch.context() as patch:
         patch.setattr(admission, "has_room", lambda *_: False)
-        patch.setattr(files, "move_to_free", full)
+        patch.setattr(atomic_files, "move_to_free", full)
         await house.look()
     await house.look()
     assert judge(house.root, "disk_error")["reason"] == "disk_full"
@@ -100,7 +100,7 @@ async def test_a_report_says_where_it_is_though_its_name_was_taken(
 ) -> None:
     (house.folder.arrivals / "a.cbz").write_bytes(b"nothing")
     with monkeypatch.context() as patch:
-        patch.setattr(files, "move_to_free", full)
+        patch.setattr(atomic_files, "move_to_free", full)
         await house.look()
     (house.folder.error / "a.cbz").touch()
     await house.look()

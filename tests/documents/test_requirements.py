@@ -22,7 +22,7 @@ def without(modules: tuple[str, ...], tmp_path: Path, *command: str, **environ: 
     (tmp_path / "site/sitecustomize.py").write_text(f"import sys\n{blocked}")
     own = {"PYTHONPATH": str(tmp_path / "site"), "COGRAIL_DATA_DIR": str(tmp_path / "engine")}
     done = subprocess.run(
-        [sys.executable, "-m", "cograil.intake.cli", *command],
+        [sys.executable, "-m", "cograil", *command],
         env={**os.environ, **own, **environ},
         capture_output=True,
         text=True,
@@ -84,7 +84,7 @@ def test_a_language_that_is_missing_is_named_with_its_package() -> None:
 
 DYING = """
 import asyncio, signal
-from cograil.apps.background import background
+from cograil.apps.background_tasks import background
 
 async def die():
     raise RuntimeError("no such folder")

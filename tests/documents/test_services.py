@@ -23,12 +23,12 @@ from tests.conftest import Eventually
 from tests.documents import drawn
 from tests.documents.house import House
 
-from cograil.apps.documents import files, remote, tools
+from cograil.apps.documents import atomic_files, service_client, tools
 from cograil.apps.documents.handlers import Terms
 from cograil.apps.documents.prep import prepare
-from cograil.apps.documents.remote import Pulse, ServiceDown, ask, info_of
+from cograil.apps.documents.service_client import Pulse, ServiceDown, ask, info_of
 from cograil.apps.documents.services import Kind, Refused, Service, service_door
-from cograil.intake.http.server import bind, serving
+from cograil.http.server.port import bind, serving
 from cograil.setting_documents import DocumentSettings
 
 
@@ -140,7 +140,7 @@ async def test_a_stage_does_not_remove_what_it_is_given(tmp_path: Path, kind: Ki
 async def test_what_was_running_when_it_died_is_queued_again(tmp_path: Path, eventually: Eventually) -> None:
     source = drawn.tiny(tmp_path / "a.cbz")
     order = {"jobId": "one", "inputPath": str(source), "workDir": str(tmp_path / "work")}
-    files.write_json(tmp_path / "prep/running/one.json", {"jobId": "one", "order": order})
+    atomic_files.write_json(tmp_path / "prep/running/one.json", {"jobId": "one", "order": order})
     (tmp_path / "prep/running/notes.txt").touch()
     async with service("prep", tmp_path) as url:
         assert (await ended(url, "one", eventually))["state"] == "DONE"
@@ -162,7 +162,7 @@ async def test_a_stage_that_takes_too_long_is_killed_with_all_it_started(
 
 def test_a_pulse_is_that_of_this_try(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [1000.0]
-    monkeypatch.setattr(remote.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(service_client.time, "monotonic", lambda: now[0])
     path, terms = tmp_path / "ocr.heartbeat", Terms(pulse_seconds=1, timeout_seconds=60)
     old, silent = Pulse((path,), terms), Pulse((tmp_path / "none.heartbeat",), terms)
     path.touch()
@@ -188,7 +188,7 @@ async def test_a_document_by_services_that_come_late(
 
     What an earlier try left is used without asking them: only the ticks have real OCR by a service.
     """
-    monkeypatch.setattr(remote, "POLL_SECONDS", 0.05)
+    monkeypatch.setattr(service_client, "POLL_SECONDS", 0.05)
     prep_port, ocr_port = (bind("127.0.0.1", 0) for _ in range(2))
     ports = [one.getsockname()[1] for one in (prep_port, ocr_port)]
     prep_port.close()
@@ -392,7 +392,9 @@ class Careless:
 
 async def test_what_a_service_made_is_looked_at(house: House, eventually: Eventually) -> None:
     """It says that it is done, and what it left is no PDF: after three tries the input is in `error`."""
-    ocr_service = Careless(tools.ocr_info(), lambda room: files.write_bytes(room / "final.pdf", b"%PDF-no"))
+    ocr_service = Careless(
+        tools.ocr_info(), lambda room: atomic_files.write_bytes(room / "final.pdf", b"%PDF-no")
+    )
     house.drop("a.cbz")
     async with ocr_service.serving() as url:
         changed = house.settings.documents.model_copy(update={"ocr_url": url})
@@ -433,17 +435,17 @@ async def test_an_answer_that_is_no_record_is_waited_through(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: tuple[int, Any]
 ) -> None:
     """It costs no attempt, as if nobody had answered."""
-    monkeypatch.setattr(remote, "POLL_SECONDS", 0)
+    monkeypatch.setattr(service_client, "POLL_SECONDS", 0)
     answers = [(202, {}), answer, (200, {"state": "DONE", "artifacts": {}})]
 
     async def played(*_: Any, **__: Any) -> tuple[int, Any]:
         return answers.pop(0)
 
-    monkeypatch.setattr(remote, "ask", played)
+    monkeypatch.setattr(service_client, "ask", played)
     said: list[str] = []
     log = SimpleNamespace(warning=lambda event, error: said.append(error))
     ctx: Any = SimpleNamespace(job_id="0" * 36, attempt=1, log=log)
-    done = await remote._see_through(ctx, "http://x", "prep", "key", tmp_path, {}, Terms())
+    done = await service_client._see_through(ctx, "http://x", "prep", "key", tmp_path, {}, Terms())
     assert done["state"] == "DONE"
     assert "not with the record of a job" in said[0]
 
@@ -462,9 +464,9 @@ async def test_a_service_that_loses_every_job_is_told_it_again_at_leisure(
     async def slept(seconds: float) -> None:
         pauses.append(seconds)
 
-    monkeypatch.setattr(remote, "ask", played)
-    monkeypatch.setattr(remote.asyncio, "sleep", slept)
+    monkeypatch.setattr(service_client, "ask", played)
+    monkeypatch.setattr(service_client.asyncio, "sleep", slept)
     ctx: Any = SimpleNamespace(job_id="0" * 36, attempt=1)
-    await remote._see_through(ctx, "http://x", "prep", "key", tmp_path, {}, Terms())
+    await service_client._see_through(ctx, "http://x", "prep", "key", tmp_path, {}, Terms())
     assert pauses == [2, 4, 8, 15, 15, 15, 1, 2]
     assert not answers

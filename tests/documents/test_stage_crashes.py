@@ -24,9 +24,9 @@ from tests.documents import drawn
 from tests.documents.test_services import ended, service
 from tests.documents.test_stages import prepared
 
-from cograil import faults
-from cograil.apps.documents import files, ocr, prep, services
-from cograil.apps.documents.remote import ask
+from cograil import fault_injection
+from cograil.apps.documents import atomic_files, ocr, prep, services
+from cograil.apps.documents.service_client import ask
 from cograil.apps.documents.services import Service
 from cograil.setting_documents import DocumentSettings
 
@@ -39,7 +39,7 @@ def killed_at(point: str, work: Callable[[], Any]) -> bool:
     if not victim:
         code = 1
         try:
-            faults.arm(f"{point}:1:kill9")
+            fault_injection.arm(f"{point}:1:kill9")
             work()
             code = 0
         except BaseException:
@@ -141,7 +141,7 @@ def test_a_service_that_is_killed_at_a_rename_ends_its_job_when_it_is_back(
         assert killed_at("documents.service_claim.after", lambda: asyncio.run(until_over(tmp_path)))
     assert killed_at(point, lambda: asyncio.run(until_over(tmp_path)))
     asyncio.run(until_over(tmp_path))
-    found = {name: files.read_json(tmp_path / f"prep/{name}/one.json") for name in services.STATES}
+    found = {name: atomic_files.read_json(tmp_path / f"prep/{name}/one.json") for name in services.STATES}
     assert [name for name, record in found.items() if record] == ["done"]
 
 

@@ -17,10 +17,10 @@ import psutil
 import pytest
 from tests.documents import drawn
 
-from cograil.apps.documents import ocr, prep, pulsing
+from cograil.apps.documents import ocr, prep, stage_heartbeat
+from cograil.apps.documents.archive_pages import PAGE_BOUNDS, order_of, take_pages
 from cograil.apps.documents.prep import BadDocument
-from cograil.apps.documents.rar_sums import sums_of
-from cograil.apps.documents.unpacking import PAGE_BOUNDS, order_of, take_pages
+from cograil.apps.documents.rar_checksums import sums_of
 from cograil.workspace import Bounds, WorkspaceError
 
 
@@ -289,7 +289,7 @@ def test_what_ocrmypdf_is_told() -> None:
 def alone(script: str, path: Path) -> None:
     """In a process of its own: a heart that stops ends all that its process has started, of whatever test."""
     beginning = "import subprocess, sys, threading, time\nfrom pathlib import Path\n"
-    beginning += "from cograil.apps.documents.pulsing import Heart\npath = Path(sys.argv[1])\n"
+    beginning += "from cograil.apps.documents.stage_heartbeat import Heart\npath = Path(sys.argv[1])\n"
     subprocess.run([sys.executable, "-c", beginning + script, str(path)], check=True, timeout=60)
 
 
@@ -313,7 +313,7 @@ assert heart.is_stuck
 def test_a_stage_that_stands_still_as_a_whole_is_ended_from_outside(tmp_path: Path) -> None:
     """Its heart stands still too; what it started is ended with it. Others and later ones are left alone."""
     path, script = tmp_path / "ocr.heartbeat", "import subprocess, sys, time\nfrom pathlib import Path\n"
-    script += "from cograil.apps.documents.pulsing import Heart\n"
+    script += "from cograil.apps.documents.stage_heartbeat import Heart\n"
     script += "with Heart(Path(sys.argv[1]), 0.05, 60).beating():\n"
     script += "    print(subprocess.Popen(['sleep', '600']).pid, flush=True)\n    time.sleep(600)\n"
     stage = subprocess.Popen(
@@ -322,13 +322,13 @@ def test_a_stage_that_stands_still_as_a_whole_is_ended_from_outside(tmp_path: Pa
     assert stage.stdout is not None
     started = psutil.Process(int(stage.stdout.readline()))
     stage.send_signal(signal.SIGSTOP)
-    name, watch = path.read_text(), pulsing.Standstills()
+    name, watch = path.read_text(), stage_heartbeat.Standstills()
     assert not watch.end(path)
     other = name.replace(f"{stage.pid} ", f"{stage.pid} 1")
     for wrong in ("", "x", "1 2 3 4", f"1{name}", other, name.rpartition(" ")[0]):
         path.write_text(wrong)
         os.utime(path, (1, 1))
-        assert (watch.end(path), pulsing._still(path)) == (False, (0, 0.0)), wrong
+        assert (watch.end(path), stage_heartbeat._still(path)) == (False, (0, 0.0)), wrong
     path.write_text(name)
     os.utime(path, (1, 1))
     assert not watch.end(path)  # a machine that slept: it may beat yet
@@ -343,7 +343,7 @@ def test_a_stage_that_stands_still_as_a_whole_is_ended_from_outside(tmp_path: Pa
 
 def test_a_heart_that_has_ended_names_nobody(tmp_path: Path) -> None:
     path = tmp_path / "prep.heartbeat"
-    with pulsing.Heart(path, 1, 60).beating():
+    with stage_heartbeat.Heart(path, 1, 60).beating():
         assert path.read_text().startswith(f"{os.getpid()} ")
     assert path.read_text() == ""
 
@@ -365,8 +365,8 @@ assert not heart.is_stuck
 def test_processes_that_were_started_are_found() -> None:
     sleeper = subprocess.Popen(["sleep", "60"])
     try:
-        assert sleeper.pid in pulsing.started()
-        assert os.getpid() not in pulsing.started()
+        assert sleeper.pid in stage_heartbeat.started()
+        assert os.getpid() not in stage_heartbeat.started()
     finally:
         sleeper.kill()
         sleeper.wait()

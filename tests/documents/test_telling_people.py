@@ -16,12 +16,12 @@ from tests.conftest import Eventually
 from tests.documents.house import House
 
 from cograil import logs
-from cograil.apps.documents import endings, files
-from cograil.apps.documents.converting import Conversion, Item
+from cograil.apps.documents import atomic_files, finalize
 from cograil.apps.documents.duplicates import Existing, apply_decision, decide, hold
 from cograil.apps.documents.layout import OUT_NAME, Folder
-from cograil.apps.documents.projecting import indexed
-from cograil.intake.cli.documents import documents
+from cograil.apps.documents.one_shot import Conversion, Item
+from cograil.apps.documents.status_files import indexed
+from cograil.cli.commands.document_commands import documents
 
 
 @pytest.fixture
@@ -92,20 +92,20 @@ def plain_folder(tmp_path: Path) -> tuple[Folder, str]:
 def test_whoever_goes_on_finds_the_plain_name_that_was_chosen(tmp_path: Path, died: str) -> None:
     folder, key = plain_folder(tmp_path)
     if died == "before the move":
-        files.write_bytes(folder.room(key) / OUT_NAME, b"x.pdf")
+        atomic_files.write_bytes(folder.room(key) / OUT_NAME, b"x.pdf")
     else:
-        endings.bring_out(folder, key, "x.cbz")
+        finalize.bring_out(folder, key, "x.cbz")
     for _ in range(2):
-        assert endings.bring_out(folder, key, "x.cbz") == (folder.out / "x.pdf", "")
+        assert finalize.bring_out(folder, key, "x.cbz") == (folder.out / "x.pdf", "")
         assert sorted(one.name for one in folder.out.iterdir()) == ["x.pdf", "x.txt"]
 
 
 def test_a_plain_name_that_somebody_else_took_meanwhile_is_left_to_him(tmp_path: Path) -> None:
     folder, key = plain_folder(tmp_path)
-    files.write_bytes(folder.room(key) / OUT_NAME, b"x.pdf")
+    atomic_files.write_bytes(folder.room(key) / OUT_NAME, b"x.pdf")
     (folder.room(key) / "final.txt").unlink()
     (folder.out / "x.pdf").write_text("his")
-    assert endings.bring_out(folder, key, "x.cbz")[0].name == "x (2).pdf"
+    assert finalize.bring_out(folder, key, "x.cbz")[0].name == "x (2).pdf"
     assert (folder.out / "x.pdf").read_text() == "his"
 
 

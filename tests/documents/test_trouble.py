@@ -20,7 +20,16 @@ from tests.documents import drawn
 from tests.documents.house import House
 from tests.documents.test_duplicates import held, waiting
 
-from cograil.apps.documents import arrival, duplicates, files, janitor, places, routes, tools, watcher
+from cograil.apps.documents import (
+    atomic_files,
+    cleanup,
+    duplicates,
+    file_claiming,
+    folder_id,
+    routes,
+    tools,
+    watcher,
+)
 from cograil.apps.documents.app import app
 from cograil.apps.documents.config import save_config
 from cograil.apps.documents.layout import Folder, folder_of
@@ -36,7 +45,7 @@ while True:
 ASKER = """
 import sys
 from pathlib import Path
-from cograil.apps.documents.arrival import has_writer_open
+from cograil.apps.documents.file_claiming import has_writer_open
 answers = {has_writer_open(Path(sys.argv[1])) for _ in range(30_000)}
 print(sorted(answers))
 """
@@ -64,7 +73,7 @@ async def test_a_link_to_a_directory_is_not_walked_through(
 ) -> None:
     (house.folder.arrivals / "a.cbz").symlink_to("/")
     monkeypatch.setattr(
-        files, "files_below", lambda directory: pytest.fail(f"{directory} was walked through")
+        atomic_files, "files_below", lambda directory: pytest.fail(f"{directory} was walked through")
     )
     await house.look()
     assert house.names("error") == ["a.cbz"]
@@ -86,7 +95,7 @@ async def test_a_decision_that_cannot_be_read_keeps_nobody(house: House, kind: s
         case "directory":
             place.mkdir()
         case "large":
-            place.write_text('{"action": "DISCARD", "x": "' + "x" * files.MOST_JSON + '"}')
+            place.write_text('{"action": "DISCARD", "x": "' + "x" * atomic_files.MOST_JSON + '"}')
     house.drop("c.cbz", 3)
     await house.look()
     assert len(await house.documents()) == 2
@@ -125,9 +134,9 @@ async def test_the_trouble_of_one_user_is_not_that_of_another(house: House) -> N
 async def test_what_cannot_be_copied_now_waits_and_the_others_go_on(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    claim = arrival.claim_of(house.folder.staging / "20260101-000000_far.cbz", house.folder)
+    claim = file_claiming.claim_of(house.folder.staging / "20260101-000000_far.cbz", house.folder)
     drawn.tiny(claim, 9)
-    move = files.move
+    move = atomic_files.move
 
     def full(source: Path, target: Path, what: str = "move", **more: bool) -> None:
         if source == claim:
@@ -135,7 +144,7 @@ async def test_what_cannot_be_copied_now_waits_and_the_others_go_on(
         move(source, target, what, **more)
 
     with monkeypatch.context() as patch:
-        patch.setattr(files, "move", full)
+        patch.setattr(atomic_files, "move", full)
         house.drop("near.cbz")
         await house.look()
         assert [one.name for one in await house.documents()] == ["near.cbz"]
@@ -147,7 +156,7 @@ async def test_what_cannot_be_copied_now_waits_and_the_others_go_on(
 
 async def test_two_mounts_of_one_file_system_are_two(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a container: the same device, and no rename. What is copied must be claimed before."""
-    rename, copy, copied = files._rename, files.copy, []
+    rename, copy, copied = atomic_files._rename, atomic_files.copy, []
 
     def across(source: Path, target: Path) -> None:
         if (source.parent, target.parent) == (house.folder.arrivals, house.folder.staging):
@@ -158,12 +167,12 @@ async def test_two_mounts_of_one_file_system_are_two(house: House, monkeypatch: 
         copied.append(source.name)
         copy(source, target)
 
-    monkeypatch.setattr(files, "_rename", across)
-    monkeypatch.setattr(files, "copy", noted)
+    monkeypatch.setattr(atomic_files, "_rename", across)
+    monkeypatch.setattr(atomic_files, "copy", noted)
     house.drop("a.cbz")
     await house.look()
     assert [one.name for one in await house.documents()] == ["a.cbz"]
-    assert [name.startswith(arrival.CLAIM) for name in copied] == [True]
+    assert [name.startswith(file_claiming.CLAIM) for name in copied] == [True]
     assert list(house.folder.arrivals.iterdir()) == []
 
 
@@ -226,9 +235,9 @@ def test_a_full_disk_leaves_nothing_behind_at_the_first_start(
     def full(path: Path) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(files, "sync", full)
+    monkeypatch.setattr(atomic_files, "sync", full)
     with pytest.raises(OSError, match="No space left"):
-        places.place_of(Folder(tmp_path))
+        folder_id.place_of(Folder(tmp_path))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -265,30 +274,30 @@ async def test_a_room_that_another_janitor_removes_is_nobodys_trouble(
     rooms = [house.folder.room(f"{digit * 64}__{'0' * 64}") for digit in "12"]
     for room in rooms:
         room.mkdir()
-    place, remove = places.place_of(house.folder), files.remove
-    monkeypatch.setattr(janitor, "is_old", lambda room, days: True)
+    place, remove = folder_id.place_of(house.folder), atomic_files.remove
+    monkeypatch.setattr(cleanup, "is_old", lambda room, days: True)
 
     def late(path: Path) -> None:
         remove(path)
         raise FileNotFoundError(path)
 
-    monkeypatch.setattr(files, "remove", late)
-    await janitor.tidy(house.lab.db, house.folder, place, 0)
+    monkeypatch.setattr(atomic_files, "remove", late)
+    await cleanup.tidy(house.lab.db, house.folder, place, 0)
     assert not any(room.exists() for room in rooms)
-    assert not janitor.is_spent(rooms[0])
+    assert not cleanup.is_spent(rooms[0])
 
 
 async def test_a_place_in_which_nothing_is_held_is_not_shown_and_goes(house: House) -> None:
     """Somebody died while he wrote there."""
     place = house.folder.held / f"{'1' * 64}__{'0' * 64}"
     place.mkdir()
-    (place / files.hidden_name()).touch()
+    (place / atomic_files.hidden_name()).touch()
     assert routes.held_of(house.folder) == []
-    janitor.sweep_hidden(house.folder)
+    cleanup.sweep_hidden(house.folder)
     assert place.exists()  # it may be written right now
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(janitor, "DAY", -1)
-        janitor.sweep_hidden(house.folder)
+        patch.setattr(cleanup, "DAY", -1)
+        cleanup.sweep_hidden(house.folder)
     assert not place.exists()
 
 
@@ -300,7 +309,7 @@ async def test_what_cannot_be_looked_at_keeps_no_later_one(
     for number in range(2):
         drawn.tiny(house.folder.staging / f"20260101-00000{number}_a.cbz", number)
     late = drawn.tiny(house.folder.staging / "20260101-000005_b.cbz", 9)
-    monkeypatch.setattr(arrival, "is_whole", lambda staged, folder: staged == late)
+    monkeypatch.setattr(file_claiming, "is_whole", lambda staged, folder: staged == late)
     await house.look()
     assert [one.name for one in await house.documents()] == ["b.cbz"]
 
@@ -331,8 +340,8 @@ async def test_who_goes_on_with_holding_a_copy_holds_it_once(house: House, elsew
 
 async def test_a_folder_is_looked_after_by_one_database(house: House, eventually: Eventually) -> None:
     """Whoever comes with another one waits, and says so, until the first is gone."""
-    first = places.look_after(house.root, "first")
-    os.close(places.look_after(house.root, "first"))  # of one database there may be many
+    first = folder_id.look_after(house.root, "first")
+    os.close(folder_id.look_after(house.root, "first"))  # of one database there may be many
     house.drop("a.cbz")
     with structlog.testing.capture_logs() as said:
         task = asyncio.create_task(house.watcher.run())
@@ -341,8 +350,8 @@ async def test_a_folder_is_looked_after_by_one_database(house: House, eventually
         os.close(first)
         await eventually(lambda: house.names("in") == [])
         with pytest.raises(Conflict):
-            places.look_after(house.root, "first")
+            folder_id.look_after(house.root, "first")
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task
-    os.close(places.look_after(house.root, "first"))
+    os.close(folder_id.look_after(house.root, "first"))

@@ -14,9 +14,9 @@ from tests.conftest import Eventually
 from tests.documents import drawn
 from tests.documents.house import House
 
-from cograil.apps.documents import arrival, janitor, tools
+from cograil.apps.documents import cleanup, file_claiming, tools
+from cograil.apps.documents.folder_id import place_of
 from cograil.apps.documents.layout import Folder, folder_of
-from cograil.apps.documents.places import place_of
 from cograil.apps.documents.prep import prepare
 from cograil.errors import UsageError
 
@@ -69,7 +69,7 @@ async def test_a_file_that_somebody_writes_is_not_taken(house: House) -> None:
 async def test_where_the_system_does_not_say_who_writes_time_tells(
     house: House, monkeypatch: pytest.MonkeyPatch, eventually: Eventually
 ) -> None:
-    monkeypatch.setattr(arrival, "has_writer_open", lambda path: None)
+    monkeypatch.setattr(file_claiming, "has_writer_open", lambda path: None)
     house.drop("a.cbz")
     await house.look()
     assert await house.documents() == []
@@ -186,7 +186,7 @@ async def test_many_watchers_take_each_file_once(house: House) -> None:
 
 
 async def test_what_was_left_in_staging_is_taken_up(house: House) -> None:
-    taken = arrival.take(house.drop("a.cbz"), house.folder)
+    taken = file_claiming.take(house.drop("a.cbz"), house.folder)
     assert taken is not None
     await house.look()
     assert [one.name for one in await house.documents()] == ["a.cbz"]
@@ -204,9 +204,9 @@ async def test_the_input_of_a_job_that_was_not_moved_yet_is_no_duplicate(house: 
 
 
 async def test_what_another_works_on_is_left_to_him(house: House) -> None:
-    taken = arrival.take(house.drop("a.cbz"), house.folder)
+    taken = file_claiming.take(house.drop("a.cbz"), house.folder)
     assert taken is not None
-    with arrival.held(taken) as is_mine:
+    with file_claiming.held(taken) as is_mine:
         assert is_mine
         await house.look()
         assert await house.documents() == []
@@ -262,7 +262,7 @@ async def test_what_must_wait_is_not_asked_for_again_and_again(house: House) -> 
     house.drop("a.cbz", 1, folder=ada)
     await house.look()
     house.drop("b.cbz", 2, folder=ada)
-    with arrival.held(drawn.tiny(ada.staging / "20260101-000000_c.cbz", 3)) as is_mine:
+    with file_claiming.held(drawn.tiny(ada.staging / "20260101-000000_c.cbz", 3)) as is_mine:
         assert is_mine
         assert not await house.watcher.look()
 
@@ -306,7 +306,7 @@ async def test_the_janitor_keeps_what_is_needed(house: House) -> None:
     (unarchived / "b.cbz").touch()
     for room in (spent, unarchived, house.folder.room(running.key), house.folder.staging):
         os.utime(room, (0, 0))
-    await janitor.tidy(house.lab.db, house.folder, place_of(house.folder), 7)
+    await cleanup.tidy(house.lab.db, house.folder, place_of(house.folder), 7)
     assert not spent.exists()
     assert unarchived.exists()
     assert house.folder.room(running.key).exists()
@@ -332,14 +332,14 @@ async def test_one_file_that_cannot_be_looked_at_keeps_no_other(
 ) -> None:
     (house.folder.staging / "20260101-000000_a.cbz").mkdir()
     house.drop("b.cbz")
-    real = arrival.is_whole
+    real = file_claiming.is_whole
 
     def broken(staged: Path, folder: Folder) -> bool:
         if staged.name.endswith("a.cbz"):
             raise PermissionError("not for you")
         return real(staged, folder)
 
-    monkeypatch.setattr(arrival, "is_whole", broken)
+    monkeypatch.setattr(file_claiming, "is_whole", broken)
     await house.look()
     assert [one.name for one in await house.documents()] == ["b.cbz"]
 

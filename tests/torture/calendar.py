@@ -13,7 +13,7 @@ from tests.torture.lane import NUMBERS, Lane
 from tests.torture.scenarios import PLAIN
 from tests.torture.striking import all_end, nothing, struck
 
-from cograil.model.schedules import Plan
+from cograil.model.schedule import Plan
 from cograil.verbs import schedules
 
 DUE = "update cograil.schedules set next_at = %(moment)s where name = %(name)s returning 1"

@@ -33,7 +33,7 @@ from tests.torture.scenarios import (
 from tests.torture.striking import GONE_SECONDS, all_end, made, nothing, struck
 from tests.torture.sweepers import SWEEPERS
 
-from cograil.verbs.keys import create_key
+from cograil.verbs.key_management import create_key
 
 DRAFT = f"""
 workflow_id: draft

@@ -14,7 +14,7 @@ from typing import Any
 import psycopg
 
 from cograil.runners.context import Context, Fail, Retry
-from cograil.runners.registry import handler
+from cograil.runners.handler_registry import handler
 
 SCHEMA = """
 create schema torture;

@@ -17,7 +17,7 @@ from tests.torture.lane import NUMBERS, Lane, Stuck
 from tests.torture.nursery import Child
 from tests.torture.striking import GONE_SECONDS, STOPPED_SECONDS
 
-from cograil.verbs.keys import create_key
+from cograil.verbs.key_management import create_key
 
 TRIES = 6
 DYING_SECONDS = 2.0  # a connection that broke has a server that is about to be seen dead

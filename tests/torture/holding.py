@@ -7,7 +7,7 @@ from tests.torture.nursery import Child
 from tests.torture.scenarios import AGAIN, Scenario, slow_runs, submit_behind_a_gate
 
 from cograil.model.job import Signalled
-from cograil.store.pauses import list_pauses
+from cograil.store.pause_queries import list_pauses
 from cograil.verbs import pause
 from cograil.verbs.signal import signal
 

@@ -10,8 +10,8 @@ from tests.torture.lonely import ALONE
 from tests.torture.nursery import Child
 from tests.torture.scenarios import AGAIN, Scenario, submit_behind_a_gate
 
-from cograil.store.partitions import PARENTS, list_partitions
-from cograil.store.retention import first_id, first_id_at
+from cograil.store.partition_queries import PARENTS, list_partitions
+from cograil.store.retention_queries import first_id, first_id_at
 from cograil.verbs.partitions import DAY_MILLIS, Missing, make
 
 STEPS = f"""

@@ -14,18 +14,18 @@ from tests.torture.slips import SLIPS
 
 from cograil.engine.timers import is_past_deadline
 from cograil.model.job import Changes, Happening
-from cograil.store import jobs, tasks, workflows
+from cograil.store import locked_jobs, task_queries, workflow_queries
 from cograil.store.database import Transaction
-from cograil.store.jobs import LockedJobs, News
-from cograil.store.parts import EVENTED
+from cograil.store.locked_jobs import LockedJobs, News
 from cograil.store.statements import Statement
-from cograil.store.writing import Batch, write_batch
+from cograil.store.write_batch import Batch, write_batch
+from cograil.store.write_columns import EVENTED
 from cograil.verbs import advance as advancing
 from cograil.verbs import cancel as cancelling
 from cograil.verbs import limits as limiting
-from cograil.verbs import work
+from cograil.verbs import tasks
 from cograil.verbs.advance import Decider
-from cograil.verbs.work import Tick
+from cograil.verbs.tasks import Tick
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ select done.given_id from done, noted
 
 
 def _report_by_node() -> None:
-    tasks.REPORT_TASKS = Statement("report_tasks", REPORT_BY_NODE, "")
+    task_queries.REPORT_TASKS = Statement("report_tasks", REPORT_BY_NODE, "")
 
 
 # -- a checkpoint is saved whoever sends it ----------------------------------------------------------
@@ -80,7 +80,7 @@ returning number
 
 
 def _checkpoint_of_anybody() -> None:
-    tasks.SAVE_CHECKPOINT = Statement("save_checkpoint", CHECKPOINT_OF_ANYBODY, "")
+    task_queries.SAVE_CHECKPOINT = Statement("save_checkpoint", CHECKPOINT_OF_ANYBODY, "")
 
 
 # -- a worker whose lease is over may claim ----------------------------------------------------------
@@ -92,10 +92,10 @@ ALIVE = (
 
 
 def _claim_of_the_dead() -> None:
-    text = tasks.CLAIM_TASKS.text
+    text = task_queries.CLAIM_TASKS.text
     if ALIVE not in text:
         raise ValueError("claim_tasks has changed: this mutant must follow")
-    tasks.CLAIM_TASKS = replace(tasks.CLAIM_TASKS, text=text.replace(ALIVE, ""))
+    task_queries.CLAIM_TASKS = replace(task_queries.CLAIM_TASKS, text=text.replace(ALIVE, ""))
 
 
 # -- events are written in a transaction of their own, after the state -------------------------------
@@ -116,14 +116,14 @@ def _events_apart() -> None:
 
 
 def _take_apart() -> None:
-    take_inbox = jobs.take_inbox
+    take_inbox = locked_jobs.take_inbox
 
-    async def take_and_commit(tx: Transaction, locked: LockedJobs, limit: int = jobs.NO_LIMIT) -> News:
+    async def take_and_commit(tx: Transaction, locked: LockedJobs, limit: int = locked_jobs.NO_LIMIT) -> News:
         news = await take_inbox(tx, locked, limit)
         await commit_halfway(tx)
         return news
 
-    jobs.take_inbox = take_and_commit  # type: ignore[assignment]
+    locked_jobs.take_inbox = take_and_commit  # type: ignore[assignment]
 
 
 # -- cancel takes the inbox first and revokes the tasks after it -------------------------------------
@@ -137,12 +137,12 @@ def _cancel_takes_first() -> None:
         *,
         signals: Mapping[str, Sequence[Happening]] | None = None,
         revoke: Iterable[str] = (),
-        limit: int = jobs.NO_LIMIT,
+        limit: int = locked_jobs.NO_LIMIT,
     ) -> dict[str, Changes]:
         batch = Batch()
-        news = await jobs.take_inbox(tx, locked, jobs.NO_LIMIT)
+        news = await locked_jobs.take_inbox(tx, locked, locked_jobs.NO_LIMIT)
         cut = {one for one, state in locked.states.items() if is_past_deadline(state, tx.now)} | set(revoke)
-        batch.revoked_workers = (await jobs.revoke_tasks(tx, locked, list(cut))).workers
+        batch.revoked_workers = (await locked_jobs.revoke_tasks(tx, locked, list(cut))).workers
         await advancing._load_nodes(tx, decider, locked, {})
         for job_id, signalled in (signals or {}).items():
             news.setdefault(job_id, []).extend(signalled)
@@ -177,7 +177,7 @@ from json_to_recordset(%(gone)s) as g(tenant_id text, job_id uuid, node_id text,
 
 
 def _rescue_apart() -> None:
-    tick = work.tick
+    tick = tasks.tick
 
     async def rescue_then_say(tx: Transaction, process: int, *more: Any) -> Tick:
         gone = (await tx.fetch(Statement("mutant_rescue", TAKE_FROM_THE_DEAD, ""), process=process))[0][0]
@@ -185,7 +185,7 @@ def _rescue_apart() -> None:
             await tx.execute(Statement("mutant_halfway", SAY_LOST, ""), gone=gone.decode())
         return await tick(tx, process, *more)
 
-    work.tick = rescue_then_say  # type: ignore[assignment]
+    tasks.tick = rescue_then_say  # type: ignore[assignment]
 
 
 # -- a limit is decided without the lock of its name -------------------------------------------------
@@ -215,17 +215,17 @@ select number::int - 1 from given
 
 
 def _step_of_anybody() -> None:
-    tasks.SAVE_STEPS = Statement("save_steps", STEP_OF_ANYBODY, "")
+    task_queries.SAVE_STEPS = Statement("save_steps", STEP_OF_ANYBODY, "")
 
 
 # -- an event is told again when its answer was lost -------------------------------------------------
 
 
 def _told_again() -> None:
-    text = tasks.TELL_OF_ATTEMPT.text
+    text = task_queries.TELL_OF_ATTEMPT.text
     if MARKED not in text:
         raise ValueError("tell_of_attempt has changed: this mutant must follow")
-    tasks.TELL_OF_ATTEMPT = replace(tasks.TELL_OF_ATTEMPT, text=text.replace(MARKED, ""))
+    task_queries.TELL_OF_ATTEMPT = replace(task_queries.TELL_OF_ATTEMPT, text=text.replace(MARKED, ""))
 
 
 MARKED = " where c.told is distinct from excluded.told"
@@ -235,24 +235,26 @@ MARKED = " where c.told is distinct from excluded.told"
 
 
 def _rows_apart() -> None:
-    report_here = work.report_here
+    report_here = tasks.report_here
 
     async def commit_and_report(tx: Transaction, *order: Any) -> bool:
         await tx.connection.execute("commit")
         await tx.connection.execute("begin")
         return await report_here(tx, *order)
 
-    work.report_here = commit_and_report  # type: ignore[assignment]
+    tasks.report_here = commit_and_report  # type: ignore[assignment]
 
 
 # -- who makes a job of a paused workflow does not hold on to the pause ------------------------------
 
 
 def _pause_let_go() -> None:
-    text = workflows.FIND_WORKFLOW.text
+    text = workflow_queries.FIND_WORKFLOW.text
     if KEPT_PAUSE not in text:
         raise ValueError("find_workflow has changed: this mutant must follow")
-    workflows.FIND_WORKFLOW = replace(workflows.FIND_WORKFLOW, text=text.replace(KEPT_PAUSE, ""))
+    workflow_queries.FIND_WORKFLOW = replace(
+        workflow_queries.FIND_WORKFLOW, text=text.replace(KEPT_PAUSE, "")
+    )
 
 
 KEPT_PAUSE = " for key share"

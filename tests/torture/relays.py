@@ -21,7 +21,7 @@ from tests.torture.scenarios import AGAIN
 from tests.torture.striking import STOPPED_SECONDS
 
 from cograil.verbs import outbox
-from cograil.verbs.callbacks import Receiver as Address
+from cograil.verbs.callback_targets import Receiver as Address
 
 TOLD = f"""
 workflow_id: told

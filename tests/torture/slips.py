@@ -11,18 +11,26 @@ from typing import Any
 
 from tests.torture.halfway import commit_halfway
 
+from cograil.delivery import relay
 from cograil.engine import approvals
-from cograil.intake.http import door, gathering
+from cograil.http.server import dispatcher, submit_batcher
 from cograil.model.outcome import Completed, Failed, WorkItem
-from cograil.outlets import relay
-from cograil.store import bulk, jobs, outbox, partitions, retention, tasks, writing
-from cograil.store import idempotency as records
-from cograil.store import keys as stored_keys
+from cograil.store import api_keys as stored_keys
+from cograil.store import (
+    bulk_queries,
+    locked_jobs,
+    outbox_queries,
+    partition_queries,
+    retention_queries,
+    task_queries,
+    write_batch,
+)
+from cograil.store import idempotency_queries as records
 from cograil.store.database import Transaction
-from cograil.store.remote import HeldTask
+from cograil.store.http_worker_queries import HeldTask
 from cograil.store.statements import Statement
-from cograil.store.tasks import Report
-from cograil.verbs import idempotency, leases, remote, slots
+from cograil.store.task_queries import Report
+from cograil.verbs import http_workers, idempotency, leases, slots
 
 NO_FAULT = ""
 
@@ -44,8 +52,8 @@ def _audit_apart() -> None:
         await commit_halfway(tx, is_at_a_door=True)
         await add_audits(tx, entries)
 
-    door.add_audits = commit_and_audit  # type: ignore[attr-defined]
-    gathering.add_audits = commit_and_audit  # type: ignore[attr-defined]
+    dispatcher.add_audits = commit_and_audit  # type: ignore[attr-defined]
+    submit_batcher.add_audits = commit_and_audit  # type: ignore[attr-defined]
 
 
 def _answer_apart() -> None:
@@ -72,9 +80,9 @@ def _far_of_anybody() -> None:
         return HeldTask(0, Anybody(), WorkItem(task, fence, job, "far", 1, "", {}, 0.0))
 
     async def believe(tx: Transaction, held: HeldTask, outcome: Completed | Failed) -> None:
-        await tasks.report_tasks(tx, held.worker, held.worker_name, [Report(held.item, outcome)])
+        await task_queries.report_tasks(tx, held.worker, held.worker_name, [Report(held.item, outcome)])
 
-    remote.held_task, remote.report = hold, believe
+    http_workers.held_task, http_workers.report = hold, believe
 
 
 def _revoke_nothing() -> None:
@@ -96,23 +104,23 @@ def _make_no_key() -> None:
 
 def _told_early() -> None:
     early = "set state = 'delivered', delivered_at = now(), ended_at = now(), tries = d.tries + 1"
-    marking = without(outbox.CLAIM_DELIVERIES, "set tries = d.tries + 1", early)
+    marking = without(outbox_queries.CLAIM_DELIVERIES, "set tries = d.tries + 1", early)
     lease = "lease_until = now() + %(lease)s * interval '1 second'"
-    outbox.CLAIM_DELIVERIES = without(marking, lease, "lease_until = null")
+    outbox_queries.CLAIM_DELIVERIES = without(marking, lease, "lease_until = null")
 
 
 def _spread_apart() -> None:
-    insert_deliveries = outbox.insert_deliveries
+    insert_deliveries = outbox_queries.insert_deliveries
 
     async def commit_and_insert(tx: Transaction, *order: Any, **more: Any) -> None:
         await commit_halfway(tx)
         await insert_deliveries(tx, *order, **more)
 
-    outbox.insert_deliveries = commit_and_insert
+    outbox_queries.insert_deliveries = commit_and_insert
 
 
 def _end_apart() -> None:
-    tell_world = outbox.tell_world
+    tell_world = outbox_queries.tell_world
 
     async def commit_and_tell(tx: Transaction, *order: Any) -> bool:
         await commit_halfway(tx)
@@ -125,45 +133,45 @@ def _end_apart() -> None:
 
 
 def _rows_stay() -> None:
-    delete_jobs = retention.delete_jobs
+    delete_jobs = retention_queries.delete_jobs
 
     async def leave_rows(tx: Transaction, ids: Sequence[str], *, is_whole: bool = False) -> int:
         return await delete_jobs(tx, ids, is_whole=True)
 
-    retention.delete_jobs = leave_rows
+    retention_queries.delete_jobs = leave_rows
 
 
 def _history_lost() -> None:
     gone = "\n    and not exists (select 1 from cograil.jobs j where j.id = e.job_id)"
-    partitions.DELETE_LEFTOVERS = without(partitions.DELETE_LEFTOVERS, gone)
+    partition_queries.DELETE_LEFTOVERS = without(partition_queries.DELETE_LEFTOVERS, gone)
 
 
 def _not_alone() -> None:
-    open_to_all = without(tasks.CLAIM_TASKS, " and not is_alone")
-    tasks.CLAIM_TASKS = without(open_to_all, "a.state = 'running' and a.is_alone", "false")
-    tasks.CLAIM_ALONE = without(tasks.CLAIM_ALONE, "state = 'ready' and is_alone", "false")
+    open_to_all = without(task_queries.CLAIM_TASKS, " and not is_alone")
+    task_queries.CLAIM_TASKS = without(open_to_all, "a.state = 'running' and a.is_alone", "false")
+    task_queries.CLAIM_ALONE = without(task_queries.CLAIM_ALONE, "state = 'ready' and is_alone", "false")
 
 
 def _open_nothing() -> None:
     async def pass_by(tx: Transaction, states: Any) -> None:
         pass
 
-    jobs.open_jobs = pass_by
+    locked_jobs.open_jobs = pass_by
 
 
 # -- what holds back, and many at once ---------------------------------------------------------------
 
 
 def _pause_unheeded() -> None:
-    locked = jobs._locked
+    locked = locked_jobs._locked
 
-    def wake_all(rows: Any) -> jobs.LockedJobs:
+    def wake_all(rows: Any) -> locked_jobs.LockedJobs:
         found = locked(rows)
         for state in found.states.values():
             state.is_paused = False
         return found
 
-    jobs._locked = wake_all
+    locked_jobs._locked = wake_all
 
 
 def _rejected_is_approved() -> None:
@@ -171,17 +179,17 @@ def _rejected_is_approved() -> None:
 
 
 def _bulk_apart() -> None:
-    move_operation = bulk.move_operation
+    move_operation = bulk_queries.move_operation
 
-    async def commit_and_move(tx: Transaction, operation: bulk.Operation) -> None:
+    async def commit_and_move(tx: Transaction, operation: bulk_queries.Operation) -> None:
         await commit_halfway(tx)
         await move_operation(tx, operation)
 
-    bulk.move_operation = commit_and_move
+    bulk_queries.move_operation = commit_and_move
 
 
 def _orphans_untold() -> None:
-    writing.CANCEL_CHILDREN = without(writing.CANCEL_CHILDREN, "c.finished_at is null", "false")
+    write_batch.CANCEL_CHILDREN = without(write_batch.CANCEL_CHILDREN, "c.finished_at is null", "false")
 
 
 # -- what apps hold ----------------------------------------------------------------------------------

@@ -24,11 +24,11 @@ from lab import Lab, open_lab, quick_settings
 from psycopg.conninfo import make_conninfo
 from tests.conftest import Eventually
 
+from cograil.embedded.postgres_binaries import binaries
+from cograil.embedded.postgres_server import EmbeddedPostgres
+from cograil.embedded.run_as import choose_guest, command_as
 from cograil.errors import DatabaseUnavailable
 from cograil.settings import Settings
-from cograil.store.binaries import binaries
-from cograil.store.embedded import EmbeddedPostgres
-from cograil.store.guests import choose_guest, command_as
 from cograil.store.migrate import migrate
 
 pytestmark = pytest.mark.torture
@@ -139,7 +139,7 @@ async def _migrate(conninfo: str) -> None:
 @contextlib.contextmanager
 def process(kind: str, url: str) -> Iterator[None]:
     environment = os.environ | QUICK | {"COGRAIL_DATABASE_URL": url}
-    one = subprocess.Popen([sys.executable, "-m", "cograil.intake.cli", kind], env=environment)
+    one = subprocess.Popen([sys.executable, "-m", "cograil", kind], env=environment)
     try:
         yield
         assert one.poll() is None, f"the {kind} ended"
@@ -220,7 +220,7 @@ async def _check(lab: Lab, acknowledged: set[str]) -> None:
 
 def _doctor(url: str) -> dict[str, object]:
     environment = os.environ | {"COGRAIL_DATABASE_URL": url}
-    command = [sys.executable, "-m", "cograil.intake.cli", "doctor", "--json"]
+    command = [sys.executable, "-m", "cograil", "doctor", "--json"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     found: dict[str, object] = json.loads(done.stdout)
     return found

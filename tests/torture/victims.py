@@ -22,28 +22,27 @@ import uvloop  # noqa: F401  imported before the fork, for all
 from tests.torture import deeds, mutants
 from tests.torture.app import App
 
-from cograil import faults
-from cograil.apps.containers.sweeping import Sweeper
+from cograil import fault_injection
+from cograil.apps.containers.sweeper import Sweeper
+from cograil.cli.instance_client import audit
+from cograil.containers.container_handler import tools_of
+from cograil.containers.sandbox import Sandbox
 from cograil.definitions import read_workflow
+from cograil.delivery import relay
+from cograil.egress import PublicOnly
 from cograil.errors import VersionTaken
-from cograil.intake.cli.client import audit
-from cograil.intake.http.server import bind
+from cograil.http.server.port import bind
 from cograil.model.job import Signalled
 from cograil.model.workflow import Workflow
-from cograil.orchestrator import loop as orchestrator_loop  # noqa: F401
-from cograil.orchestrator import retention
-from cograil.outbound import PublicOnly
-from cograil.outlets import relay
-from cograil.processes import api, parts
-from cograil.processes.connecting import decider_of
-from cograil.processes.running import run_async
-from cograil.runners.container import tools_of
-from cograil.runners.sandbox import Sandbox
+from cograil.orchestrator import orchestrator_loop, retention_sweep  # noqa: F401  imported before the fork
+from cograil.processes import api_server, standalone
+from cograil.processes.instance_discovery import decider_of
+from cograil.processes.lifecycle import run_async
 from cograil.settings import Settings
+from cograil.store.api_keys import list_keys
 from cograil.store.database import Database, Transaction
-from cograil.store.keys import list_keys
-from cograil.store.watching import resolve_job
-from cograil.verbs import bulk, keys, pause
+from cograil.store.job_progress_queries import resolve_job
+from cograil.verbs import bulk, key_management, pause
 from cograil.verbs.advance import Decider
 from cograil.verbs.cancel import cancel
 from cograil.verbs.publish import keep_draft, publish
@@ -82,15 +81,17 @@ def _settle_in(order: Order) -> None:
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     deeds.outside.dsn = order["dsn"]
     deeds.outside.waits_at_gates = order.get("waits_at_gates", False)
-    parts.decider_of = decider_with_small_chunks  # type: ignore[attr-defined]
+    standalone.decider_of = decider_with_small_chunks  # type: ignore[attr-defined]
     bulk.step_bulk.__kwdefaults__ = {"limit": CHUNK}
     if order.get("sweeps"):
-        retention.FIRST_SECONDS = retention.AGAIN_SECONDS = retention.EVERY_SECONDS = SWEEP_SECONDS
+        retention_sweep.FIRST_SECONDS = retention_sweep.AGAIN_SECONDS = retention_sweep.EVERY_SECONDS = (
+            SWEEP_SECONDS
+        )
     if order.get("mutant"):
         mutants.MUTANTS[order["mutant"]].switch_on()
-    faults.modes["pgkill"] = lambda _: _kill_own_backends(order)
-    faults.record(order.get("log"))
-    faults.arm(order.get("fault"))
+    fault_injection.modes["pgkill"] = lambda _: _kill_own_backends(order)
+    fault_injection.record(order.get("log"))
+    fault_injection.arm(order.get("fault"))
     _stumble_at(Counter(dict(_counted(point) for point in order.get("stumbles", ()))))
 
 
@@ -101,15 +102,15 @@ def _counted(point: str) -> tuple[str, int]:
 
 def _stumble_at(left: Counter[str]) -> None:
     """At these visits of these points the connection seems to break, beside the fault that is armed."""
-    pass_point = faults.point
+    pass_point = fault_injection.point
 
     def stumble(name: str) -> None:
         pass_point(name)
         left[name] -= 1
         if left[name] == 0:
-            raise faults.FaultRaised(f"stumbled at {name}")
+            raise fault_injection.FaultRaised(f"stumbled at {name}")
 
-    faults.point = stumble
+    fault_injection.point = stumble
 
 
 def decider_with_small_chunks(settings: Settings) -> Decider:
@@ -149,11 +150,11 @@ def _kill_own_backends(order: Order) -> None:
 
 
 def _orchestrate(order: Order) -> None:
-    parts.orchestrator(settings_of(order))
+    standalone.orchestrator(settings_of(order))
 
 
 def _work(order: Order) -> None:
-    parts.worker(settings_of(order))
+    standalone.worker(settings_of(order))
 
 
 def _serve(order: Order) -> None:
@@ -166,14 +167,14 @@ def _serve(order: Order) -> None:
         path.with_suffix(".new").rename(path)
         return found
 
-    api.bind = bind_anywhere  # type: ignore[attr-defined]
-    api.decider_of = decider_with_small_chunks  # type: ignore[attr-defined]
-    api.server(settings_of(order))
+    api_server.bind = bind_anywhere  # type: ignore[attr-defined]
+    api_server.decider_of = decider_with_small_chunks  # type: ignore[attr-defined]
+    api_server.server(settings_of(order))
 
 
 def _relay(order: Order) -> None:
     relay.PRUNE_SECONDS = PRUNE_SECONDS
-    parts.relay(settings_of(order))
+    standalone.relay(settings_of(order))
 
 
 def _act(order: Order) -> None:
@@ -260,13 +261,13 @@ async def _signal(tx: Transaction, decider: Decider, order: Order) -> str:
 
 
 async def _make_key(tx: Transaction, decider: Decider, order: Order) -> str:
-    return (await keys.create_key(tx, role="viewer", name=order["subject"])).key
+    return (await key_management.create_key(tx, role="viewer", name=order["subject"])).key
 
 
 async def _revoke_key(tx: Transaction, decider: Decider, order: Order) -> str:
     """As one does who looks for its id by its name."""
     (key_id,) = [one["key_id"] for one in await list_keys(tx, None) if one["name"] == order["subject"]]
-    await keys.revoke_key(tx, key_id)
+    await key_management.revoke_key(tx, key_id)
     return "revoked"
 
 

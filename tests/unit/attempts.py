@@ -8,12 +8,12 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from cograil.model.app_events import Event
 from cograil.model.outcome import Completed, Failed, Outcome, WorkItem
-from cograil.model.telling import Event
 from cograil.runners.context import Context, Limits
-from cograil.runners.params import Extra
-from cograil.runners.python import run
-from cograil.runners.registry import Registry
+from cograil.runners.handler_params import Extra
+from cograil.runners.handler_registry import Registry
+from cograil.runners.python_runner import run
 
 Json = Any
 BRIEF = Limits(grace_seconds=0.02)

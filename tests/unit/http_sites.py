@@ -12,10 +12,10 @@ from typing import Any
 
 from attempts import Attempt
 
+from cograil.egress import Address, OutboundGuard, PublicOnly
 from cograil.model.outcome import Outcome
-from cograil.outbound import Address, OutboundGuard, PublicOnly
-from cograil.runners.http import register_http
-from cograil.runners.registry import Registry
+from cograil.runners.handler_registry import Registry
+from cograil.runners.http_handler import register_http
 from cograil.settings import OutboundSettings
 
 Json = Any

@@ -16,10 +16,10 @@ from typing import cast
 
 import orjson
 
-from cograil.outbound import Destination, KeptConnections, PublicOnly
-from cograil.outlets.posting import post
+from cograil.delivery.http_delivery import post
+from cograil.egress import Destination, KeptConnections, PublicOnly
 from cograil.settings import OutboundSettings
-from cograil.store.outbox import Claimed
+from cograil.store.outbox_queries import Claimed
 
 NAME, PUBLIC, HERE, PORT = "rebound.test", "93.184.215.14", "127.0.0.1", 8080
 SET_ADDRESS, SET_FLAGS, IS_UP = 0x8916, 0x8914, 1

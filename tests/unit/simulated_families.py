@@ -28,7 +28,7 @@ class Families:
         self.unborn: dict[str, Rows] = {}
 
     def prepare(self, wanted: WantedJob) -> ChildJob | Refused:
-        """verbs/children.py: the job that a node wants. It is made when its parent's changes are written."""
+        """verbs/child_jobs.py: the job that a node wants, made when its parent's changes are written."""
         db, workflow = self.db, CHILDREN.get(wanted.workflow_id)
         if workflow is None:
             return Refused("workflow_not_found", "no such workflow")

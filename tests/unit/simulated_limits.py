@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import orjson
 from simulated_rows import Admission, Blocked, Bucket, HeldKey, Letting, Task, ensure
 
-from cograil.engine.limits import limit_name
+from cograil.engine.limit_keys import limit_name
 from cograil.engine.states import JOB_TERMINAL
 from cograil.model.job import Resumed, TaskLimit
 

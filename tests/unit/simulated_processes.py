@@ -1,8 +1,8 @@
 """The processes of the simulation: what orchestrators, workers and clients do, statement by statement.
 
-Each follows its original line by line where it talks to the database (orchestrator/loop.py, worker/, the
-verbs), and leaves the rest out. A process is made of strands: generators that stop before every statement
-and yield how long they sleep.
+Each follows its original line by line where it talks to the database (orchestrator/orchestrator_loop.py,
+worker/, the verbs), and leaves the rest out. A process is made of strands: generators that stop before every
+statement and yield how long they sleep.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ class Advancing(Process):
 
 
 class Orchestrator(Advancing):
-    """orchestrator/loop.py."""
+    """orchestrator/orchestrator_loop.py."""
 
     def __init__(self, world: Simulation) -> None:
         super().__init__(world)
@@ -246,7 +246,7 @@ class Held:
 
 
 class Worker(Process):
-    """worker/loop.py, reporter.py and pulse.py."""
+    """worker/worker_loop.py, reporter.py and pulse.py."""
 
     def __init__(self, world: Simulation) -> None:
         super().__init__(world)

@@ -6,8 +6,8 @@ import pytest
 from fan_jobs import FAN, fan
 from one_job import Job
 
-from cograil.jsontext import kind_of
 from cograil.model.job import Bounds, More
+from cograil.strict_json import kind_of
 
 
 @pytest.mark.parametrize("count", [0, 1, 3])

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from cograil.definitions import read_workflow
-from cograil.ui.board import board_at, graph_of, state_of
-from cograil.ui.pages.node import histogram
+from cograil.ui.graph_model import board_at, graph_of, state_of
+from cograil.ui.pages.node_page import histogram
 
 WORKFLOW = read_workflow("""
 workflow_id: past

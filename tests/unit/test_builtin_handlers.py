@@ -12,8 +12,8 @@ import pytest
 from attempts import Attempt, failed, output
 
 from cograil.model.outcome import Failed, Released
-from cograil.runners import builtin
-from cograil.runners.registry import default_registry
+from cograil.runners import builtin_handlers
+from cograil.runners.handler_registry import default_registry
 
 Json = Any
 MB = 1024 * 1024
@@ -32,7 +32,7 @@ def test_all_of_them_are_registered_and_run_in_the_loop() -> None:
         spec = default_registry.get(name)
         assert spec is not None
         assert spec.kind == "async"
-        assert spec.call is getattr(builtin, name)
+        assert spec.call is getattr(builtin_handlers, name)
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_all_of_them_are_registered_and_run_in_the_loop() -> None:
     ],
 )  # fmt: skip
 async def test_each_returns_what_it_promises(attempt: Attempt, name: str, params: Json, result: Json) -> None:
-    assert output(await attempt(getattr(builtin, name), params)) == result
+    assert output(await attempt(getattr(builtin_handlers, name), params)) == result
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ async def test_each_returns_what_it_promises(attempt: Attempt, name: str, params
     ],
 )
 async def test_size_check_routes_by_size(attempt: Attempt, size: Json, route: str) -> None:
-    result = output(await attempt(builtin.size_check, {"size_bytes": size}))
+    result = output(await attempt(builtin_handlers.size_check, {"size_bytes": size}))
     assert result == {"size_bytes": int(size), "route": route, "recommended_queue": route}
 
 
@@ -86,21 +86,21 @@ async def test_size_check_routes_by_size(attempt: Attempt, size: Json, route: st
     ],
 )
 async def test_senseless_params_are_refused(attempt: Attempt, name: str, params: Json) -> None:
-    failed(await attempt(getattr(builtin, name), params), "invalid_params")
+    failed(await attempt(getattr(builtin_handlers, name), params), "invalid_params")
 
 
 async def test_fail_fails_and_may_be_final(attempt: Attempt) -> None:
-    assert await attempt(builtin.fail, {"error_message": "boom"}) == Failed("handler_error", "boom")
-    final = await attempt(builtin.fail, {"error_message": "boom", "retryable": "false"})
+    assert await attempt(builtin_handlers.fail, {"error_message": "boom"}) == Failed("handler_error", "boom")
+    final = await attempt(builtin_handlers.fail, {"error_message": "boom", "retryable": "false"})
     assert final == Failed("failed", "boom", retryable=False)
 
 
 async def test_flaky_echo_fails_with_something_to_retry(attempt: Attempt) -> None:
-    assert failed(await attempt(builtin.flaky_echo, {"failure_rate": 1}), "handler_error").retryable
+    assert failed(await attempt(builtin_handlers.flaky_echo, {"failure_rate": 1}), "handler_error").retryable
 
 
 async def test_sleep_ends_when_it_is_cancelled(attempt: Attempt) -> None:
-    running = asyncio.create_task(attempt(builtin.sleep, {"seconds": 600}))
+    running = asyncio.create_task(attempt(builtin_handlers.sleep, {"seconds": 600}))
     await asyncio.sleep(0)
     attempt.ctx.cancel("shutdown")
     assert await running == Released()
@@ -108,7 +108,7 @@ async def test_sleep_ends_when_it_is_cancelled(attempt: Attempt) -> None:
 
 async def test_echo_in_steps_saves_each_and_goes_on_from_the_last(attempt: Attempt) -> None:
     params = {"steps": 3, "step_delay": 0, "x": 1}
-    whole = output(await attempt(builtin.echo, params))
+    whole = output(await attempt(builtin_handlers.echo, params))
     assert whole["steps_completed"] == 3
     assert whole["completed_steps"] == [1, 2, 3]
     assert whole["echoed_params"] == params
@@ -116,18 +116,18 @@ async def test_echo_in_steps_saves_each_and_goes_on_from_the_last(attempt: Attem
 
     after_two, _ = attempt.channel.saved[1]
     attempt.channel.saved.clear()
-    assert output(await attempt(builtin.echo, params, checkpoint=after_two)) == whole
+    assert output(await attempt(builtin_handlers.echo, params, checkpoint=after_two)) == whole
     assert [phase for _, phase in attempt.channel.saved] == ["step_3"]
 
 
 async def test_multi_phase_goes_on_after_its_last_checkpoint(attempt: Attempt) -> None:
     attempt.channel.fails_after = 2
-    failed(await attempt(builtin.multi_phase), "handler_error")
+    failed(await attempt(builtin_handlers.multi_phase), "handler_error")
     last, phase = attempt.channel.saved[-1]
     assert phase == "phase_2"
 
     attempt.channel.fails_after = None
-    result = output(await attempt(builtin.multi_phase, checkpoint=last))
+    result = output(await attempt(builtin_handlers.multi_phase, checkpoint=last))
     assert result["completed_phases"] == ["phase_1", "phase_2", "phase_3"]
     assert result["resumed_after"] == 2
     assert attempt.channel.progress[-1] == (3, 3, "phase_3")

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from cograil.errors import InvalidInput
-from cograil.setting_parts import OutboundSettings
-from cograil.verbs.callbacks import check_callback, full_type
+from cograil.setting_sections import OutboundSettings
+from cograil.verbs.callback_targets import check_callback, full_type
 
 KEY = "whsec_" + base64.b64encode(b"k" * 24).decode()
 STRICT = OutboundSettings()

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cograil.jsoncanon import MAX_DEPTH, NotCanonical, canonical, fingerprint
+from cograil.canonical_json import MAX_DEPTH, NotCanonical, canonical, fingerprint
 
 
 def double(bits: str) -> float:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cograil.intake.cli import main
+from cograil.cli import main
 
 MODULE = """
 from cograil import handler

@@ -10,8 +10,8 @@ from typing import Any
 import click
 import pytest
 
+from cograil.cli.input_parsing import Moment, read_inputs, read_labels
 from cograil.errors import InvalidInput, UsageError
-from cograil.intake.cli.inputs import Moment, read_inputs, read_labels
 from cograil.model.workflow import InputSpec
 
 

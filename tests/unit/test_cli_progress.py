@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from cograil.cli.display.job_progress import draw_job
 from cograil.definitions import read_workflow
-from cograil.intake.cli.progress import draw_job
-from cograil.store.watching import JobGlance, NodeGlance
+from cograil.store.job_progress_queries import JobGlance, NodeGlance
 
 NOW = datetime(2026, 1, 31, 9, tzinfo=UTC)
 

@@ -12,15 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cograil.apps.companies import mapping
-from cograil.apps.companies.calling import read_retry_after
+from cograil.apps.companies import field_mapping
+from cograil.apps.companies.constants import INPI, RCS, RECHERCHE, SOURCE_CODES, SOURCES
 from cograil.apps.companies.handlers import bucket_of
 from cograil.apps.companies.identifiers import Identifiers, doubts, is_luhn, is_plausible_siret
 from cograil.apps.companies.legal_forms import LABELS
-from cograil.apps.companies.merging import MATRIX, NOTHING, Company, Said, freshness, masked_fields, merge
+from cograil.apps.companies.merge import MATRIX, NOTHING, Company, Said, freshness, masked_fields, merge
+from cograil.apps.companies.run_outcome import MOST_ERROR, Ended, failed_as, judge
+from cograil.apps.companies.source_http import read_retry_after
 from cograil.apps.companies.sources import Wanted, expiry, search
-from cograil.apps.companies.verdict import MOST_ERROR, Ended, failed_as, judge
-from cograil.apps.companies.words import INPI, RCS, RECHERCHE, SOURCE_CODES, SOURCES
 from cograil.apps.companies.workflow import WORKFLOW
 from cograil.definitions import read_workflow
 from cograil.store.database import Database
@@ -190,15 +190,15 @@ def test_what_the_engine_says_has_a_word_of_the_contract(error: Any, code: str, 
 
 @pytest.mark.parametrize("answer", [{}, {"formality": None}, {"formality": {"content": []}}, {"data": 1}])
 def test_answers_of_another_shape_say_nothing(answer: dict[str, Any]) -> None:
-    for read in (mapping.inpi_fields, mapping.rcs_fields, mapping.recherche_fields):
+    for read in (field_mapping.inpi_fields, field_mapping.rcs_fields, field_mapping.recherche_fields):
         assert not any(read(answer).values())
 
 
 def test_a_person_has_a_name_at_inpi_and_at_the_register_of_commerce() -> None:
     person = {"descriptionPersonne": {"nom": "DURAND", "prenoms": ["Anne", "Marie"]}}
     content = {"personnePhysique": {"identite": {"entrepreneur": person}}}
-    assert mapping.inpi_fields({"formality": {"content": content}})["legal_name"] == "Anne DURAND"
-    found = mapping.rcs_fields({"data": {"personne_physique": {"nom": "DURAND", "prenom": "Anne"}}})
+    assert field_mapping.inpi_fields({"formality": {"content": content}})["legal_name"] == "Anne DURAND"
+    found = field_mapping.rcs_fields({"data": {"personne_physique": {"nom": "DURAND", "prenom": "Anne"}}})
     assert found["legal_name"] == "Anne DURAND"
 
 
@@ -214,7 +214,7 @@ def test_an_extract_says_nothing_in_empty_texts_and_means_two_things_by_its_seco
     }
     nobody = {"nom": "", "prenom": "", "adresse": EMPTY_ADDRESS}
     company = {"adresse_siege": head, "personne_morale": {"denomination": "A"}, "personne_physique": nobody}
-    found = mapping.rcs_fields({"data": company})
+    found = field_mapping.rcs_fields({"data": company})
     assert (found["legal_name"], found["address_line1"], found.get("address_line2")) == (
         "A",
         "34 RUE A",
@@ -224,7 +224,7 @@ def test_an_extract_says_nothing_in_empty_texts_and_means_two_things_by_its_seco
     person = {"nom": "DURAND", "prenom": "ANNE", "adresse": home}
     nothing = {"denomination": "", "forme_juridique": {"valeur": "", "code": ""}}
     whole = {"adresse_siege": EMPTY_ADDRESS, "personne_morale": nothing, "personne_physique": person}
-    found = mapping.rcs_fields({"data": whole})
+    found = field_mapping.rcs_fields({"data": whole})
     assert (found["legal_name"], found["address_line1"], found["city"]) == ("ANNE DURAND", "UN LIEU", "DAX")
     assert found["legal_form"] is None
 
@@ -234,19 +234,19 @@ def test_who_does_not_want_to_be_shown_is_not_named_by_inpi_either() -> None:
     address = {"codePostal": "40100", "commune": "DAX", "voie": "RUE A", "codePays": "FRA"}
     body = {"identite": {"entrepreneur": person}, "adresseEntreprise": {"adresse": address}}
     answer = {"formality": {"diffusionINSEE": "N", "content": {"personnePhysique": body}}}
-    found = mapping.inpi_fields(answer)
+    found = field_mapping.inpi_fields(answer)
     assert found["data_masked"]
-    assert {found[name] for name in mapping.PRIVATE} == {None}
+    assert {found[name] for name in field_mapping.PRIVATE} == {None}
     assert (found["city"], found["country_code"]) == ("DAX", "FR")
     answer["formality"]["diffusionINSEE"] = "O"
-    assert mapping.inpi_fields(answer)["legal_name"] == "Anne DURAND"
+    assert field_mapping.inpi_fields(answer)["legal_name"] == "Anne DURAND"
 
 
 def test_inpi_has_some_of_it_at_the_main_establishment() -> None:
     main = {"descriptionEtablissement": {"nomCommercial": "CHEZ A"}, "adresse": {"commune": "DAX"}}
     body = {"adresseEntreprise": {"adresse": {"voie": None}}, "etablissementPrincipal": main}
     formality = {"codeAPE": "6201Z", "content": {"personnePhysique": body}}
-    found = mapping.inpi_fields({"formality": formality})
+    found = field_mapping.inpi_fields({"formality": formality})
     assert (found["trade_name"], found["city"], found["naf_code"]) == ("CHEZ A", "DAX", "62.01Z")
 
 
@@ -256,7 +256,7 @@ def test_a_head_office_abroad_has_its_city_and_its_country() -> None:
         "libelle_pays_etranger": "BELGIQUE",
         "libelle_commune_etranger": "GENT",
     }
-    found = mapping.recherche_fields({"siege": head})
+    found = field_mapping.recherche_fields({"siege": head})
     assert (found["city"], found["country_code"]) == ("GENT", "BE")
 
 
@@ -275,11 +275,11 @@ def test_a_head_office_abroad_has_its_city_and_its_country() -> None:
     ],
 )
 def test_legal_forms_have_labels_and_unknown_ones_none(code: Any, label: str | None) -> None:
-    assert mapping.recherche_fields({"nature_juridique": code})["legal_form"] == label
+    assert field_mapping.recherche_fields({"nature_juridique": code})["legal_form"] == label
 
 
 def test_a_company_that_was_struck_off_is_closed() -> None:
-    assert mapping.rcs_fields({"data": {"date_radiation": "2020-01-01"}})["active_status"] == "C"
+    assert field_mapping.rcs_fields({"data": {"date_radiation": "2020-01-01"}})["active_status"] == "C"
 
 
 @pytest.mark.parametrize(
@@ -293,12 +293,12 @@ def test_a_company_that_was_struck_off_is_closed() -> None:
     ],
 )
 def test_inpi_says_in_three_places_whether_a_company_is_closed(content: Any, status: str | None) -> None:
-    assert mapping.inpi_fields({"formality": {"content": content}})["active_status"] == status
+    assert field_mapping.inpi_fields({"formality": {"content": content}})["active_status"] == status
 
 
 def test_where_inpi_has_a_form_of_its_own_that_of_insee_counts() -> None:
     creation = {"formeJuridique": "0001", "formeJuridiqueInsee": "5710"}
-    found = mapping.inpi_fields({"formality": {"content": {"natureCreation": creation}}})
+    found = field_mapping.inpi_fields({"formality": {"content": {"natureCreation": creation}}})
     assert found["legal_form"] == "SAS, société par actions simplifiée"
 
 

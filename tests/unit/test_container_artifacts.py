@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from tars import entry, tar_gz
 
-from cograil.model.containers import Archive, List, Read, Unarchive, Write
-from cograil.outbound import PublicOnly
-from cograil.runners import container_artifacts
-from cograil.runners.container_artifacts import content_of, move
-from cograil.runners.moving import Mover
+from cograil.containers import container_artifacts
+from cograil.containers.artifact_transfer import Mover
+from cograil.containers.container_artifacts import content_of, move
+from cograil.egress import PublicOnly
+from cograil.model.container_spec import Archive, List, Read, Unarchive, Write
 from cograil.settings import OutboundSettings
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from cograil.apps.containers.request import read_request
 from cograil.model.artifact_plan import make_plan
-from cograil.model.containers import InvalidRequest
+from cograil.model.container_spec import InvalidRequest
 
 PLAIN: dict[str, Any] = {"id": "job-1", "image": "alpine:latest"}
 VIDEO: dict[str, Any] = {

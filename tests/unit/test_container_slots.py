@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from cograil.runners.container_slots import Slots
+from cograil.containers.container_slots import Slots
 
 
 async def settle() -> None:

@@ -6,9 +6,9 @@ import time
 
 import pytest
 
-from cograil.definitions import reading
-from cograil.definitions.reading import MAX_BYTES, Unreadable, read_yaml
-from cograil.definitions.report import Report
+from cograil.definitions import yaml_loader
+from cograil.definitions.diagnostics import Report
+from cograil.definitions.yaml_loader import MAX_BYTES, Unreadable, read_yaml
 from cograil.errors import Problem
 from cograil.model.workflow import Json
 
@@ -139,7 +139,7 @@ def test_what_is_not_plain_json_is_refused(text: str, code: str) -> None:
 
 def test_a_file_of_too_many_values_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a lower limit: to read 50,000 of them takes seconds."""
-    monkeypatch.setattr(reading, "MAX_VALUES", 100)
+    monkeypatch.setattr(yaml_loader, "MAX_VALUES", 100)
     assert "too_large" in refused("a: [" + "1," * 100 + "]")
     assert len(read_yaml("a: [" + "1," * 90 + "]", Report())["a"]) == 90
 

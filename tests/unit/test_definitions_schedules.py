@@ -6,7 +6,7 @@ import pytest
 
 from cograil.definitions import read_workflow
 from cograil.errors import InvalidWorkflow
-from cograil.model.schedules import Plan
+from cograil.model.schedule import Plan
 
 FILE = """\
 workflow_id: report

@@ -11,8 +11,8 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from cograil.definitions import read_workflow, schema
-from cograil.definitions.reading import read_yaml
-from cograil.definitions.report import Report
+from cograil.definitions.diagnostics import Report
+from cograil.definitions.yaml_loader import read_yaml
 from cograil.errors import InvalidWorkflow
 
 ROOT = Path(__file__).parents[2]

@@ -6,8 +6,8 @@ import asyncio
 import struct
 from collections.abc import AsyncIterator
 
-from cograil.runners.engine_log import frames_of, lines_behind, seconds_of
-from cograil.runners.runtime import BEGINNING, LONGEST_LINE, LogPlace
+from cograil.containers.container_runtime import BEGINNING, LONGEST_LINE, LogPlace
+from cograil.containers.docker_log_frames import frames_of, lines_behind, seconds_of
 
 AT = "2026-11-18T01:02:03"
 

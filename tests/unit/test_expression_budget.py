@@ -10,7 +10,7 @@ from one_job import Job
 from cograil.definitions.conditions import compile_condition
 from cograil.definitions.templates import compile_template
 from cograil.engine.advance import Evaluation
-from cograil.model.budget import AllowanceSpent, Budget, ExpressionTooCostly
+from cograil.model.evaluation_budget import AllowanceSpent, Budget, ExpressionTooCostly
 from cograil.model.job import Bounds
 from cograil.model.workflow import RenderError
 

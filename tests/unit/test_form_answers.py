@@ -10,7 +10,7 @@ import pytest
 
 from cograil.definitions import load_workflow, read_workflow
 from cograil.definitions.form_answers import MAX_ANSWER_PROBLEMS, find_misfits
-from cograil.definitions.patterns import PatternError, compile_pattern
+from cograil.definitions.linear_patterns import PatternError, compile_pattern
 from cograil.errors import InvalidWorkflow
 
 

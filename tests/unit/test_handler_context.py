@@ -19,8 +19,8 @@ from attempts import Attempt, Recorder, eventually, failed, output
 from cograil import logs
 from cograil.model.outcome import Released, WorkItem
 from cograil.runners.context import AttemptLost, Cancelled, Context
-from cograil.runners.log import Log
-from cograil.runners.registry import CheckpointableHandler
+from cograil.runners.handler_log import Log
+from cograil.runners.handler_registry import CheckpointableHandler
 
 Json = Any
 

@@ -14,8 +14,14 @@ from pydantic import BaseModel
 
 import cograil
 from cograil.errors import UsageError
-from cograil.runners.params import InvalidParams
-from cograil.runners.registry import CheckpointableHandler, HandlerSpec, Registry, default_registry, handler
+from cograil.runners.handler_params import InvalidParams
+from cograil.runners.handler_registry import (
+    CheckpointableHandler,
+    HandlerSpec,
+    Registry,
+    default_registry,
+    handler,
+)
 
 if TYPE_CHECKING:
     from cograil import Context

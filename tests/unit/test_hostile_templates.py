@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cograil.definitions import grammar
+from cograil.definitions import parser
 from cograil.definitions.expressions import MAX_NODES, MAX_TEXT_BYTES, TemplateError
 from cograil.definitions.templates import compile_template
 
@@ -120,7 +120,7 @@ def test_a_hostile_or_broken_template_is_refused_when_it_is_compiled(row: str, t
 def test_size_and_powers_are_refused_before_anything_is_parsed(
     text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(grammar, "_Parser", None)
+    monkeypatch.setattr(parser, "_Parser", None)
 
     assert refusal(text).code in (COMPLEX, FORBIDDEN)
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from cograil.errors import UsageError
-from cograil.jsontext import InvalidJson, read, write
+from cograil.strict_json import InvalidJson, read, write
 
 REFUSED = [
     (b"", "malformed_json", ""),

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cograil.definitions import read_workflow
-from cograil.engine.keys import Rerun, plan_keys
+from cograil.engine.retry_keys import Rerun, plan_keys
+from cograil.model.idempotency_keys import KeyRoots, child_roots, key_root
 from cograil.model.job import NodeState
-from cograil.model.keys import KeyRoots, child_roots, key_root
 from cograil.verbs.retry import decide_takeover
 
 WORKFLOW = read_workflow(

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from cograil.definitions import read_workflow
 from cograil.model.job import Changes, JobState, NodeState, NodeWrite
-from cograil.verbs.memory import LARGEST_OUTPUT, Memory
+from cograil.verbs.job_cache import LARGEST_OUTPUT, Memory
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 CHAIN = read_workflow("workflow_id: w\nnodes:\n  a: {handler: echo, next: b}\n  b: {handler: echo}\n")

@@ -15,9 +15,9 @@ import pytest
 from http_sites import HERE, Open
 from tars import entry, tar_gz
 
-from cograil.outbound import Destination, PublicOnly
-from cograil.runners import moving
-from cograil.runners.moving import Mover, MovingFailed, MovingLimits
+from cograil.containers import artifact_transfer
+from cograil.containers.artifact_transfer import Mover, MovingFailed, MovingLimits
+from cograil.egress import Destination, PublicOnly
 from cograil.settings import OutboundSettings
 
 
@@ -29,7 +29,7 @@ def room(tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(moving, "FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(artifact_transfer, "FIRST_PAUSE", 0.001)
 
 
 def mover(room: Path, **limits: float) -> Mover:
@@ -45,7 +45,7 @@ async def test_a_file_is_fetched_whole(room: Path, open_site: Open) -> None:
     assert "accept-encoding" in site.requests[0][1]
 
 
-@pytest.mark.parametrize(("status", "tries"), [(404, 1), (304, 1), (204, 1), (503, moving.TRIES)])
+@pytest.mark.parametrize(("status", "tries"), [(404, 1), (304, 1), (204, 1), (503, artifact_transfer.TRIES)])
 async def test_only_200_is_a_file_and_only_faults_of_the_server_are_tried_again(
     room: Path, open_site: Open, status: int, tries: int
 ) -> None:
@@ -83,7 +83,7 @@ async def test_a_relative_redirect_stays_on_its_host(room: Path, open_site: Open
     with pytest.raises(MovingFailed, match="more than 5 redirects") as caught:
         await mover(room).download(f"{site.url}/x", "x")
     assert caught.value.code == "too_many_redirects"
-    assert len(site.requests) == moving.MAX_REDIRECTS + 1
+    assert len(site.requests) == artifact_transfer.MAX_REDIRECTS + 1
     assert os.listdir(room) == []
 
 
@@ -121,13 +121,13 @@ async def test_a_redirect_from_https_to_http_is_not_followed(
         found = await checked(url)
         return dataclasses.replace(found, scheme="https") if url.endswith("/x") else found
 
-    sent = moving.open_request
+    sent = artifact_transfer.open_request
 
     def as_http(destination: Destination, *more: Any) -> Any:
         return sent(dataclasses.replace(destination, scheme="http"), *more)
 
     monkeypatch.setattr(one, "_checked", as_https)
-    monkeypatch.setattr(moving, "open_request", as_http)
+    monkeypatch.setattr(artifact_transfer, "open_request", as_http)
     with pytest.raises(MovingFailed, match="from https to http"):
         await one.download(f"{site.url}/x", "x")
     assert len(site.requests) == 1
@@ -163,7 +163,7 @@ async def test_who_never_answers_is_not_waited_for_for_ever(room: Path, open_sit
             with pytest.raises(MovingFailed) as caught:
                 await moved
         assert caught.value.code == "stalled"
-        assert site.connections == before + moving.TRIES
+        assert site.connections == before + artifact_transfer.TRIES
     assert os.listdir(room) == ["x"]
 
 
@@ -232,7 +232,7 @@ async def test_a_file_is_put_with_its_length(room: Path, open_site: Open) -> Non
     assert body == content
 
 
-@pytest.mark.parametrize(("status", "tries"), [(403, 1), (500, moving.TRIES)])
+@pytest.mark.parametrize(("status", "tries"), [(403, 1), (500, artifact_transfer.TRIES)])
 async def test_a_put_is_tried_again_from_the_beginning_unless_it_was_refused(
     room: Path, open_site: Open, status: int, tries: int
 ) -> None:
@@ -334,7 +334,7 @@ async def test_a_name_is_looked_up_while_many_archives_are_packed(
         going.wait(20)
         return 0
 
-    monkeypatch.setattr(moving, "write_archive", slow)
+    monkeypatch.setattr(artifact_transfer, "write_archive", slow)
     site = await open_site()
     site.answers(200, b"x")
     one = mover(room)

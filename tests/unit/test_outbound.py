@@ -11,9 +11,9 @@ import pytest
 from attempts import failed, output
 from http_sites import HERE, Names, Open, Sender, Site
 
+from cograil.egress import Destination, ForbiddenDestination, KeptConnections, PublicOnly, http_sender
 from cograil.errors import InvalidSettings
-from cograil.outbound import Destination, ForbiddenDestination, KeptConnections, PublicOnly, sending
-from cograil.runners import builtin  # noqa: F401  importing registers
+from cograil.runners import builtin_handlers  # noqa: F401  importing registers
 from cograil.settings import OutboundSettings, load_settings
 
 Json = Any
@@ -187,7 +187,7 @@ async def test_tls_is_for_the_name_and_not_for_the_address(
     asked: list[str | None] = []
     serving.sni_callback = lambda _, name, __: asked.append(name)
     site = await open_site(serving)
-    monkeypatch.setattr(sending, "tls_context", lambda: ssl.create_default_context(cafile=chain))
+    monkeypatch.setattr(http_sender, "tls_context", lambda: ssl.create_default_context(cafile=chain))
     for name, is_trusted in (("named.test", True), ("other.test", False)):
         guard = PublicOnly(HERE, Names(["127.0.0.1"]))
         outcome = await sender.send(f"https://{name}:{site.port}/", guard)

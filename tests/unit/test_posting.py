@@ -13,12 +13,12 @@ import pytest
 from http_sites import Names, Open, Site
 from test_outbound import certificate
 
-from cograil.outbound import Destination, Headers, KeptConnections, PublicOnly
-from cograil.outlets.breaker import FAILURES, MOST_KNOWN, OPEN_SECONDS, Breakers
-from cograil.outlets.posting import BACKOFF, Answer, judge, post
-from cograil.outlets.signatures import standard_signature
+from cograil.delivery.circuit_breaker import FAILURES, MOST_KNOWN, OPEN_SECONDS, Breakers
+from cograil.delivery.http_delivery import BACKOFF, Answer, judge, post
+from cograil.delivery.signatures import standard_signature
+from cograil.egress import Destination, Headers, KeptConnections, PublicOnly
 from cograil.settings import OutboundSettings, RelaySettings
-from cograil.store.outbox import Claimed
+from cograil.store.outbox_queries import Claimed
 
 ONLY_ONE = OutboundSettings(allow_networks=("127.0.0.1/32",))
 RELAY = RelaySettings()

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from cograil.outlets import lanes as module
-from cograil.outlets.lanes import AHEAD, MOST_HELD, UNPROVEN, Lanes
+from cograil.delivery import origin_limits as module
+from cograil.delivery.origin_limits import AHEAD, MOST_HELD, UNPROVEN, Lanes
 
 
 def proven(concurrency: int, per_origin: int, *origins: str) -> Lanes:

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cograil.workspace import Bounds, WorkspaceError
-from cograil.workspace.rooting import extract_root
+from cograil.workspace.rootfs_extract import extract_root
 
 Entry = tuple[str, str, str]  # kind, name, content or where it leads
 

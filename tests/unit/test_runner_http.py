@@ -10,11 +10,11 @@ import pytest
 from attempts import eventually, failed, output
 from http_sites import HERE, Names, Sender, Site
 
-from cograil.outbound import PublicOnly
-from cograil.outbound import guard as outbound_guard
-from cograil.runners import builtin  # noqa: F401  importing registers
-from cograil.runners.http import register_http
-from cograil.runners.registry import Registry, default_registry
+from cograil.egress import PublicOnly
+from cograil.egress import ssrf_guard as outbound_guard
+from cograil.runners import builtin_handlers  # noqa: F401  importing registers
+from cograil.runners.handler_registry import Registry, default_registry
+from cograil.runners.http_handler import register_http
 from cograil.settings import OutboundSettings
 
 Json = Any

@@ -14,10 +14,10 @@ import pytest
 from attempts import BRIEF, PATIENT, Attempt, Broken, eventually, everything_ended, failed, output
 
 from cograil.model.outcome import Failed, Outcome, Released, WorkItem
-from cograil.runners import python
+from cograil.runners import python_runner
 from cograil.runners.context import AttemptLost, Context, Fail, Retry
-from cograil.runners.python import run
-from cograil.runners.registry import Registry
+from cograil.runners.handler_registry import Registry
+from cograil.runners.python_runner import run
 
 Json = Any
 
@@ -155,7 +155,7 @@ RAISED = [
     ("given", "kept"), [(2, 2.0), (0.25, 0.25), (-1, None), (float("inf"), None), ("5", None), (True, None)]
 )
 def test_when_to_come_again_is_a_time_or_nothing(given: Any, kept: float | None) -> None:
-    assert python.failure(Retry("later", after_seconds=given)).after_seconds == kept
+    assert python_runner.failure(Retry("later", after_seconds=given)).after_seconds == kept
 
 
 @pytest.mark.parametrize(("error", "code", "retryable", "message"), RAISED)
@@ -195,7 +195,7 @@ async def test_an_unexpected_exception_shows_its_traceback_without_values_and_wi
         details = failed(await attempt(function), "handler_error").details
         assert details["type"] == "RuntimeError"
         assert "in work" in details["traceback"]
-        assert python.__file__ not in details["traceback"]
+        assert python_runner.__file__ not in details["traceback"]
         assert "hunter2" not in details["traceback"]
 
 

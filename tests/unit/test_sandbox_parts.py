@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from cograil.runners.runtime import Policy, Run
-from cograil.runners.sandbox.groups import Groups, find_groups
-from cograil.runners.sandbox.planning import User, bwrap_arguments
-from cograil.runners.sandbox.runtime import shortcomings
-from cograil.runners.sandbox.seccomp import denied, seccomp_filter
+from cograil.containers.container_runtime import Policy, Run
+from cograil.containers.sandbox.bwrap_arguments import User, bwrap_arguments
+from cograil.containers.sandbox.cgroups import Groups, find_groups
+from cograil.containers.sandbox.sandbox_runtime import shortcomings
+from cograil.containers.sandbox.seccomp import denied, seccomp_filter
 
 ALLOW, KILL, ERROR = 0x7FFF0000, 0x80000000, 0x00050000
 RUN = Run("n", "i", "c", Path("/room"), "/workspace", 0.5, 64, {"TOKEN": "t"}, {})

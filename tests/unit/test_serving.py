@@ -13,9 +13,9 @@ import pytest
 from starlette.types import Receive, Scope, Send
 from tests.conftest import Eventually
 
-from cograil.intake.http import limits
-from cograil.intake.http.server import bind, serving
-from cograil.intake.http.taking import Taking
+from cograil.http.server import request_limits
+from cograil.http.server.port import bind, serving
+from cograil.http.server.write_timeout import Taking
 
 PART = bytes(1 << 20)
 
@@ -41,7 +41,7 @@ class Long:
 async def test_who_takes_nothing_for_long_is_dropped_also_while_we_go_on(
     eventually: Eventually, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "TAKE_SECONDS", 0.1)
+    monkeypatch.setattr(request_limits, "TAKE_SECONDS", 0.1)
     app, listening = Long(), bind("127.0.0.1", 0)
     async with serving(app, listening):
         _, writer = await asyncio.open_connection(*listening.getsockname(), limit=1)

@@ -19,7 +19,7 @@ from simulated_rows import Violation
 from simulation import Simulation, run_all
 
 from cograil.engine import approvals, attempts, timers
-from cograil.engine.board import Board
+from cograil.engine.working_copy import Board
 from cograil.model.job import Lost, NodeState, NodeWrite, Reported, Started
 from cograil.model.workflow import Node
 

@@ -13,10 +13,10 @@ import pytest
 from starlette.applications import Starlette
 
 from cograil import metrics
-from cograil.intake.http import limits
-from cograil.intake.http.probes import probe_routes
-from cograil.intake.http.server import bind, serving
-from cograil.processes.gateway import open_gateway
+from cograil.http.server import request_limits
+from cograil.http.server.port import bind, serving
+from cograil.http.server.probes import probe_routes
+from cograil.processes.gateway_server import open_gateway
 from cograil.settings import Settings
 
 WHOLE = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -46,7 +46,7 @@ async def port(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> AsyncIterator[int]:
     """A door that has little patience."""
-    monkeypatch.setattr(limits, "HEAD_SECONDS", SECONDS)
+    monkeypatch.setattr(request_limits, "HEAD_SECONDS", SECONDS)
     async with aclosing(_api() if request.param == "api" else _gateway(tmp_path)) as door:
         async for port in door:
             yield port

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cograil.definitions.operators import MAX_RENDERED_BYTES
 from cograil.definitions.templates import compile_template
-from cograil.definitions.values import MAX_RENDERED_BYTES
 from cograil.model.workflow import RenderError, Template
 
 METHOD_NAMES = ["items", "keys", "values", "get", "update", "pop", "copy", "__class__", "__init__"]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from cograil.intake.cli.drawing import draw
+from cograil.cli.display.top_layout import draw
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 

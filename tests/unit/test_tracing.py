@@ -61,7 +61,7 @@ def test_when_it_is_off_a_trace_is_handed_on_as_it_came() -> None:
 OWN = """
 import os, sys
 os.environ |= {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9", "OTEL_EXPORTER_OTLP_TIMEOUT": "1"}
-import cograil, cograil.client, cograil.worker.loop
+import cograil, cograil.client, cograil.worker.worker_loop
 assert not [name for name in sys.modules if name.startswith("opentelemetry")], "imported for nothing"
 from cograil import tracing
 tracing.configure("test")
@@ -73,7 +73,7 @@ assert first == tracing.parent_of("{job}", None), "the same from the id alone"
 assert "{job}".replace("-", "") not in first, "who sees the trace does not see the job"
 begun = tracing.begin_attempt("{job}", "a", 2, None, "echo", ("flow", 1))
 with begun.inside():
-    from cograil.client.traces import current_parent
+    from cograil.client.trace_context import current_parent
     assert current_parent() == begun.trace_parent
 begun.end("completed")
 import time

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from itertools import count
 
-from cograil.intake.gateway.upstream import TooSlow, Upstream
+from cograil.gateway.upstream_client import TooSlow, Upstream
 
 SECONDS = 0.5
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from cograil.workspace import Workspace, WorkspaceError, list_files, split_path, write_archive
-from cograil.workspace.tree import remove_tree
+from cograil.workspace.confined_tree import remove_tree
 
 
 @pytest.fixture

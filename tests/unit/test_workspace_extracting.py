@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from tars import BLOCK, entry, header, pax, tar_gz
 
 from cograil.workspace import Bounds, Extracted, Workspace, WorkspaceError, extract
-from cograil.workspace.extracting import MOST_SKIPPED
+from cograil.workspace.tar_extract import MOST_SKIPPED
 
 SMALL = Bounds(bytes=64 * 1024**2, entries=50, ratio=100, free_bytes=1024**2)
 

@@ -16,7 +16,7 @@ from hostile_archives import hard, link
 from tars import BLOCK, entry, pax
 
 from cograil.workspace import Bounds, Workspace, WorkspaceError, extract
-from cograil.workspace.tree import remove_tree
+from cograil.workspace.confined_tree import remove_tree
 
 SMALL = Bounds(bytes=1024**2, entries=50, ratio=100, free_bytes=256 * 1024)
 PARTS = [

@@ -14,16 +14,16 @@ from importlib.metadata import entry_points
 from typing import TYPE_CHECKING
 
 from cograil.errors import UsageError
-from cograil.model.ownership import APP_GROUP
-from cograil.runners.registry import Registry
+from cograil.model.handler_ownership import APP_GROUP
+from cograil.runners.handler_registry import Registry
 from cograil.settings import Settings
 from cograil.store.database import Database
 
 if TYPE_CHECKING:  # a worker needs neither
     from starlette.types import ASGIApp
 
-    from cograil.intake.http.door import Instance
-    from cograil.intake.http.openapi import Described
+    from cograil.http.server.dispatcher import Instance
+    from cograil.http.server.openapi import Described
 
 Check = Callable[[Database], Awaitable[str]]
 

@@ -6,16 +6,16 @@
         job = cograil.submit("hello", {"name": "Ada"}, wait=10)
         print(job["status"], job["result"])
 
-The code is in `asynchronous.py` and `awaiting`; `synchronous.py` and `waiting` are written from it by `make
+The code is in `async_client.py` and `_async`; `sync_client.py` and `_sync` are written from it by `make
 docs`, and a test holds the two together. With `connection=` a job is submitted in a transaction of the
 caller's own, past the API.
 """
 
 from __future__ import annotations
 
-from cograil.client.asynchronous import AsyncClient
+from cograil.client.async_client import AsyncClient
 from cograil.client.errors import ApiError, Unreachable
 from cograil.client.models import Event, Job, Node
-from cograil.client.synchronous import Client
+from cograil.client.sync_client import Client
 
 __all__ = ["ApiError", "AsyncClient", "Client", "Event", "Job", "Node", "Unreachable"]

@@ -11,19 +11,7 @@ from urllib.parse import quote
 
 from typing_extensions import TypedDict
 
-from cograil.model.schedules import (
-    Backfill,
-    FiringPage,
-    Missed,
-    Overlap,
-    RemovedSchedule,
-    ScheduleList,
-    ScheduleRun,
-    ScheduleWithPassed,
-    ShownFiring,
-    ShownSchedule,
-)
-from cograil.model.shapes import (
+from cograil.api_schemas.job_schemas import (
     Answered,
     Bar,
     BatchResult,
@@ -51,7 +39,7 @@ from cograil.model.shapes import (
     Workflow,
     WorkflowVersion,
 )
-from cograil.model.surveys import (
+from cograil.api_schemas.monitoring_schemas import (
     AuditEntry,
     AuditPage,
     Delivery,
@@ -77,6 +65,18 @@ from cograil.model.surveys import (
     TaskPage,
     Throughput,
     WorkflowMetrics,
+)
+from cograil.model.schedule import (
+    Backfill,
+    FiringPage,
+    Missed,
+    Overlap,
+    RemovedSchedule,
+    ScheduleList,
+    ScheduleRun,
+    ScheduleWithPassed,
+    ShownFiring,
+    ShownSchedule,
 )
 
 

@@ -14,8 +14,8 @@ workflow everywhere. Handlers are only names here.
 
 from __future__ import annotations
 
-from cograil.definitions.inputs import apply_inputs
-from cograil.definitions.schema import schema
-from cograil.definitions.workflow import load_workflow, read_workflow
+from cograil.definitions.inputs_section import apply_inputs
+from cograil.definitions.json_schema import schema
+from cograil.definitions.workflow_file import load_workflow, read_workflow
 
 __all__ = ["apply_inputs", "load_workflow", "read_workflow", "schema"]

@@ -16,15 +16,15 @@ from collections import Counter
 from dataclasses import dataclass
 
 from cograil.definitions.conditions import compile_match
-from cograil.definitions.drafts import Target, read_next, read_targets
-from cograil.definitions.holes import Holes
-from cograil.definitions.report import child
-from cograil.definitions.section import MISSING, Section
+from cograil.definitions.diagnostics import child
+from cograil.definitions.mapping_reader import MISSING, Section
+from cograil.definitions.operators import as_choice, as_text
+from cograil.definitions.template_collector import Holes
 from cograil.definitions.templates import CompiledTemplate, compile_template
-from cograil.definitions.values import as_choice, as_text
-from cograil.jsontext import kind_of
-from cograil.model.budget import Budget
+from cograil.definitions.unlinked_nodes import Target, read_next, read_targets
+from cograil.model.evaluation_budget import Budget
 from cograil.model.workflow import Branch, Json, Scope
+from cograil.strict_json import kind_of
 
 DEFAULT = "default"
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from cograil.definitions.drafts import Draft
-from cograil.definitions.exclusive import Exclusion
+from cograil.definitions.diagnostics import Report, child
+from cograil.definitions.exclusive_branches import Exclusion
 from cograil.definitions.graph import Graph
-from cograil.definitions.holes import Hole
-from cograil.definitions.outlook import Outlook
-from cograil.definitions.report import Report, child
+from cograil.definitions.partial_graph import Outlook
+from cograil.definitions.template_collector import Hole
 from cograil.definitions.templates import CompiledTemplate
+from cograil.definitions.unlinked_nodes import Draft
 from cograil.model.workflow import InputSpec, NodeType
 
 Drafts = Mapping[str, Draft]

@@ -20,11 +20,11 @@ from cograil.definitions.expressions import (
     expression_size,
     refuse_long,
 )
-from cograil.definitions.grammar import parse_condition
+from cograil.definitions.lexer import Scanner
+from cograil.definitions.operators import as_boolean, as_choice, equal
+from cograil.definitions.parser import parse_condition
 from cograil.definitions.templates import CompiledTemplate, compile_template
-from cograil.definitions.tokens import Scanner
-from cograil.definitions.values import as_boolean, as_choice, equal
-from cograil.model.budget import Budget, ExpressionTooCostly
+from cograil.model.evaluation_budget import Budget, ExpressionTooCostly
 from cograil.model.workflow import Json, Scope
 
 _FIELD_ROOTS = frozenset(("inputs", "nodes", "output", "upstream"))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from cograil.definitions.drafts import Dependencies, Draft, Target
+from cograil.definitions.diagnostics import Report
 from cograil.definitions.graph import Graph
-from cograil.definitions.report import Report
+from cograil.definitions.unlinked_nodes import Dependencies, Draft, Target
 from cograil.model.workflow import Edge
 
 IMPLIED_END = "END"

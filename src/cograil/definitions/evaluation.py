@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from cograil.definitions import values
+from cograil.definitions import operators
 from cograil.definitions.expressions import Constant, Expression, Operation, Path, Subject
-from cograil.definitions.values import Missing
-from cograil.model.budget import Budget
+from cograil.definitions.operators import Missing
+from cograil.model.evaluation_budget import Budget
 from cograil.model.workflow import Json, Scope
 
 Evaluate = Callable[[Scope, Budget], Json]
@@ -45,7 +45,7 @@ def _path(path: Path) -> Evaluate:
     root, steps = path.root, path.steps
     if root == "upstream":  # upstream.output is another word for output
         root, steps = "output", steps[1:]
-    field = values.field
+    field = operators.field
 
     def evaluate(scope: Scope, budget: Budget) -> Json:
         try:
@@ -66,9 +66,9 @@ def _item(whole: Expression, operands: Sequence[Evaluate]) -> Evaluate:
     def evaluate(scope: Scope, budget: Budget) -> Json:
         value, key = read(scope, budget), read_key(scope, budget)
         try:
-            return values.field(value, key)
+            return operators.field(value, key)
         except LookupError:
-            raise Missing(f"{label}[{values.to_json(key)}]") from None
+            raise Missing(f"{label}[{operators.to_json(key)}]") from None
 
     return evaluate
 
@@ -167,7 +167,7 @@ def _if(operands: Sequence[Evaluate], truth: Truth) -> Evaluate:
 
 def _list(operands: Sequence[Evaluate], truth: Truth) -> Evaluate:
     def evaluate(scope: Scope, budget: Budget) -> list[Json]:
-        meter = values.Meter(budget)
+        meter = operators.Meter(budget)
         return [meter.charged(read(scope, budget)) for read in operands]
 
     return evaluate
@@ -177,15 +177,15 @@ def _object(operands: Sequence[Evaluate], truth: Truth) -> Evaluate:
     pairs = list(zip(operands[::2], operands[1::2], strict=True))
 
     def evaluate(scope: Scope, budget: Budget) -> dict[str, Json]:
-        meter = values.Meter(budget)
+        meter = operators.Meter(budget)
         return {meter.charged(key(scope, budget)): meter.charged(read(scope, budget)) for key, read in pairs}
 
     return evaluate
 
 
 def _concatenated(operands: Sequence[Evaluate], truth: Truth) -> Evaluate:
-    return lambda scope, budget: values.bounded(
-        (values.as_text(read(scope, budget)) for read in operands), budget
+    return lambda scope, budget: operators.bounded(
+        (operators.as_text(read(scope, budget)) for read in operands), budget
     )
 
 
@@ -214,7 +214,7 @@ def _metered(function: Callable[..., Json]) -> Build:
 
 
 def _in(budget: Budget, member: Json, container: Json) -> bool:
-    return values.contains(budget, container, member)
+    return operators.contains(budget, container, member)
 
 
 _OPERATIONS: dict[str, Build] = {
@@ -229,23 +229,23 @@ _OPERATIONS: dict[str, Build] = {
     "list": _list,
     "object": _object,
     "~": _concatenated,
-    "==": _metered(values.equal),
-    "!=": _metered(lambda budget, left, right: not values.equal(budget, left, right)),
-    "<": _metered(lambda budget, left, right: values.compare(budget, left, right) < 0),
-    ">": _metered(lambda budget, left, right: values.compare(budget, left, right) > 0),
-    "<=": _metered(lambda budget, left, right: values.compare(budget, left, right) <= 0),
-    ">=": _metered(lambda budget, left, right: values.compare(budget, left, right) >= 0),
-    "contains": _metered(values.contains),
+    "==": _metered(operators.equal),
+    "!=": _metered(lambda budget, left, right: not operators.equal(budget, left, right)),
+    "<": _metered(lambda budget, left, right: operators.compare(budget, left, right) < 0),
+    ">": _metered(lambda budget, left, right: operators.compare(budget, left, right) > 0),
+    "<=": _metered(lambda budget, left, right: operators.compare(budget, left, right) <= 0),
+    ">=": _metered(lambda budget, left, right: operators.compare(budget, left, right) >= 0),
+    "contains": _metered(operators.contains),
     "in": _metered(_in),
     "not_in": _metered(lambda budget, member, container: not _in(budget, member, container)),
-    "starts_with": _metered(values.starts_with),
-    "ends_with": _metered(values.ends_with),
-    "+": _applied(values.add),
-    "-": _applied(values.subtract),
-    "negative": _applied(values.negate),
-    "lower": _metered(values.lower),
-    "upper": _metered(values.upper),
-    "length": _applied(values.length),
-    "join": _metered(values.join),
-    "tojson": _metered(values.to_json_counted),
+    "starts_with": _metered(operators.starts_with),
+    "ends_with": _metered(operators.ends_with),
+    "+": _applied(operators.add),
+    "-": _applied(operators.subtract),
+    "negative": _applied(operators.negate),
+    "lower": _metered(operators.lower),
+    "upper": _metered(operators.upper),
+    "length": _applied(operators.length),
+    "join": _metered(operators.join),
+    "tojson": _metered(operators.to_json_counted),
 }

@@ -10,11 +10,11 @@ from collections.abc import Callable, Hashable, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
-from cograil.definitions.patterns import PatternError, compile_pattern, search_steps
-from cograil.definitions.report import child
-from cograil.definitions.values import size_of
+from cograil.definitions.diagnostics import child
+from cograil.definitions.linear_patterns import PatternError, compile_pattern, search_steps
+from cograil.definitions.operators import size_of
 from cograil.errors import Problem
-from cograil.model.budget import Budget, ExpressionTooCostly
+from cograil.model.evaluation_budget import Budget, ExpressionTooCostly
 from cograil.model.workflow import Json
 
 MAX_ANSWER_STEPS = 100_000

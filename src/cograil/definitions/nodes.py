@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from cograil.definitions.approvals import read_approval
+from cograil.definitions.approval_node import read_approval
 from cograil.definitions.branches import Way, read_branches, read_condition
-from cograil.definitions.containers import read_container
-from cograil.definitions.drafts import Draft, read_dependencies, read_next
-from cograil.definitions.holes import Holes
-from cograil.definitions.http import read_http
-from cograil.definitions.limits import read_limits
-from cograil.definitions.section import MISSING, Range, Section, check_id
-from cograil.definitions.subworkflows import read_subworkflow
+from cograil.definitions.container_node import read_container
+from cograil.definitions.http_node import read_http
+from cograil.definitions.limits_section import read_limits
+from cograil.definitions.mapping_reader import MISSING, Range, Section, check_id
+from cograil.definitions.subworkflow_node import read_subworkflow
+from cograil.definitions.template_collector import Holes
 from cograil.definitions.templates import CompiledTemplate
-from cograil.definitions.waiting import read_wait
-from cograil.jsontext import kind_of
+from cograil.definitions.unlinked_nodes import Draft, read_dependencies, read_next
+from cograil.definitions.wait_node import read_wait
 from cograil.model.workflow import (
     CONTAINER,
     DEFAULT_QUEUE,
@@ -25,6 +24,7 @@ from cograil.model.workflow import (
     NodeType,
     RetryPolicy,
 )
+from cograil.strict_json import kind_of
 
 TIMEOUT = Range(0, 86_400, above_least=True)
 LONG_TIMEOUT = Range(0, 3 * 86_400, above_least=True)  # a container runs for a day, and files are moved

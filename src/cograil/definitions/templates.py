@@ -19,9 +19,9 @@ from cograil.definitions.expressions import (
     check_names,
     refuse_long,
 )
-from cograil.definitions.grammar import parse_hole
-from cograil.definitions.values import MAX_RENDERED_BYTES, Meter, as_text, bounded, size_of
-from cograil.model.budget import Budget, ExpressionTooCostly
+from cograil.definitions.operators import MAX_RENDERED_BYTES, Meter, as_text, bounded, size_of
+from cograil.definitions.parser import parse_hole
+from cograil.model.evaluation_budget import Budget, ExpressionTooCostly
 from cograil.model.workflow import Json, Scope
 
 _MARKER = re.compile(r"\{[{%#]")

@@ -20,13 +20,13 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from cograil.engine import acts, approvals, attempts, ending, fans, timers
-from cograil.engine.board import Board, as_error
+from cograil.engine import approvals, attempts, fan_out, job_completion, node_start, timers
+from cograil.engine.manual_retry import retry_by_hand
 from cograil.engine.readiness import Verdict, dependencies_met, verdict
-from cograil.engine.reopening import retry_by_hand
 from cograil.engine.states import JOB_TERMINAL
-from cograil.engine.waiting import waiting_for
-from cograil.model.budget import AllowanceSpent, Budget, Clock
+from cograil.engine.wait_reason import waiting_for
+from cograil.engine.working_copy import Board, as_error
+from cograil.model.evaluation_budget import AllowanceSpent, Budget, Clock
 from cograil.model.job import (
     Bounds,
     CancelAsked,
@@ -157,8 +157,8 @@ def _decide(board: Board, happenings: Sequence[Happening]) -> Changes:
     if board.state.status in JOB_TERMINAL:
         return board.changes(wake_at=None)
     _settle(board)
-    if board.status == "running" and ending.is_over(board):
-        return ending.finish(board)
+    if board.status == "running" and job_completion.is_over(board):
+        return job_completion.finish(board)
     changes = board.changes(timers.wake_at(board))
     changes.waiting_for = waiting_for(board)
     return changes
@@ -178,7 +178,7 @@ def _end_from_outside(board: Board, happenings: Sequence[Happening]) -> End | No
         return partial(_refuse, board.misfit)
     if timers.is_past_deadline(board.state, board.now):
         return _time_out
-    if board.workflow.fail_fast and ending.failures(board):
+    if board.workflow.fail_fast and job_completion.failures(board):
         return _give_up
     return None
 
@@ -189,26 +189,26 @@ def _may_have_tasks(state: JobState) -> bool:
 
 def _cancel(asked: CancelAsked, board: Board, happenings: Sequence[Happening]) -> Changes:
     _apply_news(board, happenings)
-    return ending.cancel(board, asked.by, asked.reason)
+    return job_completion.cancel(board, asked.by, asked.reason)
 
 
 def _refuse(misfit: NotFit, board: Board, happenings: Sequence[Happening]) -> Changes:
     _apply_news(board, happenings)
-    return ending.refuse(board, misfit)
+    return job_completion.refuse(board, misfit)
 
 
 def _time_out(board: Board, happenings: Sequence[Happening]) -> Changes:
     _apply_news(board, happenings)
-    return ending.time_out(board)
+    return job_completion.time_out(board)
 
 
 def _give_up(board: Board, happenings: Sequence[Happening]) -> Changes:
     """Fail fast. What failed without being handed out is found again by settling, without beginning."""
     board.is_closing = True
     _apply_news(board, happenings)
-    if not ending.failures(board):
+    if not job_completion.failures(board):
         _settle(board)
-    return ending.give_up(board)
+    return job_completion.give_up(board)
 
 
 # -- 1. news ----------------------------------------------------------------------------------------
@@ -247,7 +247,7 @@ def _expand_more(board: Board, node: Node) -> None:
     if board.state.is_paused or not board.has_outputs_for(node):
         return
     if board.status_of(node.node_id) == "running" and board.may_begin(node.node_id):
-        fans.continue_fan_out(board, node)
+        fan_out.continue_fan_out(board, node)
 
 
 def _note_misfit(board: Board, news: NotFit) -> None:
@@ -316,13 +316,13 @@ def _pick_up_fan_outs(board: Board) -> None:
         if state.total is not None and state.status == "running":
             if state.expanded < state.total:
                 _expand_more(board, board.workflow.nodes[name])
-            fans.end_fan_out(board, name)
+            fan_out.end_fan_out(board, name)
 
 
 def _close_fan_outs(board: Board) -> None:
     if board.workflow.has_fan_outs:
         for name in [name for name, write in board.writes.items() if write.state.total is not None]:
-            fans.end_fan_out(board, name)
+            fan_out.end_fan_out(board, name)
 
 
 def _consider(board: Board, node: Node) -> None:
@@ -330,7 +330,7 @@ def _consider(board: Board, node: Node) -> None:
         case Verdict.WAIT:
             return
         case Verdict.RUN:
-            if acts.has_all_for(board, node):
+            if node_start.has_all_for(board, node):
                 if board.may_begin(node.node_id):
                     _run(board, node)
             elif board.defers_missing:
@@ -351,11 +351,11 @@ def _ready(board: Board, node: Node) -> NodeWrite:
 def _run(board: Board, node: Node) -> None:
     """Begin the node, unless its `when` says that it is not wanted, or says nothing."""
     try:
-        is_wanted = node.when is None or acts.is_wanted(board, node, node.when)
+        is_wanted = node.when is None or node_start.is_wanted(board, node, node.when)
     except RenderError as error:
         board.fail(_ready(board, node), as_error(error))
         return
-    acts.run(board, _ready(board, node), node) if is_wanted else _skip(board, node, "when")
+    node_start.run(board, _ready(board, node), node) if is_wanted else _skip(board, node, "when")
 
 
 def _skip(board: Board, node: Node, reason: str) -> None:

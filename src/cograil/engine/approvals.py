@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from cograil.engine.board import Board, as_error, dump
+from cograil.engine.working_copy import Board, as_error, dump
 from cograil.model.job import NodeState, NodeWrite, Signalled
 from cograil.model.workflow import Approval, Json, Node, NodeType, RenderError
 

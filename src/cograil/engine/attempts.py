@@ -6,9 +6,10 @@ from datetime import timedelta
 
 import orjson
 
-from cograil.engine.board import Board, as_error, dump
-from cograil.engine.limits import limit_of
+from cograil.engine.limit_keys import limit_of
 from cograil.engine.states import NODE_TERMINAL
+from cograil.engine.working_copy import Board, as_error, dump
+from cograil.model.idempotency_keys import key_root
 from cograil.model.job import (
     ChildEnded,
     Late,
@@ -20,7 +21,6 @@ from cograil.model.job import (
     TaskLimit,
     TaskWrite,
 )
-from cograil.model.keys import key_root
 from cograil.model.outcome import Completed, Failed
 from cograil.model.workflow import Json, Node, RenderError
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from cograil.engine.board import Board, as_error, dump
-from cograil.jsontext import kind_of
+from cograil.engine.working_copy import Board, as_error, dump
 from cograil.model.job import NodeWrite, Refused, WantedJob
 from cograil.model.workflow import Json, Node, RenderError
+from cograil.strict_json import kind_of
 
 
 def begin(board: Board, write: NodeWrite, node: Node) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from cograil.engine import acts, attempts, fans
-from cograil.engine.board import Board, as_error
-from cograil.engine.limits import limit_of
+from cograil.engine import attempts, fan_out, node_start
+from cograil.engine.limit_keys import limit_of
 from cograil.engine.states import JOB_TERMINAL
+from cograil.engine.working_copy import Board, as_error
 from cograil.model.job import JobState, NodeWrite
 from cograil.model.workflow import Node, RenderError
 
@@ -37,7 +37,7 @@ def apply_due(board: Board) -> None:
             if not board.has_spent_all():
                 _redispatch(board, node_id)
         elif state.status == "waiting":
-            acts.end_wait(board, board.edit(node_id), board.workflow.nodes[node_id])
+            node_start.end_wait(board, board.edit(node_id), board.workflow.nodes[node_id])
 
 
 def _redispatch(board: Board, node_id: str) -> None:
@@ -46,9 +46,11 @@ def _redispatch(board: Board, node_id: str) -> None:
     node = board.definition_of(write.state)
     if write.state.attempt > 0 and node.subworkflow is None:
         _dispatch_again(board, write, node)
-    elif acts.has_all_for(board, node):
+    elif node_start.has_all_for(board, node):
         write.state.not_before = None
-        acts.run(board, write, node) if write.state.parent is None else fans.begin_child(board, write, node)
+        node_start.run(board, write, node) if write.state.parent is None else fan_out.begin_child(
+            board, write, node
+        )
 
 
 def _dispatch_again(board: Board, write: NodeWrite, node: Node) -> None:
@@ -58,7 +60,7 @@ def _dispatch_again(board: Board, write: NodeWrite, node: Node) -> None:
             return
         index = write.state.index
         try:
-            limit = limit_of(board, node) if index is None else fans.limit_of_child(board, node, index)
+            limit = limit_of(board, node) if index is None else fan_out.limit_of_child(board, node, index)
         except RenderError as error:
             board.fail(write, as_error(error))
             return

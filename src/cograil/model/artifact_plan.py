@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cograil.model.containers import JOB, Artifact, InvalidRequest
+from cograil.model.container_spec import JOB, Artifact, InvalidRequest
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
 
-from cograil import jsontext
-from cograil.model.budget import MAX_NODE_SECONDS, MAX_NODE_STEPS
+from cograil import strict_json
+from cograil.model.evaluation_budget import MAX_NODE_SECONDS, MAX_NODE_STEPS
 from cograil.model.outcome import Outcome
 from cograil.model.workflow import Json
 
@@ -73,7 +73,7 @@ class JobState:
     is_held: bool = False  # its workflow has a limit, and it is not admitted yet
     is_paused: bool = False  # it, or its workflow: nothing new is handed out
     has_callback: bool = False  # somebody is told what becomes of it
-    key_roots: bytes | None = None  # JSON (model/keys.py); None: its idempotency keys are its own
+    key_roots: bytes | None = None  # JSON (model/idempotency_keys.py); None: its idempotency keys are its own
     nodes: dict[str, NodeState] = field(default_factory=dict)
     children_wake_at: datetime | None = None  # the earliest backoff among children that are not loaded
     children_sleeping: int = 0  # how many of those wait for their next attempt
@@ -102,7 +102,7 @@ class Outputs:
         """The output of a node as a JSON value."""
         if node_id not in self._parsed:
             text = self.raw[node_id]
-            self._parsed[node_id] = None if text is None else jsontext.load(text)
+            self._parsed[node_id] = None if text is None else strict_json.load(text)
         return self._parsed[node_id]
 
 

@@ -1,4 +1,4 @@
-"""How an attempt ended. A handler's exception becomes `Failed` in one place (runners/python.py)."""
+"""How an attempt ended. A handler's exception becomes `Failed` in one place (runners/python_runner.py)."""
 
 from __future__ import annotations
 

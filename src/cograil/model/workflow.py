@@ -11,8 +11,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from cograil.model.budget import Budget
-    from cograil.model.schedules import Plan
+    from cograil.model.evaluation_budget import Budget
+    from cograil.model.schedule import Plan
 
 Json = Any  # str | int | float | bool | None | list | dict, nested; checked where it enters
 Scope = Mapping[str, Json]
@@ -42,7 +42,7 @@ class Template(Protocol):
     `references` names the nodes whose output or status it reads. `render` needs a scope with
     `inputs`, `nodes` ({id: {"output": .., "status": ..}}), and where they apply `item`, `index`
     and `output` (of the direct predecessor). It raises `RenderError`; it never renders a value twice.
-    A budget counts its steps and limits them (model/budget.py).
+    A budget counts its steps and limits them (model/evaluation_budget.py).
     """
 
     references: frozenset[str]

@@ -18,20 +18,20 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from cograil.processes.connecting import decider_of as decider_of
-    from cograil.processes.connecting import open_client as open_client
-    from cograil.processes.connecting import open_reader as open_reader
-    from cograil.processes.private import guest_worker as guest_worker
-    from cograil.processes.private import private_instance as private_instance
-    from cograil.processes.running import run_async as run_async
+    from cograil.processes.ephemeral_instance import guest_worker as guest_worker
+    from cograil.processes.ephemeral_instance import private_instance as private_instance
+    from cograil.processes.instance_discovery import decider_of as decider_of
+    from cograil.processes.instance_discovery import open_client as open_client
+    from cograil.processes.instance_discovery import open_reader as open_reader
+    from cograil.processes.lifecycle import run_async as run_async
 
 _HOMES = {
-    "decider_of": "cograil.processes.connecting",
-    "open_client": "cograil.processes.connecting",
-    "open_reader": "cograil.processes.connecting",
-    "guest_worker": "cograil.processes.private",
-    "private_instance": "cograil.processes.private",
-    "run_async": "cograil.processes.running",
+    "decider_of": "cograil.processes.instance_discovery",
+    "open_client": "cograil.processes.instance_discovery",
+    "open_reader": "cograil.processes.instance_discovery",
+    "guest_worker": "cograil.processes.ephemeral_instance",
+    "private_instance": "cograil.processes.ephemeral_instance",
+    "run_async": "cograil.processes.lifecycle",
 }
 
 __all__ = ["decider_of", "guest_worker", "open_client", "open_reader", "private_instance", "run_async"]

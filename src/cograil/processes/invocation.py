@@ -22,7 +22,7 @@ def program(*, is_elsewhere: bool = False) -> str:
         return NAME
     if own.name == NAME and own.is_file():
         return shlex.quote(str(own.absolute()) if is_elsewhere else _short(own))
-    return f"{shlex.quote(sys.executable)} -m cograil.intake.cli"
+    return f"{shlex.quote(sys.executable)} -m cograil"
 
 
 def _is_same(one: Path, other: Path) -> bool:

@@ -22,30 +22,30 @@ import structlog
 
 from cograil import logs
 from cograil.apps.app import require_apps
+from cograil.delivery.relay import Relay
+from cograil.embedded.data_directory import hold_directory
 from cograil.errors import UsageError
-from cograil.intake.http.access_log import log_requests
-from cograil.intake.http.app import application
-from cograil.intake.http.door import Instance
-from cograil.intake.http.probes import metrics_app, probe_routes
-from cograil.intake.http.server import bind, serving
-from cograil.intake.triggers.clock import Clock
-from cograil.model.checks import OK
-from cograil.orchestrator.loop import Orchestrator
-from cograil.outlets.relay import Relay
-from cograil.processes.api import open_api, serving_containers, serving_metrics
-from cograil.processes.app_parts import all_doors, app_checks, app_front, app_sentences
-from cograil.processes.child import WorkerChild
-from cograil.processes.connecting import decider_of, require_queues
-from cograil.processes.greeting import goodbye, welcome
-from cograil.processes.health import Health
-from cograil.processes.hosting import Host, prepare_database
-from cograil.processes.publishing import PublishedFile, publish_files, workflow_files
+from cograil.http.server.access_log import log_requests
+from cograil.http.server.application import application
+from cograil.http.server.dispatcher import Instance
+from cograil.http.server.port import bind, serving
+from cograil.http.server.probes import metrics_app, probe_routes
+from cograil.model.readiness_check import OK
+from cograil.orchestrator.orchestrator_loop import Orchestrator
+from cograil.processes.api_server import open_api, serving_containers, serving_metrics
+from cograil.processes.app_plugins import all_doors, app_checks, app_front, app_sentences
+from cograil.processes.database_host import Host, prepare_database
+from cograil.processes.instance_discovery import decider_of, require_queues
+from cograil.processes.lifecycle import first_of, kept_running, process_name, run_async, stop_on_signals
+from cograil.processes.process_readiness import Health
+from cograil.processes.publish_directory import PublishedFile, publish_files, workflow_files
 from cograil.processes.reloader import Reloader
-from cograil.processes.running import first_of, kept_running, process_name, run_async, stop_on_signals
-from cograil.processes.working import WorkOrder
+from cograil.processes.startup_banner import goodbye, welcome
+from cograil.processes.worker_main import WorkOrder
+from cograil.processes.worker_process import WorkerChild
+from cograil.scheduler.schedule_loop import Clock
 from cograil.settings import Settings
 from cograil.store.database import BUSY, Database
-from cograil.store.directory import hold_directory
 
 log = structlog.get_logger("up")
 
@@ -227,8 +227,8 @@ class Supervisor:
         self, conninfo: str, listening: socket.socket
     ) -> AbstractAsyncContextManager[asyncio.Task[None]]:
         """Beside the API, to which it sends what it does not do itself."""
-        from cograil.intake.gateway.startup import Place  # noqa: PLC0415
-        from cograil.processes.gateway import open_gateway, url_of  # noqa: PLC0415  most have none
+        from cograil.gateway.gateway_readiness import Place  # noqa: PLC0415
+        from cograil.processes.gateway_server import open_gateway, url_of  # noqa: PLC0415  most have none
 
         port = self.listening.getsockname()[1]
         return open_gateway(self.settings, listening, Place(conninfo, url_of(self.settings.host, port)))

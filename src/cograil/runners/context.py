@@ -9,18 +9,18 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from cograil import jsontext
+from cograil import strict_json
 from cograil.errors import InvalidInput
+from cograil.model.app_events import Event, checked_event
 from cograil.model.ids import new_id, task_name
 from cograil.model.outcome import Completed, Recorded, WorkItem
-from cograil.model.telling import Event, checked_event
 from cograil.model.workflow import Json
-from cograil.runners.exceptions import AttemptLost, Cancelled, Fail, Retry
+from cograil.runners.handler_exceptions import AttemptLost, Cancelled, Fail, Retry
+from cograil.runners.handler_log import Log, escaped
 from cograil.runners.handler_output import Output
-from cograil.runners.log import Log, escaped
-from cograil.runners.results import completed
-from cograil.runners.steps import Steps
-from cograil.runners.transaction import Joint, JointTransaction
+from cograil.runners.handler_results import completed
+from cograil.runners.handler_steps import Steps
+from cograil.runners.handler_transaction import Joint, JointTransaction
 
 __all__ = ["DEFAULT_LIMITS", "AttemptLost", "Cancelled", "Channel", "Context", "Fail", "Limits", "Retry"]
 
@@ -322,8 +322,8 @@ class Context:
 
     def _checkpoint_text(self, data: Json) -> bytes:
         try:
-            return jsontext.write(data, max_bytes=self._limits.checkpoint_bytes)
-        except jsontext.InvalidJson as error:
+            return strict_json.write(data, max_bytes=self._limits.checkpoint_bytes)
+        except strict_json.InvalidJson as error:
             raise Fail(f"checkpoint: {error}", code="bad_checkpoint") from error
 
     def _awaited(self, saving: Coroutine[Any, Any, None]) -> Awaitable[None]:

@@ -13,7 +13,7 @@ from contextvars import ContextVar
 from types import FrameType
 from typing import TYPE_CHECKING, Any, TextIO
 
-from cograil.runners.log import Log
+from cograil.runners.handler_log import Log
 
 if TYPE_CHECKING:
     from cograil.runners.context import Context

@@ -16,10 +16,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
+from cograil.embedded.client_programs import program_arguments
+from cograil.embedded.postgres_binaries import Binaries
 from cograil.errors import DatabaseUnavailable, UsageError
-from cograil.store.binaries import Binaries
-from cograil.store.client_programs import program_arguments
-from cograil.store.roles import IN_DATABASE
+from cograil.store.database_roles import IN_DATABASE
 
 SCHEMAS = ("cograil", "vault_secure")
 DROP_SCHEMAS = "".join(f"drop schema if exists {name} cascade;\n" for name in SCHEMAS)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import orjson
 
 from cograil.model.workflow import Json
-from cograil.store.columns import ints, texts, uuids
+from cograil.store.array_params import ints, texts, uuids
 from cograil.store.database import Row, Transaction
 from cograil.store.statements import statement
 

@@ -30,12 +30,12 @@ from psycopg.pq import ExecStatus
 from psycopg.pq.abc import PGresult
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
-from cograil import clock, faults
+from cograil import clock, fault_injection
 from cograil.errors import DatabaseUnavailable, Overloaded, RolesMissing, UnsupportedEncoding
 from cograil.settings import DatabaseSettings
-from cograil.store.columns import Packed, PackedDumper
-from cograil.store.roles import explain_roles, find_encoding_problem, refused_role
-from cograil.store.sessions import READERS, engine_conninfo, session_settings
+from cograil.store.array_params import Packed, PackedDumper
+from cograil.store.database_roles import explain_roles, find_encoding_problem, refused_role
+from cograil.store.session_settings import READERS, engine_conninfo, session_settings
 from cograil.store.statements import Statement, native
 
 log = structlog.get_logger("store")
@@ -139,15 +139,15 @@ class Transaction:
 
     async def fetch(self, statement: Statement, /, **params: Any) -> list[Row]:
         """The rows this statement returns."""
-        if faults.is_on:
-            faults.point(f"{self.name}.{statement.name}")
+        if fault_injection.is_on:
+            fault_injection.point(f"{self.name}.{statement.name}")
         cursor = await self._run(statement, params)
         return await cursor.fetchall() if cursor.description else []
 
     async def execute(self, statement: Statement, /, **params: Any) -> int:
         """How many rows this statement changed."""
-        if faults.is_on:
-            faults.point(f"{self.name}.{statement.name}")
+        if fault_injection.is_on:
+            fault_injection.point(f"{self.name}.{statement.name}")
         return (await self._run(statement, params)).rowcount
 
     async def _run(self, statement: Statement, params: dict[str, Any]) -> AsyncRawCursor[Row]:
@@ -239,8 +239,8 @@ class Database:
         async with self._connection() as connection:
             with self._answered_soon(connection):
                 yield Transaction(connection, name, clock.now())
-            if faults.is_on:
-                faults.point(f"{name}.commit.after")
+            if fault_injection.is_on:
+                fault_injection.point(f"{name}.commit.after")
 
     @contextlib.asynccontextmanager
     async def transaction(self, name: str, tenant: str | None = None) -> AsyncIterator[Transaction]:
@@ -256,8 +256,8 @@ class Database:
             tx, is_over = Transaction(connection, name, now), False
             try:
                 yield tx
-                if faults.is_on:
-                    faults.point(f"{name}.commit.before")
+                if fault_injection.is_on:
+                    fault_injection.point(f"{name}.commit.before")
                 is_over = True
                 await _say(connection, b"commit")
             except BaseException as error:
@@ -266,8 +266,8 @@ class Database:
                     raise Undone(str(error)) from error
                 raise
             tx.has_committed()
-            if faults.is_on:
-                faults.point(f"{name}.commit.after")
+            if fault_injection.is_on:
+                fault_injection.point(f"{name}.commit.after")
 
     @contextlib.asynccontextmanager
     async def _connection(self) -> AsyncIterator[AsyncConnection[Row]]:

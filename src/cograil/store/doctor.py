@@ -19,7 +19,7 @@ from psycopg.rows import tuple_row
 from cograil import clock
 from cograil.store import migrate
 from cograil.store.database import Transaction
-from cograil.store.roles import read_roles
+from cograil.store.database_roles import read_roles
 from cograil.store.statements import statement
 
 Level = Literal["green", "yellow", "red"]

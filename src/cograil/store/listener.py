@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 import psycopg
 
-from cograil import faults
+from cograil import fault_injection
 from cograil.errors import DatabaseUnavailable
 from cograil.store.database import connect
 
@@ -61,13 +61,13 @@ class Listener:
 
     async def _listen(self) -> None:
         assert self._conninfo is not None
-        faults.point("listen.connect")
+        fault_injection.point("listen.connect")
         connection = await connect(self._conninfo, prepare=False)
         async with connection:
-            faults.point("listen.listen")
+            fault_injection.point("listen.listen")
             for channel in self._channels:
                 await connection.execute(f"listen {channel}".encode())
-            faults.point("listen.commit.after")
+            fault_injection.point("listen.commit.after")
             self.listening.set()
             self._on_notice(RECONNECTED, "")
             async for notice in connection.notifies():

@@ -18,10 +18,10 @@ deadlines take no time. See docs/testing.md.
 
 from __future__ import annotations
 
-from cograil.testing.context import Context, LogLine, Progress
-from cograil.testing.result import Call, JobResult, NodeResult
-from cograil.testing.stubs import Timeout
-from cograil.testing.workflow import Answer, run_workflow
+from cograil.testing.handler_context import Context, LogLine, Progress
+from cograil.testing.handler_stubs import Timeout
+from cograil.testing.run_result import Call, JobResult, NodeResult
+from cograil.testing.workflow_runner import Answer, run_workflow
 
 __all__ = [
     "Answer",

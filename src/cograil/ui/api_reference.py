@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from cograil.intake.http.app import TABLES
-from cograil.intake.http.openapi import document
+from cograil.http.server.application import TABLES
+from cograil.http.server.openapi import document
 
 Schema = Mapping[str, Any]
 MAX_DEPTH = 3

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from cograil.apps.app import enabled_apps
-from cograil.intake.http.table import Table
+from cograil.http.server.routing import Table
 from cograil.settings import Settings
-from cograil.ui.pages.app_off import OFF_PAGES, off_table
-from cograil.ui.visits import Entry
+from cograil.ui.page_context import Entry
+from cograil.ui.pages.app_off_page import OFF_PAGES, off_table
 
 
 def app_pages(settings: Settings) -> list[tuple[Entry, Table]]:
@@ -21,20 +21,20 @@ def off_tables(settings: Settings) -> list[Table]:
 
 
 def _companies() -> tuple[Entry, Table]:
-    from cograil.ui.pages.companies import ENTRY, companies  # noqa: PLC0415  only where it is enabled
+    from cograil.ui.pages.companies_page import ENTRY, companies  # noqa: PLC0415  only where it is enabled
 
     return ENTRY, companies
 
 
 def _captures() -> tuple[Entry, Table]:
-    from cograil.ui.pages.captures import ENTRY, captures  # noqa: PLC0415  only where it is enabled
+    from cograil.ui.pages.captures_page import ENTRY, captures  # noqa: PLC0415  only where it is enabled
 
     return ENTRY, captures
 
 
 def _documents() -> tuple[Entry, Table]:
-    from cograil.ui.pages.document_files import documents  # noqa: PLC0415  only where it is enabled
-    from cograil.ui.pages.documents import ENTRY  # noqa: PLC0415
+    from cograil.ui.pages.document_files_page import documents  # noqa: PLC0415  only where it is enabled
+    from cograil.ui.pages.documents_page import ENTRY  # noqa: PLC0415
 
     return ENTRY, documents
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import orjson
 
 from cograil.model.workflow import Json
-from cograil.store.reading import View
+from cograil.store.job_queries import View
 
 MAX_SUMMARY = 160
 LINE_KEYS = frozenset(("at", "level", "message", "text", "fields", "node_id", "attempt", "cursor"))

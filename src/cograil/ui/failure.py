@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from cograil.model.workflow import Json, Workflow
-from cograil.store.board import Board
-from cograil.store.reading import View
+from cograil.store.job_queries import View
+from cograil.store.job_snapshot import Board
 
 SAME = "With the same input and the same code it fails the same way."
 LESS = f"{SAME} Return less, or store it elsewhere and return its address."

@@ -8,8 +8,8 @@ from datetime import datetime, timedelta
 
 from cograil.engine.states import NODE_TERMINAL
 from cograil.model.workflow import Workflow
-from cograil.store.board import Board
-from cograil.store.reading import View
+from cograil.store.job_queries import View
+from cograil.store.job_snapshot import Board
 
 ROW = 26  # the height of a row; places along it are in percent, so that a chart fits every screen
 TICKS = 6

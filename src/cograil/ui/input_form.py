@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import orjson
 
-from cograil import jsontext
+from cograil import strict_json
 from cograil.errors import InvalidInput, Problem
 from cograil.model.workflow import InputSpec, Json, Workflow
 
@@ -57,6 +57,6 @@ def value_of(spec: InputSpec, text: str) -> Json:
 def as_json(text: str, pointer: str) -> Json:
     """What a field says in JSON. Raises InvalidInput with its name."""
     try:
-        return jsontext.read(text.encode("utf-8", "replace"), max_bytes=MAX_VALUE)
-    except jsontext.InvalidJson as error:
+        return strict_json.read(text.encode("utf-8", "replace"), max_bytes=MAX_VALUE)
+    except strict_json.InvalidJson as error:
         raise InvalidInput([Problem("malformed_json", f"this is no JSON: {error}", pointer)]) from None

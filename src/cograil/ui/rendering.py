@@ -13,14 +13,14 @@ from starlette.responses import Response
 
 from cograil import clock
 from cograil.engine.states import EVENT_TYPES
-from cograil.intake.http.problems import plain
+from cograil.http.server.problem_details import plain
 from cograil.model.workflow import Json
 from cograil.ui import times
+from cograil.ui.browser_sessions import COOKIE, FLASH, SECONDS, Session, cookie
 from cograil.ui.event_text import event_summary, log_fields
 from cograil.ui.json_tree import json_tree
-from cograil.ui.sessions import COOKIE, FLASH, SECONDS, Session, cookie
+from cograil.ui.page_context import Visit, session_of
 from cograil.ui.static_files import address_of_file
-from cograil.ui.visits import Visit, session_of
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "

@@ -25,21 +25,21 @@ from cograil.model.job import (
 )
 from cograil.model.outcome import Completed
 from cograil.model.workflow import NodeType, Workflow
-from cograil.setting_parts import OutboundSettings
+from cograil.setting_sections import OutboundSettings
 from cograil.settings import Settings
-from cograil.store import jobs as store
-from cograil.store import writing
+from cograil.store import locked_jobs as store
+from cograil.store import write_batch
 from cograil.store.database import Transaction
-from cograil.store.jobs import LockedJobs, News, Revoked
-from cograil.store.places import NewsPlace
-from cograil.store.writing import Batch
+from cograil.store.locked_jobs import LockedJobs, News, Revoked
+from cograil.store.scan_cursors import NewsPlace
+from cograil.store.write_batch import Batch
 from cograil.verbs.allowance import StepAllowance
-from cograil.verbs.catalog import Catalog
-from cograil.verbs.children import new_child
+from cograil.verbs.child_jobs import new_child
+from cograil.verbs.definition_cache import Catalog
+from cograil.verbs.job_cache import Memory
 from cograil.verbs.limits import write_and_hold
-from cograil.verbs.measuring import note_joined, note_opened
-from cograil.verbs.memory import Memory
-from cograil.verbs.opening import open_submitted
+from cograil.verbs.sql_submissions import open_submitted
+from cograil.verbs.telemetry import note_joined, note_opened
 
 NEWS_PER_PASS = 2000
 MAX_LOADS = 3  # times that one pass loads outputs
@@ -122,7 +122,7 @@ async def rehearse(tx: Transaction) -> None:
     locked = await store.lock_jobs_with_news(tx, 0)
     await store.take_inbox(tx, locked)
     await store.load_nodes(tx, locked, [])
-    await writing.rehearse(tx)
+    await write_batch.rehearse(tx)
 
 
 def _remember(decider: Decider, locked: LockedJobs, changes: Mapping[str, Changes]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from cograil.model.workflow import Workflow
 from cograil.store.database import Transaction
-from cograil.store.explaining import EngineState
+from cograil.store.explain_queries import EngineState
 
 ORDER = (
     "no_orchestrator",

@@ -8,9 +8,9 @@ names.
 
 from __future__ import annotations
 
-from cograil.store import buckets as store
+from cograil.store import bucket_queries as store
 from cograil.store.database import Transaction
-from cograil.verbs.names import check_names
+from cograil.verbs.name_checks import check_names
 
 __all__ = ["prune", "take"]
 

@@ -21,10 +21,10 @@ from cograil.errors import (
     NotFound,
     UsageError,
 )
+from cograil.model.handler_ownership import ENGINE
 from cograil.model.ids import new_id
-from cograil.model.ownership import ENGINE
-from cograil.store import bulk as store
-from cograil.store.bulk import JobFilter, Operation
+from cograil.store import bulk_queries as store
+from cograil.store.bulk_queries import JobFilter, Operation
 from cograil.store.database import Transaction
 from cograil.verbs.advance import Decider
 from cograil.verbs.cancel import cancel

@@ -9,10 +9,10 @@ from __future__ import annotations
 import base64
 import hmac
 
-from cograil.model.callers import Role
+from cograil.model.roles import Role
+from cograil.store.api_keys import find_secret
 from cograil.store.database import Transaction
-from cograil.store.keys import find_secret
-from cograil.verbs.callbacks import SECRET_PREFIX
+from cograil.verbs.callback_targets import SECRET_PREFIX
 
 ROOT = "callback"
 MAY_REQUEST: tuple[Role, ...] = ("submitter", "gateway")

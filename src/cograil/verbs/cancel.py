@@ -5,7 +5,7 @@ from __future__ import annotations
 from cograil.engine.states import JOB_TERMINAL
 from cograil.errors import AlreadyTerminal, JobNotFound
 from cograil.model.job import CancelAsked
-from cograil.store import jobs as store
+from cograil.store import locked_jobs as store
 from cograil.store.database import Transaction
 from cograil.verbs.advance import Decider, advance_locked
 

@@ -12,12 +12,12 @@ from typing import Any
 from cograil.engine.states import JOB_TERMINAL, NODE_TERMINAL
 from cograil.errors import JobNotFound
 from cograil.model.job import shown_node_status
-from cograil.store import explaining, reading
+from cograil.store import explain_queries, job_queries
 from cograil.store.database import Transaction
-from cograil.store.explaining import EngineState, Moment, TaskGroup
-from cograil.verbs import holdups
+from cograil.store.explain_queries import EngineState, Moment, TaskGroup
+from cograil.verbs import explain_waits
 from cograil.verbs.blockers import ORDER, Blocker, Look
-from cograil.verbs.catalog import Catalog
+from cograil.verbs.definition_cache import Catalog
 
 __all__ = ["ORDER", "Blocker", "Explanation", "explain"]
 
@@ -38,14 +38,14 @@ class Explanation:
 
 async def explain(tx: Transaction, catalog: Catalog, job_id: str, tenant: str = "default") -> Explanation:
     """Why this job is not done. Raises JobNotFound."""
-    found = await reading.find_job(tx, job_id, tenant)
+    found = await job_queries.find_job(tx, job_id, tenant)
     if found is None:
         raise JobNotFound(job_id)
     job, definition_id = found
     if job["status"] in JOB_TERMINAL:
         return Explanation(job_id, job["status"], ())
     workflow = await catalog.get(tx, definition_id)
-    look = Look(tx, job, workflow, await explaining.engine_state(tx, job_id), tenant)
+    look = Look(tx, job, workflow, await explain_queries.engine_state(tx, job_id), tenant)
     blockers = [blocker for source in SOURCES for blocker in await source(look)]
     blockers.sort(key=lambda blocker: ORDER.index(blocker.kind))
     return Explanation(job_id, job["status"], tuple(blockers))
@@ -56,14 +56,14 @@ async def _of_engine(look: Look) -> Iterable[Blocker]:
 
 
 async def _of_tasks(look: Look) -> Iterable[Blocker]:
-    groups = await explaining.task_groups(look.tx, look.job_id)
+    groups = await explain_queries.task_groups(look.tx, look.job_id)
     return [blocker for group in groups for blocker in _task_blockers(group, look.engine)]
 
 
 async def _of_moments(look: Look) -> Iterable[Blocker]:
     """Not of approvals and children: what is told of those has its moment with it."""
-    told = holdups.waiting_for_others(look)
-    moments = await explaining.moments(look.tx, look.job_id)
+    told = explain_waits.waiting_for_others(look)
+    moments = await explain_queries.moments(look.tx, look.job_id)
     return [_of_moment(one) for one in moments if one.status != "waiting" or one.node_id not in told]
 
 
@@ -184,7 +184,9 @@ def _of_moment(moment: Moment) -> Blocker:
 
 
 async def _of_dependencies(look: Look) -> Iterable[Blocker]:
-    nodes = await reading.list_nodes(look.tx, look.job_id, look.workflow, tenant=look.tenant, children=False)
+    nodes = await job_queries.list_nodes(
+        look.tx, look.job_id, look.workflow, tenant=look.tenant, children=False
+    )
     status = {view["node_id"]: view["status"] for view in nodes}
     blockers = []
     for name, node in look.workflow.nodes.items():
@@ -205,9 +207,9 @@ def _who(node_id: str, parent: str | None, count: int) -> str:
 
 SOURCES: tuple[Callable[[Look], Awaitable[Iterable[Blocker]]], ...] = (
     _of_engine,
-    holdups.of_pauses,
-    holdups.of_limits,
-    holdups.of_people_and_children,
+    explain_waits.of_pauses,
+    explain_waits.of_limits,
+    explain_waits.of_people_and_children,
     _of_tasks,
     _of_moments,
     _of_start,

@@ -11,12 +11,12 @@ from typing import NamedTuple
 
 import orjson
 
-from cograil.definitions.calendar import next_moment
+from cograil.definitions.cron import next_moment
 from cograil.errors import Conflict
-from cograil.model.schedules import FileChange, Plan, Schedule
+from cograil.model.schedule import FileChange, Plan, Schedule
 from cograil.model.workflow import Workflow
-from cograil.store import schedules as store
-from cograil.store import workflows
+from cograil.store import schedule_queries as store
+from cograil.store import workflow_queries
 from cograil.store.database import Transaction
 from cograil.verbs.advance import Decider
 from cograil.verbs.schedules import checked_next
@@ -54,7 +54,7 @@ async def sync_schedules(
     """
     if workflow.app is not None:
         return []
-    newest = await workflows.find_workflow(tx, tenant, workflow.workflow_id, None)
+    newest = await workflow_queries.find_workflow(tx, tenant, workflow.workflow_id, None)
     if newest is None or newest.version != workflow.version:
         return []
     locked = await store.lock_file_schedules(tx, tenant, workflow.workflow_id, list(workflow.schedules))

@@ -20,12 +20,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from cograil import jsontext
-from cograil.jsoncanon import fingerprint
-from cograil.store import idempotency as store
+from cograil import strict_json
+from cograil.canonical_json import fingerprint
+from cograil.store import idempotency_queries as store
 from cograil.store.database import Transaction
-from cograil.store.idempotency import Found, Key, Record
-from cograil.verbs.names import check_names, require_live_job
+from cograil.store.idempotency_queries import Found, Key, Record
+from cograil.verbs.name_checks import check_names, require_live_job
 
 __all__ = [
     "Attach",
@@ -231,7 +231,7 @@ async def answer(
 
     Raises jsontext.InvalidJson for what the database cannot hold.
     """
-    text = jsontext.write(value, max_bytes=max_bytes)
+    text = strict_json.write(value, max_bytes=max_bytes)
     await store.lock_key(tx, key)
     return await store.answer_record(tx, key, fence, text, state)
 

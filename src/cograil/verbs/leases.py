@@ -8,10 +8,10 @@ the transaction ends: several leases in one transaction are taken in the order o
 
 from __future__ import annotations
 
-from cograil.store import leases as store
+from cograil.store import lease_queries as store
 from cograil.store.database import Transaction
-from cograil.store.leases import Acquired, Taken
-from cograil.verbs.names import check_names, require_live_job
+from cograil.store.lease_queries import Acquired, Taken
+from cograil.verbs.name_checks import check_names, require_live_job
 
 __all__ = ["Acquired", "Taken", "acquire", "check", "find", "give", "pulse", "release"]
 

@@ -15,14 +15,14 @@ from functools import partial
 import orjson
 
 from cograil.model.job import JobState, TaskLimit
-from cograil.store import buckets, limits
+from cograil.store import bucket_queries, limit_queries
+from cograil.store.advisory_locks import lock_names
 from cograil.store.database import Transaction
-from cograil.store.limits import HeldKey
-from cograil.store.locking import lock_names
-from cograil.store.writing import Batch, write_batch
-from cograil.verbs.catalog import Catalog
-from cograil.verbs.making import limit_of_new
-from cograil.verbs.measuring import note_written
+from cograil.store.limit_queries import HeldKey
+from cograil.store.write_batch import Batch, write_batch
+from cograil.verbs.definition_cache import Catalog
+from cograil.verbs.new_job import limit_of_new
+from cograil.verbs.telemetry import note_written
 
 MOST_AT_ONCE = 1000
 # So many limits in one transaction: the server keeps a few thousand locks for everybody together.
@@ -59,9 +59,9 @@ async def write_and_hold(tx: Transaction, catalog: Catalog, batch: Batch, owner:
     tx.afterwards(partial(note_written, catalog.known, batch))
     if batch.held_jobs:
         held = [(job, await _limit_of(tx, catalog, job)) for job in batch.held_jobs]
-        await limits.hold_jobs(tx, held)
+        await limit_queries.hold_jobs(tx, held)
     if left:
-        await limits.leave_lines(tx, left)
+        await limit_queries.leave_lines(tx, left)
 
 
 async def _limit_of(tx: Transaction, catalog: Catalog, job: JobState) -> TaskLimit:
@@ -73,7 +73,7 @@ async def _limit_of(tx: Transaction, catalog: Catalog, job: JobState) -> TaskLim
 
 async def look(tx: Transaction, after: str = "") -> Look:
     """Which of the next limits behind this key seem to have a place. It locks nothing and writes nothing."""
-    found = await limits.held_keys(tx, after, KEYS_AT_ONCE)
+    found = await limit_queries.held_keys(tx, after, KEYS_AT_ONCE)
     last = found[-1].key if len(found) == KEYS_AT_ONCE else None
     return Look(tuple(held for held in found if held.may_let_go), last)
 
@@ -92,7 +92,7 @@ async def admit(tx: Transaction, free: Sequence[HeldKey]) -> Admission:
         allowed.append((held, places))
         if wait_seconds:
             waits.append(wait_seconds)
-    let_go = await limits.let_go(tx, [(held, places) for held, places in allowed if places])
+    let_go = await limit_queries.let_go(tx, [(held, places) for held, places in allowed if places])
     may_be_more = let_go > 0 and any(places == most for _, places in allowed)
     return Admission(let_go, min(waits, default=None), may_be_more)
 
@@ -104,9 +104,9 @@ async def _places(tx: Transaction, held: HeldKey, most: int) -> tuple[int, float
     assert held.per_seconds is not None
     name, per_second = f"limit/{held.what}/{held.key}"[:500], held.rate / held.per_seconds
     capacity = max(1.0, held.rate)
-    wanted = await limits.lock_waiting(tx, held, most)  # no token for what is over or not yet due
+    wanted = await limit_queries.lock_waiting(tx, held, most)  # no token for what is over or not yet due
     for taken in range(wanted):
-        wait_seconds = await buckets.take_tokens(tx, "default", name, capacity, per_second, 1)
+        wait_seconds = await bucket_queries.take_tokens(tx, "default", name, capacity, per_second, 1)
         if wait_seconds:
             return taken, wait_seconds
     return wanted, 0.0

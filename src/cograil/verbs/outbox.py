@@ -10,16 +10,16 @@ import base64
 import os
 from collections.abc import Mapping, Sequence
 
-from cograil import jsontext
+from cograil import strict_json
 from cograil.errors import Conflict, DeliveryNotFound, InvalidInput, Problem, SubscriptionNotFound
+from cograil.model.app_events import MAX_DATA_BYTES, checked_event
 from cograil.model.ids import is_id, new_id
-from cograil.model.telling import MAX_DATA_BYTES, checked_event
 from cograil.model.workflow import Json
-from cograil.setting_parts import OutboundSettings
-from cograil.store import outbox as store
+from cograil.setting_sections import OutboundSettings
+from cograil.store import outbox_queries as store
 from cograil.store.database import Transaction
-from cograil.store.outbox import Subscription, View
-from cograil.verbs.callbacks import SECRET_PREFIX, Receiver, check_receiver, check_secret, check_types
+from cograil.store.outbox_queries import Subscription, View
+from cograil.verbs.callback_targets import SECRET_PREFIX, Receiver, check_receiver, check_secret, check_types
 
 DELIVERY_STATES = ("pending", "delivered", "dead")
 MAX_WORD = 64
@@ -66,7 +66,7 @@ async def subscribe(
         if len(word) > MAX_WORD or "\0" in word:
             raise InvalidInput([Problem("invalid_value", f"more than {MAX_WORD} characters", "")])
     secret = receiver.secret or new_secret()
-    headers = jsontext.write(dict(receiver.headers), max_bytes=MAX_DATA_BYTES)
+    headers = strict_json.write(dict(receiver.headers), max_bytes=MAX_DATA_BYTES)
     one = Subscription(tenant, new_id(), receiver.url, wanted, workflow_id, secret, receiver.style, headers)
     await store.add_subscription(tx, one, by)
     return await show_subscription(tx, tenant, one.subscription_id) | {"secret": secret}

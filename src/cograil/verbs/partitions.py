@@ -11,10 +11,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from cograil.store import partitions as store
+from cograil.store import partition_queries as store
 from cograil.store.database import Transaction
-from cograil.store.partitions import PARENTS, Partition
-from cograil.store.retention import first_id, first_id_at, millis_of, try_turn
+from cograil.store.partition_queries import PARENTS, Partition
+from cograil.store.retention_queries import first_id, first_id_at, millis_of, try_turn
 
 TURN = "cograil retention"
 DAY_MILLIS = 86_400_000

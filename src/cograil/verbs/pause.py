@@ -7,12 +7,12 @@ retry work as always.
 
 from __future__ import annotations
 
-from cograil.definitions.section import WORD
+from cograil.definitions.mapping_reader import WORD
 from cograil.engine.states import JOB_TERMINAL
 from cograil.errors import AlreadyTerminal, Conflict, InvalidInput, JobNotFound, Problem, WorkflowNotFound
-from cograil.store import jobs, pauses
+from cograil.store import locked_jobs, pause_queries
 from cograil.store.database import Transaction
-from cograil.store.workflows import find_workflow
+from cograil.store.workflow_queries import find_workflow
 
 MAX_WORD = 256
 
@@ -21,14 +21,14 @@ async def pause_job(tx: Transaction, job_id: str, *, by: str = "", reason: str =
     """Raises JobNotFound, AlreadyTerminal, or Conflict when it is paused already."""
     _check_words(by, reason)
     await _lock(tx, job_id)
-    if not await pauses.pause_job(tx, job_id, by, reason):
+    if not await pause_queries.pause_job(tx, job_id, by, reason):
         raise Conflict(f"job {job_id} is paused already")
 
 
 async def resume_job(tx: Transaction, job_id: str) -> None:
     """Raises JobNotFound, AlreadyTerminal, or Conflict when it is not paused."""
     await _lock(tx, job_id)
-    if not await pauses.resume_job(tx, job_id):
+    if not await pause_queries.resume_job(tx, job_id):
         raise Conflict(f"job {job_id} is not paused")
 
 
@@ -40,13 +40,13 @@ async def pause_queue(
     if not WORD.fullmatch(queue):
         message = f"{queue[:80]!a} is no queue: its name has 1 to 64 characters, no blanks and no braces"
         raise InvalidInput([Problem("invalid_value", message, "")])
-    if not await pauses.pause_name(tx, tenant, "queue", queue, by, reason):
+    if not await pause_queries.pause_name(tx, tenant, "queue", queue, by, reason):
         raise Conflict(f"queue {queue!r} is paused already")
 
 
 async def resume_queue(tx: Transaction, queue: str, *, tenant: str = "default") -> None:
     """Raises Conflict when it is not paused."""
-    if not await pauses.resume_name(tx, tenant, "queue", queue):
+    if not await pause_queries.resume_name(tx, tenant, "queue", queue):
         raise Conflict(f"queue {queue!r} is not paused")
 
 
@@ -57,18 +57,18 @@ async def pause_workflow(
     _check_words(by, reason, workflow_id)
     if await find_workflow(tx, tenant, workflow_id, None) is None:
         raise WorkflowNotFound(workflow_id, None)
-    if not await pauses.pause_name(tx, tenant, "workflow", workflow_id, by, reason):
+    if not await pause_queries.pause_name(tx, tenant, "workflow", workflow_id, by, reason):
         raise Conflict(f"workflow {workflow_id!r} is paused already")
 
 
 async def resume_workflow(tx: Transaction, workflow_id: str, *, tenant: str = "default") -> None:
     """Raises Conflict when it is not paused."""
-    if not await pauses.resume_name(tx, tenant, "workflow", workflow_id):
+    if not await pause_queries.resume_name(tx, tenant, "workflow", workflow_id):
         raise Conflict(f"workflow {workflow_id!r} is not paused")
 
 
 async def _lock(tx: Transaction, job_id: str) -> None:
-    locked = await jobs.lock_jobs(tx, [job_id])
+    locked = await locked_jobs.lock_jobs(tx, [job_id])
     if job_id not in locked.states:
         raise JobNotFound(job_id)
     status = locked.states[job_id].status

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from cograil.errors import VersionTaken
 from cograil.model.workflow import Workflow
-from cograil.store import workflows
+from cograil.store import workflow_queries
 from cograil.store.database import Transaction
-from cograil.store.workflows import Published
+from cograil.store.workflow_queries import Published
 
 
 async def publish(tx: Transaction, workflow: Workflow, source: str, tenant: str = "default") -> Published:
     """Publish this version. The same content again changes nothing; other content raises VersionTaken."""
-    published = await workflows.store_workflow(tx, tenant, workflow, source, is_draft=False)
+    published = await workflow_queries.store_workflow(tx, tenant, workflow, source, is_draft=False)
     if published.digest != workflow.digest:
-        latest = await workflows.find_workflow(tx, tenant, workflow.workflow_id, None)
+        latest = await workflow_queries.find_workflow(tx, tenant, workflow.workflow_id, None)
         free = (latest[1] if latest else workflow.version) + 1
         raise VersionTaken(
             f"workflow {workflow.workflow_id!r} version {workflow.version} is published with other content; "
@@ -27,10 +27,10 @@ async def replace(tx: Transaction, workflow: Workflow, source: str, tenant: str 
 
     Jobs that were made of the content before keep it.
     """
-    await workflows.unpublish_other(tx, tenant, workflow)
+    await workflow_queries.unpublish_other(tx, tenant, workflow)
     return await publish(tx, workflow, source, tenant)
 
 
 async def keep_draft(tx: Transaction, workflow: Workflow, source: str, tenant: str = "default") -> Published:
     """Keep a draft, pinned by its content, for `cograil run FILE`."""
-    return await workflows.store_workflow(tx, tenant, workflow, source, is_draft=True)
+    return await workflow_queries.store_workflow(tx, tenant, workflow, source, is_draft=True)

@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from cograil.store import retention as store
+from cograil.store import retention_queries as store
 from cograil.store.database import Transaction
-from cograil.store.retention import FIRST_ID, first_id_at, id_before, prune_processes
+from cograil.store.retention_queries import FIRST_ID, first_id_at, id_before, prune_processes
 from cograil.verbs.partitions import TURN
 
 __all__ = ["FIRST_ID", "Deleted", "delete_expired", "id_before", "prune_processes"]

@@ -11,26 +11,26 @@ import orjson
 
 from cograil import tracing
 from cograil.definitions import apply_inputs
-from cograil.engine.foresight import Foresight, foresee
-from cograil.engine.keys import KeyPlan, Rerun, has_key, plan_keys
 from cograil.engine.readiness import Verdict
+from cograil.engine.retry_keys import KeyPlan, Rerun, has_key, plan_keys
+from cograil.engine.skip_prediction import Foresight, foresee
 from cograil.engine.states import JOB_TERMINAL
 from cograil.errors import Conflict, JobNotFound, NodeNotFound, NotFinished
+from cograil.model.idempotency_keys import KeyRoots
 from cograil.model.ids import new_id
 from cograil.model.job import JobState, NodeState, RetryAsked
-from cograil.model.keys import KeyRoots
 from cograil.model.workflow import Json, NodeType, Workflow
-from cograil.store import jobs as store
-from cograil.store import retrying
+from cograil.store import locked_jobs as store
+from cograil.store import retry_queries
 from cograil.store.database import Transaction
-from cograil.store.jobs import LockedJobs
-from cograil.store.workflows import is_paused
-from cograil.store.writing import Batch, NewJob
+from cograil.store.locked_jobs import LockedJobs
+from cograil.store.workflow_queries import is_paused
+from cograil.store.write_batch import Batch, NewJob
 from cograil.verbs.advance import Decider, advance_locked, decide_first
-from cograil.verbs.callbacks import check_callback
+from cograil.verbs.callback_targets import check_callback
 from cograil.verbs.limits import write_and_hold
-from cograil.verbs.making import input_text, limit_of_new
-from cograil.verbs.ownership import check_retry
+from cograil.verbs.new_job import input_text, limit_of_new
+from cograil.verbs.workflow_ownership import check_retry
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +138,7 @@ async def preview_retry(
     if found.state.status in JOB_TERMINAL:
         return _preview_new_job(await _plan(tx, found, inputs, new_keys))
     failed = _require_failed(found, inputs, new_keys)
-    nodes = await retrying.load_nodes(tx, job_id)
+    nodes = await retry_queries.load_nodes(tx, job_id)
     after = _descendants(found.workflow, failed.parent or failed.node_id)
     completed = tuple(name for name in found.workflow.nodes if _is_completed(nodes.get(name)))
     follow = [name for name in found.workflow.nodes if name in after and name not in completed]
@@ -154,7 +154,7 @@ async def _find(tx: Transaction, decider: Decider, job_id: str, node_id: str | N
         raise JobNotFound(job_id)
     state = locked.states[job_id]
     workflow = await decider.catalog.get(tx, state.definition_id)
-    node = None if node_id is None else await retrying.load_node(tx, job_id, node_id)
+    node = None if node_id is None else await retry_queries.load_node(tx, job_id, node_id)
     if node is None and node_id is not None and node_id not in workflow.nodes:
         raise NodeNotFound(job_id, node_id)
     return _Found(locked, state, workflow, node_id, node)
@@ -188,7 +188,7 @@ async def _plan(tx: Transaction, found: _Found, inputs: Mapping[str, Json] | Non
     check_retry(workflow, inputs)
     if found.node_id is None and old.status == "completed":
         raise Conflict(f"job {old.job_id} is completed; name the node from which to run it again")
-    nodes = await retrying.load_nodes(tx, old.job_id)
+    nodes = await retry_queries.load_nodes(tx, old.job_id)
     takeover = decide_takeover(workflow, nodes, found.node_id)
     foresight = foresee(workflow, {name: nodes[name] for name in takeover.kept})
     if found.node_id in foresight.skipped:
@@ -217,7 +217,7 @@ async def _plan_keys(
 ) -> KeyPlan:
     rerun = [name for name in nodes if name not in takeover.kept | takeover.reopened]
     fans = [name for name in rerun if nodes[name].total is not None]
-    children = await retrying.completed_children(tx, found.state.job_id, fans) if fans else {}
+    children = await retry_queries.completed_children(tx, found.state.job_id, fans) if fans else {}
     again = Rerun(nodes, takeover.kept, takeover.reopened, children, found.node)
     roots = KeyRoots.read(found.state.key_roots, found.state.job_id)
     return plan_keys(found.workflow, roots, again, job_id, is_new=is_new)
@@ -283,8 +283,8 @@ async def _as_new_job(
     old, workflow, nodes, takeover = plan.old, plan.workflow, plan.nodes, plan.takeover
     job_id = plan.job_id
     again = plan.node_id or ""
-    ended = await retrying.copy_nodes(tx, old.job_id, job_id, takeover.kept, takeover.reopened, again)
-    words = await retrying.load_words(tx, old.job_id)
+    ended = await retry_queries.copy_nodes(tx, old.job_id, job_id, takeover.kept, takeover.reopened, again)
+    words = await retry_queries.load_words(tx, old.job_id)
     if labels:
         words["labels"] = {**(words["labels"] or {}), **labels}
     if old.started_at is None and words["callback"] is not None:
@@ -304,7 +304,7 @@ async def _as_new_job(
     batch.add_new(new, changes, NewJob(workflow.workflow_id, workflow.version, **words))
     await write_and_hold(tx, decider.catalog, batch, decider.owner)
     if new.key_roots is not None:
-        await retrying.keep_key_roots(tx, job_id, new.key_roots)
+        await retry_queries.keep_key_roots(tx, job_id, new.key_roots)
     return job_id
 
 

@@ -14,19 +14,19 @@ from datetime import datetime, timedelta
 
 import orjson
 
-from cograil.definitions.calendar import check_calendar, first_moments, moments_until, next_moment
+from cograil.definitions.cron import check_calendar, first_moments, moments_until, next_moment
 from cograil.errors import AlreadyTerminal, CograilError, Conflict, InvalidInput, Problem, ScheduleNotFound
-from cograil.model.schedules import Firing, Outcome, Plan, Schedule
+from cograil.model.schedule import Firing, Outcome, Plan, Schedule
 from cograil.model.workflow import Json
-from cograil.store import schedules as store
+from cograil.store import schedule_queries as store
 from cograil.store.database import Transaction
-from cograil.store.schedules import View
-from cograil.store.writing import MadeRow
+from cograil.store.schedule_queries import View
+from cograil.store.write_batch import MadeRow
 from cograil.verbs.advance import Decider
 from cograil.verbs.cancel import cancel
-from cograil.verbs.making import Submission, checked, find_definition
-from cograil.verbs.ownership import check_starter
+from cograil.verbs.new_job import Submission, checked, find_definition
 from cograil.verbs.submit import submit_each
+from cograil.verbs.workflow_ownership import check_starter
 
 AT_ONCE = 50  # schedules of one transaction
 MOST_MOMENTS = 1000  # of one schedule, that are made good at once

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from cograil import jsontext
+from cograil import strict_json
 from cograil.definitions.form_answers import find_misfits
 from cograil.engine.approvals import DECISIONS, is_open
 from cograil.engine.states import JOB_TERMINAL
@@ -22,8 +22,8 @@ from cograil.errors import (
 )
 from cograil.model.job import JobState, NodeState, Signalled
 from cograil.model.workflow import Json, Node
-from cograil.store import jobs as store
-from cograil.store import retrying
+from cograil.store import locked_jobs as store
+from cograil.store import retry_queries
 from cograil.store.database import Transaction
 from cograil.verbs.advance import Decider, advance_locked
 
@@ -56,7 +56,7 @@ async def signal(tx: Transaction, decider: Decider, job_id: str, answer: Signall
     node = workflow.nodes.get(answer.node_id)
     if node is None:
         raise NodeNotFound(job_id, answer.node_id)
-    state = await retrying.load_node(tx, job_id, answer.node_id)
+    state = await retry_queries.load_node(tx, job_id, answer.node_id)
     _check(tx, job, node, state, answer)
     await _check_form(node, answer)
     decided = await advance_locked(tx, decider, locked, signals={job_id: [answer]})
@@ -113,8 +113,8 @@ def _problems(answer: Signalled) -> Iterator[Problem]:
         if text is not None and (len(text) > most or "\0" in text):
             yield Problem("invalid_value", f"{name} must have at most {most} characters", f"/{name}")
     try:
-        jsontext.write(answer.data, max_bytes=MAX_DATA_BYTES)
-    except jsontext.InvalidJson as error:
+        strict_json.write(answer.data, max_bytes=MAX_DATA_BYTES)
+    except strict_json.InvalidJson as error:
         yield Problem(error.code, error.message, f"/data{error.pointer}")
 
 

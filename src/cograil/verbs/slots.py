@@ -8,10 +8,10 @@ one transaction are taken in the order of the names.
 
 from __future__ import annotations
 
-from cograil.store import slots as store
+from cograil.store import slot_queries as store
 from cograil.store.database import Transaction
-from cograil.store.slots import Full, Slot, SlotHolder
-from cograil.verbs.names import check_names, require_live_job
+from cograil.store.slot_queries import Full, Slot, SlotHolder
+from cograil.verbs.name_checks import check_names, require_live_job
 
 __all__ = ["Full", "Slot", "SlotHolder", "give", "holders", "pulse", "release", "take"]
 

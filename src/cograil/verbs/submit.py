@@ -6,18 +6,18 @@ import asyncio
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from cograil.definitions.hints import Hints
+from cograil.definitions.suggestions import Hints
 from cograil.errors import CograilError, NotFound, UsageError
+from cograil.store.api_keys import AuditEntry
 from cograil.store.database import Transaction
-from cograil.store.keys import AuditEntry
-from cograil.store.workflows import is_paused
-from cograil.store.writing import Batch, MadeRow, NewJob
+from cograil.store.workflow_queries import is_paused
+from cograil.store.write_batch import Batch, MadeRow, NewJob
 from cograil.verbs.advance import Decider, decide_first
 from cograil.verbs.allowance import StepAllowance
-from cograil.verbs.callbacks import check_callback
+from cograil.verbs.callback_targets import check_callback
 from cograil.verbs.limits import write_and_hold
-from cograil.verbs.making import Submission, find_definition, new_job, require_queues
-from cograil.verbs.ownership import check_starter
+from cograil.verbs.new_job import Submission, find_definition, new_job, require_queues
+from cograil.verbs.workflow_ownership import check_starter
 
 Name = tuple[str, int | None, int | None]
 Definition = tuple[int, bool]  # its id, and whether its workflow is paused

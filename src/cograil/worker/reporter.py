@@ -15,10 +15,10 @@ from cograil import logs, metrics
 from cograil.errors import DatabaseUnavailable
 from cograil.model.outcome import Completed, Failed
 from cograil.store.database import Database
-from cograil.verbs import work
-from cograil.verbs.work import Report
-from cograil.worker.notes import Notes
-from cograil.worker.pulse import Identity
+from cograil.verbs import tasks
+from cograil.verbs.tasks import Report
+from cograil.worker.heartbeat import Identity
+from cograil.worker.progress_writer import Notes
 
 log = structlog.get_logger("worker")
 RETRY_SECONDS = 0.5
@@ -77,7 +77,7 @@ class Reporter:
         while True:
             try:
                 await self._flush_notes(identity, reports)
-                send = work.report_again if is_repeat else work.report
+                send = tasks.report_again if is_repeat else tasks.report
                 counted = await send(self._db, identity.worker_id, identity.name, reports)
                 break
             except Exception as error:

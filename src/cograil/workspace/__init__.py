@@ -1,10 +1,10 @@
 """A directory that others may have tampered with: nothing in it leads out of it."""
 
-from cograil.workspace.archiving import write_archive
-from cograil.workspace.extracting import Bounds, Extracted, extract
-from cograil.workspace.listing import list_files
-from cograil.workspace.paths import Steps, WorkspaceError, split_path
-from cograil.workspace.tree import Workspace
+from cograil.workspace.confined_tree import Workspace
+from cograil.workspace.file_listing import list_files
+from cograil.workspace.tar_create import write_archive
+from cograil.workspace.tar_extract import Bounds, Extracted, extract
+from cograil.workspace.workspace_paths import Steps, WorkspaceError, split_path
 
 __all__ = [
     "Bounds",

@@ -13,8 +13,8 @@ from cograil.settings import Settings
 if TYPE_CHECKING:  # a worker needs neither
     from starlette.types import ASGIApp
 
-    from cograil.intake.http.door import Instance
-    from cograil.intake.http.openapi import Described
+    from cograil.http.server.dispatcher import Instance
+    from cograil.http.server.openapi import Described
 
 NEEDS = ("cryptography", "obstore")
 

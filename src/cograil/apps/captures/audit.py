@@ -15,7 +15,7 @@ from typing import Any
 
 import orjson
 
-from cograil import jsoncanon
+from cograil import canonical_json
 from cograil.store.database import Transaction
 from cograil.store.statements import statement
 
@@ -74,7 +74,7 @@ class Page:
 
 def hash_of(facts: dict[str, Any]) -> str:
     """Of an entry without its hash."""
-    return hashlib.sha256(jsoncanon.canonical(facts)).hexdigest()
+    return hashlib.sha256(canonical_json.canonical(facts)).hexdigest()
 
 
 def moment(at: datetime) -> str:
@@ -90,7 +90,7 @@ def first_broken(entries: Sequence[dict[str, Any]], previous: str = NOTHING, seq
             return seq
         try:
             is_right = hash_of(facts) == entry.get("hash")
-        except jsoncanon.NotCanonical:
+        except canonical_json.NotCanonical:
             is_right = False
         if not is_right:
             return seq

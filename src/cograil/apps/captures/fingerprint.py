@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import asdict, dataclass
 
-from cograil import jsoncanon
+from cograil import canonical_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +27,12 @@ class Fields:
     upload_object_key: str
 
 
-def canonical_json(fields: Fields) -> bytes:
+def fingerprint_bytes(fields: Fields) -> bytes:
     """The one text of these fields: sorted, without white space, escaped as JavaScript does."""
     lowered = {"capture_id": fields.capture_id.lower(), "content_hash": fields.content_hash.lower()}
-    return jsoncanon.canonical(asdict(fields) | lowered)
+    return canonical_json.canonical(asdict(fields) | lowered)
 
 
 def canonical_fingerprint(fields: Fields) -> str:
     """SHA-256 of that text, in lower-case hexadecimal."""
-    return hashlib.sha256(canonical_json(fields)).hexdigest()
+    return hashlib.sha256(fingerprint_bytes(fields)).hexdigest()

@@ -11,11 +11,11 @@ from contextlib import asynccontextmanager
 from functools import cache
 from typing import TYPE_CHECKING
 
-from cograil.apps.background import background
-from cograil.apps.captures.sweeping import sweep_for_ever
+from cograil.apps.background_tasks import background
+from cograil.apps.captures.sweeper import sweep_for_ever
 from cograil.model.workflow import Json
 from cograil.runners.context import Context
-from cograil.runners.registry import Registry
+from cograil.runners.handler_registry import Registry
 from cograil.settings import Settings
 from cograil.store.database import Database
 

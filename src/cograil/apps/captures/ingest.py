@@ -11,19 +11,19 @@ from functools import cache
 
 import structlog
 
-from cograil.apps.captures import audit, rows, states
+from cograil.apps.captures import audit, queries, states
 from cograil.apps.captures.audit import Happening
 from cograil.apps.captures.fingerprint import canonical_fingerprint
+from cograil.apps.captures.queries import Capture
 from cograil.apps.captures.request import NewCapture
-from cograil.apps.captures.rows import Capture
 from cograil.definitions import read_workflow
 from cograil.errors import CograilError, UsageError
 from cograil.errors import Conflict as Refused
 from cograil.model.ids import new_id
 from cograil.model.workflow import Workflow
+from cograil.store.api_keys import AuditEntry
 from cograil.store.database import Transaction
-from cograil.store.keys import AuditEntry
-from cograil.store.writing import MadeRow
+from cograil.store.write_batch import MadeRow
 from cograil.verbs import buckets, idempotency
 from cograil.verbs.advance import Decider
 from cograil.verbs.idempotency import Key, New
@@ -144,12 +144,12 @@ async def ingest(
 ) -> Ingested:
     """Make this capture, or find it. Raises CaptureConflict, ClockSkewed or RateExceeded."""
     capture_id, found = capture.fields.capture_id, canonical_fingerprint(capture.fields)
-    await rows.act_for_user(tx, asked.user)
-    await rows.lock_capture(tx, asked.user, capture_id)
+    await queries.act_for_user(tx, asked.user)
+    await queries.lock_capture(tx, asked.user, capture_id)
     decision = await idempotency.decide(tx, Key(asked.tenant, SCOPE, capture_id), found, idempotency.replay())
     if isinstance(decision, New):
         return await _create(tx, decider, definition_id, capture, found, asked)
-    own = await rows.find_capture(tx, asked.tenant, capture_id)
+    own = await queries.find_capture(tx, asked.tenant, capture_id)
     if own is not None and own.user_id != asked.user:
         own = None  # row-level security shows nobody else's: this is for where a role is not bound by it
     if own is None or own.payload_canonical_sha256 != found:
@@ -191,7 +191,7 @@ async def _create(
     )
     assert isinstance(made, MadeRow)
     facts = {"id": id, "tenant": asked.tenant, "user": asked.user, "job_id": made.job_id}
-    if not await rows.add_capture(tx, capture, **facts, fingerprint=fingerprint, skew_ms=skew_ms):
+    if not await queries.add_capture(tx, capture, **facts, fingerprint=fingerprint, skew_ms=skew_ms):
         raise CaptureConflict
     payload = {"payload_canonical_sha256": fingerprint, "state": states.UPLOADED, "skew_ms": skew_ms}
     happening = Happening(

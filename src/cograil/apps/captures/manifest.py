@@ -16,10 +16,10 @@ from typing import Any
 import orjson
 
 from cograil.apps.captures.audit import Entry, moment
-from cograil.apps.captures.examining import Examined
-from cograil.apps.captures.rows import Capture
+from cograil.apps.captures.object_check import Examined
+from cograil.apps.captures.queries import Capture
 from cograil.apps.captures.signing import Signer
-from cograil.jsoncanon import canonical
+from cograil.canonical_json import canonical
 
 FORMAT = "cograil.captures.manifest/1"
 STAMP_FORMAT = "cograil.captures.timestamp/1"

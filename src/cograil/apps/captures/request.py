@@ -14,7 +14,7 @@ from pydantic import AfterValidator, AliasChoices, AliasGenerator, ConfigDict, F
 from pydantic.alias_generators import to_camel
 
 from cograil.apps.captures.fingerprint import Fields
-from cograil.intake.http.reading import Body, as_model, read_json
+from cograil.http.server.request_parsing import Body, as_model, read_json
 
 UUID4 = r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-4[0-9a-fA-F]{3}-[89abAB][0-9a-fA-F]{3}-[0-9a-fA-F]{12}"
 MOST_PLAINTEXT = 2**36 - 32  # what AES-GCM encrypts under one nonce

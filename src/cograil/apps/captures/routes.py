@@ -15,19 +15,19 @@ from pydantic import Field
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
-from cograil.apps.captures import audit, rows
+from cograil.apps.captures import audit, queries
+from cograil.apps.captures.error_responses import ERROR, MALFORMED, Audited, answer
 from cograil.apps.captures.ingest import Asked, Ingested, ingest, publish_workflow
-from cograil.apps.captures.refusals import ERROR, MALFORMED, Audited, answer
+from cograil.apps.captures.keyed_lock import Turns, persist
+from cograil.apps.captures.queries import Capture
 from cograil.apps.captures.request import NewCapture
-from cograil.apps.captures.rows import Capture
-from cograil.apps.captures.shapes import ShownCapture, TakenCapture, Trail
-from cograil.apps.captures.turns import Turns, persist
+from cograil.apps.captures.schemas import ShownCapture, TakenCapture, Trail
+from cograil.canonical_json import canonical
 from cograil.errors import NotFound
-from cograil.intake.http.door import Call, Door, Instance, reply
-from cograil.intake.http.openapi import JSON, Described, Style
-from cograil.intake.http.reading import Query
-from cograil.intake.http.table import Table
-from cograil.jsoncanon import canonical
+from cograil.http.server.dispatcher import Call, Door, Instance, reply
+from cograil.http.server.openapi import JSON, Described, Style
+from cograil.http.server.request_parsing import Query
+from cograil.http.server.routing import Table
 from cograil.model.ids import is_id
 from cograil.store.database import Transaction
 
@@ -134,7 +134,7 @@ async def show_proof(call: Call[House]) -> Response:
     """Show the proof of a capture that was sealed, byte for byte as it was signed."""
     async with call.transaction("show_capture") as tx:
         own = await _own(call, tx)
-        proof = await rows.find_proof(tx, own)
+        proof = await queries.find_proof(tx, own)
     if proof is None:
         raise NotSealed(own.state)
     return Response(proof.encode(), media_type="application/json")
@@ -162,9 +162,9 @@ async def show_audit(call: Call[House]) -> Response:
 
 
 async def _own(call: Call[House], tx: Transaction) -> Capture:
-    await rows.act_for_user(tx, call.caller.user_id)
+    await queries.act_for_user(tx, call.caller.user_id)
     id = call.path["id"].lower()
-    found = await rows.find_capture(tx, call.caller.tenant, id) if is_id(id) else None
+    found = await queries.find_capture(tx, call.caller.tenant, id) if is_id(id) else None
     if found is None or found.user_id != call.caller.user_id:
         raise CaptureNotFound
     return found

@@ -13,22 +13,22 @@ from pathlib import Path
 from typing import Any
 
 from cograil import clock
-from cograil.apps.captures import audit, manifest, rows, states
-from cograil.apps.captures.ending import facts_of, give_up, note
-from cograil.apps.captures.examining import Examined, examine
+from cograil.apps.captures import audit, manifest, queries, states
+from cograil.apps.captures.errors import StoreUnreachable, Unsealable
+from cograil.apps.captures.failure import facts_of, give_up, note
 from cograil.apps.captures.ingest import workflow
-from cograil.apps.captures.keyring import KeyRing
-from cograil.apps.captures.objects import Objects, url_of
-from cograil.apps.captures.rows import Capture
+from cograil.apps.captures.key_encryption_keys import KeyRing
+from cograil.apps.captures.object_check import Examined, examine
+from cograil.apps.captures.object_store import Objects, url_of
+from cograil.apps.captures.queries import Capture
+from cograil.apps.captures.rfc3161 import BadStamp, Unstamped, ask
 from cograil.apps.captures.signing import BadKey, Signer, find_signer
-from cograil.apps.captures.stamping import BadStamp, Unstamped, ask
-from cograil.apps.captures.unsealable import StoreUnreachable, Unsealable
 from cograil.model.workflow import Json
 from cograil.runners.context import Context, Fail, Retry
 from cograil.settings import Settings
-from cograil.store import reading
+from cograil.store import job_queries
 from cograil.store.database import Database, Transaction
-from cograil.store.joint import Session
+from cograil.store.handler_transactions import Session
 from cograil.verbs.outbox import tell
 
 SEALED_MESSAGE = "The capture was sealed; a verifiable proof is available."
@@ -89,7 +89,7 @@ class Sealer:
         """The capture, from now on being sealed unless it has ended."""
         async with self._db.transaction("begin_sealing") as tx:
             capture = await _find(tx, ctx, id)
-            if capture.state not in states.FINAL and await rows.begin_sealing(tx, capture):
+            if capture.state not in states.FINAL and await queries.begin_sealing(tx, capture):
                 await note(tx, capture, "SEALING_STARTED", {"attempt": ctx.attempt, "job_id": ctx.job_id})
             return capture
 
@@ -105,7 +105,7 @@ class Sealer:
         """Ask a time-stamping authority about the proof of a capture, and add what it says."""
         async with self._db.transaction("look_at_proof") as tx:
             capture = await _find(tx, ctx, capture_event_id)
-            text = await rows.find_proof(tx, capture)
+            text = await queries.find_proof(tx, capture)
         if text is None or not self._settings.captures.tsa_url or capture.signature_status != "SIGNED":
             return {"signature_status": capture.signature_status}
         proof = manifest.read(text)
@@ -120,7 +120,7 @@ class Sealer:
         stamped = manifest.with_stamp(proof, response, self.signer)
         async with ctx.transaction() as joint:
             tx = Session(joint.connection, "stamp", clock.now())
-            if await rows.stamp_capture(tx, capture, stamped):
+            if await queries.stamp_capture(tx, capture, stamped):
                 digest = hashlib.sha256(response).hexdigest()
                 await note(tx, capture, "CAPTURE_TIMESTAMPED", {"response_sha256": digest})
             return {"signature_status": "TIMESTAMPED"}
@@ -129,13 +129,13 @@ class Sealer:
 async def _write_proof(tx: Transaction, capture: Capture, examined: Examined, signer: Signer) -> str:
     """The state that it has now. Somebody else may have sealed it, for another job."""
     # The row before the chain, as whoever else moves a capture: else two of them wait in a circle.
-    await rows.lock_left(tx, capture.tenant_id, capture.id)
+    await queries.lock_left(tx, capture.tenant_id, capture.id)
     found = {"object_sha256": examined.object_sha256, "key_id": signer.facts["key_id"]}
     last = await note(tx, capture, "CAPTURE_SEALED", found | {"state": states.SEALED})
     most = manifest.MOST_ENTRIES
     entries = await audit.list_entries(tx, capture.id, max(0, last.seq - most), most)
     made = manifest.manifest_of(capture, examined, entries, signer.facts)
-    if not await rows.seal_capture(tx, capture, manifest.signed(made, signer), made["sealed_at"]):
+    if not await queries.seal_capture(tx, capture, manifest.signed(made, signer), made["sealed_at"]):
         raise Retry("somebody else ended this capture meanwhile", code="capture_ended")
     told = facts_of(capture, states.SEALED) | {
         "sealed_at": made["sealed_at"],
@@ -147,7 +147,7 @@ async def _write_proof(tx: Transaction, capture: Capture, examined: Examined, si
 
 
 async def _find(tx: Transaction, ctx: Context, id: str) -> Capture:
-    found = await rows.find_capture(tx, ctx.tenant_id, id)
+    found = await queries.find_capture(tx, ctx.tenant_id, id)
     if found is None:
         raise Fail(f"there is no capture {id}", code="capture_not_found")
     return found
@@ -155,6 +155,6 @@ async def _find(tx: Transaction, ctx: Context, id: str) -> Capture:
 
 async def _why(tx: Transaction, ctx: Context) -> tuple[str, str]:
     """What the engine knows of why `seal` failed."""
-    nodes = await reading.list_nodes(tx, ctx.job_id, workflow())
+    nodes = await job_queries.list_nodes(tx, ctx.job_id, workflow())
     error: dict[str, Any] = next((one["error"] or {} for one in nodes if one["node_id"] == "seal"), {})
     return str(error.get("code") or "failed"), str(error.get("message") or "it failed")[:LONGEST_ERROR]

@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING
 
 from cograil.apps.app import App
-from cograil.apps.background import background
+from cograil.apps.background_tasks import background
+from cograil.egress import PublicOnly
 from cograil.model.job import Bounds
-from cograil.outbound import PublicOnly
-from cograil.runners.registry import Registry
+from cograil.runners.handler_registry import Registry
 from cograil.settings import Settings
 from cograil.store.database import Database
 from cograil.verbs.advance import Decider
@@ -18,8 +18,8 @@ from cograil.verbs.advance import Decider
 if TYPE_CHECKING:  # a worker needs neither
     from starlette.types import ASGIApp
 
-    from cograil.intake.http.door import Instance
-    from cograil.intake.http.openapi import Described
+    from cograil.http.server.dispatcher import Instance
+    from cograil.http.server.openapi import Described
 
 
 def _doors(instance: Instance) -> Mapping[str, ASGIApp]:
@@ -37,11 +37,11 @@ def _described() -> Described:
 @contextlib.asynccontextmanager
 async def running_companies(registry: Registry, db: Database, settings: Settings) -> AsyncIterator[None]:
     """Ask the sources in this block, and sweep."""
-    from cograil.apps.companies.calling import Caller  # noqa: PLC0415  a server needs none
-    from cograil.apps.companies.enriching import House  # noqa: PLC0415
+    from cograil.apps.companies.enrichment import House  # noqa: PLC0415
     from cograil.apps.companies.handlers import Tools, bucket_of, register  # noqa: PLC0415
+    from cograil.apps.companies.source_http import Caller  # noqa: PLC0415  a server needs none
     from cograil.apps.companies.sources import configured  # noqa: PLC0415
-    from cograil.apps.companies.sweeping import pulse_for_ever, sweep_for_ever  # noqa: PLC0415
+    from cograil.apps.companies.sweeper import pulse_for_ever, sweep_for_ever  # noqa: PLC0415
     from cograil.apps.companies.workflow import QUEUE  # noqa: PLC0415
 
     own = settings.companies

@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from cograil import clock
-from cograil.apps.companies.rows import Of, Run
-from cograil.apps.companies.verdict import Ended, Verdict
-from cograil.apps.companies.words import (
+from cograil.apps.companies.constants import (
     COMPLETED_EVENT,
     FAILED,
     FETCHED_EVENT,
@@ -18,6 +16,8 @@ from cograil.apps.companies.words import (
     SUCCESS,
     TYPE_PREFIX,
 )
+from cograil.apps.companies.queries import Of, Run
+from cograil.apps.companies.run_outcome import Ended, Verdict
 from cograil.model.workflow import Json
 from cograil.store.database import Transaction
 from cograil.verbs.outbox import tell

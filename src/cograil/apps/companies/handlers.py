@@ -15,14 +15,8 @@ from typing import Any
 import orjson
 
 from cograil import clock, logs, metrics
-from cograil.apps.companies import events, rows
-from cograil.apps.companies.calling import SourceFailure
-from cograil.apps.companies.enriching import House, conclude, note_failure, put_together
-from cograil.apps.companies.journal import Journal, facts_of_attempt
-from cograil.apps.companies.rows import Of, Run
-from cograil.apps.companies.sources import Found, Source, Wanted
-from cograil.apps.companies.verdict import Ended, failed_as
-from cograil.apps.companies.words import (
+from cograil.apps.companies import events, queries
+from cograil.apps.companies.constants import (
     COMPLETED_EVENT,
     FETCHED_EVENT,
     RATE_LIMIT,
@@ -30,13 +24,19 @@ from cograil.apps.companies.words import (
     SUCCESS,
     lock_name,
 )
+from cograil.apps.companies.enrichment import House, conclude, note_failure, put_together
+from cograil.apps.companies.queries import Of, Run
+from cograil.apps.companies.run_log import Journal, facts_of_attempt
+from cograil.apps.companies.run_outcome import Ended, failed_as
+from cograil.apps.companies.source_http import SourceFailure
+from cograil.apps.companies.sources import Found, Source, Wanted
 from cograil.apps.companies.workflow import BEGIN, EVALUATE, FETCH, MERGE, REPORT
-from cograil.jsoncanon import fingerprint
+from cograil.canonical_json import fingerprint
 from cograil.model.workflow import Json
 from cograil.runners.context import Context, Fail, Retry
-from cograil.runners.registry import Registry
+from cograil.runners.handler_registry import Registry
 from cograil.store.database import Database, Transaction
-from cograil.store.joint import Session
+from cograil.store.handler_transactions import Session
 from cograil.verbs import buckets, leases
 
 BUCKET = "companies:recherche"  # one for all tenants: the register counts us, not them
@@ -133,7 +133,7 @@ async def _begin(tools: Tools, ctx: Context, journal: Journal) -> dict[str, Json
         lease = await leases.acquire(tx, lock_name(of.siren), ctx.job_id, seconds, tenant=of.tenant)
         if isinstance(lease, leases.Taken):
             raise Retry(f"company {of.siren} is locked by {lease.holder}", code="lock_taken")
-        started = await rows.start_run(tx, of.tenant, ctx.job_id, lease.fence)
+        started = await queries.start_run(tx, of.tenant, ctx.job_id, lease.fence)
         if started is None:
             raise Fail(f"company {of.siren} has another run", code="superseded")
         attempt, turn = started
@@ -166,7 +166,7 @@ async def _fetch(
     checksum = await asyncio.to_thread(fingerprint, found.reply.body)  # of a large one it takes a while
     async with _together(ctx) as tx:
         await _require_lock(tx, of, fence)
-        if await rows.note_source(tx, of, ctx.job_id, came_to, found.fields, found.extras):
+        if await queries.note_source(tx, of, ctx.job_id, came_to, found.fields, found.extras):
             await events.tell_fetched(tx, of, ctx.job_id, journal.correlation_id, came_to)
         await _keep(tx, tools, of, source, found, checksum)
     journal.write("source fetched", FETCHED_EVENT, came_to, attempt=ctx.attempt)
@@ -274,4 +274,4 @@ async def _note_failures(
 async def _keep(tx: Transaction, tools: Tools, of: Of, source: str, found: Found, checksum: str) -> None:
     settings = tools.house.settings
     payload = orjson.dumps(found.reply.body) if found.reply.size <= settings.payload_bytes else None
-    await rows.keep_document(tx, of, source, payload, found.reply.size, checksum, settings.documents_kept)
+    await queries.keep_document(tx, of, source, payload, found.reply.size, checksum, settings.documents_kept)

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from cograil.apps.companies.words import BAD_SIREN, BAD_SIRET, MISMATCH, MISSING
+from cograil.apps.companies.constants import BAD_SIREN, BAD_SIRET, MISMATCH, MISSING
 
 IS_SIREN = re.compile(r"[0-9]{9}").fullmatch
 IS_SIRET = re.compile(r"[0-9]{14}").fullmatch

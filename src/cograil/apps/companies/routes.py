@@ -17,26 +17,26 @@ import orjson
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from cograil import clock, jsontext
-from cograil.apps.companies import enriching, views
-from cograil.apps.companies.enriching import Asking, House
+from cograil import clock, strict_json
+from cograil.apps.companies import enrichment, serializers
+from cograil.apps.companies.constants import CREATED, MISMATCH, OPENED, REFRESH, REQUESTED_EVENT
+from cograil.apps.companies.enrichment import Asking, House
+from cograil.apps.companies.enrichment_request import Request, make_request
 from cograil.apps.companies.identifiers import Identifiers, Wrong, doubts, read_identifiers
-from cograil.apps.companies.journal import Journal
-from cograil.apps.companies.requesting import Request, make_request
-from cograil.apps.companies.shapes import ENVELOPE, AskedCompany, ShownCompany, WholeCompany
-from cograil.apps.companies.views import Shown, View
-from cograil.apps.companies.words import CREATED, MISMATCH, OPENED, REFRESH, REQUESTED_EVENT
+from cograil.apps.companies.run_log import Journal
+from cograil.apps.companies.schemas import ENVELOPE, AskedCompany, ShownCompany, WholeCompany
+from cograil.apps.companies.serializers import Shown, View
 from cograil.errors import NotFound, Problem
-from cograil.intake.http.deeds import by_whom
-from cograil.intake.http.door import Call, Door, Instance, reply
-from cograil.intake.http.heading import headers_of
-from cograil.intake.http.once import idempotency_key, name_of, once
-from cograil.intake.http.openapi import JSON, Described, Style, named_by_function
-from cograil.intake.http.problems import Refusal
-from cograil.intake.http.reading import Body
-from cograil.intake.http.table import Table
-from cograil.model.callers import NOBODY
+from cograil.http.routes.job_action_routes import by_whom
+from cograil.http.server.dispatcher import Call, Door, Instance, reply
+from cograil.http.server.headers import headers_of
+from cograil.http.server.idempotent_requests import idempotency_key, name_of, once
+from cograil.http.server.openapi import JSON, Described, Style, named_by_function
+from cograil.http.server.problem_details import Refusal
+from cograil.http.server.request_parsing import Body
+from cograil.http.server.routing import Table
 from cograil.model.ids import is_id, new_id
+from cograil.model.roles import NOBODY
 from cograil.model.workflow import Json
 from cograil.store.database import Transaction
 from cograil.verbs import idempotency
@@ -68,7 +68,7 @@ class NewRequest(Body):
 
     @classmethod
     def of_bytes(cls, raw: bytes, max_bytes: int) -> Self:
-        said = jsontext.read(raw, max_bytes=max_bytes)
+        said = strict_json.read(raw, max_bytes=max_bytes)
         if not isinstance(said, dict):
             raise Refusal(400, "validation_error", "the body must be an object")
         wrong = [
@@ -148,7 +148,7 @@ async def show_company_request(call: Call) -> Response:
             return reply(_whole_view(call, shown))
     async with call.transaction("companies.submit") as tx:
         asking = _asking(call, shown, OPENED)
-        _note(asking, await enriching.ask(tx, _house(call), asking))
+        _note(asking, await enrichment.ask(tx, _house(call), asking))
         await call.audit(tx, "open company", shown.of.siren)
         shown = await _find(call, tx)
         return reply(_whole_view(call, shown))
@@ -168,7 +168,7 @@ async def refresh_company(call: Call) -> Response:
     async with call.transaction("companies.submit") as tx:
         shown = await _find(call, tx)
         asking = _asking(call, shown, REFRESH)
-        _note(asking, await enriching.refresh(tx, _house(call), asking))
+        _note(asking, await enrichment.refresh(tx, _house(call), asking))
         await call.audit(tx, "refresh company", shown.of.siren)
         shown = await _find(call, tx)
     return reply(_view(shown), 202)
@@ -200,7 +200,7 @@ async def _waited_for(call: Call, made: dict[str, Json], until: float) -> Shown:
 
 async def _shown(call: Call, tx: Transaction, made: dict[str, Json]) -> Shown:
     fresh_days = _settings(call).fresh_days
-    shown = await views.find_request(tx, call.caller.tenant, made["request_id"], fresh_days)
+    shown = await serializers.find_request(tx, call.caller.tenant, made["request_id"], fresh_days)
     if shown is None:
         raise CompanyRequestNotFound
     return shown
@@ -211,7 +211,7 @@ async def _find(call: Call, tx: Transaction) -> Shown:
     id = call.path["id"]
     found = None
     if is_id(id):
-        found = await views.find_request(tx, call.caller.tenant, id, _settings(call).fresh_days)
+        found = await serializers.find_request(tx, call.caller.tenant, id, _settings(call).fresh_days)
     if found is None or only_of(call) not in (None, found.owner):
         raise CompanyRequestNotFound
     asked_for.set(id)

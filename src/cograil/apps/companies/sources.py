@@ -13,10 +13,10 @@ from urllib.parse import urlencode
 
 import orjson
 
-from cograil.apps.companies import mapping
-from cograil.apps.companies.calling import Caller, Reply, SourceFailure
-from cograil.apps.companies.mapping import Fields
-from cograil.apps.companies.words import AUTH_ERROR, INPI, NOT_FOUND, RCS, RECHERCHE
+from cograil.apps.companies import field_mapping
+from cograil.apps.companies.constants import AUTH_ERROR, INPI, NOT_FOUND, RCS, RECHERCHE
+from cograil.apps.companies.field_mapping import Fields
+from cograil.apps.companies.source_http import Caller, Reply, SourceFailure
 from cograil.model.workflow import Json
 from cograil.setting_companies import CompanySettings
 
@@ -65,10 +65,10 @@ class Recherche:
         await self._token()
         reply = await self._caller.ask("GET", f"{self._base}/search?{search(wanted)}", {})
         results = reply.body.get("results") if isinstance(reply.body, dict) else None
-        chosen = mapping.choose(results, wanted.siren, wanted.siret)
+        chosen = field_mapping.choose(results, wanted.siren, wanted.siret)
         if chosen is None:
             raise SourceFailure(NOT_FOUND, "the register does not know this company", reply.status)
-        return Found(mapping.recherche_fields(chosen), reply, mapping.extras_of(chosen))
+        return Found(field_mapping.recherche_fields(chosen), reply, field_mapping.extras_of(chosen))
 
 
 def search(wanted: Wanted, page: int = 1, per_page: int | None = None) -> str:
@@ -107,10 +107,10 @@ class Inpi:
             if failure.code != AUTH_ERROR:
                 raise
             reply = await self._ask(wanted, await self._current(token))  # it may just have ended
-        named = mapping.inpi_siren(reply.body) if isinstance(reply.body, dict) else ""
+        named = field_mapping.inpi_siren(reply.body) if isinstance(reply.body, dict) else ""
         if named not in (None, wanted.siren):  # who names no company means that which was asked for
             raise SourceFailure(NOT_FOUND, "the answer is of another company", reply.status)
-        return Found(mapping.inpi_fields(reply.body), reply)
+        return Found(field_mapping.inpi_fields(reply.body), reply)
 
     async def _ask(self, wanted: Wanted, token: str) -> Reply:
         headers = {"authorization": f"Bearer {token}"}
@@ -165,10 +165,10 @@ class Rcs:
     async def fetch(self, wanted: Wanted) -> Found:
         path = f"/v3/infogreffe/rcs/unites_legales/{wanted.siren}/extrait_kbis"
         reply = await self._caller.ask("GET", f"{self._base}{path}?{self._query}", self._headers)
-        data = mapping.part(reply.body, "data")
+        data = field_mapping.part(reply.body, "data")
         if not data or data.get("siren", wanted.siren) != wanted.siren:
             raise SourceFailure(NOT_FOUND, "the answer is of another company", reply.status)
-        return Found(mapping.rcs_fields(reply.body), reply)
+        return Found(field_mapping.rcs_fields(reply.body), reply)
 
 
 def configured(settings: CompanySettings, caller: Caller, token: Token) -> dict[str, Source]:

@@ -6,7 +6,7 @@ without is for the verdict to say. Where none of them answered, the last node fa
 
 from __future__ import annotations
 
-from cograil.apps.companies.words import INPI, RCS, RECHERCHE
+from cograil.apps.companies.constants import INPI, RCS, RECHERCHE
 
 APP = "companies"
 WORKFLOW_ID = "cograil.companies"

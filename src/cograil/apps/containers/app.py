@@ -8,19 +8,19 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from cograil.apps.app import App, Check
-from cograil.apps.containers.running import running_containers
-from cograil.model.checks import DEGRADED, OK
+from cograil.apps.containers.worker_lifespan import running_containers
+from cograil.containers.runtime_selection import choose_runtime
+from cograil.model.readiness_check import DEGRADED, OK
 from cograil.model.workflow import CONTAINER
-from cograil.runners.choosing import choose_runtime
 from cograil.settings import Settings
-from cograil.store import reading
+from cograil.store import job_queries
 from cograil.store.database import Database
 
 if TYPE_CHECKING:  # a worker needs neither
     from starlette.types import ASGIApp
 
-    from cograil.intake.http.door import Instance
-    from cograil.intake.http.openapi import Described
+    from cograil.http.server.dispatcher import Instance
+    from cograil.http.server.openapi import Described
 
 PATIENCE_SECONDS = 5.0  # a busy engine takes its time to say that it is there
 
@@ -53,7 +53,7 @@ def _checks(settings: Settings, has_worker: bool) -> Mapping[str, Check]:
 
     async def some_worker_has_one(db: Database) -> str:
         async with db.single("probe") as tx:
-            found = await reading.list_processes(tx)
+            found = await job_queries.list_processes(tx)
         has_one = any(one["is_live"] and CONTAINER in (one["handlers"] or ()) for one in found)
         return OK if has_one else f"{words}no worker runs containers"
 

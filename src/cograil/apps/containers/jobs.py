@@ -18,7 +18,7 @@ from cograil.store import container_jobs as store
 from cograil.store.container_jobs import ContainerJob
 from cograil.store.database import Transaction
 from cograil.verbs.advance import Decider
-from cograil.verbs.callbacks import ORCHESTRATOR
+from cograil.verbs.callback_targets import ORCHESTRATOR
 from cograil.verbs.cancel import cancel
 from cograil.verbs.outbox import tell
 from cograil.verbs.publish import publish

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from cograil.model.artifact_plan import make_plan
-from cograil.model.containers import ContainerBody, Part, Url, read_body
+from cograil.model.container_spec import ContainerBody, Part, Url, read_body
 
 
 class Callback(Part):

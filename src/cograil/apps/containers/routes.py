@@ -12,19 +12,19 @@ import orjson
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from cograil import jsontext, metrics
+from cograil import metrics, strict_json
 from cograil.apps.containers import jobs
-from cograil.apps.containers.counting import count_end, counted
 from cograil.apps.containers.jobs import Asked
+from cograil.apps.containers.metrics import count_end, counted
 from cograil.apps.containers.request import ContainerRequest, read_request
-from cograil.apps.containers.shapes import AcceptedContainer, ShownContainer, ShownContainers
-from cograil.intake.http.deeds import by_whom
-from cograil.intake.http.door import Call, Door, Instance, reply
-from cograil.intake.http.jobs import trace_parent_of
-from cograil.intake.http.openapi import JSON, Described, Style, named_by_function
-from cograil.intake.http.problems import Refusal
-from cograil.intake.http.reading import Body
-from cograil.intake.http.table import Table
+from cograil.apps.containers.schemas import AcceptedContainer, ShownContainer, ShownContainers
+from cograil.http.routes.job_action_routes import by_whom
+from cograil.http.routes.job_routes import trace_parent_of
+from cograil.http.server.dispatcher import Call, Door, Instance, reply
+from cograil.http.server.openapi import JSON, Described, Style, named_by_function
+from cograil.http.server.problem_details import Refusal
+from cograil.http.server.request_parsing import Body
+from cograil.http.server.routing import Table
 
 PREFIX = "/v1/jobs"
 UNREADABLE = frozenset({413, 422})
@@ -47,7 +47,7 @@ class NewContainerJob(Body):
 
     @classmethod
     def of_bytes(cls, raw: bytes, max_bytes: int) -> Self:
-        made = cls.model_construct(request=read_request(jsontext.read(raw, max_bytes=max_bytes)))
+        made = cls.model_construct(request=read_request(strict_json.read(raw, max_bytes=max_bytes)))
         return cast("Self", made)
 
 

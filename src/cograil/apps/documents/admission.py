@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from cograil.apps.documents import files
-from cograil.apps.documents.unpacking import IMAGES
+from cograil.apps.documents import atomic_files
+from cograil.apps.documents.archive_pages import IMAGES
 
 MIB = 1024 * 1024
 COMICS = frozenset({".cbz", ".cbr", ".zip", ".rar"})
@@ -72,7 +72,7 @@ def kind_of(path: Path) -> Kind | None:
 
 def refusal_of(path: Path, *, max_mb: int, name: str = "") -> Refusal | None:
     """Why this may not come in by what it is; None when it may."""
-    size = files.size_of(path)
+    size = atomic_files.size_of(path)
     if size > max_mb * MIB:
         return Refusal(Refused.SIZE, f"it has {size:,} bytes, and {max_mb} MB are allowed")
     kind = kind_of(path)
@@ -80,8 +80,8 @@ def refusal_of(path: Path, *, max_mb: int, name: str = "") -> Refusal | None:
         return Refusal(Refused.SIGNATURE, "it is neither a ZIP, a RAR, a PDF nor a picture")
     if Path(name or path.name).suffix.lower() in COMICS and kind is not Kind.ARCHIVE:
         return Refusal(Refused.SIGNATURE, f"it is named like an archive, and is a {kind}")
-    if kind is Kind.FOLDER and (odd := files.odd_below(path)):
-        shown = files.cleaned(odd.name)
+    if kind is Kind.FOLDER and (odd := atomic_files.odd_below(path)):
+        shown = atomic_files.cleaned(odd.name)
         return Refusal(Refused.IRREGULAR, f"it holds {shown!r}, neither a file, a directory nor a link")
     return None
 
@@ -89,7 +89,7 @@ def refusal_of(path: Path, *, max_mb: int, name: str = "") -> Refusal | None:
 def has_room(path: Path, place: Path, factor: float) -> bool:
     """Whether there is so many times its size left on the disk; where nobody knows, there is."""
     try:
-        return shutil.disk_usage(place).free >= files.size_of(path) * factor
+        return shutil.disk_usage(place).free >= atomic_files.size_of(path) * factor
     except OSError:
         return True
 

@@ -9,17 +9,17 @@ from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING
 
 from cograil.apps.app import App, Check
-from cograil.apps.background import background
-from cograil.model.checks import DEGRADED, OK
-from cograil.runners.registry import Registry
+from cograil.apps.background_tasks import background
+from cograil.model.readiness_check import DEGRADED, OK
+from cograil.runners.handler_registry import Registry
 from cograil.settings import Settings
 from cograil.store.database import Database
 
 if TYPE_CHECKING:  # a worker needs neither
     from starlette.types import ASGIApp
 
-    from cograil.intake.http.door import Instance
-    from cograil.intake.http.openapi import Described
+    from cograil.http.server.dispatcher import Instance
+    from cograil.http.server.openapi import Described
 
 
 def _require(settings: Settings) -> None:
@@ -32,7 +32,7 @@ def _require(settings: Settings) -> None:
 @contextlib.asynccontextmanager
 async def watching(registry: Registry, db: Database, settings: Settings) -> AsyncIterator[None]:
     """Work on documents in this block, and watch the folder."""
-    from cograil.apps.documents import handlers, remote  # noqa: PLC0415  only where there is a folder
+    from cograil.apps.documents import handlers, service_client  # noqa: PLC0415  only where there is a folder
     from cograil.apps.documents.requirements import require_extra_of_documents  # noqa: PLC0415
     from cograil.apps.documents.watcher import Watcher  # noqa: PLC0415
     from cograil.verbs.advance import decider_of  # noqa: PLC0415
@@ -43,7 +43,7 @@ async def watching(registry: Registry, db: Database, settings: Settings) -> Asyn
     os.environ[handlers.ROOT_VARIABLE] = root
     urls = {"prep_url": settings.documents.prep_url, "ocr_url": settings.documents.ocr_url}
     handlers.register(registry, **urls)
-    remote.register(registry, settings.documents)
+    service_client.register(registry, settings.documents)
     try:
         async with background("documents", Watcher(db, settings, decider_of(settings)).run()):
             yield

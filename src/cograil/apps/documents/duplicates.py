@@ -16,9 +16,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
-from cograil.apps.documents import files
-from cograil.apps.documents.arrival import STAMP, held
-from cograil.apps.documents.core import now_text
+from cograil.apps.documents import atomic_files
+from cograil.apps.documents.file_claiming import STAMP, held
+from cograil.apps.documents.job_key import now_text
 from cograil.errors import NotFound, UsageError
 
 USE_EXISTING, DISCARD, FORCE = "USE_EXISTING_RESULT", "DISCARD", "FORCE_REPROCESS"
@@ -73,7 +73,7 @@ def hold(
     stamp = stamp or datetime.now(UTC).strftime(STAMP)
     for place in _free_places(places.held / key, name, stamp):
         try:
-            files.move(incoming, place, "hold")
+            atomic_files.move(incoming, place, "hold")
         except FileExistsError:
             continue
         report(places, key, place, existing, profile)
@@ -85,7 +85,7 @@ def _free_places(held: Path, name: str, stamp: str) -> Iterator[Path]:
     """Several of one name may come within a second."""
     for number in range(1_000_000):
         mark = f"-{number}" if number else ""
-        yield held / files.fitted_name(f"{stamp}{mark}__{name}", files.LONGEST_NAME)
+        yield held / atomic_files.fitted_name(f"{stamp}{mark}__{name}", atomic_files.LONGEST_NAME)
 
 
 def report(
@@ -101,14 +101,18 @@ def report(
         "profile": dict(profile),
         "actions": list(ACTIONS),
     }
-    files.write_json(places.reports / f"{key}.json", told)
-    files.write_json(places.held / key / STATUS, {"state": PENDING})
+    atomic_files.write_json(places.reports / f"{key}.json", told)
+    atomic_files.write_json(places.held / key / STATUS, {"state": PENDING})
 
 
 def facts_of(path: Path) -> dict[str, Any]:
     """A held file, as reports show it."""
     shown = str(path).encode(errors="replace").decode()
-    return {"fileName": files.cleaned(name_of(path)), "path": shown, "sizeBytes": files.size_of(path)}
+    return {
+        "fileName": atomic_files.cleaned(name_of(path)),
+        "path": shown,
+        "sizeBytes": atomic_files.size_of(path),
+    }
 
 
 def held_facts(places: Places, key: str) -> list[tuple[str, dict[str, Any]]]:
@@ -136,7 +140,9 @@ def held_files(places: Places, key: str) -> list[Path]:
     """What is held of this key, the oldest first."""
     with contextlib.suppress(FileNotFoundError):
         found = (places.held / key).iterdir()
-        return sorted(one for one in found if one.name not in OURS and not one.name.startswith(files.HIDDEN))
+        return sorted(
+            one for one in found if one.name not in OURS and not one.name.startswith(atomic_files.HIDDEN)
+        )
     return []
 
 
@@ -169,7 +175,7 @@ def decide(places: Places, key: str, action: str, nonce: str = "", file: str = "
 
 def decisions(places: Places, key: str) -> list[Any]:
     """What was decided of this key and is not done yet, whatever that is; those for single files first."""
-    found = files.read_json(places.held / key / DECISION)
+    found = atomic_files.read_json(places.held / key / DECISION)
     if not isinstance(found, dict):
         return [found] if is_decided(places, key) else []
     first, more = {name: value for name, value in found.items() if name != "also"}, found.get("also")
@@ -189,7 +195,7 @@ def decision_on(wishes: list[Any], name: str) -> dict[str, Any] | None:
 
 def _write_decisions(place: Path, wishes: list[Any]) -> None:
     first, *more = wishes
-    files.write_json(place / DECISION, first | {"also": more} if more else first)
+    atomic_files.write_json(place / DECISION, first | {"also": more} if more else first)
 
 
 def apply_decision(places: Places, key: str, existing: Existing | None) -> bool:
@@ -244,8 +250,8 @@ def _trouble(wish: Any, existing: Existing | None) -> tuple[str, str] | None:
 
 def _tell(place: Path, state: str, reason: str) -> None:
     told = {"state": state, "reason": reason}
-    if files.read_json(place / STATUS) != told:
-        files.write_json(place / STATUS, told)
+    if atomic_files.read_json(place / STATUS) != told:
+        atomic_files.write_json(place / STATUS, told)
 
 
 def _apply(
@@ -253,16 +259,16 @@ def _apply(
 ) -> None:
     name = name_of(one)
     if wish["action"] == DISCARD:
-        files.remove(one)
+        atomic_files.remove(one)
     elif wish["action"] == USE_EXISTING:
         assert existing is not None
         assert existing.pdf is not None
         _copy_out(places, name, key, existing.pdf)
         places.archive.mkdir(parents=True, exist_ok=True)
-        files.move_to_free(one, places.archive / name, "archive_held")
+        atomic_files.move_to_free(one, places.archive / name, "archive_held")
     else:
         places.arrivals.mkdir(parents=True, exist_ok=True)
-        files.move(one, places.arrivals / forced_name(name, _nonce(wish, key, one, number)), "force")
+        atomic_files.move(one, places.arrivals / forced_name(name, _nonce(wish, key, one, number)), "force")
 
 
 def _copy_out(places: Places, name: str, key: str, pdf: Path) -> None:
@@ -270,13 +276,13 @@ def _copy_out(places: Places, name: str, key: str, pdf: Path) -> None:
     if not places.has_plain_names:
         with contextlib.suppress(FileExistsError):
             if not places.pdf(name, key).exists():
-                files.copy_whole(pdf, places.pdf(name, key), "out_copy")
+                atomic_files.copy_whole(pdf, places.pdf(name, key), "out_copy")
         return
-    for place in files.names_like(places.plain_pdf(name)):
+    for place in atomic_files.names_like(places.plain_pdf(name)):
         try:
             if not place.exists():
-                files.copy_whole(pdf, place, "out_copy")
-            elif files.hash_of(place) != files.hash_of(pdf):
+                atomic_files.copy_whole(pdf, place, "out_copy")
+            elif atomic_files.hash_of(place) != atomic_files.hash_of(pdf):
                 continue
         except FileExistsError:
             continue
@@ -296,7 +302,7 @@ def forced_name(name: str, nonce: str) -> str:
     """The name under which a file is worked on again."""
     stem, ending = os.path.splitext(name)
     mark = f"__force-{nonce}{ending}"
-    return files.fitted(stem, files.LONGEST_INPUT - len(mark.encode())) + mark
+    return atomic_files.fitted(stem, atomic_files.LONGEST_INPUT - len(mark.encode())) + mark
 
 
 def _clean_up(
@@ -305,14 +311,14 @@ def _clean_up(
     """When nothing is held any more, nothing is said of it either; the decision goes last."""
     place = places.held / key
     if left := held_files(places, key):
-        before = files.read_json(places.reports / f"{key}.json")
+        before = atomic_files.read_json(places.reports / f"{key}.json")
         known = before if isinstance(before, dict) else {}
         facts = existing.facts if existing else known.get("existing") or {}
         report(places, key, left[-1], facts, known.get("profile") or {})
     else:
-        files.remove(places.reports / f"{key}.json")
-        files.remove(place / STATUS)
+        atomic_files.remove(places.reports / f"{key}.json")
+        atomic_files.remove(place / STATUS)
     if decisions(places, key) == wishes:  # else somebody without our lock has decided anew
-        _write_decisions(place, kept) if kept and left else files.remove(place / DECISION)
-    files.remove_left(place, f"{files.GONE}*")
-    files.remove_if_empty(place)
+        _write_decisions(place, kept) if kept and left else atomic_files.remove(place / DECISION)
+    atomic_files.remove_left(place, f"{atomic_files.GONE}*")
+    atomic_files.remove_if_empty(place)

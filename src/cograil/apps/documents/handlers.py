@@ -17,17 +17,17 @@ import structlog
 
 from cograil import logs
 from cograil.apps.documents import ocr, prep
-from cograil.apps.documents.core import canonical_language
-from cograil.apps.documents.files import finish_move
+from cograil.apps.documents.atomic_files import finish_move
+from cograil.apps.documents.job_key import canonical_language
 from cograil.apps.documents.layout import RAW_PDF, Folder, folder_of
 from cograil.apps.documents.prep import BadDocument
-from cograil.apps.documents.pulsing import Heart
-from cograil.apps.documents.stagelog import kept
+from cograil.apps.documents.stage_heartbeat import Heart
+from cograil.apps.documents.stage_log import kept
 from cograil.apps.documents.workflow import FINISH, OCR, OCR_SERVICE, PREP, PREP_SERVICE
 from cograil.errors import UsageError
 from cograil.model.outcome import WorkItem
 from cograil.runners.context import Context, Fail, Retry
-from cograil.runners.registry import Registry, default_registry
+from cograil.runners.handler_registry import Registry, default_registry
 from cograil.store.statements import statement
 
 log = structlog.get_logger("documents")
@@ -192,7 +192,7 @@ async def finish_document(
     has_plain_names: bool = False,
 ) -> dict[str, Any]:
     """Bring the PDF to `out` and the input to `archive`, and note with the result that it is done."""
-    from cograil.apps.documents.endings import PdfGone, bring_out  # noqa: PLC0415  children need it not
+    from cograil.apps.documents.finalize import PdfGone, bring_out  # noqa: PLC0415  children need it not
 
     here = replace(folder_here(folder), has_plain_names=has_plain_names)
     room_of(here, key, name)
@@ -236,7 +236,7 @@ def _log_done(folder: Folder, key: str, name: str, out: str, pages: int, row: An
 
 def place_name(folder: Folder) -> str:
     """What the database calls this folder."""
-    from cograil.apps.documents.places import place_of  # noqa: PLC0415  children need it not
+    from cograil.apps.documents.folder_id import place_of  # noqa: PLC0415  children need it not
 
     return place_of(folder)
 

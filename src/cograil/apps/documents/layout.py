@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from cograil.apps.documents.files import HIDDEN, LONGEST_NAME, fitted
+from cograil.apps.documents.atomic_files import HIDDEN, LONGEST_NAME, fitted
 from cograil.errors import UsageError
 
 IS_KEY = re.compile(r"[0-9a-f]{64}__[0-9a-f]{64}(__f[0-9a-f]{8})?").fullmatch

@@ -14,7 +14,7 @@ import hashlib
 import os
 from pathlib import Path
 
-from cograil.apps.documents import files
+from cograil.apps.documents import atomic_files
 
 NETWORK = frozenset({0x6969, 0xFF534D42, 0xFE534D42, 0x65735546})  # NFS, CIFS, SMB2, FUSE
 LOOK = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -62,10 +62,10 @@ def _lock_by(stack: contextlib.ExitStack, path: Path, mode: int, is_waiting: boo
 
 def _lock_beside(stack: contextlib.ExitStack, path: Path, is_waiting: bool) -> bool:
     name = hashlib.sha256(os.fsencode(path.name)).hexdigest()[:32]
-    beside = path.with_name(f"{files.HIDDEN}lock-{name}")
+    beside = path.with_name(f"{atomic_files.HIDDEN}lock-{name}")
     if not _lock_by(stack, beside, os.O_RDWR | os.O_CREAT, is_waiting):
         return False
-    stack.callback(files.remove, beside)  # before it is closed: whoever waited sees that it is gone
+    stack.callback(atomic_files.remove, beside)  # before it is closed: whoever waited sees that it is gone
     return os.path.lexists(path)
 
 

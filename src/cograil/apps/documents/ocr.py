@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cograil.apps.documents import files
+from cograil.apps.documents import atomic_files
 from cograil.apps.documents.layout import FINAL_PDF, SIDECAR
 from cograil.apps.documents.prep import BadDocument, Progress, pages_of, remove_left
 
 PROGRESS = "cograil.apps.documents.ocr_progress"
-WHITENING = "cograil.apps.documents.ocr_whitening"
+WHITENING = "cograil.apps.documents.ocr_background"
 SCRATCH = "tmp/*", "final.tmp.*"  # what a try writes beside its result
 HOPELESS = {  # exit codes of ocrmypdf that another try does not change
     1: "bad_options",
@@ -62,24 +62,24 @@ def recognise(
             return before
         except InvalidPdf:
             pass
-    files.remove(final)
+    atomic_files.remove(final)
     written, text = room / f"final.tmp.{run}.pdf", room / f"final.tmp.{run}.txt"
     place = room / "tmp" / run
-    files.remove(place)
+    atomic_files.remove(place)
     place.mkdir(parents=True)
     try:
         _run(raw, written, text, place, profile, jobs, progress)
         found = text.read_text("utf-8", errors="replace") if text.exists() else ""
         words = len(_words(found))
         pages = validate(written, min_bytes, pages_of(raw), has_text=words > 0)
-        files.sync(written)
+        atomic_files.sync(written)
         if profile.get("options", {}).get("sidecar_txt") and text.exists():
-            files.replace(text, room / SIDECAR, "sidecar")
-        files.replace(written, final, "final")
+            atomic_files.replace(text, room / SIDECAR, "sidecar")
+        atomic_files.replace(written, final, "final")
     finally:
         for left in (written, text, place):
-            files.remove(left)
-        files.remove_if_empty(room / "tmp")
+            atomic_files.remove(left)
+        atomic_files.remove_if_empty(room / "tmp")
     remove_left(room, run, *SCRATCH)
     return Recognised(pages, words)
 

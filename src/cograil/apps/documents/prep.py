@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cograil.apps.documents import files
+from cograil.apps.documents import atomic_files
 from cograil.apps.documents.admission import Kind, kind_of
+from cograil.apps.documents.archive_pages import PAGE_BOUNDS, is_picture, order_of, take_pages
 from cograil.apps.documents.layout import RAW_PDF
-from cograil.apps.documents.unpacking import PAGE_BOUNDS, is_picture, order_of, take_pages
 from cograil.workspace import WorkspaceError
 
 Progress = Callable[[int, int | None, str], None]
@@ -54,22 +54,22 @@ def prepare(
     if is_resumed and (pages := pages_of(raw)):
         remove_left(room, run, *SCRATCH)
         return Prepared(pages, is_reused=True)
-    files.remove(raw)
+    atomic_files.remove(raw)
     written = room / f"raw.tmp.{run}.pdf"
     pictures = room / "pages" / run
-    files.remove(pictures)
+    atomic_files.remove(pictures)
     pictures.mkdir(parents=True)
     try:
         skipped = _make(source, pictures, written, dpi, progress)
         pages = pages_of(written)
         if not pages:
             raise BadDocument("no_pages", "no page came out of it")
-        files.sync(written)
-        files.replace(written, raw, "raw")
+        atomic_files.sync(written)
+        atomic_files.replace(written, raw, "raw")
     finally:
-        files.remove(pictures)
-        files.remove_if_empty(room / "pages")
-        files.remove(written)
+        atomic_files.remove(pictures)
+        atomic_files.remove_if_empty(room / "pages")
+        atomic_files.remove(written)
     remove_left(room, run, *SCRATCH)
     return Prepared(pages, tuple(skipped))
 
@@ -80,9 +80,9 @@ def remove_left(room: Path, run: str, *patterns: str) -> None:
     for left in [path for pattern in patterns for path in room.glob(pattern)]:
         number = NUMBER_OF_TRY.search(left.name)
         if now and number and int(number[1]) <= int(now[1]):
-            files.remove_left(left.parent, left.name)
+            atomic_files.remove_left(left.parent, left.name)
             if left.parent != room:
-                files.remove_if_empty(left.parent)
+                atomic_files.remove_if_empty(left.parent)
 
 
 def _make(source: Path, pictures: Path, written: Path, dpi: int | None, progress: Progress) -> list[str]:
@@ -110,7 +110,7 @@ def _pictures_of(source: Path, kind: Kind | None) -> list[Path]:
         return [source]
     if kind is not Kind.FOLDER:
         raise BadDocument("invalid_signature", "this is no document that we know")
-    named = [(one.relative_to(source).as_posix(), one) for one in files.files_below(source)]
+    named = [(one.relative_to(source).as_posix(), one) for one in atomic_files.files_below(source)]
     return [one for name, one in sorted(named, key=lambda pair: order_of(pair[0])) if is_picture(name)]
 
 

@@ -18,13 +18,12 @@ from pydantic import Field
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
-from cograil import jsontext
-from cograil.apps.documents import arrival, config, duplicates, files, jobs
-from cograil.apps.documents.core import make_empty_metrics, now_text
+from cograil import strict_json
+from cograil.apps.documents import atomic_files, config, duplicates, file_claiming, jobs
+from cograil.apps.documents.job_key import make_empty_metrics, now_text
 from cograil.apps.documents.jobs import Document
 from cograil.apps.documents.layout import IS_KEY, Folder, folder_of
-from cograil.apps.documents.projecting import details_of, entry_of, gauges_of
-from cograil.apps.documents.shapes import (
+from cograil.apps.documents.schemas import (
     ERROR,
     AppliedConfig,
     Decided,
@@ -33,12 +32,13 @@ from cograil.apps.documents.shapes import (
     DocumentEntries,
     HeldDocuments,
 )
+from cograil.apps.documents.status_files import details_of, entry_of, gauges_of
 from cograil.errors import NotFound, UsageError
-from cograil.intake.http.door import Call, Door, Instance, reply
-from cograil.intake.http.openapi import JSON, Described, Style, named_by_function
-from cograil.intake.http.problems import Refusal
-from cograil.intake.http.reading import Body, Query
-from cograil.intake.http.table import Table
+from cograil.http.server.dispatcher import Call, Door, Instance, reply
+from cograil.http.server.openapi import JSON, Described, Style, named_by_function
+from cograil.http.server.problem_details import Refusal
+from cograil.http.server.request_parsing import Body, Query
+from cograil.http.server.routing import Table
 
 PREFIX = "/apps/documents"
 UNREADABLE = frozenset({413, 422})
@@ -58,7 +58,7 @@ class NewConfig(Body):
 
     @classmethod
     def of_bytes(cls, raw: bytes, max_bytes: int) -> Self:
-        made = cls.model_construct(change=config.read_change(jsontext.read(raw, max_bytes=max_bytes)))
+        made = cls.model_construct(change=config.read_change(strict_json.read(raw, max_bytes=max_bytes)))
         return cast("Self", made)
 
 
@@ -96,7 +96,7 @@ async def show_metrics(call: Call) -> Response:
     gauges = gauges_of([entry_of(document) for document in await _documents(call, is_open=True)])
     ignored = 0
     with suppress(NotFound):  # a server may not have the folder
-        ignored = len(await asyncio.to_thread(arrival.ignored, folder_for(call, call.query.user)))
+        ignored = len(await asyncio.to_thread(file_claiming.ignored, folder_for(call, call.query.user)))
     return reply(make_empty_metrics() | counts | gauges | {"ignored": ignored, "updatedAt": now_text()})
 
 
@@ -144,7 +144,7 @@ def _held(folder: Folder, key: str) -> dict[str, Any]:
     place, wishes = folder.held / key, duplicates.decisions(folder, key)
     names = [
         {
-            "file": files.cleaned(name),
+            "file": atomic_files.cleaned(name),
             **facts,
             "decision": (duplicates.decision_on(wishes, name) or {}).get("action"),
         }
@@ -159,7 +159,7 @@ def _held(folder: Folder, key: str) -> dict[str, Any]:
 
 
 def _object(path: Path) -> dict[str, Any] | None:
-    found = files.read_json(path)
+    found = atomic_files.read_json(path)
     return found if isinstance(found, dict) else None
 
 
@@ -176,14 +176,14 @@ def _place(call: Call) -> str | None:
     """Of a user, the folder as the database calls it, where the data directory is known."""
     if not call.query.user:
         return None
-    from cograil.apps.documents.places import place_of  # noqa: PLC0415
+    from cograil.apps.documents.folder_id import place_of  # noqa: PLC0415
 
     return place_of(folder_for(call, call.query.user))
 
 
 def _folder_of(call: Call, document: Document) -> Folder | None:
     """Where this document is, if that is a folder of this instance."""
-    from cograil.apps.documents.places import place_of  # noqa: PLC0415
+    from cograil.apps.documents.folder_id import place_of  # noqa: PLC0415
 
     name = document.place.partition("/")[2]
     try:

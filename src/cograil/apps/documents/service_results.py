@@ -11,7 +11,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from cograil.apps.documents import files
+from cograil.apps.documents import atomic_files
 from cograil.apps.documents.layout import FINAL_PDF, RAW_PDF, SIDECAR, is_service_job
 
 RESULTS = {"prep": ("rawPdf", RAW_PDF), "ocr": ("finalPdf", FINAL_PDF)}
@@ -30,7 +30,7 @@ def heartbeats(room: Path, kind: str) -> list[Path]:
 
 def remove_result(room: Path, kind: str) -> None:
     """Remove the PDF of an earlier attempt, so that nobody takes it for the result of this one."""
-    files.remove(room / RESULTS[kind][1])
+    atomic_files.remove(room / RESULTS[kind][1])
 
 
 def collect(room: Path, job_id: str, kind: str, record: dict[str, Any]) -> None:
@@ -44,8 +44,8 @@ def collect(room: Path, job_id: str, kind: str, record: dict[str, Any]) -> None:
     sidecar = made.with_name(SIDECAR) if made else None
     if made and sidecar and made != target:
         if kind == "ocr" and sidecar.is_file() and not sidecar.is_symlink():
-            files.replace(sidecar, room / SIDECAR, "collect_text")
-        files.replace(made, target, "collect")
+            atomic_files.replace(sidecar, room / SIDECAR, "collect_text")
+        atomic_files.replace(made, target, "collect")
     discard(room, job_id, kind)
 
 
@@ -57,7 +57,7 @@ def discard(room: Path, job_id: str, kind: str) -> None:
         if source.is_file() and not source.is_symlink():
             with source.open("rb") as lines, (room / source.name).open("ab") as kept:
                 shutil.copyfileobj(lines, kept)
-    files.remove(own)
+    atomic_files.remove(own)
 
 
 def _made_pdf(room: Path, own: Path, kind: str, record: dict[str, Any]) -> Path | None:

@@ -27,15 +27,15 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from cograil import jsontext
-from cograil.apps.documents import files, tools
-from cograil.apps.documents.core import now_text
+from cograil import strict_json
+from cograil.apps.documents import atomic_files, tools
+from cograil.apps.documents.job_key import now_text
 from cograil.apps.documents.layout import FINAL_PDF, RAW_PDF, SIDECAR
 from cograil.errors import UsageError
-from cograil.intake.http.addresses import is_loopback, refuse_foreign
-from cograil.intake.http.heading import headers_of
-from cograil.intake.http.problems import Refusal
-from cograil.intake.http.server import bind, serving
+from cograil.http.auth.client_address import is_loopback, refuse_foreign
+from cograil.http.server.headers import headers_of
+from cograil.http.server.port import bind, serving
+from cograil.http.server.problem_details import Refusal
 from cograil.setting_documents import IS_LANGUAGE, DocumentSettings
 from cograil.settings import Settings
 
@@ -143,7 +143,7 @@ class Service:
         if not IS_ID(job_id):
             return None
         for name, state in STATES.items():
-            record = files.read_json(self._place(name) / f"{job_id}.json")
+            record = atomic_files.read_json(self._place(name) / f"{job_id}.json")
             if isinstance(record, dict):
                 return record | {"state": state}
         return None
@@ -162,9 +162,9 @@ class Service:
         name = f"{order.jobId}.json"
         if not any((self._place(place) / name).exists() for place in ("queue", "running")):
             record = self._record(order.jobId, "QUEUED", "") | {"order": order.model_dump()}
-            files.write_json(self._place("queue") / name, record)
+            atomic_files.write_json(self._place("queue") / name, record)
             for place in ("done", "error"):
-                files.remove(self._place(place) / name)
+                atomic_files.remove(self._place(place) / name)
         self._has_work.set()
         return order.jobId
 
@@ -201,7 +201,7 @@ class Service:
         """What was running when somebody died is queued again; how many that were."""
         left = [path for path in self._place("running").glob("*.json") if not path.name.startswith(".")]
         for path in left:
-            files.replace(path, self._place("queue") / path.name, "requeue")
+            atomic_files.replace(path, self._place("queue") / path.name, "requeue")
         return len(left)
 
     @contextlib.asynccontextmanager
@@ -249,20 +249,20 @@ class Service:
         for path in sorted(waiting, key=lambda one: one.stat().st_mtime_ns if one.exists() else 0):
             claimed = self._place("running") / path.name
             try:
-                files.move(path, claimed, "service_claim")
+                atomic_files.move(path, claimed, "service_claim")
             except (FileNotFoundError, FileExistsError):
                 continue
             return claimed
         return None
 
     async def _run(self, claimed: Path) -> None:
-        record = files.read_json(claimed)
+        record = atomic_files.read_json(claimed)
         if not isinstance(record, dict):
             raise Refused("this is no record of a job")
         order = ORDERS[self.kind].model_validate(record.get("order"))
         await asyncio.to_thread(os.makedirs, order.room, exist_ok=True)
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-P", "-m", "cograil.apps.documents.stage"),
+            *(sys.executable, "-P", "-m", "cograil.apps.documents.stage_process"),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             start_new_session=True,  # what it starts is killed with it
@@ -295,7 +295,7 @@ class Service:
                 "order": order.model_dump(),
                 "progress": {"current": done, "total": total, "what": what},
             }
-            await asyncio.to_thread(files.write_json, claimed, record)
+            await asyncio.to_thread(atomic_files.write_json, claimed, record)
         code = await process.wait()
         return {"error": {"type": "stage_died", "detail": f"the stage ended with {code}", "final": False}}
 
@@ -321,8 +321,8 @@ class Service:
             record |= told["done"]
         else:
             record |= {"error": told["error"], "message": told["error"]["detail"]}
-        files.write_json(self._place("done" if is_done else "error") / claimed.name, record)
-        files.remove(claimed)
+        atomic_files.write_json(self._place("done" if is_done else "error") / claimed.name, record)
+        atomic_files.remove(claimed)
 
 
 def service_app(service: Service) -> Starlette:
@@ -338,8 +338,8 @@ def service_app(service: Service) -> Starlette:
             if len(raw) > MAX_BODY:
                 return JSONResponse({"detail": "the body is too large"}, 413)
         try:
-            body = jsontext.read(raw, max_bytes=MAX_BODY)
-        except jsontext.InvalidJson as error:
+            body = strict_json.read(raw, max_bytes=MAX_BODY)
+        except strict_json.InvalidJson as error:
             return JSONResponse({"detail": f"the body is no JSON: {error}"}, 422)
         try:
             job_id = await asyncio.to_thread(service.take, body)

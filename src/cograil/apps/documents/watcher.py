@@ -18,18 +18,28 @@ from typing import Any
 import psycopg
 import structlog
 
-from cograil.apps.documents import arrival, duplicates, endings, files, janitor, jobs, remote, taking, tools
+from cograil.apps.documents import (
+    atomic_files,
+    cleanup,
+    duplicates,
+    file_claiming,
+    finalize,
+    jobs,
+    service_client,
+    staging,
+    tools,
+)
 from cograil.apps.documents.admission import COUNTED_AS
-from cograil.apps.documents.arrival import Quiet
 from cograil.apps.documents.config import load_config
-from cograil.apps.documents.core import canonical_profile
 from cograil.apps.documents.duplicates import Existing
+from cograil.apps.documents.file_claiming import Quiet
+from cograil.apps.documents.folder_id import look_after, place_of
+from cograil.apps.documents.job_key import canonical_profile
 from cograil.apps.documents.jobs import Document, Verdict
 from cograil.apps.documents.layout import IS_KEY, Folder, folders_of
-from cograil.apps.documents.places import look_after, place_of
-from cograil.apps.documents.projecting import Projector, entry_of
-from cograil.apps.documents.pulsing import Standstills
 from cograil.apps.documents.service_results import heartbeats
+from cograil.apps.documents.stage_heartbeat import Standstills
+from cograil.apps.documents.status_files import Projector, entry_of
 from cograil.apps.documents.workflow import publish_current
 from cograil.errors import CograilError
 from cograil.setting_documents import DocumentSettings
@@ -142,7 +152,7 @@ class Watcher:
                 settings = await load_config(tx, self._settings.documents)
             if await self.profile(settings) is None:
                 return False, False
-            taken = await asyncio.to_thread(taking.take_arrivals, folder, quiet, most)
+            taken = await asyncio.to_thread(staging.take_arrivals, folder, quiet, most)
         if not taken and not await asyncio.to_thread(_has_staged, folder):
             return False, False
         is_more = bool(taken) and taken == most
@@ -150,10 +160,15 @@ class Watcher:
 
     async def _warn_of_ignored(self, folder: Folder, place: str) -> None:
         """One warning for each file in `in` that is not taken."""
-        ignored = await asyncio.to_thread(arrival.ignored, folder, self._settings.documents.quiet_seconds)
+        ignored = await asyncio.to_thread(
+            file_claiming.ignored, folder, self._settings.documents.quiet_seconds
+        )
         for name in sorted(ignored - self._ignored.get(place, frozenset())):
             log.warning(
-                "file ignored", file=files.cleaned(name), reason=arrival.WHY_IGNORED, user=folder.user or None
+                "file ignored",
+                file=atomic_files.cleaned(name),
+                reason=file_claiming.WHY_IGNORED,
+                user=folder.user or None,
             )
         self._ignored[place] = ignored
 
@@ -174,30 +189,30 @@ class Watcher:
         if profile is None:
             return False
         batch = await asyncio.to_thread(
-            taking.look_at_staged, folder, place, profile, self._settings.documents, BATCH
+            staging.look_at_staged, folder, place, profile, self._settings.documents, BATCH
         )
         with batch.locks:
             for one in batch.refused:
                 async with self._db.transaction("documents_refuse") as tx:
                     await jobs.count_refused(tx, place, COUNTED_AS[one.refusal.reason], one.staged.name)
-            await asyncio.to_thread(taking.bring_refused, folder, batch.refused)
+            await asyncio.to_thread(staging.bring_refused, folder, batch.refused)
             if batch.arrived:
                 await self._decide(folder, place, batch, definition_id)
         return not batch.is_empty
 
-    async def _decide(self, folder: Folder, place: str, batch: taking.Batch, definition_id: int) -> None:
+    async def _decide(self, folder: Folder, place: str, batch: staging.Batch, definition_id: int) -> None:
         async with self._db.transaction("documents_admit") as tx:
             verdicts = await jobs.admit(tx, self._decider, definition_id, batch.arrived)
         ours = (Verdict.NEW, Verdict.OWN)
         fresh = [one for one in batch.arrived if verdicts[one.staged] in ours]
-        await asyncio.to_thread(taking.place_inputs, folder, fresh)
+        await asyncio.to_thread(staging.place_inputs, folder, fresh)
         for one in batch.arrived:
             if verdicts[one.staged] is Verdict.NEW:
                 log.info("document taken", file=one.name, jobKey=one.key, user=folder.user or None)
             if verdicts[one.staged] is Verdict.DUPLICATE:
                 existing = await self._existing(folder, place, one.key)
                 await asyncio.to_thread(
-                    taking.hold_duplicate, folder, one, existing.facts if existing else {}
+                    staging.hold_duplicate, folder, one, existing.facts if existing else {}
                 )
                 log.info("document held: it came before", file=one.name, jobKey=one.key)
 
@@ -205,12 +220,14 @@ class Watcher:
         """How documents are treated now; None while it is not known who would."""
         try:
             prep, ocr = await asyncio.gather(
-                remote.info_of(settings.prep_url)
+                service_client.info_of(settings.prep_url)
                 if settings.prep_url
                 else asyncio.to_thread(tools.prep_info),
-                remote.info_of(settings.ocr_url) if settings.ocr_url else asyncio.to_thread(tools.ocr_info),
+                service_client.info_of(settings.ocr_url)
+                if settings.ocr_url
+                else asyncio.to_thread(tools.ocr_info),
             )
-        except remote.ServiceDown as error:
+        except service_client.ServiceDown as error:
             self._tell_trouble(f"nothing is taken: {error}")
             return None
         missing = tools.missing(prep, ocr)
@@ -252,7 +269,7 @@ class Watcher:
                 self._tell_trouble(f"{document.name} cannot be brought to its end yet: {error}")
         keep_days = self._settings.documents.keep_work_dir_days
         if not keep_days and any(one.state for one in found):
-            await janitor.tidy(self._db, folder, place, 0.0)
+            await cleanup.tidy(self._db, folder, place, 0.0)
 
     def _end_still(self, folder: Folder, found: list[Document]) -> None:
         """End stages that stand still and cannot do that themselves; they are tried again."""
@@ -270,7 +287,7 @@ class Watcher:
 
     async def _settle(self, folder: Folder, document: Document) -> None:
         """Bring the files of one whose job has not ended it where they belong, then write how it ended."""
-        ending = await asyncio.to_thread(endings.end, folder, document)
+        ending = await asyncio.to_thread(finalize.end, folder, document)
         async with self._db.transaction("documents_settle") as tx:
             is_settled = await jobs.settle(tx, document, ending)
         if is_settled:
@@ -284,8 +301,8 @@ class Watcher:
         self._tidied_at = time.monotonic()
         for folder in await asyncio.to_thread(folders_of, self._root):
             keep_days = self._settings.documents.keep_work_dir_days
-            await janitor.tidy(self._db, folder, place_of(folder), keep_days)
-            await asyncio.to_thread(janitor.sweep_hidden, folder)
+            await cleanup.tidy(self._db, folder, place_of(folder), keep_days)
+            await asyncio.to_thread(cleanup.sweep_hidden, folder)
 
 
 def existing_of(document: Document, folder: Folder) -> Existing:

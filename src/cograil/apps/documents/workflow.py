@@ -8,7 +8,7 @@ from cograil.definitions import read_workflow
 from cograil.errors import VersionTaken
 from cograil.setting_documents import DocumentSettings
 from cograil.store.database import Transaction
-from cograil.store.workflows import find_workflow
+from cograil.store.workflow_queries import find_workflow
 from cograil.verbs.publish import publish
 
 APP = "documents"

@@ -1,21 +1,21 @@
 """The pages, a module for each kind. Each reads in one short transaction and renders one template."""
 
-from cograil.ui.pages.actions import actions
-from cograil.ui.pages.administration import administration
-from cograil.ui.pages.approvals import approvals
-from cograil.ui.pages.bulk import bulk
-from cograil.ui.pages.deliveries import deliveries
-from cograil.ui.pages.home import home
-from cograil.ui.pages.job import job_pages
-from cograil.ui.pages.jobs import jobs
-from cograil.ui.pages.logs import log_pages
-from cograil.ui.pages.node import node_pages
-from cograil.ui.pages.reference import reference_pages
-from cograil.ui.pages.retry import retry_pages
-from cograil.ui.pages.schedules import schedules
-from cograil.ui.pages.submitting import submitting
-from cograil.ui.pages.watching import watching
-from cograil.ui.pages.workflows import workflows
+from cograil.ui.pages.action_forms import actions
+from cograil.ui.pages.administration_page import administration
+from cograil.ui.pages.api_reference_page import reference_pages
+from cograil.ui.pages.approvals_page import approvals
+from cograil.ui.pages.bulk_page import bulk
+from cograil.ui.pages.dashboard_page import home
+from cograil.ui.pages.deliveries_page import deliveries
+from cograil.ui.pages.job_list_page import jobs
+from cograil.ui.pages.job_page import job_pages
+from cograil.ui.pages.logs_page import log_pages
+from cograil.ui.pages.monitoring_pages import watching
+from cograil.ui.pages.node_page import node_pages
+from cograil.ui.pages.retry_page import retry_pages
+from cograil.ui.pages.schedules_page import schedules
+from cograil.ui.pages.submit_page import submitting
+from cograil.ui.pages.workflows_page import workflows
 
 TABLES = (
     home,

@@ -1,0 +1,401 @@
+"""What the API answers of everything but jobs: who is told, who works, how all of it is doing."""
+
+from __future__ import annotations
+
+from typing import Literal, NotRequired
+
+from typing_extensions import TypedDict
+
+from cograil.api_schemas.job_schemas import Json, Moment, NodeStatus
+
+
+class Subscription(TypedDict):
+    """Somebody who is told what happens; no types mean all, no workflow means any."""
+
+    subscription_id: str
+    url: str
+    types: list[str]
+    workflow_id: str | None
+    style: str
+    created_by: str | None
+    created_at: Moment
+    disabled_at: Moment | None
+    disabled_reason: str | None
+
+
+class SubscriptionWithSecret(Subscription):
+    """With its secret, which is shown this once."""
+
+    secret: str
+    overlap_hours: NotRequired[float]
+
+
+class SubscriptionList(TypedDict):
+    """Those of a tenant, oldest first."""
+
+    subscriptions: list[Subscription]
+
+
+class Removed(TypedDict):
+    """It is told nothing more."""
+
+    subscription_id: str
+    is_removed: bool
+
+
+class Delivery(TypedDict):
+    """One event on its way to one destination."""
+
+    delivery_id: str
+    job_id: str | None
+    sequence: int | None
+    type: str
+    destination: str
+    url: str
+    state: Literal["pending", "delivered", "dead"]
+    tries: int
+    next_try_at: Moment | None
+    last_status: int | None
+    last_error: str | None
+    created_at: Moment
+    delivered_at: Moment | None
+
+
+class DeliveryPage(TypedDict):
+    """Some deliveries, and where the next ones begin."""
+
+    deliveries: list[Delivery]
+    next_cursor: str | None
+
+
+class NodeAmongAll(TypedDict):
+    """A node, seen across jobs."""
+
+    job_id: str
+    workflow_id: str
+    node_id: str
+    status: NodeStatus
+    attempt: int
+    parent_node_id: str | None
+    fan_out_index: int | None
+    error: dict[str, Json] | None
+    started_at: Moment | None
+    completed_at: Moment | None
+    task_id: str | None
+    queue: str | None
+    handler: str | None
+    worker: str | None
+
+
+class NodePage(TypedDict):
+    """Some nodes, and where the next ones begin; it may be short while there is more."""
+
+    nodes: list[NodeAmongAll]
+    next_cursor: str | None
+
+
+class LiveTask(TypedDict):
+    """An attempt that is due or running."""
+
+    task_id: str
+    job_id: str
+    workflow_id: str
+    node_id: str
+    attempt: int
+    state: Literal["ready", "held", "running"]
+    queue: str
+    handler: str
+    priority: int
+    worker: str | None
+    created_at: Moment
+    started_at: Moment | None
+    deadline: Moment | None
+    age_seconds: float
+
+
+class EndedTask(TypedDict):
+    """An attempt that has ended, as the events of its job tell."""
+
+    task_id: str
+    job_id: str
+    workflow_id: str
+    node_id: str
+    attempt: int
+    state: Literal["completed", "failed"]
+    worker: str | None
+    started_at: Moment | None
+    ended_at: Moment
+    error: dict[str, Json] | None
+
+
+class TaskPage(TypedDict):
+    """Some tasks, and where the next ones begin; it may be short while there is more."""
+
+    tasks: list[LiveTask | EndedTask]  # EndedTask with state=ended
+    next_cursor: str | None
+
+
+class Process(TypedDict):
+    """A worker or an orchestrator."""
+
+    id: str
+    name: str
+    state: str
+    queues: list[str] | None
+    handlers: list[str] | None
+    info: Json
+    started_at: Moment
+    pulsed_at: Moment
+    is_live: bool
+
+
+class Workers(TypedDict):
+    """Those that have not said good-bye."""
+
+    workers: list[Process]
+
+
+class Orchestrators(TypedDict):
+    """Who advances jobs, and for how long news wait."""
+
+    status: Literal["active", "none"]
+    orchestrators: list[Process]
+    oldest_news_seconds: float | None
+
+
+class Pause(TypedDict):
+    """Who paused it, and why."""
+
+    by: str | None
+    reason: str | None
+    at: Moment
+
+
+class Queue(TypedDict):
+    """What waits in a queue and since when, what runs, who serves it."""
+
+    queue: str
+    depth: int
+    held: int
+    running: int
+    oldest_at: Moment | None
+    oldest_seconds: float | None
+    workers: int
+    is_paused: bool
+    paused: Pause | None
+    is_depth_cut: bool
+
+
+class Queues(TypedDict):
+    """All queues that there are."""
+
+    queues: list[Queue]
+
+
+class PausedQueue(TypedDict):
+    """Whether workers get tasks of it."""
+
+    queue: str
+    is_paused: bool
+
+
+class CommonFailure(TypedDict):
+    """What jobs died of, and how often."""
+
+    error_code: str | None
+    error_message: str | None
+    count: int
+
+
+class WorkflowNumbers(TypedDict):
+    """What became of the jobs of a workflow; durations are seconds, a rate is from 0 to 1."""
+
+    workflow_id: str
+    total_jobs: int
+    completed: int
+    failed: int
+    cancelled: int
+    active: int
+    success_rate: float | None
+    avg_duration: float | None
+    p50_duration: float | None
+    p95_duration: float | None
+    complete_since: Moment | None
+    common_failures: list[CommonFailure]
+    has_more_failures: bool
+
+
+class WorkflowMetrics(TypedDict):
+    """Numbers for each workflow."""
+
+    days: int
+    workflows: list[WorkflowNumbers]
+
+
+class NodeNumbers(TypedDict):
+    """What became of a node in the newest jobs of its workflow."""
+
+    node_id: str
+    is_child: bool
+    total_executions: int
+    completed: int
+    failed: int
+    skipped: int
+    success_rate: float | None
+    avg_duration: float | None
+    total_retries: int
+    jobs_seen: int
+    is_cut: bool
+
+
+class NodeMetrics(TypedDict):
+    """Numbers for each node of a workflow."""
+
+    workflow_id: str
+    days: int
+    nodes: list[NodeNumbers]
+
+
+class Failure(TypedDict):
+    """One kind of failure."""
+
+    workflow_id: str
+    node_id: str
+    error_code: str | None
+    error_message: str | None
+    occurrences: int
+    jobs: int
+    first_seen: Moment
+    last_seen: Moment
+    last_job_id: str
+
+
+class FailureMetrics(TypedDict):
+    """What nodes died of, the most common first; and whether that is all of it."""
+
+    days: int
+    failures: list[Failure]
+    has_more: bool
+    is_cut: bool
+
+
+class Bucket(TypedDict):
+    """What happened in a stretch of time."""
+
+    bucket_start: Moment
+    jobs_submitted: int
+    jobs_completed: int
+    jobs_failed: int
+    jobs_cancelled: int
+    avg_duration: float | None
+    is_complete: bool
+
+
+class Throughput(TypedDict):
+    """Buckets without gaps."""
+
+    hours: int
+    bucket_minutes: int
+    buckets: list[Bucket]
+
+
+class AuditEntry(TypedDict):
+    """Who changed what."""
+
+    id: int
+    at: Moment
+    key_id: str | None
+    user_id: str | None
+    role: str
+    action: str
+    target: str
+    request_id: str
+    address: str
+    data: dict[str, Json] | None
+
+
+class AuditPage(TypedDict):
+    """Some entries, newest first, and where the next ones begin."""
+
+    entries: list[AuditEntry]
+    next_cursor: str | None
+
+
+State = Literal["healthy", "degraded", "unhealthy", "skipped"]
+
+
+class Check(TypedDict):
+    """One thing that was looked at."""
+
+    status: State
+    message: str
+    category: str
+    tier: int
+    is_required: bool
+    duration_ms: float
+    details: dict[str, Json]
+
+
+class NamedCheck(Check):
+    """One that was asked for."""
+
+    check: str
+
+
+class Category(TypedDict):
+    """Its state, and how many checks are in which."""
+
+    status: State
+    healthy: NotRequired[int]
+    degraded: NotRequired[int]
+    unhealthy: NotRequired[int]
+    skipped: NotRequired[int]
+
+
+class Health(TypedDict):
+    """All that was looked at; as bad as its worst required check."""
+
+    status: State
+    duration_ms: float
+    summary: dict[str, Category]
+    checks: dict[str, Check]
+
+
+class Alive(TypedDict):
+    """The loop runs."""
+
+    alive: bool
+    status: NotRequired[str]
+
+
+class Ready(TypedDict):
+    """Whether every check is ok, else what is wrong with it."""
+
+    ready: bool
+    status: NotRequired[str]
+    checks: dict[str, str]
+
+
+class HandlerName(TypedDict):
+    """A handler, and how many workers have it."""
+
+    name: str
+    workers: int
+
+
+class Handlers(TypedDict):
+    """Those that workers have now."""
+
+    handlers: list[HandlerName]
+
+
+class HandlerTrial(TypedDict):
+    """How a handler that was tried ended."""
+
+    job_id: str
+    handler: str | None
+    status: NodeStatus
+    output: Json
+    error: dict[str, Json] | None
+    started_at: Moment | None
+    completed_at: Moment | None

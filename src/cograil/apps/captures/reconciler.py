@@ -1,0 +1,65 @@
+"""Reconciling: a capture that was left fails as its job did; one whose job is gone gets another job.
+
+A job that was removed has told nobody how it ended: the new one finds out. One that ended is there for days,
+so this happens once, not again and again.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import orjson
+import structlog
+
+from cograil.apps.captures import queries
+from cograil.apps.captures.failure import give_up, note
+from cograil.apps.captures.ingest import publish_workflow, submission_of
+from cograil.apps.captures.queries import Capture, Relative
+from cograil.settings import Settings
+from cograil.store.database import Database, Transaction
+from cograil.verbs.advance import decider_of
+from cograil.verbs.submit import submit
+
+log = structlog.get_logger("captures")
+LONGEST_ERROR = 1_000
+
+
+async def reconcile(db: Database, settings: Settings, tenant: str, id: str) -> bool:
+    """End this capture, or begin its sealing again; False when somebody is at it, or was."""
+    async with db.transaction("reconcile_capture") as tx:
+        if not await queries.lock_left(tx, tenant, id):
+            return False
+        capture = await queries.find_capture(tx, tenant, id)
+        assert capture is not None
+        family = await queries.list_family(tx, capture)
+        if not family:
+            return await _begin_again(tx, settings, capture)
+        last, grace = family[0], timedelta(seconds=settings.captures.retry_seconds)
+        if last.finished_at is None or last.finished_at > tx.now - grace:
+            return False
+        code, error = _why(last)
+        log.warning("capture was left", capture_id=capture.capture_id, job_id=last.job_id, code=code)
+        return await give_up(tx, capture, code, error)
+
+
+def _why(last: Relative) -> tuple[str, str]:
+    """How its job ended, in words of a capture."""
+    said = orjson.loads(last.error) if last.error else {}
+    what = {"cancelled": "was cancelled", "failed": "failed"}.get(last.status, "ended without sealing it")
+    message = f"its job {last.job_id} {what}"
+    if said.get("message"):
+        message += f": {said['message']}"
+    return str(said.get("code") or "left"), message[:LONGEST_ERROR]
+
+
+async def _begin_again(tx: Transaction, settings: Settings, capture: Capture) -> bool:
+    definition_id = await publish_workflow(tx, capture.tenant_id)
+    is_stamped = bool(settings.captures.tsa_url)
+    wanted = submission_of(
+        capture.id, capture.capture_id, capture.user_id, definition_id, is_stamped=is_stamped
+    )
+    (job_id,) = await submit(tx, decider_of(settings), [wanted], capture.tenant_id)
+    await queries.give_job(tx, capture, job_id)
+    log.warning("capture has no job any more, begun again", capture_id=capture.capture_id, job_id=job_id)
+    await note(tx, capture, "SEALING_BEGUN_AGAIN", {"job_id": job_id, "gone_job_id": capture.job_id})
+    return True

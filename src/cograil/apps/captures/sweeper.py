@@ -1,0 +1,38 @@
+"""The sweeper: finds captures that were left, whose job has ended or is gone without having ended them."""
+
+from __future__ import annotations
+
+import asyncio
+
+import psycopg
+import structlog
+
+from cograil.errors import CograilError
+from cograil.settings import Settings
+from cograil.store.database import Database
+from cograil.store.statements import statement
+
+log = structlog.get_logger("captures")
+FIND_LEFT = statement("find_left_captures", package="cograil.apps.captures")
+AT_ONCE = 100
+
+
+async def sweep_for_ever(db: Database, settings: Settings) -> None:
+    """Sweep now and then, until cancelled."""
+    while True:
+        try:
+            await sweep(db, settings)
+        except (CograilError, psycopg.Error, OSError) as error:
+            log.warning("sweep failed, trying again", error=str(error).strip())
+        await asyncio.sleep(settings.captures.sweep_seconds)
+
+
+async def sweep(db: Database, settings: Settings) -> int:
+    """Once; how many captures were ended or begun again."""
+    async with db.single("left_captures") as tx:
+        left = await tx.fetch(FIND_LEFT, grace=settings.captures.retry_seconds, limit=AT_ONCE)
+    if not left:
+        return 0
+    from cograil.apps.captures.reconciler import reconcile  # noqa: PLC0415  for few workers, and seldom
+
+    return sum([await reconcile(db, settings, tenant, id) for tenant, id in left])

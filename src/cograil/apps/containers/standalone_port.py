@@ -1,0 +1,48 @@
+"""Container jobs on a port of their own, as clients of the service before this one know it.
+
+`/v1/jobs` at the root, and probes in its words: `/readyz` is 503 while nothing runs containers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from cograil.apps.containers.routes import PREFIX, container_door
+from cograil.http.server.dispatcher import Instance
+from cograil.model.readiness_check import OK
+
+Checks = Callable[[], Awaitable[Mapping[str, str]]]
+HEALTHY, UNHEALTHY = "healthy", "unhealthy"
+
+
+def container_front(instance: Instance, checks: Checks) -> ASGIApp:
+    """The application of this port. `checks` are those of the process; all of them must be ok."""
+    door = container_door(instance)
+
+    async def serve(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["path"].startswith(PREFIX):
+            await door(scope, receive, send)
+        elif scope["path"] == "/livez":
+            await JSONResponse({"status": HEALTHY})(scope, receive, send)
+        elif scope["path"] == "/readyz":
+            await (await _readyz(Request(scope), checks))(scope, receive, send)
+        else:
+            await JSONResponse({"error": "Not found"}, 404)(scope, receive, send)
+
+    return serve
+
+
+async def _readyz(request: Request, checks: Checks) -> JSONResponse:
+    """Something that is only degraded elsewhere, such as a missing engine, is all that matters here."""
+    wrong = {name: state for name, state in (await checks()).items() if state != OK and name in DEPENDS_ON}
+    status = UNHEALTHY if wrong else HEALTHY
+    message = "; ".join(f"{name}: {state}" for name, state in wrong.items())
+    body = {"status": status, "checks": {"orchestrator": {"status": status, "message": message}}}
+    return JSONResponse(body, 503 if wrong else 200)
+
+
+DEPENDS_ON = frozenset({"containers", "database", "schema", "orchestrator", "worker", "draining"})

@@ -1,0 +1,142 @@
+"""`cograil init`: a project to begin with, of which every file can be run as it is."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+
+import click
+
+from cograil.cli.display.output import say, write_json
+from cograil.cli.options import json_option
+from cograil.errors import Conflict, UsageError
+from cograil.processes.invocation import program
+
+HANDLERS = '''\
+"""Handlers: plain functions and coroutines. `--app handlers` makes them known."""
+
+from cograil import handler
+
+
+@handler("greet")
+def greet(ctx, name: str, loud: bool = False):
+    ctx.log.info("greeting", name=name)
+    message = f"Hello, {name}!"
+    return {"message": message.upper() if loud else message}
+'''
+
+WORKFLOW = """\
+# Two nodes: the second one is asked again, with growing pauses, when it fails.
+workflow_id: greet
+inputs:
+  name: {type: string, default: World}
+nodes:
+  hello:
+    handler: greet
+    params: {name: "{{ inputs.name }}"}
+    next: shout
+  shout:
+    handler: greet
+    params: {name: "{{ inputs.name }}", loud: true}
+    retry: {max_attempts: 3, initial_delay_seconds: 1}
+"""
+
+TEST = '''\
+"""Tests without a database: `pytest` runs them in a moment."""
+
+from pathlib import Path
+
+from cograil import Retry
+from cograil.testing import Context, run_workflow
+
+import handlers
+
+WORKFLOW = Path(__file__).parent / "workflows" / "greet.yaml"
+
+
+def test_the_handler():
+    ctx = Context()
+    assert handlers.greet(ctx, "Ada", loud=True) == {"message": "HELLO, ADA!"}
+    assert ctx.logged[0].message == "greeting"
+
+
+def test_the_workflow():
+    job = run_workflow(WORKFLOW, {"name": "Ada"})
+    assert job.status == "completed"
+    assert job.output("shout") == {"message": "HELLO, ADA!"}
+
+
+def test_it_is_tried_again():
+    answers = [{"message": "hello"}, Retry("busy"), {"message": "HELLO"}]
+    job = run_workflow(WORKFLOW, handlers={"greet": answers})
+    assert job.nodes["shout"].attempt == 2
+'''
+
+SETTINGS = """\
+# Settings of cograil; `cograil config` shows all of them and where each value comes from.
+data_dir = "data"
+
+[worker]
+concurrency = 50
+"""
+
+README = """\
+# {name}
+
+```sh
+cograil run workflows/greet.yaml --app handlers --input name=Ada    # run a workflow once
+cograil up --dev --workflows workflows --app handlers               # everything; edits are used at once
+python -m pytest                                                    # test it without a database
+```
+"""
+
+FILES = {
+    "handlers.py": HANDLERS,
+    "workflows/greet.yaml": WORKFLOW,
+    "test_greet.py": TEST,
+    "cograil.toml": SETTINGS,
+    "README.md": README,
+    ".gitignore": "data/\n__pycache__/\n",
+}
+
+
+@click.command()
+@click.argument("directory", default=".", type=click.Path(file_okay=False, path_type=Path))
+@json_option
+def init(directory: Path, as_json: bool) -> None:
+    """Make a project in DIRECTORY: a handler, a workflow, a test, a settings file and a README.
+
+    No file is overwritten: exits 4 when one of them is there.
+
+    \b
+    Examples:
+      cograil init my_project
+      cd my_project && cograil run workflows/greet.yaml --app handlers --input name=Ada
+    """
+    if there := [name for name in FILES if (directory / name).exists()]:
+        raise Conflict(f"{directory} has {', '.join(there)} already; name another directory")
+    command = program(is_elsewhere=directory.resolve() != Path.cwd())
+    try:
+        for name, text in FILES.items():
+            path = directory / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            is_readme = name == "README.md"
+            filled = text.format(name=directory.resolve().name) if is_readme else text
+            path.write_text(filled, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{directory} cannot be written to: {error.strerror or error}") from error
+    if as_json:
+        write_json({"directory": str(directory), "files": list(FILES)})
+        return
+    say(f"made {', '.join(FILES)} in {directory}")
+    say(f"\nWhat to try next:{_change_to(directory)}")
+    say(f"  {command} run workflows/greet.yaml --app handlers --input name=Ada")
+    say(f"  {command} up --dev --workflows workflows --app handlers")
+    python = shlex.quote(sys.executable)
+    say(f"  {python} -m pytest    (after `{python} -m pip install pytest`)")
+
+
+def _change_to(directory: Path) -> str:
+    is_here = directory.resolve() == Path.cwd()
+    return "" if is_here else f"\n  cd {shlex.quote(str(directory))}"

@@ -1,0 +1,312 @@
+"""Jobs: submit, look at, act on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any
+
+from typing_extensions import Unpack
+
+from cograil.client._async.transport import Calling
+from cograil.client.models import (
+    Answered,
+    BatchResult,
+    Event,
+    Explanation,
+    Job,
+    JobFacts,
+    JobPage,
+    JobProgress,
+    JobStatus,
+    JobWithNodes,
+    Json,
+    LogLines,
+    NewJob,
+    Node,
+    ProgressOfNode,
+    Request,
+    RequestFacts,
+    RetryPreview,
+    SignalFacts,
+    Timeline,
+    step,
+)
+from cograil.client.trace_context import current_parent
+
+PAGE = 1000
+SUBMIT = (
+    "select cograil.submit(%s, %s::jsonb, version => %s, priority => %s, correlation_id => %s,"
+    " submitted_by => %s, labels => %s::jsonb, callback => %s::jsonb, not_before => %s,"
+    " idempotency_key => %s, tenant => %s{more})"
+)
+
+
+class Jobs(Calling):
+    """What there is to do with jobs."""
+
+    async def submit(
+        self,
+        workflow_id: str,
+        input_params: Mapping[str, Json] | None = None,
+        *,
+        wait: float = 0,
+        connection: Any = None,
+        tenant: str | None = None,
+        **facts: Unpack[JobFacts],
+    ) -> Job:
+        """Submit a job; it is returned as it is, or as it is after `wait` seconds or its end.
+
+        With a `connection` (of psycopg) the job is made in the transaction that is open there: it exists
+        when that commits. Then only its id and status are known, nobody can wait for it, and `tenant` says
+        whose it is (over HTTP the key does). Raises TypeError for what cannot be done.
+        """
+        if connection is not None:
+            if wait or (unknown := ", ".join(sorted(facts.keys() - JobFacts.__annotations__.keys()))):
+                raise TypeError("with a connection, submit takes no " + ("wait" if wait else unknown))
+            return await self._submit_in(connection, workflow_id, input_params, tenant, facts)
+        if tenant is not None:
+            raise TypeError("without a connection, submit takes no tenant: it is that of the key")
+        body = {"workflow_id": workflow_id, "input_params": dict(input_params or {})} | dict(facts)
+        headers = {"prefer": f"wait={int(wait)}"} if wait else {}
+        job: Job = await self._ask("POST", "/jobs", body, headers=headers, wait=wait)
+        return job
+
+    async def _submit_in(
+        self,
+        connection: Any,
+        workflow_id: str,
+        input_params: Mapping[str, Json] | None,
+        tenant: str | None,
+        facts: JobFacts,
+    ) -> Job:
+        labels, callback = facts.get("labels"), facts.get("callback")
+        arguments = [
+            workflow_id,
+            json.dumps(dict(input_params or {})),
+            facts.get("version"),
+            facts.get("priority", 0),
+            facts.get("correlation_id"),
+            facts.get("submitted_by"),
+            None if labels is None else json.dumps(dict(labels)),
+            None if callback is None else json.dumps(dict(callback)),
+            facts.get("not_before"),
+            facts.get("idempotency_key"),
+            tenant,
+        ]
+        trace_parent = current_parent()  # in words of its own: a database that is older has none for it
+        more = "" if trace_parent is None else ", trace_parent => %s"
+        given = arguments if trace_parent is None else [*arguments, trace_parent]
+        cursor = await connection.execute(SUBMIT.format(more=more), given)
+        (job_id,) = await cursor.fetchone()
+        return {"job_id": str(job_id), "workflow_id": workflow_id, "status": "pending"}  # type: ignore[typeddict-item]
+
+    async def submit_many(
+        self, jobs: Sequence[NewJob], *, idempotency_key: str | None = None
+    ) -> list[BatchResult]:
+        """Submit up to 1,000 jobs; for each its id, or what is wrong with it.
+
+        With a key the same batch again is answered as the first one was.
+        """
+        headers = {} if idempotency_key is None else {"idempotency-key": idempotency_key}
+        answer = await self._ask("POST", "/jobs/batch", {"jobs": list(jobs)}, headers=headers)
+        results: list[BatchResult] = answer["results"]
+        return results
+
+    async def submit_request(
+        self,
+        request_id: str,
+        workflow_id: str,
+        input_params: Mapping[str, Json] | None = None,
+        *,
+        submitted_by: str,
+        **facts: Unpack[RequestFacts],
+    ) -> Request:
+        """Submit a job under the id (a UUID) of a request of somebody outside; twice is once."""
+        named = {"request_id": request_id, "workflow_id": workflow_id, "submitted_by": submitted_by}
+        body = {"input_params": dict(input_params or {}), **named, **facts}
+        request: Request = await self._ask("POST", "/submit", body)
+        return request
+
+    # -- looking ------------------------------------------------------------------------------------
+
+    async def job(self, job_id: str) -> JobWithNodes:
+        """A job with its nodes."""
+        found: JobWithNodes = await self._ask("GET", f"/jobs/{step(job_id)}")
+        return found
+
+    async def jobs(
+        self,
+        *,
+        status: JobStatus | None = None,
+        workflow_id: str | None = None,
+        correlation_id: str | None = None,
+        label: str | None = None,
+        search: str | None = None,
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> JobPage:
+        """A page of jobs, newest first; `label` is `customer=acme,urgent`, `search` what is in the input.
+
+        With one of these a page may be short while `next_cursor` leads on.
+        """
+        asked = {"status": status, "workflow_id": workflow_id, "correlation_id": correlation_id}
+        sought = {"label": label, "search": search, "limit": limit, "cursor": cursor}
+        page: JobPage = await self._ask("GET", "/jobs", params={**asked, **sought})
+        return page
+
+    async def all_jobs(
+        self,
+        *,
+        status: JobStatus | None = None,
+        workflow_id: str | None = None,
+        correlation_id: str | None = None,
+        label: str | None = None,
+        search: str | None = None,
+    ) -> AsyncIterator[Job]:
+        """All jobs, newest first, page by page."""
+        cursor: str | None = None
+        while True:
+            page = await self.jobs(
+                status=status,
+                workflow_id=workflow_id,
+                correlation_id=correlation_id,
+                label=label,
+                search=search,
+                limit=PAGE,
+                cursor=cursor,
+            )
+            for job in page["jobs"]:
+                yield job
+            cursor = page["next_cursor"]
+            if cursor is None:
+                return
+
+    async def nodes(self, job_id: str, node_id: str | None = None) -> list[Node]:
+        """The nodes of a job, or one of them with all that it took and returned."""
+        path, params = f"/jobs/{step(job_id)}/nodes", {"node_id": node_id}
+        nodes: list[Node] = (await self._ask("GET", path, params=params))["nodes"]
+        return nodes
+
+    async def events(
+        self, job_id: str, node_id: str | None = None, *, after: int = 0, limit: int = 1000
+    ) -> list[Event]:
+        """The events of a job after a number, or of one of its nodes."""
+        path = f"/jobs/{step(job_id)}{_of_node(node_id)}/events"
+        answer = await self._ask("GET", path, params={"after": after, "limit": limit})
+        events: list[Event] = answer["events"]
+        return events
+
+    async def logs(
+        self,
+        job_id: str,
+        node_id: str | None = None,
+        *,
+        level: str | None = None,
+        search: str | None = None,
+        after: str | None = None,
+        limit: int = 1000,
+    ) -> LogLines:
+        """A page of what handlers logged; to follow a job, ask again after the cursor of the last line."""
+        query = {"node_id": node_id, "level": level, "search": search, "after": after, "limit": limit}
+        lines: LogLines = await self._ask("GET", f"/jobs/{step(job_id)}/logs", params=query)
+        return lines
+
+    async def timeline(self, job_id: str) -> Timeline:
+        """When each node ran."""
+        timeline: Timeline = await self._ask("GET", f"/jobs/{step(job_id)}/timeline")
+        return timeline
+
+    async def progress(self, job_id: str) -> JobProgress:
+        """How far a job is."""
+        progress: JobProgress = await self._ask("GET", f"/jobs/{step(job_id)}/progress")
+        return progress
+
+    async def node_progress(self, job_id: str, node_id: str) -> ProgressOfNode:
+        """How far a node is."""
+        path = f"/jobs/{step(job_id)}{_of_node(node_id)}/progress"
+        progress: ProgressOfNode = await self._ask("GET", path)
+        return progress
+
+    async def explain(self, job_id: str) -> Explanation:
+        """Why a job is not further along."""
+        explanation: Explanation = await self._ask("GET", f"/jobs/{step(job_id)}/explain")
+        return explanation
+
+    # -- acting -------------------------------------------------------------------------------------
+
+    async def cancel(self, job_id: str, reason: str = "") -> Job:
+        """Cancel a job."""
+        job: Job = await self._ask("POST", f"/jobs/{step(job_id)}/cancel", {"reason": reason})
+        return job
+
+    async def retry(
+        self,
+        job_id: str,
+        *,
+        node_id: str | None = None,
+        from_node: str | None = None,
+        input_params: Mapping[str, Json] | None = None,
+        new_keys: bool = False,
+    ) -> Job:
+        """Retry a job that has ended, or a node of it; the job in which that happens.
+
+        What had not completed keeps its idempotency keys, unless `new_keys` are wanted.
+        """
+        body = _again(from_node, input_params, new_keys)
+        job: Job = await self._ask("POST", f"/jobs/{step(job_id)}{_of_node(node_id)}/retry", body)
+        return job
+
+    async def preview_retry(
+        self,
+        job_id: str,
+        *,
+        node_id: str | None = None,
+        from_node: str | None = None,
+        input_params: Mapping[str, Json] | None = None,
+        new_keys: bool = False,
+    ) -> RetryPreview:
+        """What a retry would run again, with which idempotency keys, and what it would keep."""
+        body = _again(from_node, input_params, new_keys) | {"preview": True}
+        path = f"/jobs/{step(job_id)}{_of_node(node_id)}/retry"
+        preview: RetryPreview = await self._ask("POST", path, body)
+        return preview
+
+    async def signal(self, job_id: str, name: str, **facts: Unpack[SignalFacts]) -> Answered:
+        """Send a signal to what waits for one in a job."""
+        answered: Answered = await self._ask("POST", f"/jobs/{step(job_id)}/signals", {"name": name, **facts})
+        return answered
+
+    async def approve(self, job_id: str, **facts: Unpack[SignalFacts]) -> Answered:
+        """Approve what a job asks."""
+        if facts:
+            return await self.signal(job_id, "approve", **facts)
+        answered: Answered = await self._ask("POST", f"/jobs/{step(job_id)}/approve")
+        return answered
+
+    async def reject(self, job_id: str, **facts: Unpack[SignalFacts]) -> Answered:
+        """Reject what a job asks."""
+        if facts:
+            return await self.signal(job_id, "reject", **facts)
+        answered: Answered = await self._ask("POST", f"/jobs/{step(job_id)}/reject")
+        return answered
+
+    async def pause_job(self, job_id: str, reason: str = "") -> Job:
+        """Pause a job: what runs goes on, nothing new begins."""
+        job: Job = await self._ask("POST", f"/jobs/{step(job_id)}/pause", {"reason": reason})
+        return job
+
+    async def resume_job(self, job_id: str) -> Job:
+        """Let a paused job go on."""
+        job: Job = await self._ask("POST", f"/jobs/{step(job_id)}/resume")
+        return job
+
+
+def _of_node(node_id: str | None) -> str:
+    return "" if node_id is None else f"/nodes/{step(node_id)}"
+
+
+def _again(from_node: str | None, input_params: Mapping[str, Json] | None, new_keys: bool) -> dict[str, Json]:
+    inputs = None if input_params is None else dict(input_params)
+    again: dict[str, Json] = {"from_node": from_node, "input_params": inputs}
+    return again | {"new_keys": True} if new_keys else again

@@ -1,0 +1,68 @@
+"""Following events as they are committed."""
+
+from __future__ import annotations
+
+from asyncio import sleep
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from typing import Any
+
+import httpx2
+
+from cograil.client._async.transport import PREFIX, Calling
+from cograil.client.errors import ApiError, Unreachable, problem_of
+from cograil.client.models import StreamedEvent, step
+from cograil.client.sse import MAY_PASS, Following
+from cograil.errors import CograilError
+
+PATIENCE = 60.0
+SILENCE = 45.0  # the server says something every 15 seconds
+
+
+class Streams(Calling):
+    """Live events. A stream that breaks off is taken up again after the last event: nothing is missed."""
+
+    def follow(
+        self, job_id: str, *, after: int = 0, types: Sequence[str] = (), patience: float = PATIENCE
+    ) -> AsyncGenerator[StreamedEvent, None]:
+        """The events of a job, in their order, as they are committed, until it is over.
+
+        Raises what `job` raises; what passes, such as a server that restarts, only after `patience` seconds.
+        """
+        return self._followed(f"/jobs/{step(job_id)}/events/stream", str(after), types, patience)
+
+    def follow_all(
+        self, *, after: str | None = None, types: Sequence[str] = (), patience: float = PATIENCE
+    ) -> AsyncGenerator[StreamedEvent, None]:
+        """The events of all jobs, from now on or after the `place` of one that was seen; without an end."""
+        return self._followed("/events/stream", after, types, patience)
+
+    async def _followed(
+        self, path: str, place: str | None, types: Sequence[str], patience: float
+    ) -> AsyncGenerator[StreamedEvent, None]:
+        following = Following(place, patience)
+        params = {"types": ",".join(types)} if types else {}
+        timeout = httpx2.Timeout(self._timeout, read=SILENCE)
+        while not following.is_over:
+            broken: CograilError = Unreachable(f"the stream of {self._http.base_url} broke off")
+            try:
+                async with self._http.stream(
+                    "GET", PREFIX + path, params=params, headers=following.begin(), timeout=timeout
+                ) as answer:
+                    if answer.status_code == 204:  # the job was over before, and all was told
+                        return
+                    if answer.status_code >= 400:
+                        raise ApiError(answer.status_code, problem_of(await answer.aread()))
+                    chunks: Any = answer.aiter_bytes()
+                    async with aclosing(chunks):
+                        async for chunk in chunks:
+                            for event in following.take(chunk):
+                                yield event
+            except httpx2.TransportError as error:
+                broken = Unreachable(f"{self._http.base_url} does not answer: {error}")
+            except ApiError as error:
+                if error.status not in MAY_PASS:
+                    raise
+                broken = error
+            if not following.is_over:
+                await sleep(following.pause(broken))

@@ -1,0 +1,91 @@
+"""How the API is called."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from types import TracebackType
+from typing import Any, Self
+
+import httpx2
+
+from cograil.client.errors import ApiError, Unreachable, problem_of
+from cograil.client.models import Json
+from cograil.client.trace_context import current_parent
+
+PREFIX = "/api/v1"
+WAIT_MARGIN = 10.0
+
+
+class Calling:
+    """One instance. Raises ApiError for what it refuses, Unreachable when it does not answer."""
+
+    def __init__(self, url: str = "http://127.0.0.1:8080", key: str = "", *, timeout: float = 30.0) -> None:
+        headers = {"authorization": f"Bearer {key}"} if key else {}
+        self._timeout = timeout
+        self._http = httpx2.AsyncClient(base_url=url.rstrip("/"), headers=headers, timeout=timeout)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Let go of the connections."""
+        await self._http.aclose()
+
+    async def ask(
+        self, method: str, path: str, body: Json = None, params: Mapping[str, str] | None = None
+    ) -> Any:
+        """Any route of the API by its path, such as /queues/status."""
+        return await self._ask(method, path, body, params=params)
+
+    async def _ask(
+        self,
+        method: str,
+        path: str,
+        body: Json = None,
+        *,
+        params: Mapping[str, object] | None = None,
+        headers: Mapping[str, str] | None = None,
+        wait: float = 0,
+    ) -> Any:
+        """The answer to this, from a path under the prefix."""
+        answer = await self._send(
+            method, PREFIX + path, body, params=params, headers=headers or {}, wait=wait
+        )
+        return answer.json()
+
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        body: Json = None,
+        *,
+        params: Mapping[str, object] | None = None,
+        headers: Mapping[str, str],
+        wait: float = 0,
+        also: Collection[int] = (),
+    ) -> httpx2.Response:
+        """The response, if it is no refusal; those of `also` say something else. None is no parameter."""
+        content = None if body is None else json.dumps(body).encode()
+        given = dict(headers) | ({} if content is None else {"content-type": "application/json"})
+        if (trace_parent := current_parent()) is not None:
+            given.setdefault("traceparent", trace_parent)
+        try:
+            answer = await self._http.request(
+                method,
+                path,
+                content=content,
+                params={name: str(value) for name, value in (params or {}).items() if value is not None},
+                headers=given,
+                timeout=max(self._timeout, wait + WAIT_MARGIN),
+            )
+        except httpx2.TransportError as error:
+            raise Unreachable(f"{self._http.base_url} does not answer: {error}") from error
+        if answer.status_code >= 400 and answer.status_code not in also:
+            raise ApiError(answer.status_code, problem_of(answer.content))
+        return answer

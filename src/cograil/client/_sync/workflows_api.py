@@ -1,0 +1,79 @@
+"""Workflows: publish them, look at them; and all that can be paused.
+
+Written by `make docs` from _async/workflows_api.py; do not edit.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from cograil.client._sync.transport import Calling
+from cograil.client.models import (
+    Json,
+    PausedQueue,
+    PausedWorkflow,
+    Published,
+    Workflow,
+    WorkflowVersion,
+    step,
+)
+
+
+class Workflows(Calling):
+    """What there is to do with workflows and queues."""
+
+    def publish(self, source: str) -> Published:
+        """Publish the text of a workflow file."""
+        published: Published = self._ask("POST", "/workflows", {"source": source})
+        return published
+
+    def workflows(self) -> list[WorkflowVersion]:
+        """The published workflows."""
+        found: list[WorkflowVersion] = (self._ask("GET", "/workflows"))["workflows"]
+        return found
+
+    def workflow(self, workflow_id: str, version: int | None = None) -> Workflow:
+        """A version of a workflow, the newest when none is named."""
+        path = f"/workflows/{step(workflow_id)}"
+        found: Workflow = self._ask("GET", path, params={"version": version})
+        return found
+
+    def versions(self, workflow_id: str) -> list[WorkflowVersion]:
+        """The versions of a workflow."""
+        answer = self._ask("GET", f"/workflows/{step(workflow_id)}/versions")
+        found: list[WorkflowVersion] = answer["versions"]
+        return found
+
+    def pause_workflow(self, workflow_id: str, reason: str = "") -> PausedWorkflow:
+        """Pause a workflow: none of its jobs begins anything new."""
+        paused: PausedWorkflow = self._ask(
+            "POST", f"/workflows/{step(workflow_id)}/pause", {"reason": reason}
+        )
+        return paused
+
+    def resume_workflow(self, workflow_id: str) -> PausedWorkflow:
+        """Let a paused workflow go on."""
+        paused: PausedWorkflow = self._ask("POST", f"/workflows/{step(workflow_id)}/resume")
+        return paused
+
+    def pause_queue(self, name: str, reason: str = "") -> PausedQueue:
+        """Pause a queue: no worker gets a task of it."""
+        paused: PausedQueue = self._ask("POST", f"/queues/{step(name)}/pause", {"reason": reason})
+        return paused
+
+    def resume_queue(self, name: str) -> PausedQueue:
+        """Let a paused queue go on."""
+        paused: PausedQueue = self._ask("POST", f"/queues/{step(name)}/resume")
+        return paused
+
+    def pause(
+        self, kind: Literal["job", "queue", "workflow"], name: str, reason: str = ""
+    ) -> dict[str, Json]:
+        """Pause a job, a queue or a workflow, whichever it is."""
+        paused: dict[str, Json] = self._ask("POST", f"/{kind}s/{step(name)}/pause", {"reason": reason})
+        return paused
+
+    def resume(self, kind: Literal["job", "queue", "workflow"], name: str) -> dict[str, Json]:
+        """Let a job, a queue or a workflow go on, whichever it is."""
+        resumed: dict[str, Json] = self._ask("POST", f"/{kind}s/{step(name)}/resume")
+        return resumed

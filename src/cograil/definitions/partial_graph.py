@@ -1,0 +1,140 @@
+"""What is certain about a graph in which some edges cannot be followed yet.
+
+Every answer holds however the doubtful edges are mended, as long as no cycle comes of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cached_property
+
+from cograil.definitions.edges import Drafts
+from cograil.definitions.graph import Graph
+from cograil.definitions.unresolved_edges import Doubts
+from cograil.model.workflow import Edge, NodeType
+
+
+class Outlook:
+    """The graph with all edges that may be meant, and with those only that will stay."""
+
+    def __init__(self, drafts: Drafts, graph: Graph, doubts: Doubts) -> None:
+        self.graph = graph
+        self._drafts = drafts
+        self._doubts = doubts
+        self._may_precede: dict[str, int] = {}
+        self._may_be_before: dict[str, int] = {}
+
+    def may_come_before(self, source: str, node_id: str) -> bool:
+        """Whether `source` comes before `node_id`, or would if the doubtful edges were mended so."""
+        if self._is_at_or_behind(source, node_id):
+            return False
+        if node_id not in self._may_precede:
+            self._may_precede[node_id] = self._possible_ancestors(node_id)
+        return bool(self._may_precede[node_id] >> self.graph.place[source] & 1)
+
+    def possible_sources(self, node_id: str) -> list[str]:
+        """Whom the node may wait for directly."""
+        found = set(self._possible.predecessors[node_id])
+        found.update(
+            source for source in self._doubts.leads if self._may_lead(source, 1 << self._at(node_id))
+        )
+        if node_id in self._doubts.waits:
+            found.update(other for other in self.graph.edges if not self._is_at_or_behind(other, node_id))
+        return [other for other in self.graph.edges if other in found]
+
+    def sure_sources(self, node_id: str) -> tuple[str, ...]:
+        """Whom the node waits for in any case."""
+        return self._sure.predecessors[node_id]
+
+    def may_be(self, node_id: str, kind: NodeType) -> bool:
+        """Whether the node is of this type, or of one that could not be read."""
+        return self._drafts[node_id].node.type is kind or node_id in self._doubts.kinds
+
+    @cached_property
+    def _possible(self) -> Graph:
+        if not self._doubts.edges:
+            return self.graph
+        more: dict[str, list[Edge]] = {node_id: [] for node_id in self.graph.edges}
+        for source, target in self._doubts.edges:
+            more[target].append(Edge(source))
+        return Graph(
+            {
+                node_id: ((*all_of, *more[node_id]), any_of)
+                for node_id, (all_of, any_of) in self.graph.edges.items()
+            }
+        )
+
+    @cached_property
+    def _sure(self) -> Graph:
+        """Without the edges of cycles, one of which has to go, and without those that are unsure."""
+
+        def stays(edge: Edge, node_id: str) -> bool:
+            return node_id not in self._doubts.unsure and not self.graph.comes_before(node_id, edge.source)
+
+        return Graph(
+            {
+                node_id: (
+                    tuple(edge for edge in all_of if stays(edge, node_id)),
+                    tuple(edge for edge in any_of if stays(edge, node_id)),
+                )
+                for node_id, (all_of, any_of) in self.graph.edges.items()
+            }
+        )
+
+    @cached_property
+    def _open(self) -> int:
+        """The nodes that a `next` can make wait: not the start, and none with its own `depends_on`."""
+        return self._bits(
+            node_id
+            for node_id, draft in self._drafts.items()
+            if draft.depends_on is None and draft.node.type is not NodeType.START
+        )
+
+    @cached_property
+    def _any_but_starts(self) -> int:
+        return self._bits(
+            node_id for node_id, draft in self._drafts.items() if draft.node.type is not NodeType.START
+        )
+
+    def _possible_ancestors(self, node_id: str) -> int:
+        """Those on a way to the node, of which at most one part leads by a pointer to anywhere."""
+        found = self._before(node_id)
+        way = self._possible.ancestors[node_id] | 1 << self._at(node_id)
+        for source in self._doubts.leads:
+            if self._may_lead(source, way):
+                found |= self._before(source)
+        return found
+
+    def _before(self, node_id: str) -> int:
+        """The node, what comes before it, and what may because some of these may wait for anything."""
+        if node_id not in self._may_be_before:
+            way = found = self._possible.ancestors[node_id] | 1 << self._at(node_id)
+            for waiting in self._doubts.waits:
+                if way >> self._at(waiting) & 1:
+                    found |= self._not_behind[waiting]
+            self._may_be_before[node_id] = found
+        return self._may_be_before[node_id]
+
+    @cached_property
+    def _not_behind(self) -> dict[str, int]:
+        """For each node that may wait for anything, what it can wait for without a cycle."""
+        return {
+            waiting: self._bits(
+                other for other in self.graph.edges if not self._is_at_or_behind(other, waiting)
+            )
+            for waiting in self._doubts.waits
+        }
+
+    def _may_lead(self, source: str, targets: int) -> bool:
+        """Whether a pointer to anywhere may lead to one of these: not back to what comes before it."""
+        reachable = self._any_but_starts if self._doubts.leads[source] else self._open
+        return bool(targets & reachable & ~self._sure.ancestors[source] & ~(1 << self._at(source)))
+
+    def _is_at_or_behind(self, node_id: str, other: str) -> bool:
+        return node_id == other or self._sure.comes_before(other, node_id)
+
+    def _at(self, node_id: str) -> int:
+        return self.graph.place[node_id]
+
+    def _bits(self, node_ids: Iterable[str]) -> int:
+        return sum(1 << self._at(node_id) for node_id in node_ids)

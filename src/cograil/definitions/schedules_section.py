@@ -1,0 +1,87 @@
+"""`schedules`: when jobs of a workflow are submitted, written in its file.
+
+The block is not part of the version: it is left out of the document and its digest, so a schedule can change
+without a new version of the workflow.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import cast
+
+from cograil.definitions.cron import LONGEST_CRON, check_calendar
+from cograil.definitions.diagnostics import child
+from cograil.definitions.inputs_section import INPUTS, apply_inputs
+from cograil.definitions.mapping_reader import ID, Range, Section
+from cograil.errors import InvalidInput
+from cograil.model.schedule import MISSED, OVERLAPS, Missed, Overlap, Plan
+from cograil.model.workflow import Json, Workflow
+
+KEY = "schedules"
+MAX_SCHEDULES = 100
+MAX_TIMEZONE = 64
+PRIORITY = Range(0, 10)
+SAMPLE_MOMENT = datetime(2026, 1, 1, tzinfo=UTC).isoformat().replace("+00:00", "Z")
+
+
+def read_schedules(section: Section, workflow: Workflow) -> dict[str, Plan]:
+    """The schedules by name; what is wrong goes to the report of the section."""
+    if len(section.values) > MAX_SCHEDULES:
+        message = f"the file has {len(section.values)} schedules; at most {MAX_SCHEDULES} are allowed"
+        section.report.add("too_large", message, section.pointer, at_key=True)
+        return {}
+    found: dict[str, Plan] = {}
+    for name, value, pointer in section.items():
+        if not ID.fullmatch(name):
+            rule = "1 to 64 letters, digits, `_`, `.` and `-`, the first a letter or digit"
+            section.report.add("invalid_id", f"schedule {name[:80]!r} must be {rule}", pointer, at_key=True)
+        found[name] = _read_schedule(Section.of(value, pointer, section.report), workflow)
+    return found
+
+
+def _read_schedule(keys: Section, workflow: Workflow) -> Plan:
+    has_cron = keys.require("cron", "say when it fires, such as '30 6 * * 1-5'")
+    plan = Plan(
+        workflow.workflow_id,
+        cron=keys.text("cron", longest=LONGEST_CRON),
+        timezone=keys.text("timezone", "UTC", longest=MAX_TIMEZONE),
+        input=_read_inputs(keys),
+        due_input=keys.filled("due_input", longest=64),
+        priority=keys.integer("priority", 0, PRIORITY),
+        overlap=cast("Overlap", keys.choice("overlap", OVERLAPS, "skip")),
+        missed=cast("Missed", keys.choice("missed", MISSED, "once")),
+    )
+    keys.close()
+    _check_calendar(keys, plan, has_cron=has_cron)
+    _check_inputs(keys, plan, workflow)
+    return plan
+
+
+def _read_inputs(keys: Section) -> dict[str, Json]:
+    inputs = keys.section("inputs")
+    return {} if inputs is None else {name: value for name, value, _ in inputs.items()}
+
+
+def _check_calendar(keys: Section, plan: Plan, *, has_cron: bool) -> None:
+    try:
+        check_calendar(plan.cron, plan.timezone)
+    except InvalidInput as error:
+        for problem in error.problems:
+            key = problem.pointer.removeprefix("/")
+            if isinstance(keys.get(key), str) and (has_cron or key != "cron"):
+                keys.report.add(problem.code, problem.message, keys.at(key))
+
+
+def _check_inputs(keys: Section, plan: Plan, workflow: Workflow) -> None:
+    """Report what jobs of this schedule would be refused for."""
+    given = dict(plan.input or {})
+    if plan.due_input is not None:
+        given[plan.due_input] = SAMPLE_MOMENT
+    try:
+        apply_inputs(workflow, given)
+    except InvalidInput as error:
+        for problem in error.problems:
+            pointer = keys.at("inputs") + problem.pointer.removeprefix(INPUTS)
+            if plan.due_input is not None and problem.pointer == child(INPUTS, plan.due_input):
+                pointer = keys.at("due_input")
+            keys.report.add(problem.code, problem.message, pointer)

@@ -1,0 +1,87 @@
+"""Nodes as they stand in the file: read, but with their pointers to other nodes not yet followed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cograil.definitions.diagnostics import child
+from cograil.definitions.mapping_reader import MISSING, Section
+from cograil.model.workflow import Json, Node
+from cograil.strict_json import kind_of
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The name of a node, where somebody wrote it."""
+
+    node_id: str
+    pointer: str
+
+
+@dataclass(frozen=True, slots=True)
+class Dependencies:
+    """An explicit `depends_on`."""
+
+    all_of: tuple[Target, ...] = ()
+    any_of: tuple[Target, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A node without edges, and what it says about them."""
+
+    node: Node
+    pointer: str
+    next: tuple[Target, ...] = ()
+    branch_targets: tuple[tuple[str, Target], ...] = ()  # with the name of the branch
+    depends_on: Dependencies | None = None
+
+
+def read_next(keys: Section) -> tuple[Target, ...]:
+    """Where a node or a branch leads: one name, several, or none."""
+    return read_targets(keys, "next", may_be_empty=True)
+
+
+def read_dependencies(keys: Section) -> Dependencies | None:
+    """`depends_on`: a name, a list (all of them), or a mapping with all_of and any_of."""
+    if not isinstance(keys.get("depends_on"), dict):
+        found = read_targets(keys, "depends_on", hint=" or a mapping with all_of and any_of")
+        return Dependencies(all_of=found) if found else None
+    inner = Section.of(keys.get("depends_on"), keys.at("depends_on"), keys.report)
+    dependencies = Dependencies(read_targets(inner, "all_of"), read_targets(inner, "any_of"))
+    if inner.get("all_of") is MISSING and inner.get("any_of") is MISSING:
+        keys.report.add("missing_key", "depends_on needs all_of or any_of", inner.pointer, at_key=True)
+    inner.close()
+    return dependencies
+
+
+def read_targets(
+    keys: Section, key: str, hint: str = "", *, may_be_empty: bool = False
+) -> tuple[Target, ...]:
+    """The node names under a key, each once; the second mention of one is a problem."""
+    value = keys.get(key)
+    if value is MISSING:
+        return ()
+    if isinstance(value, str):
+        return (Target(value, keys.at(key)),)
+    if not isinstance(value, list):
+        message = f"{key} must be the name of a node or a list of names{hint}, not {kind_of(value)}"
+        keys.report.add("invalid_type", message, keys.at(key))
+        return ()
+    if not value and not may_be_empty:
+        keys.report.add("invalid_value", f"{key} is empty; name a node or remove the key", keys.at(key))
+    return _listed(keys, key, value)
+
+
+def _listed(keys: Section, key: str, values: list[Json]) -> tuple[Target, ...]:
+    targets: dict[str, Target] = {}
+    for index, value in enumerate(values):
+        pointer = child(keys.at(key), index)
+        if not isinstance(value, str):
+            message = f"{key} must list names of nodes, not {kind_of(value)}"
+            keys.report.add("invalid_type", message, pointer)
+        elif value in targets:
+            keys.report.add("dag_duplicate_edge", f"{value!r} is named twice; once is enough", pointer)
+        else:
+            targets[value] = Target(value, pointer)
+    return tuple(targets.values())

@@ -1,0 +1,213 @@
+"""Edges that somebody meant but wrote so that they cannot be followed.
+
+Where a pointer was misspelt, a node that looks unreachable may not be: one mistake should not be reported
+as two. But only what hangs on that pointer is in doubt; all else about the graph is known.
+
+A pointer that is left out, or that has to be removed, is no doubt: the file says what it says.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import Any
+
+from cograil.definitions.diagnostics import Report
+from cograil.definitions.edges import IMPLIED_END, Drafts
+from cograil.definitions.graph import Graph
+from cograil.definitions.template_collector import strings_in
+from cograil.definitions.unlinked_nodes import Dependencies, Draft
+from cograil.errors import Problem
+from cograil.model.workflow import Json, NodeType
+
+_OUT = re.compile(r"next(/[0-9]+)?|branches(/[^/]+(/next)?(/[0-9]+)?)?")
+_INTO = re.compile(r"depends_on(/.*)?")
+_LOST = {"invalid_type", "duplicate_key"}  # what was written is not in what was read
+_NOT_NAMED = {"invalid_value", "missing_key"}  # a depends_on that names nobody
+_MERGE = "<<"
+_MEANT = "; did you mean "  # the end of a message with a suggestion, see report.py
+
+
+@dataclass(slots=True)
+class Doubts:
+    """What may be meant beyond the edges of the graph."""
+
+    edges: set[tuple[str, str]] = field(default_factory=set)  # from, to: these may be meant
+    leads: dict[str, bool] = field(default_factory=dict)  # may lead anywhere; True: by a branch
+    waits: set[str] = field(default_factory=set)  # may wait for any node
+    unsure: set[str] = field(default_factory=set)  # may not wait for those that lead there by `next`
+    kinds: set[str] = field(default_factory=set)  # of a type that could not be read
+
+
+def find_doubts(drafts: Drafts, graph: Graph, document: Json, report: Report) -> Doubts:
+    """The doubts that the problems found so far leave about the edges between the nodes."""
+    written = document.get("nodes") if isinstance(document, dict) else None
+    search = _Search(drafts, graph, written if isinstance(written, dict) else {})
+    for problem in report.problems:
+        search.look_at(problem)
+    for pointer in report.spoiled:
+        search.look_at_spoiled(pointer)
+    search.find_bare_dependencies()
+    return search.doubts
+
+
+class _Search:
+    def __init__(self, drafts: Drafts, graph: Graph, written: dict[str, Json]) -> None:
+        self.doubts = Doubts()
+        self._drafts = drafts
+        self._graph = graph
+        self._written = written
+        self._as_shown = {f"{name!r}?": name for name in (*drafts, IMPLIED_END)}
+
+    def look_at(self, problem: Problem) -> None:
+        """Note what one problem leaves open."""
+        if problem.pointer in ("", "/nodes") and problem.code == "duplicate_key":
+            self._lose_all()
+        node_id, place = _split(problem.pointer)
+        if node_id not in self._drafts:
+            return
+        if problem.code == "unknown_key":
+            self._look_at_key(node_id, place)
+        elif problem.code == "dag_unknown_node":
+            self._look_at_name(node_id, place, problem)
+        elif problem.code in ("unknown_kind", "not_supported_yet") and place == "type":
+            self._lose_kind(node_id)
+        elif problem.code in _LOST or (problem.code in _NOT_NAMED and _INTO.fullmatch(place)):
+            self._lose(node_id, place)
+
+    def look_at_spoiled(self, pointer: str) -> None:
+        """Note what is open because it could not be read; a value that is there was read all the same."""
+        if pointer in ("", "/nodes"):
+            self._lose_all()
+        node_id, place = _split(pointer)
+        if node_id not in self._drafts:
+            return
+        value = self._value(node_id, place)
+        if place == _MERGE:
+            self._lose(node_id, "")
+        elif value is None:
+            self._lose(node_id, place)
+
+    def find_bare_dependencies(self) -> None:
+        """Once a node no longer depends on itself alone, it waits for those that lead to it."""
+        bare = {node_id for node_id, draft in self._drafts.items() if _names_itself_only(draft)}
+        for source, draft in self._drafts.items():
+            targets = {target.node_id for target in draft.next} & bare - {source}
+            self.doubts.edges.update((source, target) for target in targets)
+
+    def _lose_all(self) -> None:
+        for node_id in self._drafts:
+            self._lose(node_id, "")
+
+    def _lose(self, node_id: str, place: str) -> None:
+        """What stands at a place of a node is not known; "" is the whole node."""
+        if place in ("", "type"):
+            self._lose_kind(node_id)
+        if not place or _OUT.fullmatch(place):
+            self._lead(node_id, not place or place.startswith("branches"))
+        if not place or _INTO.fullmatch(place):
+            self._wait(node_id)
+
+    def _lose_kind(self, node_id: str) -> None:
+        self.doubts.kinds.add(node_id)
+        written = self._written.get(node_id)
+        if isinstance(written, dict):  # the branches of what may be a conditional were not looked at
+            for name in self._names(written.get("branches")):
+                self._add_edge(node_id, name, by_branch=True)
+
+    def _lead(self, node_id: str, by_branch: bool) -> None:
+        self.doubts.leads[node_id] = by_branch or self.doubts.leads.get(node_id, False)
+
+    def _wait(self, node_id: str) -> None:
+        self.doubts.waits.add(node_id)
+        if self._drafts[node_id].depends_on is None:
+            self.doubts.unsure.add(node_id)
+
+    def _look_at_name(self, node_id: str, place: str, problem: Problem) -> None:
+        """A name that no node has means the one that is suggested; without one, it may mean any."""
+        by_branch = place.startswith("branches")
+        name = self._name_at(node_id, problem.pointer)
+        meant = self._as_shown.get(problem.message.rpartition(_MEANT)[2], "")  # to search again costs much
+        if _INTO.fullmatch(place):
+            if self._may_join(meant, node_id):
+                self.doubts.edges.add((meant, node_id))
+            else:
+                self._wait(node_id)
+        elif self._may_join(node_id, meant):
+            self._add_edge(node_id, meant, by_branch=by_branch)
+        elif IMPLIED_END not in (meant, name.upper()):
+            self._lead(node_id, by_branch)
+
+    def _name_at(self, node_id: str, pointer: str) -> str:
+        draft = self._drafts[node_id]
+        wanted = draft.depends_on or Dependencies()
+        targets = (
+            *draft.next,
+            *(target for _, target in draft.branch_targets),
+            *wanted.all_of,
+            *wanted.any_of,
+        )
+        return next(target.node_id for target in targets if target.pointer == pointer)
+
+    def _may_join(self, source: str, target: str) -> bool:
+        """Whether an edge would be new and make no cycle."""
+        if source == target or not {source, target} <= self._drafts.keys():
+            return False
+        return not self._graph.comes_before(target, source) and source not in self._graph.predecessors[target]
+
+    def _look_at_key(self, node_id: str, place: str) -> None:
+        """A key that is not known is an edge if it names nodes where one could."""
+        value = self._value(node_id, place)
+        top, _, below = place.partition("/")
+        close = get_close_matches(top, ("next", "branches", "depends_on"), n=1)
+        if not close and not isinstance(value, str | list):
+            return
+        if below and top not in ("branches", "depends_on"):
+            return
+        for name in self._names(value):
+            if close != ["depends_on"]:
+                self._add_edge(node_id, name, by_branch=close == ["branches"])
+            if close in ([], ["depends_on"]) and name != node_id:
+                self.doubts.edges.add((name, node_id))
+                self.doubts.unsure.add(node_id)
+
+    def _add_edge(self, source: str, target: str, *, by_branch: bool) -> None:
+        """An explicit depends_on takes no notice of `next`, but of branches."""
+        draft = self._drafts[target]
+        if source == target or draft.node.type is NodeType.START:
+            return
+        if by_branch or draft.depends_on is None:
+            self.doubts.edges.add((source, target))
+
+    def _names(self, value: Json) -> Iterator[str]:
+        return (text for text, _ in strings_in(value, "") if text in self._drafts)
+
+    def _value(self, node_id: str, place: str) -> Json:
+        value: Any = self._written.get(node_id)
+        for step in filter(None, place.split("/")):
+            if isinstance(value, dict):
+                value = value.get(_plain(step))
+            elif isinstance(value, list) and step.isdecimal() and int(step) < len(value):
+                value = value[int(step)]
+            else:
+                return None
+        return value
+
+
+def _names_itself_only(draft: Draft) -> bool:
+    wanted = draft.depends_on or Dependencies()
+    return {target.node_id for target in (*wanted.all_of, *wanted.any_of)} == {draft.node.node_id}
+
+
+def _split(pointer: str) -> tuple[str, str]:
+    """The node that a pointer leads into, "" for none, and the rest of the way."""
+    if not pointer.startswith("/nodes/"):
+        return "", ""
+    node, _, place = pointer.removeprefix("/nodes/").partition("/")
+    return _plain(node), place
+
+
+def _plain(step: str) -> str:
+    return step.replace("~1", "/").replace("~0", "~")

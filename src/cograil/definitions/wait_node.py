@@ -1,0 +1,69 @@
+"""`wait`: for a number of seconds, or until a time."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from datetime import datetime
+
+from cograil.definitions.mapping_reader import MISSING, Range, Section
+from cograil.definitions.template_collector import Holes
+from cograil.model.workflow import Json, Node
+from cograil.strict_json import kind_of
+
+LONGEST_WAIT = Range(0, 315_360_000)  # ten years
+
+_TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|[-+]\d\d:\d\d)")
+
+
+def read_wait(node: Node, above: Section, holes: Holes) -> Node:
+    """The node with the one of `seconds` and `until` that it has."""
+    if not above.require("wait", "give seconds or until"):
+        return node
+    keys = Section.of(above.get("wait"), above.at("wait"), above.report)
+    seconds, until = keys.get("seconds"), keys.get("until")
+    keys.close()
+    if isinstance(above.get("wait"), dict) and (seconds is MISSING) == (until is MISSING):
+        keys.report.add(
+            "invalid_value", "wait takes seconds or until, one of them", keys.pointer, at_key=True
+        )
+    if seconds is not MISSING and _are_seconds(seconds, keys):
+        node = replace(node, wait_seconds=holes.template(node.node_id, seconds, keys.at("seconds")))
+    if until is not MISSING and _is_time(until, keys):
+        node = replace(node, wait_until=holes.template(node.node_id, until, keys.at("until")))
+    return node
+
+
+def _are_seconds(value: Json, keys: Section) -> bool:
+    if isinstance(value, str) and "{{" in value:
+        return True
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        message = f"seconds must be a number or a template, not {kind_of(value)}"
+        keys.report.add("invalid_type", message, keys.at("seconds"))
+        return False
+    if value not in LONGEST_WAIT:
+        keys.report.add("invalid_value", f"seconds must be {LONGEST_WAIT}, not {value}", keys.at("seconds"))
+        return False
+    return True
+
+
+def _is_time(value: Json, keys: Section) -> bool:
+    if not isinstance(value, str):
+        message = f"until must be a time or a template, not {kind_of(value)}"
+        keys.report.add("invalid_type", message, keys.at("until"))
+        return False
+    if "{{" in value or _is_rfc3339(value):
+        return True
+    message = f"until must be a time with its zone, such as 2030-01-31T08:00:00Z, not {value[:80]!r}"
+    keys.report.add("invalid_value", message, keys.at("until"))
+    return False
+
+
+def _is_rfc3339(text: str) -> bool:
+    if not _TIME.fullmatch(text):
+        return False
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        return False
+    return True

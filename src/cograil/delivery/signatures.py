@@ -1,0 +1,44 @@
+"""Signatures over the exact bytes that are sent.
+
+`X-Signature-256` has the key as it was given, byte for byte. Standard Webhooks signs id, time and body, with
+the key that stands in base64 after `whsec_`; a secret that was replaced a short while ago signs there too.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+from collections.abc import Sequence
+
+from cograil.verbs.callback_targets import ORCHESTRATOR, key_of
+
+
+def signed_headers(
+    style: str,
+    secret: str | None,
+    event_id: str,
+    timestamp: int,
+    body: bytes,
+    old_secrets: Sequence[str] = (),
+) -> dict[str, str]:
+    """The headers by which a receiver knows the sender; without a secret only those that name the event."""
+    if style == ORCHESTRATOR:
+        return {} if secret is None else {"x-signature-256": signature_256(secret, body)}
+    headers = {"webhook-id": event_id, "webhook-timestamp": str(timestamp)}
+    if secret is not None:
+        signatures = [standard_signature(one, event_id, timestamp, body) for one in (secret, *old_secrets)]
+        headers["webhook-signature"] = " ".join(signatures)
+        headers["x-signature-256"] = signature_256(secret, body)
+    return headers
+
+
+def signature_256(secret: str, body: bytes) -> str:
+    """`sha256=` and the HMAC of the body in hex."""
+    return "sha256=" + hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()
+
+
+def standard_signature(secret: str, event_id: str, timestamp: int, body: bytes) -> str:
+    """`v1,` and the HMAC of id, time and body in base64."""
+    signed = f"{event_id}.{timestamp}.".encode() + body
+    return "v1," + base64.b64encode(hmac.digest(key_of(secret), signed, "sha256")).decode()

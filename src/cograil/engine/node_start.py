@@ -1,0 +1,144 @@
+"""What a node that may run does, by its type. All but tasks and fan-outs end at once or wait."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from cograil.engine import approvals, attempts, children, fan_out
+from cograil.engine.working_copy import Board, as_error, dump
+from cograil.model.job import NodeWrite
+from cograil.model.workflow import Json, Node, NodeType, RenderError, Template
+from cograil.strict_json import kind_of
+
+LONGEST_WAIT_SECONDS = 315_360_000  # ten years
+
+
+def has_all_for(board: Board, node: Node) -> bool:
+    """Whether every output this node may read is at hand; notes those that are missing."""
+    return board.has_outputs_for(node) and _has_children_for(board, node)
+
+
+def _has_children_for(board: Board, node: Node) -> bool:
+    if node.type is not NodeType.FAN_IN:
+        return True
+    absent = {name for name in fan_out.fan_outs_before(board, node) if name not in board.outputs.children}
+    board.missing_children |= absent
+    return not absent
+
+
+def run(board: Board, write: NodeWrite, node: Node) -> None:
+    """Begin a ready node."""
+    match node.type:
+        case NodeType.TASK:
+            attempts.begin_task(board, write, node)
+        case NodeType.START | NodeType.END:
+            board.complete(write, None)
+        case NodeType.CONDITIONAL:
+            _choose(board, write, node)
+        case NodeType.FAN_OUT:
+            fan_out.begin_fan_out(board, write, node)
+            fan_out.end_fan_out(board, node.node_id)
+        case NodeType.FAN_IN:
+            fan_out.begin_fan_in(board, write, node)
+        case NodeType.WAIT:
+            _begin_wait(board, write, node)
+        case NodeType.APPROVAL:
+            approvals.ask(board, write, node)
+        case NodeType.SUBWORKFLOW:
+            children.begin(board, write, node)
+
+
+def is_wanted(board: Board, node: Node, when: Template) -> bool:
+    """Whether the node's `when` holds. Raises RenderError when that is not true or false."""
+    answer = board.render(when, node)
+    if not isinstance(answer, bool):
+        raise RenderError("invalid_when", f"when of {node.node_id} is {kind_of(answer)}, not true or false")
+    return answer
+
+
+def _choose(board: Board, write: NodeWrite, node: Node) -> None:
+    """Take the first branch whose condition holds; the default is last."""
+    try:
+        taken = next((b for b in node.branches if b.test is None or board.render(b.test, node) is True), None)
+    except RenderError as error:
+        board.fail(write, as_error(error))
+        return
+    if taken is None:
+        board.fail(write, {"code": "no_branch", "message": "no branch matches and there is no default"})
+        return
+    write.state.taken_branch = taken.name
+    skipped = [branch.name for branch in node.branches if branch is not taken]
+    board.complete(write, dump({"taken_branch": taken.name, "skipped_branches": skipped}))
+
+
+def _begin_wait(board: Board, write: NodeWrite, node: Node) -> None:
+    try:
+        until = _wait_until(board, node)
+    except RenderError as error:
+        board.fail(write, as_error(error))
+        return
+    if board.is_closing and until > board.now:
+        return
+    write.state.started_at = board.now
+    board.move(write, "wait")
+    if until <= board.now:
+        board.complete(write, dump({"waited_until": until.isoformat()}))
+        return
+    last = _last_moment(board.now, node)
+    write.state.not_before = until if last is None else min(until, last)
+    board.event("node_started", node.node_id, waits_until=until)
+
+
+def _last_moment(began_at: datetime, node: Node) -> datetime | None:
+    """When the node has waited for too long, if its file says so."""
+    seconds = node.longest_wait_seconds
+    return None if seconds is None else began_at + timedelta(seconds=seconds)
+
+
+def end_wait(board: Board, write: NodeWrite, node: Node) -> None:
+    """What a node waited for by the clock has come."""
+    if node.approval is not None:
+        approvals.time_out(board, write, node)
+    elif node.subworkflow is not None:
+        attempts.time_out_child(board, write, node)
+    elif _is_out_of_time(write, node):
+        attempts.time_out(board, write, node)
+    else:
+        board.complete(write, dump({"waited_until": write.state.not_before}))
+
+
+def _is_out_of_time(write: NodeWrite, node: Node) -> bool:
+    """Whether this wait was ended by its timeout, and not by what it waited for."""
+    began_at, until = write.state.started_at, write.state.not_before
+    return began_at is not None and until is not None and until == _last_moment(began_at, node)
+
+
+def _wait_until(board: Board, node: Node) -> datetime:
+    """When the wait ends, in UTC: a moment that only its own zone can express cannot be stored."""
+    try:
+        if node.wait_seconds is not None:
+            return board.now + timedelta(seconds=_seconds(board.render(node.wait_seconds, node)))
+        assert node.wait_until is not None
+        return _moment(node.node_id, board.render(node.wait_until, node)).astimezone(UTC)
+    except (ValueError, OverflowError) as error:
+        raise RenderError("invalid_wait", f"wait of {node.node_id}: {error}") from error
+
+
+def _moment(node_id: str, value: Json) -> datetime:
+    try:
+        moment = datetime.fromisoformat(str(value).upper())
+    except ValueError:
+        shown = repr(value)[:80]
+        message = f"wait.until of {node_id} is {shown}, not a time such as 2026-01-31T09:00:00Z"
+        raise RenderError("invalid_wait", message) from None
+    if moment.tzinfo is None:
+        raise RenderError("invalid_wait", f"wait.until of {node_id} has no time zone")
+    return moment
+
+
+def _seconds(value: Json) -> float:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not 0 <= value <= LONGEST_WAIT_SECONDS:
+        message = f"wait.seconds is {repr(value)[:80]}, not a number from 0 to {LONGEST_WAIT_SECONDS}"
+        raise RenderError("invalid_wait", message)
+    return float(value)

@@ -1,0 +1,1 @@
+"""Who is calling: API keys, client addresses and allowed hosts."""

@@ -1,0 +1,395 @@
+"""How all of it is doing: nodes, tasks, queues, processes, what became of jobs, and who did what."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Literal
+
+from pydantic import Field
+from starlette.responses import Response
+
+from cograil import clock
+from cograil.api_schemas import job_schemas, monitoring_schemas
+from cograil.errors import InvalidInput, Problem, WorkflowNotFound
+from cograil.http.routes.job_action_routes import WithReason, by_whom, cancel_job
+from cograil.http.routes.job_routes import NewJob, show_job, submit_job
+from cograil.http.routes.job_view_routes import NodesOf, list_nodes
+from cograil.http.server.dispatcher import Call, reply
+from cograil.http.server.problem_details import Refusal
+from cograil.http.server.request_parsing import Body, Query
+from cograil.http.server.routing import Table
+from cograil.store import job_queries
+from cograil.store import monitoring_queries as store
+from cograil.store.api_keys import list_audit
+from cograil.store.job_queries import View
+from cograil.store.workflow_queries import find_workflow
+from cograil.verbs import pause
+
+observing = Table("observing")
+measuring = Table("metrics")
+dag = Table("dag", prefix="/api/dag")
+
+MOST_BUCKETS = 2000
+Limit = Annotated[int, Field(ge=1, le=1000)]
+Days = Annotated[int, Field(ge=1, le=365)]
+Name = Annotated[str, Field(min_length=1, max_length=256)]
+NodeStatus = Literal[
+    "ready", "dispatched", "running", "waiting", "completed", "failed", "skipped", "cancelled"
+]
+
+
+class NodeList(Query):
+    """Which nodes."""
+
+    status: NodeStatus | None = None
+    workflow_id: Name | None = None
+    limit: Limit = 100
+    cursor: str | None = None
+
+
+class TaskList(Query):
+    """Which tasks."""
+
+    state: Literal["ready", "held", "running", "ended"] | None = None
+    queue: Name | None = None
+    handler: Name | None = None
+    worker: Name | None = None
+    limit: Limit = 100
+    cursor: str | None = None
+
+
+class Period(Query):
+    """Of which workflow, and since how many days."""
+
+    workflow_id: Name | None = None
+    days: Days = 7
+
+
+class DaysBack(Query):
+    """Since how many days."""
+
+    days: Days = 7
+
+
+class FailurePeriod(Period):
+    """And how many kinds of failure."""
+
+    limit: Annotated[int, Field(ge=1, le=200)] = 20
+
+
+class Buckets(Query):
+    """Since how many hours, in stretches of how many minutes."""
+
+    hours: Annotated[int, Field(ge=1, le=24 * 31)] = 24
+    bucket_minutes: Annotated[int, Field(ge=1, le=24 * 60)] = 60
+    workflow_id: Name | None = None
+
+
+class AuditList(Query):
+    """Which page."""
+
+    limit: Limit = 100
+    cursor: str | None = None
+
+
+@observing.get(
+    "/nodes",
+    "viewer",
+    query=NodeList,
+    answers={200: "a page; it may be short, see next_cursor"},
+    gives=monitoring_schemas.NodePage,
+)
+async def list_all_nodes(call: Call) -> Response:
+    """List nodes across jobs, newest jobs first.
+
+    A page looks through a bounded number of jobs. It may be short, or empty, while `next_cursor` leads on.
+    """
+    asked: NodeList = call.query
+    bound = (call.caller.tenant, "nodes", asked.status, asked.workflow_id)
+    place = None if asked.cursor is None else call.instance.cursors.read(asked.cursor, *bound)
+    after = None if place is None else (place.partition(" ")[0], place.partition(" ")[2])
+    async with call.transaction("show") as tx:
+        nodes, stopped_at = await store.nodes_across(
+            tx,
+            call.caller.tenant,
+            workflow=asked.workflow_id,
+            status=asked.status,
+            after=after,
+            limit=asked.limit,
+        )
+    cursor = None if stopped_at is None else call.instance.cursors.make(" ".join(stopped_at), *bound)
+    return reply({"nodes": nodes, "next_cursor": cursor})
+
+
+@observing.get(
+    "/tasks",
+    "viewer",
+    query=TaskList,
+    answers={200: "a page; it may be short, see next_cursor"},
+    gives=monitoring_schemas.TaskPage,
+)
+async def list_tasks(call: Call) -> Response:
+    """List tasks: attempts that are queued or running, newest first, or with `state=ended` those that ended.
+
+    What ended is read from the events of a bounded number of jobs, newest jobs first; attempts that were
+    cancelled are not listed. It can be filtered by worker, not by queue and handler.
+    """
+    asked: TaskList = call.query
+    if asked.state == "ended":
+        return await _ended_tasks(call, asked)
+    bound = (call.caller.tenant, "tasks", asked.state, asked.queue, asked.handler, asked.worker)
+    before = None if asked.cursor is None else int(call.instance.cursors.read(asked.cursor, *bound))
+    async with call.transaction("show") as tx:
+        tasks, stopped_at = await store.live_tasks(
+            tx,
+            call.caller.tenant,
+            state=asked.state,
+            queue=asked.queue,
+            handler=asked.handler,
+            worker=asked.worker,
+            before=before,
+            limit=asked.limit,
+        )
+    cursor = None if stopped_at is None else call.instance.cursors.make(str(stopped_at), *bound)
+    return reply({"tasks": tasks, "next_cursor": cursor})
+
+
+async def _ended_tasks(call: Call, asked: TaskList) -> Response:
+    for name in ("queue", "handler"):
+        if getattr(asked, name) is not None:
+            message = f"{name}: attempts that have ended can be filtered by worker only; leave it out"
+            raise InvalidInput([Problem("invalid_value", message, f"/{name}")])
+    bound = (call.caller.tenant, "ended tasks", asked.worker)
+    place = None if asked.cursor is None else call.instance.cursors.read(asked.cursor, *bound)
+    after = None if place is None else (place.partition(" ")[0], int(place.partition(" ")[2]))
+    async with call.transaction("show") as tx:
+        tasks, stopped_at = await store.ended_attempts(
+            tx, call.caller.tenant, worker=asked.worker, after=after, limit=asked.limit
+        )
+    cursor = None
+    if stopped_at is not None:
+        cursor = call.instance.cursors.make(f"{stopped_at[0]} {stopped_at[1]}", *bound)
+    return reply({"tasks": tasks, "next_cursor": cursor})
+
+
+# -- who is there ---------------------------------------------------------------------------------------
+
+
+async def _processes(call: Call, kind: str) -> list[View]:
+    """Those that have not said good-bye; they serve all tenants."""
+    async with call.transaction("show") as tx:
+        found = await job_queries.list_processes(tx)
+    return [_without(one, "kind") | {"id": str(one["id"])} for one in found if one["kind"] == kind]
+
+
+def _without(view: View, name: str) -> View:
+    return {key: value for key, value in view.items() if key != name}
+
+
+@observing.get(
+    "/workers", "operator", answers={200: "workers and their pulses"}, gives=monitoring_schemas.Workers
+)
+async def list_workers(call: Call) -> Response:
+    """List the workers that have not said good-bye."""
+    return reply({"workers": await _processes(call, "worker")})
+
+
+@observing.get(
+    "/orchestrator/status",
+    "operator",
+    answers={200: "orchestrators and what waits for them"},
+    gives=monitoring_schemas.Orchestrators,
+)
+async def show_orchestrators(call: Call) -> Response:
+    """Show who advances jobs, and for how long news wait."""
+    found = await _processes(call, "orchestrator")
+    async with call.transaction("show") as tx:
+        seconds, _ = await store.health_work(tx, call.caller.tenant)
+    is_active = any(one["is_live"] for one in found)
+    return reply(
+        {
+            "status": "active" if is_active else "none",
+            "orchestrators": found,
+            "oldest_news_seconds": None if seconds is None else round(seconds, 3),
+        }
+    )
+
+
+# -- queues ---------------------------------------------------------------------------------------------
+
+
+@observing.get(
+    "/queues/status",
+    "viewer",
+    answers={200: "depth, oldest age, and who paused it"},
+    gives=monitoring_schemas.Queues,
+)
+async def show_queues(call: Call) -> Response:
+    """Show each queue: what waits and since when, what runs, who serves it."""
+    async with call.transaction("show") as tx:
+        return reply({"queues": await store.queue_status(tx, call.caller.tenant)})
+
+
+@observing.post(
+    "/queues/{name}/pause",
+    "operator",
+    body=WithReason,
+    is_body_optional=True,
+    gives=monitoring_schemas.PausedQueue,
+    answers={200: "paused", 409: "it is paused already"},
+)
+async def pause_queue(call: Call) -> Response:
+    """Pause a queue: no worker gets a task of it."""
+    name, tenant = call.path["name"], call.caller.tenant
+    async with call.transaction("pause") as tx:
+        await pause.pause_queue(tx, name, by=by_whom(call), reason=call.body.reason, tenant=tenant)
+        await call.audit(tx, "pause queue", name, reason=call.body.reason)
+    return reply({"queue": name, "is_paused": True})
+
+
+@observing.post(
+    "/queues/{name}/resume",
+    "operator",
+    body=Body,
+    is_body_optional=True,
+    gives=monitoring_schemas.PausedQueue,
+    answers={200: "it goes on", 409: "it is not paused"},
+)
+async def resume_queue(call: Call) -> Response:
+    """Let a paused queue go on."""
+    name = call.path["name"]
+    async with call.transaction("resume") as tx:
+        await pause.resume_queue(tx, name, tenant=call.caller.tenant)
+        await call.audit(tx, "resume queue", name)
+    return reply({"queue": name, "is_paused": False})
+
+
+# -- what became of jobs --------------------------------------------------------------------------------
+
+
+def _since(days: int) -> datetime:
+    return clock.now() - timedelta(days=days)
+
+
+@measuring.get(
+    "/metrics/workflows",
+    "viewer",
+    query=Period,
+    answers={200: "numbers for each workflow"},
+    gives=monitoring_schemas.WorkflowMetrics,
+)
+async def measure_workflows(call: Call) -> Response:
+    """Measure workflows: how many jobs, how many of them well, how long they took, what they died of."""
+    asked: Period = call.query
+    async with call.transaction("show") as tx:
+        found = await store.workflow_metrics(tx, call.caller.tenant, _since(asked.days), asked.workflow_id)
+    return reply({"days": asked.days, "workflows": found})
+
+
+@measuring.get(
+    "/metrics/workflows/{workflow_id}/nodes", "viewer", query=DaysBack, gives=monitoring_schemas.NodeMetrics
+)
+async def measure_nodes(call: Call) -> Response:
+    """Measure the nodes of a workflow in its newest jobs."""
+    workflow_id, tenant, days = call.path["workflow_id"], call.caller.tenant, call.query.days
+    async with call.transaction("show") as tx:
+        found = await store.node_metrics(tx, tenant, _since(days), workflow_id)
+        if not found and await find_workflow(tx, tenant, workflow_id, None) is None:
+            raise WorkflowNotFound(workflow_id[:64])
+    return reply({"workflow_id": workflow_id, "days": days, "nodes": found})
+
+
+@measuring.get(
+    "/metrics/failures",
+    "viewer",
+    query=FailurePeriod,
+    answers={200: "and whether that is all: has_more, is_cut"},
+    gives=monitoring_schemas.FailureMetrics,
+)
+async def measure_failures(call: Call) -> Response:
+    """Measure failures: what nodes of failed jobs died of, the most common first."""
+    asked: FailurePeriod = call.query
+    async with call.transaction("show") as tx:
+        found = await store.failure_metrics(
+            tx, call.caller.tenant, _since(asked.days), asked.workflow_id, asked.limit
+        )
+    return reply({"days": asked.days} | found)
+
+
+@measuring.get(
+    "/metrics/throughput",
+    "viewer",
+    query=Buckets,
+    answers={200: "buckets without gaps"},
+    gives=monitoring_schemas.Throughput,
+)
+async def measure_throughput(call: Call) -> Response:
+    """Measure throughput: jobs submitted and ended in each stretch of time, and how long they took."""
+    asked: Buckets = call.query
+    if asked.hours * 60 > MOST_BUCKETS * asked.bucket_minutes:
+        detail = f"at most {MOST_BUCKETS:,} buckets: ask for fewer hours or longer stretches"
+        raise Refusal(422, "out_of_range", detail)
+    width = timedelta(minutes=asked.bucket_minutes)
+    first = _rounded_down(clock.now() - timedelta(hours=asked.hours), width)
+    async with call.transaction("show") as tx:
+        found = await store.throughput_metrics(tx, call.caller.tenant, first, width, asked.workflow_id)
+    return reply({"hours": asked.hours, "bucket_minutes": asked.bucket_minutes, "buckets": found})
+
+
+def _rounded_down(moment: datetime, width: timedelta) -> datetime:
+    """The beginning of its stretch, so that whoever asks again sees the same ones."""
+    zero = datetime(2000, 1, 1, tzinfo=UTC)
+    return zero + (moment - zero) // width * width
+
+
+# -- who did what ---------------------------------------------------------------------------------------
+
+
+@observing.get(
+    "/audit",
+    "admin",
+    query=AuditList,
+    answers={200: "a page, the newest first"},
+    gives=monitoring_schemas.AuditPage,
+)
+async def show_audit(call: Call) -> Response:
+    """List who changed what, newest first."""
+    asked: AuditList = call.query
+    bound = (call.caller.tenant, "audit")
+    before = None if asked.cursor is None else int(call.instance.cursors.read(asked.cursor, *bound))
+    async with call.transaction("show") as tx:
+        found = await list_audit(tx, call.caller.tenant, before, asked.limit)
+    is_last = len(found) < asked.limit
+    cursor = None if is_last else call.instance.cursors.make(str(found[-1]["id"]), *bound)
+    return reply({"entries": found, "next_cursor": cursor})
+
+
+# -- the same under the names of the first design -------------------------------------------------------
+
+dag.post(
+    "/submit",
+    "submitter",
+    body=NewJob,
+    gives=job_schemas.Job,
+    heeds=("Idempotency-Key", "Prefer"),
+    answers={
+        202: "the job",
+        200: "the first answer to the same request",
+        404: "no such workflow",
+        409: "another request had this key",
+    },
+)(submit_job)
+dag.get("/jobs/{job_id}", "viewer", gives=job_schemas.JobWithNodes, answers={200: "the job with its nodes"})(
+    show_job
+)
+dag.get(
+    "/jobs/{job_id}/nodes", "viewer", query=NodesOf, gives=job_schemas.NodesOfJob, answers={200: "the nodes"}
+)(list_nodes)
+dag.post(
+    "/jobs/{job_id}/cancel",
+    "submitter",
+    body=WithReason,
+    is_body_optional=True,
+    gives=job_schemas.Job,
+    answers={200: "the job", 409: "it had ended before"},
+)(cancel_job)

@@ -1,0 +1,144 @@
+"""Workflows: publish a version, list and show them, pause and resume."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated
+
+from pydantic import Field
+from starlette.responses import Response
+
+from cograil.api_schemas import job_schemas
+from cograil.definitions import read_workflow
+from cograil.errors import WorkflowNotFound
+from cograil.http.routes.job_action_routes import WithReason, by_whom
+from cograil.http.server.dispatcher import Call, reply
+from cograil.http.server.request_parsing import Body, Query
+from cograil.http.server.routing import Table
+from cograil.store import workflow_queries as store
+from cograil.verbs import pause
+from cograil.verbs.file_schedules import sync_schedules
+from cograil.verbs.publish import publish
+
+workflows = Table("workflows")
+MAX_SOURCE = 256 * 1024
+
+
+class Source(Body):
+    """The text of a workflow file."""
+
+    source: Annotated[str, Field(min_length=1, max_length=MAX_SOURCE)]
+
+
+class Version(Query):
+    """Which version; the newest when none is named."""
+
+    version: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = None
+
+
+@workflows.post(
+    "/workflows",
+    "operator",
+    body=Source,
+    answers={
+        201: "published",
+        200: "it was published before",
+        409: "other content has this version, or a schedule its name",
+    },
+    gives=job_schemas.Published,
+)
+async def publish_workflow(call: Call) -> Response:
+    """Publish a version of a workflow, and the schedules of its file."""
+    workflow = await asyncio.to_thread(read_workflow, call.body.source)
+    async with call.transaction("publish") as tx:
+        done = await publish(tx, workflow, call.body.source, call.caller.tenant)
+        decider, tenant = call.instance.decider, call.caller.tenant
+        changes = await sync_schedules(tx, decider, workflow, tenant, by=by_whom(call))
+        target = f"{workflow.workflow_id} {workflow.version}"
+        if done.is_new:
+            await call.audit(tx, "publish", target)
+        for one in changes:
+            await call.audit(tx, f"{one.verb} schedule", one.name, workflow_id=workflow.workflow_id)
+    answer = {
+        "workflow_id": workflow.workflow_id,
+        "version": workflow.version,
+        "is_new": done.is_new,
+        "schedules": [one._asdict() for one in changes],
+    }
+    return reply(answer, 201 if done.is_new else 200)
+
+
+@workflows.get(
+    "/workflows", "viewer", answers={200: "the newest version of each"}, gives=job_schemas.WorkflowList
+)
+async def list_workflows(call: Call) -> Response:
+    """List the published workflows."""
+    async with call.transaction("show") as tx:
+        return reply({"workflows": await store.list_workflows(tx, call.caller.tenant)})
+
+
+@workflows.get(
+    "/workflows/{workflow_id}",
+    "viewer",
+    query=Version,
+    answers={200: "its definition"},
+    gives=job_schemas.Workflow,
+)
+async def show_workflow(call: Call) -> Response:
+    """Show a version of a workflow."""
+    async with call.transaction("show") as tx:
+        found = await store.show_workflow(
+            tx, call.caller.tenant, call.path["workflow_id"], call.query.version
+        )
+    if found is None:
+        raise WorkflowNotFound(call.path["workflow_id"][:64], call.query.version)
+    return reply(found)
+
+
+@workflows.get(
+    "/workflows/{workflow_id}/versions",
+    "viewer",
+    answers={200: "newest first"},
+    gives=job_schemas.VersionList,
+)
+async def list_versions(call: Call) -> Response:
+    """List the versions of a workflow."""
+    async with call.transaction("show") as tx:
+        found = await store.list_versions(tx, call.caller.tenant, call.path["workflow_id"])
+    if not found:
+        raise WorkflowNotFound(call.path["workflow_id"][:64])
+    return reply({"versions": found})
+
+
+@workflows.post(
+    "/workflows/{workflow_id}/pause",
+    "operator",
+    body=WithReason,
+    is_body_optional=True,
+    gives=job_schemas.PausedWorkflow,
+    answers={200: "paused", 409: "it is paused already"},
+)
+async def pause_workflow(call: Call) -> Response:
+    """Pause a workflow: none of its jobs begins anything new."""
+    name, tenant = call.path["workflow_id"], call.caller.tenant
+    async with call.transaction("pause") as tx:
+        await pause.pause_workflow(tx, name, by=by_whom(call), reason=call.body.reason, tenant=tenant)
+        await call.audit(tx, "pause workflow", name, reason=call.body.reason)
+    return reply({"workflow_id": name, "is_paused": True})
+
+
+@workflows.post(
+    "/workflows/{workflow_id}/resume",
+    "operator",
+    body=Body,
+    is_body_optional=True,
+    gives=job_schemas.PausedWorkflow,
+    answers={200: "it goes on", 409: "it is not paused"},
+)
+async def resume_workflow(call: Call) -> Response:
+    """Let a paused workflow go on."""
+    name, tenant = call.path["workflow_id"], call.caller.tenant
+    async with call.transaction("resume") as tx:
+        await pause.resume_workflow(tx, name, tenant=tenant)
+        await call.audit(tx, "resume workflow", name)
+    return reply({"workflow_id": name, "is_paused": False})

@@ -1,0 +1,73 @@
+"""What fields of bodies may hold, where it has a name of its own when they do not."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from typing import Annotated
+
+from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic_core import PydanticCustomError
+
+from cograil.definitions.mapping_reader import ID
+
+LAST_YEAR = 9998  # what comes after it cannot be told in every zone
+MOST_LABELS, LONGEST_LABEL_KEY, LONGEST_LABEL = 64, 63, 255
+CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+
+TIMESTAMP, LABEL, NAME = "invalid_timestamp", "invalid_label", "invalid_name"
+CODES = frozenset({TIMESTAMP, LABEL, NAME})  # what we call it is what a caller is told
+
+
+def _moment(value: object) -> object:
+    """A time with its zone; pydantic alone would also take numbers and times without one."""
+    if not isinstance(value, str):
+        raise PydanticCustomError(TIMESTAMP, "a time is a text such as 2026-01-31T09:00:00Z")
+    try:
+        moment = datetime.fromisoformat(value)
+    except ValueError:
+        raise PydanticCustomError(TIMESTAMP, "a time looks like 2026-01-31T09:00:00Z") from None
+    if moment.tzinfo is None:
+        raise PydanticCustomError(TIMESTAMP, "a time names its zone, as in 2026-01-31T09:00:00Z")
+    if not 1 < moment.year <= LAST_YEAR:
+        raise PydanticCustomError(TIMESTAMP, "a time beyond the calendar")
+    return moment.astimezone(UTC)
+
+
+def _labels(value: dict[str, str]) -> dict[str, str]:
+    if len(value) > MOST_LABELS:
+        raise PydanticCustomError(LABEL, f"at most {MOST_LABELS} labels")
+    for key, text in value.items():
+        if not 1 <= len(key) <= LONGEST_LABEL_KEY or CONTROL.search(key):
+            raise PydanticCustomError(
+                LABEL, f"the key of a label has 1 to {LONGEST_LABEL_KEY} characters, none of them for control"
+            )
+        if len(text) > LONGEST_LABEL or CONTROL.search(text):
+            raise PydanticCustomError(
+                LABEL, f"a label has at most {LONGEST_LABEL} characters, none of them for control"
+            )
+    return value
+
+
+def _name(value: str) -> str:
+    if not ID.fullmatch(value):
+        raise PydanticCustomError(
+            NAME, "a workflow is named by 1 to 64 letters, digits, _, . and -, the first a letter or digit"
+        )
+    return value
+
+
+Moment = Annotated[datetime, BeforeValidator(_moment)]
+Labels = Annotated[
+    dict[str, str],
+    AfterValidator(_labels),
+    Field(
+        json_schema_extra={
+            "maxProperties": MOST_LABELS,
+            "propertyNames": {"minLength": 1, "maxLength": LONGEST_LABEL_KEY},
+        }
+    ),
+]
+WorkflowName = Annotated[
+    str, AfterValidator(_name), Field(json_schema_extra={"pattern": f"^{ID.pattern}$", "maxLength": 64})
+]

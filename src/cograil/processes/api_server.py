@@ -1,0 +1,101 @@
+"""The API as a part: inside `cograil up`, or as one more `cograil server` on a database that is there."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+
+import structlog
+from starlette.types import ASGIApp
+
+from cograil import logs
+from cograil.errors import UsageError
+from cograil.http.auth.client_address import is_loopback
+from cograil.http.server.access_log import log_requests
+from cograil.http.server.application import application, open_instance
+from cograil.http.server.dispatcher import Instance
+from cograil.http.server.port import bind, serving
+from cograil.http.server.probes import metrics_app, probe_routes
+from cograil.processes.app_plugins import all_doors, app_checks
+from cograil.processes.instance_discovery import check_schema, decider_of, find_conninfo, require_queues
+from cograil.processes.lifecycle import run_async, stop_on_signals
+from cograil.processes.process_readiness import Health
+from cograil.settings import Settings
+from cograil.store.connect_retry import look, opened
+from cograil.store.database import BUSY, Database
+from cograil.store.database_roles import SERVER_ROLE
+
+
+def server(settings: Settings) -> None:
+    """Answer on the port until a signal says stop."""
+    require_queues(settings)
+    logs.configure(settings.log.level, settings.log.format)
+    run_async(_serve(settings), "server")
+
+
+async def _serve(settings: Settings) -> None:
+    log = structlog.get_logger("server")
+    conninfo = await find_conninfo(settings)
+    async with open_api(conninfo, settings) as instance:
+        await look(partial(check_schema, instance.db))
+        stop = stop_on_signals()  # until here one signal is enough: nobody was served
+        health = Health(instance.db, {}, app_checks(settings, has_worker=False))
+        probes = probe_routes(health.checks, health.samples)
+        app = log_requests(application(instance, probes, apps=all_doors(instance)), settings)
+        async with (
+            serving(app, bind(settings.host, settings.port), instance.end),
+            serving_containers(settings, instance, health),
+            serving_metrics(settings, metrics_app(health.samples)),
+        ):
+            log.info("ready", host=settings.host, port=settings.port)
+            await stop.wait()
+            health.is_draining = True
+    log.info("stopped")
+
+
+@asynccontextmanager
+async def serving_metrics(settings: Settings, app: ASGIApp) -> AsyncIterator[None]:
+    """On a port of their own, if one is named: where the service before this one had them."""
+    if port := settings.containers.metrics_port:
+        async with serving(app, bind(settings.host, port)):
+            yield
+    else:
+        yield
+
+
+@asynccontextmanager
+async def serving_containers(settings: Settings, instance: Instance, health: Health) -> AsyncIterator[None]:
+    """Container jobs on a port of their own, if one is named: where clients of the original look for them."""
+    if settings.containers.enabled and (port := settings.containers.port):
+        from cograil.apps.containers.standalone_port import container_front  # noqa: PLC0415  most have none
+
+        async with serving(container_front(instance, health.checks), bind(settings.host, port)):
+            yield
+    else:
+        yield
+
+
+@asynccontextmanager
+async def open_api(conninfo: str, settings: Settings) -> AsyncIterator[Instance]:
+    """What the API needs, on connections of its own that act as the server.
+
+    Raises UsageError when anybody could come in from elsewhere, UnsafeDatabase for a role that may too much.
+    """
+    url = settings.server.database_url or conninfo
+    async with (
+        opened(
+            Database(url, settings.database, application="cograil server", kept=BUSY, role=SERVER_ROLE)
+        ) as db,
+        open_instance(db, decider_of(settings), settings, settings.server.key_file) as instance,
+    ):
+        if not is_loopback(settings.host) and not await look(instance.keys.has_keys):
+            raise UsageError(
+                f"cannot listen on {settings.host}: there are no keys yet, and whoever reaches the port may "
+                "do everything; make one with `cograil keys create --role admin` or name a file with one in "
+                "API_KEY_FILE, then start it here again (docs/deploy.md)"
+            )
+        try:
+            yield instance
+        finally:
+            await instance.pace.stop()

@@ -1,0 +1,69 @@
+"""What the apps that are enabled bring to a process."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING
+
+from cograil.apps.app import Check, enabled_apps
+from cograil.errors import UsageError
+from cograil.runners.handler_registry import AppRegistry, Registry
+from cograil.settings import Settings
+from cograil.store.database import Database
+
+if TYPE_CHECKING:  # a worker needs neither
+    from starlette.types import ASGIApp
+
+    from cograil.http.server.dispatcher import Instance
+
+
+def app_doors(instance: Instance) -> Mapping[str, ASGIApp]:
+    """Their doors, by how the paths begin. Raises UsageError when two want the same paths."""
+    doors: dict[str, ASGIApp] = {}
+    for app in enabled_apps(instance.settings):
+        own = app.doors(instance)
+        if taken := doors.keys() & own.keys():
+            raise UsageError(f"the app {app.name!r} serves {sorted(taken)[0]}, and so does another")
+        doors |= own
+    return doors
+
+
+def all_doors(instance: Instance) -> Mapping[str, ASGIApp]:
+    """What is served beside the API: the pages, and the doors of the apps."""
+    from cograil.ui.ui_application import page_doors  # noqa: PLC0415  a worker needs none of it
+
+    return {**app_doors(instance), **page_doors(instance)}
+
+
+def app_front(instance: Instance, name: str) -> ASGIApp:
+    """What the app of this name serves on a port of its own. Raises UsageError when it has none."""
+    for app in enabled_apps(instance.settings):
+        if app.name == name and app.front is not None:
+            return app.front(instance)
+    raise UsageError(f"no app {name!r} is enabled that has a port of its own")
+
+
+def app_checks(settings: Settings, *, has_worker: bool) -> Mapping[str, Check]:
+    """What /readyz says of them."""
+    return {
+        name: check
+        for app in enabled_apps(settings)
+        for name, check in app.checks(settings, has_worker).items()
+    }
+
+
+@asynccontextmanager
+async def beside_worker(registry: Registry, db: Database, settings: Settings) -> AsyncIterator[None]:
+    """What they register and run in a worker, in this block."""
+    async with AsyncExitStack() as stack:
+        for app in enabled_apps(settings):
+            own = AppRegistry(registry, app.name, app.offers)
+            await stack.enter_async_context(app.beside_worker(own, db, settings))
+        yield
+
+
+async def app_sentences(settings: Settings) -> dict[str, str]:
+    """What each has to say when everything starts, if anything."""
+    said = {app.name: await app.sentence(settings) for app in enabled_apps(settings)}
+    return {name: sentence for name, sentence in said.items() if sentence}

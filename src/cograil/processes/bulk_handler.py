@@ -1,0 +1,40 @@
+"""The handler of bulk operations. It is wired here because handlers know neither verbs nor the store."""
+
+from __future__ import annotations
+
+from cograil.errors import NotFound
+from cograil.model.workflow import Json
+from cograil.runners.context import Context, Fail
+from cograil.runners.handler_registry import Registry
+from cograil.settings import Settings
+from cograil.store.database import Database
+
+HANDLER = "cograil.bulk"
+
+
+def register_bulk(registry: Registry, db: Database, settings: Settings) -> None:
+    """Let the worker of this registry step through bulk operations on this database."""
+
+    async def bulk(ctx: Context, operation: str) -> dict[str, Json]:
+        """Take the jobs of the operation, a few in each transaction, until it is over."""
+        return await _step_through(ctx, operation, db, settings)
+
+    registry.register(bulk, HANDLER)
+
+
+async def _step_through(ctx: Context, operation: str, db: Database, settings: Settings) -> dict[str, Json]:
+    from cograil.processes.instance_discovery import decider_of  # noqa: PLC0415  other workers never decide
+    from cograil.verbs.bulk import outcome_of, step_bulk  # noqa: PLC0415
+
+    decider = decider_of(settings)
+    while True:
+        ctx.raise_if_cancelled()
+        try:
+            async with db.transaction("bulk") as tx:
+                seen = await step_bulk(tx, decider, operation, ctx.job_id)
+        except NotFound as error:
+            raise Fail(str(error), code=error.code) from error
+        told = f"{seen.done} done, {seen.failed} failed, {seen.skipped} skipped"
+        ctx.progress(seen.ended, seen.total, told)
+        if seen.finished_at is not None or not seen.is_wanted:
+            return outcome_of(seen)

@@ -1,0 +1,127 @@
+"""Find the instance and open its database, as a client or as one more process on it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+from cograil.embedded.data_directory import has_cluster, is_held, is_held_briefly, read_instance
+from cograil.errors import InvalidSettings, NoInstance, SchemaMismatch
+from cograil.settings import Settings
+from cograil.store.database import Database
+from cograil.store.migrate import status
+from cograil.verbs.advance import decider_of
+
+__all__ = [
+    "check_schema",
+    "decider_of",
+    "find_conninfo",
+    "open_client",
+    "open_reader",
+    "queue_checks",
+    "require_queues",
+]
+
+STARTING_SECONDS = 15.0  # how long to wait for an instance that is just starting
+
+
+@asynccontextmanager
+async def open_client(
+    settings: Settings, *, application: str = "cograil", is_schema_checked: bool = True
+) -> AsyncIterator[Database]:
+    """The database of the running instance: COGRAIL_DATABASE_URL, or whatever runs on the data directory.
+
+    Raises NoInstance when nothing runs there, SchemaMismatch when this program cannot work with its
+    schema (unless told not to look), DatabaseUnavailable when it does not answer.
+    """
+    conninfo = await find_conninfo(settings)
+    async with Database(conninfo, settings.database, application=application) as db:
+        if is_schema_checked:
+            await check_schema(db)
+        yield db
+
+
+@asynccontextmanager
+async def open_reader(
+    settings: Settings, *, application: str = "cograil", is_schema_checked: bool = True
+) -> AsyncIterator[Database]:
+    """As `open_client`, for looking only: where nothing runs, PostgreSQL is started for this block.
+
+    Raises NoInstance when there is no database either. Must be entered in the main thread.
+    """
+    if settings.database.url or not _may_be_started(settings.data_dir):
+        async with open_client(settings, application=application, is_schema_checked=is_schema_checked) as db:
+            yield db
+        return
+    from cograil.processes.database_host import Host  # noqa: PLC0415  most commands find an instance
+
+    host = Host(settings, is_brief=True)
+    async with AsyncExitStack() as stack:
+        host.start()
+        stack.push_async_callback(asyncio.to_thread, host.stop)
+        db = await stack.enter_async_context(
+            Database(host.conninfo, settings.database, application=application)
+        )
+        if is_schema_checked:
+            await check_schema(db)
+        yield db
+
+
+def _may_be_started(data_dir: Path) -> bool:
+    """Whether there is a database, and nobody runs it but perhaps another command that only looks."""
+    return has_cluster(data_dir) and (not is_held(data_dir) or is_held_briefly(data_dir))
+
+
+async def find_conninfo(settings: Settings) -> str:
+    """How to connect to the instance these settings mean. Raises NoInstance when there is none."""
+    if settings.database.url:
+        return settings.database.url
+    data_dir = settings.data_dir
+    until = _now() + STARTING_SECONDS
+    while is_held(data_dir):
+        instance = read_instance(data_dir)
+        if instance is not None:
+            return instance.conninfo
+        if _now() > until:
+            raise NoInstance(f"a cograil is starting on {data_dir} and not ready yet; try again")
+        await asyncio.sleep(0.05)
+    raise NoInstance(
+        f"nothing runs on {data_dir}; start it with `cograil up`, "
+        "or name another place with --data-dir or COGRAIL_DATABASE_URL"
+    )
+
+
+async def check_schema(db: Database) -> None:
+    """Raises SchemaMismatch unless the database has the schema of this program, or one it can work with."""
+    async with db.single("schema") as tx:
+        found = await status(tx.connection)
+    if found.problems:
+        raise SchemaMismatch("; ".join(found.problems))
+    if found.pending:
+        raise SchemaMismatch(
+            f"the database has schema {found.current}, this program needs {found.known}: "
+            "run `cograil db migrate`"
+        )
+
+
+def require_queues(settings: Settings) -> None:
+    """Raises InvalidSettings when queues must be named and are not."""
+    if settings.queues.strict and not settings.queues.names:
+        raise InvalidSettings(
+            "COGRAIL_QUEUES__STRICT is on and no queue is named; use --queue or COGRAIL_QUEUES__NAMES"
+        )
+
+
+def queue_checks(settings: Settings) -> Mapping[str, Callable[[Database], Awaitable[str]]]:
+    """What /readyz says of it where a process starts without: one that neither works nor takes jobs in."""
+
+    async def say(db: Database) -> str:
+        return "not named, and COGRAIL_QUEUES__STRICT is on"
+
+    return {"queues": say} if settings.queues.strict and not settings.queues.names else {}
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

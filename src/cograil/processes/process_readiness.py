@@ -1,0 +1,94 @@
+"""Whether a process is ready for work, as /readyz tells it, and what /metrics shows of the database."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+
+import psycopg
+
+from cograil import clock
+from cograil.errors import DatabaseUnavailable
+from cograil.model.readiness_check import DEGRADED, OK
+from cograil.store.database import Database
+from cograil.store.job_queries import sample_metrics
+from cograil.store.migrate import SchemaStatus, status
+
+FRESH_SECONDS = 2.0  # however many ask, the database is asked no more often than this
+PATIENCE_SECONDS = 2.0
+
+
+class Health:
+    """Readiness: of the database, of its schema, and of the parts that run here."""
+
+    def __init__(
+        self,
+        db: Database,
+        parts: Mapping[str, Callable[[], bool]],
+        apps: Mapping[str, Callable[[Database], Awaitable[str]]] | None = None,
+        conditions: Mapping[str, Callable[[], str]] | None = None,
+    ) -> None:
+        self.is_draining = False
+        self._apps = apps or {}
+        self._db = db
+        self._parts = parts
+        self._conditions = conditions or {}  # each says OK, or what is wrong
+        self._found: dict[str, str] = {}
+        self._asked_at = float("-inf")
+        self._asking = asyncio.Lock()
+        self._samples: list[tuple[str, str, str, float]] = []
+        self._sampled_at = float("-inf")
+        self._sampling = asyncio.Lock()
+
+    async def checks(self) -> dict[str, str]:
+        """What readiness depends on: "ok", or what is wrong."""
+        found = dict(await self._database())
+        found |= {name: OK if is_running() else "not running" for name, is_running in self._parts.items()}
+        found |= {name: tell() for name, tell in self._conditions.items()}
+        return found | {"draining": "stopping" if self.is_draining else OK}
+
+    async def samples(self) -> list[tuple[str, str, str, float]]:
+        """What /metrics shows of the database; nothing while it does not answer."""
+        clock = asyncio.get_running_loop().time
+        async with self._sampling:
+            if clock() - self._sampled_at > FRESH_SECONDS:
+                self._samples = await self._sample()
+                self._sampled_at = clock()
+        return self._samples
+
+    async def _sample(self) -> list[tuple[str, str, str, float]]:
+        try:
+            async with asyncio.timeout(PATIENCE_SECONDS), self._db.single("metrics") as tx:
+                return await sample_metrics(tx)
+        except (TimeoutError, psycopg.Error, DatabaseUnavailable):
+            return []
+
+    async def _database(self) -> dict[str, str]:
+        clock = asyncio.get_running_loop().time
+        async with self._asking:
+            if clock() - self._asked_at > FRESH_SECONDS:
+                self._found = await self._ask()
+                self._asked_at = clock()
+        return self._found
+
+    async def _ask(self) -> dict[str, str]:
+        try:
+            async with asyncio.timeout(PATIENCE_SECONDS), self._db.transaction("probe") as tx:
+                found = {"database": OK, "schema": _schema(await status(tx.connection)), "clock": _clock()}
+            return found | {name: await ask(self._db) for name, ask in self._apps.items()}
+        except TimeoutError:
+            return {"database": f"no answer within {PATIENCE_SECONDS:g} s", "schema": "unknown"}
+        except (psycopg.Error, DatabaseUnavailable):
+            return {"database": "unreachable", "schema": "unknown"}  # the reason may name hosts and users
+
+
+def _clock() -> str:
+    """A transaction has just told the database's time."""
+    wrong = clock.describe_offset(clock.offset_seconds())
+    return OK if wrong is None else f"{DEGRADED}: {wrong}"
+
+
+def _schema(found: SchemaStatus) -> str:
+    if found.problems or found.pending:
+        return f"has {found.current}, needs {found.known}"
+    return OK

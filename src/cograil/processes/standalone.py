@@ -1,0 +1,143 @@
+"""One more orchestrator, worker or relay on a database that is there already."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+
+import structlog
+
+from cograil import logs, tracing
+from cograil.apps.app import require_apps
+from cograil.processes.instance_discovery import (
+    check_schema,
+    decider_of,
+    find_conninfo,
+    queue_checks,
+    require_queues,
+)
+from cograil.processes.lifecycle import (
+    first_of,
+    kept_running,
+    leave_nobody_behind,
+    process_name,
+    run_async,
+    stop_on_signals,
+)
+from cograil.processes.process_readiness import Health
+from cograil.processes.worker_main import load_handlers, work_on
+from cograil.runners import handler_output
+from cograil.settings import Settings
+from cograil.store.connect_retry import look, opened
+from cograil.store.database import BUSY, Database
+from cograil.store.migrate import check_server
+from cograil.worker.worker_loop import Worker
+
+
+def orchestrator(settings: Settings, health_port: int | None = None) -> None:
+    """Advance jobs until a signal says stop."""
+    logs.configure(settings.log.level, settings.log.format)
+    run_async(_orchestrate(settings, health_port), "orchestrator")
+
+
+def worker(settings: Settings, apps: tuple[str, ...] = (), health_port: int | None = None) -> None:
+    """Run tasks until a signal says stop; then drain."""
+    require_queues(settings)
+    require_apps(settings)
+    logs.configure(settings.log.level, settings.log.format)
+    handler_output.capture(is_output_kept=settings.worker.capture_output)
+    load_handlers(apps, os.getcwd())
+    run_async(_work(settings, health_port), "worker")
+
+
+def relay(settings: Settings, health_port: int | None = None) -> None:
+    """Deliver events until a signal says stop."""
+    logs.configure(settings.log.level, settings.log.format)
+    run_async(_relay(settings, health_port), "relay")
+
+
+async def _relay(settings: Settings, health_port: int | None) -> None:
+    from cograil.delivery.relay import Relay  # noqa: PLC0415  a worker needs none of it
+
+    log = structlog.get_logger("relay")
+    async with _checked_database(settings, "cograil relay") as db:
+        one = Relay(db, settings, process_name())
+        stop = stop_on_signals()
+        async with (
+            _probes(settings, health_port, db, "relay", lambda: one.is_ready),
+            kept_running(one.run(), one.stop) as running,
+        ):
+            log.info("ready", name=one.name, pid=os.getpid())
+            await first_of(stop, running)
+    log.info("stopped", name=one.name)
+
+
+async def _orchestrate(settings: Settings, health_port: int | None) -> None:
+    from cograil.orchestrator.orchestrator_loop import Orchestrator  # noqa: PLC0415
+    from cograil.scheduler.schedule_loop import Clock  # noqa: PLC0415  a worker needs none of it
+
+    log = structlog.get_logger("orchestrator")
+    async with _checked_database(settings, "cograil orchestrator") as db:
+        one = Orchestrator(db, settings, decider_of(settings), process_name())
+        clock = Clock(db, decider_of(settings))
+        stop = stop_on_signals()
+        async with (
+            _probes(settings, health_port, db, "orchestrator", lambda: one.is_ready),
+            kept_running(one.run(), one.stop) as running,
+            kept_running(clock.run(), clock.stop) as ticking,
+        ):
+            log.info("ready", name=one.name, pid=os.getpid())
+            await first_of(stop, running, ticking)
+    log.info("stopped", name=one.name)
+
+
+async def _work(settings: Settings, health_port: int | None) -> None:
+    log = structlog.get_logger("worker")
+    workers: list[Worker] = []
+
+    def tell(one: Worker) -> None:
+        workers.append(one)
+        queues = list(settings.queues.names) or "all"
+        log.info("ready", name=one.name, pid=os.getpid(), queues=queues, handlers=one.registry.names())
+
+    async with (
+        _checked_database(settings, "cograil worker") as db,
+        _probes(settings, health_port, db, "worker", lambda: bool(workers) and workers[0].is_ready),
+    ):
+        await work_on(db, settings, tell)
+    log.info("stopped")
+    tracing.shutdown()  # what hangs here ends with the process
+    await leave_nobody_behind(0)
+
+
+@asynccontextmanager
+async def _checked_database(settings: Settings, application: str) -> AsyncIterator[Database]:
+    """The database of the instance, fit to run on: it keeps what it commits and has our schema."""
+    conninfo = await find_conninfo(settings)
+    async with opened(Database(conninfo, settings.database, application=application, kept=BUSY)) as db:
+        await look(partial(_check, db, settings))
+        yield db
+
+
+async def _check(db: Database, settings: Settings) -> None:
+    async with db.single("check") as tx:
+        await check_server(tx.connection, settings.database.allow_unsafe)
+    await check_schema(db)
+
+
+@asynccontextmanager
+async def _probes(
+    settings: Settings, port: int | None, db: Database, part: str, is_ready: Callable[[], bool]
+) -> AsyncIterator[None]:
+    """/livez and /readyz for this part, if a port was given for them."""
+    if port is None:
+        yield
+        return
+    from cograil.http.server.port import bind, serving  # noqa: PLC0415
+    from cograil.http.server.probes import probe_app  # noqa: PLC0415  a web server is 15 MB
+
+    health = Health(db, {part: is_ready}, queue_checks(settings))
+    async with serving(probe_app(health.checks, health.samples), bind(settings.host, port)):
+        yield

@@ -1,0 +1,197 @@
+"""A child process of a worker: it runs one handler at a time, and can be killed with it.
+
+Run as a module, from a clean interpreter. The handler runs in the main thread, as a program would. A
+thread beside it talks to the worker; when the worker is gone, so is this process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import importlib
+import os
+import queue
+import resource
+import signal
+import socket
+import sys
+import threading
+from typing import Any
+
+from cograil import logs
+from cograil.errors import CograilError
+from cograil.model.app_events import Event
+from cograil.model.outcome import Failed, Outcome, WorkItem
+from cograil.runners import handler_output, ipc, python_runner
+from cograil.runners.context import Context, Limits
+from cograil.runners.handler_exceptions import Fail
+from cograil.runners.handler_registry import default_registry
+from cograil.runners.handler_transaction import Joint
+
+PR_SET_PDEATHSIG = 1
+MEMORY_LIMIT = resource.RLIMIT_DATA if sys.platform == "linux" else resource.RLIMIT_AS
+
+Begun = tuple[WorkItem, Context]
+
+
+class PipeChannel:
+    """The context's line to the worker; used in the loop of the thread that talks."""
+
+    def __init__(self, writer: asyncio.StreamWriter) -> None:
+        self._writer = writer
+        self._loop = asyncio.get_running_loop()
+        self._asked: dict[int, asyncio.Future[bool]] = {}
+        self._last = 0
+
+    async def save_checkpoint(self, item: WorkItem, data: bytes, phase: str) -> bool:
+        return await self._ask({"checkpoint": data.decode(), "phase": phase})
+
+    async def save_step(self, item: WorkItem, name: str, output: bytes) -> bool:
+        return await self._ask({"step": name, "output": output.decode()})
+
+    async def tell(self, item: WorkItem, event: Event) -> bool:
+        return await self._ask(ipc.event_message(event))
+
+    def join(self, item: WorkItem, connection: Any) -> Joint:
+        raise Fail("ctx.transaction() is for coroutine handlers of a worker", code="bad_transaction")
+
+    def note_progress(self, item: WorkItem, current: float, total: float | None, message: str) -> None:
+        self._tell({"progress": [current, total, message]})
+
+    def note_log(self, item: WorkItem, line: dict[str, Any]) -> None:
+        self._tell({"log": line})
+
+    def hear_answer(self, number: int, is_saved: bool) -> None:
+        """The worker's answer to one of our questions."""
+        if (asked := self._asked.pop(number, None)) is not None and not asked.done():
+            asked.set_result(is_saved)
+
+    async def _ask(self, question: ipc.Message) -> bool:
+        self._last += 1
+        asked: asyncio.Future[bool] = self._loop.create_future()
+        self._asked[self._last] = asked
+        self._writer.write(ipc.packed({"ask": self._last, **question}))
+        return await asked
+
+    def _tell(self, message: ipc.Message) -> None:
+        text = ipc.packed(message)
+        self._loop.call_soon_threadsafe(self._writer.write, text)
+
+
+class Talker(threading.Thread):
+    """The thread that talks to the worker, in a loop of its own."""
+
+    def __init__(self, link: socket.socket) -> None:
+        super().__init__(name="talker", daemon=True)
+        self.orders: queue.Queue[ipc.Order] = queue.Queue()
+        self.attempts: queue.Queue[Begun] = queue.Queue()
+        self._link = link
+        self._limits = Limits()
+        self._ctx: Context | None = None
+
+    def run(self) -> None:
+        try:
+            asyncio.run(self._talk())
+        finally:
+            os._exit(0)  # the worker is gone, and nobody wants to know how this ends
+
+    async def _talk(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        reader, self._writer = await ipc.open_link(self._link)
+        self._channel = PipeChannel(self._writer)
+        while (message := await ipc.receive(reader)) is not None:
+            self._hear(message)
+
+    def _hear(self, message: ipc.Message) -> None:
+        if "run" in message:
+            item = ipc.read_item(message)
+            self._ctx = Context(item, self._channel, self._limits)
+            self.attempts.put((item, self._ctx))
+        elif "stop" in message and self._ctx is not None:
+            self._ctx.cancel(message["stop"])
+        elif "answer" in message:
+            self._channel.hear_answer(message["answer"], message["saved"])
+        elif "order" in message:
+            order = ipc.read_order(message)
+            self._limits = Limits(**order.limits)
+            self.orders.put(order)
+
+    def tell(self, text: bytes) -> None:
+        """Send this, from any thread."""
+        self._loop.call_soon_threadsafe(self._writer.write, text)
+
+
+def main(descriptor: str, parent: str) -> None:
+    """The child: take the order, import what it names, then run what comes."""
+    _end_with(int(parent))
+    link = socket.socket(fileno=int(descriptor))
+    link.set_inheritable(False)
+    talker = Talker(link)
+    talker.start()
+    order = talker.orders.get()
+    logs.configure(order.log_level, order.log_format)
+    handler_output.capture(is_output_kept=order.is_output_kept)
+    problem = _import(order)
+    _limit_memory(order.memory_bytes)
+    talker.tell(ipc.packed({"ready": memory_taken()}))
+    while True:
+        item, ctx = talker.attempts.get()
+        outcome = Failed("handler_missing", problem) if problem else run(item, ctx, Limits(**order.limits))
+        talker.tell(ipc.outcome_message(outcome, memory_taken()))
+
+
+def run(item: WorkItem, ctx: Context, limits: Limits) -> Outcome:
+    """Run this attempt here, in the main thread."""
+    spec = default_registry.get(item.handler)
+    if spec is None:
+        return Failed("handler_missing", f"no module of the child registers {item.handler!r}")
+    try:
+        return python_runner.call_here(spec, item, ctx, limits)
+    except MemoryError:
+        return _out_of_memory()
+
+
+def _out_of_memory() -> Failed:
+    """Lift the limit, or there is no room to say that it was reached; this child is not used again."""
+    _, most = resource.getrlimit(MEMORY_LIMIT)
+    resource.setrlimit(MEMORY_LIMIT, (most, most))
+    return Failed("out_of_memory", "it needs more memory than COGRAIL_WORKER__CHILD_MEMORY_MB allows")
+
+
+def _import(order: ipc.Order) -> str:
+    """Import the modules of the handlers; what went wrong, if anything."""
+    sys.path[:] = order.path
+    for module in order.modules:
+        try:
+            importlib.import_module(module)
+        except (Exception, SystemExit, CograilError) as error:
+            return f"the module {module!r} cannot be imported in a child process: {error!r}"
+    return ""
+
+
+def _limit_memory(limit: int) -> None:
+    """The soft limit only: it is lifted to tell that it was reached."""
+    if limit:
+        _, most = resource.getrlimit(MEMORY_LIMIT)
+        resource.setrlimit(MEMORY_LIMIT, (limit, most))
+
+
+def memory_taken() -> int:
+    """How many bytes of memory this process has."""
+    try:
+        with open("/proc/self/statm", "rb") as file:
+            return int(file.read().split()[1]) * resource.getpagesize()
+    except OSError:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def _end_with(parent: int) -> None:
+    """When the worker is killed, so are we; where there is no such signal, the socket closes."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL), 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,86 @@
+"""Limits: what they hold back, and letting the next ones go."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import NamedTuple
+
+from cograil.model.job import JobState, TaskLimit
+from cograil.store.array_params import Columns, floats, ints, smallints, texts, uuids
+from cograil.store.database import Transaction
+from cograil.store.statements import statement
+
+HELD_KEYS = statement("held_keys")
+LOCK_WAITING = statement("lock_waiting")
+LET_GO_TASKS = statement("let_go_tasks")
+ADMIT_JOBS = statement("admit_jobs")
+HOLD_JOBS = statement("hold_jobs")
+LEAVE_LINES = statement("leave_lines")
+
+ASKED = partial(Columns, "asked", key=texts, concurrency=ints, rate=floats, per_seconds=floats, places=ints)
+HELD = partial(
+    Columns,
+    "held",
+    job_id=uuids,
+    tenant_id=texts,
+    key=texts,
+    concurrency=ints,
+    rate=floats,
+    per_seconds=floats,
+    rank=smallints,
+)
+
+
+class HeldKey(NamedTuple):
+    """A limit that holds something back, as the first in line has it. `what` is task or job."""
+
+    what: str
+    key: str
+    concurrency: int | None
+    rate: float | None
+    per_seconds: float | None
+    free: int | None  # places, when it was looked at; None: any number
+
+    @property
+    def may_let_go(self) -> bool:
+        return self.free is None or self.free > 0
+
+
+async def held_keys(tx: Transaction, after: str, most: int) -> list[HeldKey]:
+    """The next limits behind this key that hold something back, in the order in which to lock them."""
+    return [HeldKey(*row) for row in await tx.fetch(HELD_KEYS, after=after, most=most)]
+
+
+async def lock_waiting(tx: Transaction, held: HeldKey, places: int) -> int:
+    """How many could go now, of so many at most; nobody takes these away before the transaction ends."""
+    params = held._asdict() | {"places": places}
+    params.pop("free")
+    return int((await tx.fetch(LOCK_WAITING, **params))[0][0])
+
+
+async def let_go(tx: Transaction, allowed: Sequence[tuple[HeldKey, int]]) -> int:
+    """Let so many go under each of these limits, and no more than there are places; how many did."""
+    let_go = 0
+    for what, chosen in (("task", LET_GO_TASKS), ("job", ADMIT_JOBS)):
+        asked = ASKED()
+        asked.rows += [
+            (held.key, held.concurrency, held.rate, held.per_seconds, places)
+            for held, places in allowed
+            if held.what == what
+        ]
+        if asked.rows:
+            let_go += int((await tx.fetch(chosen, **asked.params()))[0][0])
+    return let_go
+
+
+async def hold_jobs(tx: Transaction, jobs: Sequence[tuple[JobState, TaskLimit]]) -> None:
+    """These new jobs wait until they are admitted."""
+    held = HELD()
+    held.rows += [(job.job_id, job.tenant_id, *limit, -job.priority) for job, limit in jobs]
+    await tx.execute(HOLD_JOBS, **held.params())
+
+
+async def leave_lines(tx: Transaction, ids: Sequence[str]) -> None:
+    """These jobs, which end here, wait no longer and have no place any more."""
+    await tx.execute(LEAVE_LINES, ids=uuids(ids))

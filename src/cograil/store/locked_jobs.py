@@ -1,0 +1,219 @@
+"""Jobs under their lock: locking, taking news, loading states. `writing.py` has the other half."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import orjson
+
+from cograil.model.ids import is_id
+from cograil.model.job import (
+    CancelAsked,
+    ChildEnded,
+    Happening,
+    JobState,
+    Late,
+    Lost,
+    More,
+    NodeState,
+    Reported,
+    Resumed,
+    Signalled,
+    Started,
+    Submitted,
+)
+from cograil.model.outcome import Completed, Failed
+from cograil.model.workflow import Json
+from cograil.store.array_params import Columns, jsonbs, times, uuids
+from cograil.store.database import Row, Transaction
+from cograil.store.statements import statement
+
+LOCK_JOBS_WITH_NEWS = statement("lock_jobs_with_news")
+LOCK_JOBS = statement("lock_jobs")
+FIND_DUE = statement("find_due")
+LOAD_SUBMITTED = statement("load_submitted")
+OPEN_JOBS = statement("open_jobs")
+TAKE_INBOX = statement("take_inbox")
+LOAD_NODES = statement("load_nodes")
+LOAD_CHILDREN_WAKE = statement("load_children_wake")
+LOAD_OUTPUTS = statement("load_outputs")
+LOAD_CHILDREN = statement("load_children")
+REVOKE_TASKS = statement("revoke_tasks")
+COUNT_ANCESTORS = statement("count_ancestors")
+ATTEMPTS_OF_CHILDREN = statement("attempts_of_children")
+
+NO_LIMIT = 2**31 - 1
+WINDOW = 4  # how many times the jobs one pass takes it looks at
+
+
+@dataclass(slots=True)
+class LockedJobs:
+    """Jobs whose row lock is ours."""
+
+    states: dict[str, JobState]
+    taken: int = 0  # how many news of theirs were taken
+    first: int | None = None  # the first of them
+    new: list[str] = field(default_factory=list)  # submitted by somebody who could not check them
+
+
+async def lock_jobs_with_news(
+    tx: Transaction, limit: int, aside: Iterable[str] = (), first: int = 0
+) -> LockedJobs:
+    """Lock jobs that have news or are due; those locked by others or set aside are passed over.
+
+    News before `first` are not looked at.
+    """
+    params = {"limit": limit, "window": WINDOW * limit, "aside": uuids(list(aside)), "first": first}
+    return _locked(await tx.fetch(LOCK_JOBS_WITH_NEWS, **params))
+
+
+async def lock_jobs(tx: Transaction, ids: Sequence[str]) -> LockedJobs:
+    """Lock these jobs, waiting for their current writers. Unknown ids are simply not there."""
+    return _locked(await tx.fetch(LOCK_JOBS, ids=uuids([id for id in ids if is_id(id)])))
+
+
+async def find_due(tx: Transaction, limit: int, aside: Iterable[str] = ()) -> list[str]:
+    """The jobs that have news or are due, by their ids alone: nothing of them has to be readable."""
+    params = {"limit": limit, "aside": uuids(list(aside))}
+    return [row[0] for row in await tx.fetch(FIND_DUE, **params)]
+
+
+def _locked(rows: list[Row]) -> LockedJobs:
+    return LockedJobs({row[0]: JobState(*row) for row in rows})
+
+
+News = dict[str, list[Happening]]
+
+
+@dataclass(slots=True)
+class Revoked:
+    """Whose tasks were taken away, and what is to be told to their jobs: that these attempts had begun."""
+
+    workers: set[int] = field(default_factory=set)
+    began: News = field(default_factory=dict)
+
+
+async def take_inbox(tx: Transaction, jobs: LockedJobs, limit: int = NO_LIMIT) -> News:
+    """Take the news of these jobs in the order they came; the nodes they are about become known.
+
+    The transaction's time moves on to when they were read: a delay that one of them begins must not begin
+    before it happened.
+    """
+    news: News = {}
+    rows = await tx.fetch(TAKE_INBOX, ids=uuids(list(jobs.states)), limit=limit)
+    jobs.taken += len(rows)
+    if rows and jobs.first is None:
+        jobs.first = rows[0][0]
+    for row in rows:
+        job_id, node_id, tx.now = row[1], row[3], max(tx.now, row[-1])
+        if row[2] == "submitted":
+            jobs.new.append(job_id)
+        news.setdefault(job_id, []).append(_happening(row))
+        nodes = jobs.states[job_id].nodes
+        if row[10] is not None and node_id not in nodes:
+            nodes[node_id] = _state(node_id, row[10:-1])
+    return news
+
+
+PLAIN: dict[str, Happening] = {"resumed": Resumed(), "submitted": Submitted()}
+
+
+def _happening(row: Row) -> Happening:
+    _, _, kind, node_id, attempt, task_id, worker, started_at, output, error = row[:10]
+    if kind in PLAIN:
+        return PLAIN[kind]
+    match kind:
+        case "report":
+            outcome = Completed(output) if error is None else _failed(orjson.loads(error))
+            return Reported(node_id, attempt, task_id, outcome, worker, started_at)
+        case "started":
+            return Started(node_id, attempt, task_id, worker, started_at)
+        case "lost":
+            return Lost(node_id, attempt, task_id, orjson.loads(error)["code"], worker, started_at)
+        case "late":
+            what = "result" if error is None else orjson.loads(error)["what"]
+            return Late(node_id, attempt, task_id, what, worker)
+        case "more":
+            return More(node_id)
+        case "child":
+            said = orjson.loads(error)
+            return ChildEnded(node_id, attempt, said["child"], said["status"], output, said["error"])
+        case "cancel":
+            return CancelAsked(**orjson.loads(error))
+        case "signal":
+            return Signalled(node_id=node_id, **orjson.loads(output))
+    raise ValueError(f"inbox row of unknown kind {kind!r}")
+
+
+def _failed(error: dict[str, Json]) -> Failed:
+    is_retryable = error.get("retryable", True)
+    return Failed(error["code"], error["message"], is_retryable, error.get("details"), error.get("after"))
+
+
+def _state(node_id: str, columns: Row) -> NodeState:
+    error = columns[13]
+    return NodeState(node_id, *(*columns[:13], None if error is None else orjson.loads(error), *columns[14:]))
+
+
+async def load_nodes(tx: Transaction, jobs: LockedJobs, ids: Sequence[str]) -> None:
+    """Fill in the nodes of these jobs, without outputs."""
+    for row in await tx.fetch(LOAD_NODES, ids=uuids(ids)):
+        jobs.states[row[0]].nodes[row[1]] = _state(row[1], row[2:])
+
+
+async def load_children_wake(tx: Transaction, states: Iterable[JobState]) -> None:
+    """Fill in when the children that are not loaded want to be looked at."""
+    by_id = {state.job_id: state for state in states}
+    loaded = [
+        (job_id, name) for job_id, state in by_id.items() for name, node in state.nodes.items() if node.parent
+    ]
+    params = {"loaded_jobs": uuids([job_id for job_id, _ in loaded]), "loaded": [name for _, name in loaded]}
+    for job_id, wake_at, sleeping in await tx.fetch(LOAD_CHILDREN_WAKE, ids=uuids(list(by_id)), **params):
+        by_id[job_id].children_wake_at = wake_at
+        by_id[job_id].children_sleeping = sleeping
+
+
+async def load_outputs(tx: Transaction, wanted: Sequence[tuple[str, str]]) -> list[Row]:
+    """(job, node, output as JSON text) for these nodes."""
+    return await tx.fetch(LOAD_OUTPUTS, jobs=[job for job, _ in wanted], nodes=[node for _, node in wanted])
+
+
+async def load_children(tx: Transaction, wanted: Sequence[tuple[str, str]]) -> list[Row]:
+    """(job, parent, node, status, output) of the children of these fan-outs, in their order."""
+    return await tx.fetch(LOAD_CHILDREN, jobs=[job for job, _ in wanted], nodes=[node for _, node in wanted])
+
+
+async def revoke_tasks(tx: Transaction, jobs: LockedJobs, ids: Sequence[str]) -> Revoked:
+    """Take away all tasks of these jobs; what was running becomes known. Take the inbox after this."""
+    revoked = Revoked()
+    for worker, job_id, node_id, *about in await tx.fetch(REVOKE_TASKS, ids=uuids(ids)):
+        revoked.workers.add(worker)
+        revoked.began.setdefault(job_id, []).append(Started(node_id, *about[:4]))
+        jobs.states[job_id].nodes.setdefault(node_id, _state(node_id, tuple(about[4:])))
+    return revoked
+
+
+async def count_ancestors(tx: Transaction, job_id: str, most: int) -> int:
+    """How many jobs a child of this one would have above it, counted up to one more than `most`."""
+    return int((await tx.fetch(COUNT_ANCESTORS, job=job_id, most=most))[0][0])
+
+
+async def load_submitted(tx: Transaction, ids: Sequence[str]) -> list[Row]:
+    """(job, labels, callback) of these jobs, as JSON text that nobody has looked at yet."""
+    return await tx.fetch(LOAD_SUBMITTED, ids=uuids(ids))
+
+
+async def open_jobs(tx: Transaction, states: Sequence[JobState]) -> None:
+    """Keep what was found out of these jobs when they were opened."""
+    opened = Columns("opened", id=uuids, input=jsonbs, deadline=times)
+    opened.rows = [(state.job_id, state.input_text, state.deadline) for state in states]
+    await tx.execute(OPEN_JOBS, **opened.params())
+
+
+async def attempts_of_children(
+    tx: Transaction, job_id: str, fan_outs: Sequence[str], limit: int
+) -> list[tuple[str, int]]:
+    """The first children of these fan-outs and the numbers of their last attempts."""
+    params = {"job": job_id, "parents": list(fan_outs), "limit": limit}
+    return [(node_id, attempt) for node_id, attempt in await tx.fetch(ATTEMPTS_OF_CHILDREN, **params)]

@@ -1,0 +1,150 @@
+"""A `ctx` for unit tests of handlers: it keeps what the handler tells it, in lists that a test can read."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from typing import Any, NamedTuple
+
+import orjson
+
+from cograil.errors import InvalidInput
+from cograil.model.app_events import checked_event
+from cograil.model.outcome import WorkItem
+from cograil.model.workflow import Json
+from cograil.runners import context as runners
+from cograil.runners.handler_exceptions import Fail
+
+DAY_SECONDS = 86_400.0
+
+
+class Progress(NamedTuple):
+    """One call of `ctx.progress`."""
+
+    current: float
+    total: float | None
+    message: str
+
+
+class LogLine(NamedTuple):
+    """One line of `ctx.log`."""
+
+    level: str
+    message: str
+    fields: dict[str, Json]
+
+
+class Context(runners.Context):
+    """One attempt, as a handler sees it. Make it anywhere: in a function, in a coroutine, in a thread.
+
+    `checkpoint` and `steps` are what earlier attempts have left. `transaction` is called by
+    `ctx.transaction()`, with the connection that the handler gives, and returns an asynchronous context
+    manager; without it `ctx.transaction()` is refused.
+
+    What the handler tells is in `progresses`, `logged`, `checkpoints`, `steps` and `told`.
+    """
+
+    def __init__(
+        self,
+        params: Mapping[str, Json] | None = None,
+        *,
+        attempt: int = 1,
+        job_id: str = "00000000-0000-7000-8000-000000000001",
+        node_id: str = "node",
+        handler: str = "handler",
+        checkpoint: Json = None,
+        steps: Mapping[str, Json] | None = None,
+        transaction: Callable[[Any], Any] | None = None,
+        **item: Any,
+    ) -> None:
+        work = WorkItem(1, 1, job_id, node_id, attempt, handler, dict(params or {}), DAY_SECONDS, checkpoint)
+        self.steps: dict[str, Json] = dict(steps or {})
+        self.progresses: list[Progress] = []
+        self.logged: list[LogLine] = []
+        self.checkpoints: list[Json] = [] if checkpoint is None else [checkpoint]
+        self.told: list[tuple[str, Json]] = []
+        self._transaction = transaction
+        super().__init__(work._replace(steps=dict(self.steps), **item), _Recorder(self), loop=_Immediately())
+
+    def checkpoint(self, data: Json, phase: str = "") -> Awaitable[None]:
+        """Keep this as the last checkpoint; refused as in a worker when it is not JSON."""
+        self._refuse_when_lost()
+        self.checkpoints.append(orjson.loads(self._checkpoint_text(data)))
+        return _DONE
+
+    def tell(
+        self,
+        type: str,
+        data: Mapping[str, Json],
+        *,
+        subject: str | None = None,
+        checkpoint: Json = None,
+        phase: str = "",
+    ) -> Awaitable[None]:
+        """Keep this event; refused as in a worker when it cannot be told."""
+        self._refuse_when_lost()
+        try:
+            checked_event(type, subject or self.idempotency_key, data, self._limits.event_bytes)
+        except InvalidInput as error:
+            raise Fail(f"event: {error}", code="bad_event") from error
+        self.told.append((type, dict(data)))
+        if checkpoint is not None:
+            self.checkpoints.append(orjson.loads(self._checkpoint_text(checkpoint)))
+        return _DONE
+
+    def transaction(self, connection: Any = None) -> Any:
+        """What the test gave for it."""
+        if self._transaction is None:
+            raise Fail(
+                "ctx.transaction() needs a database: give the test's own with Context(transaction=...)",
+                code="bad_transaction",
+            )
+        return self._transaction(connection)
+
+    async def _keep(self, name: str, text: bytes) -> None:
+        self.steps[name] = orjson.loads(text)
+
+    def _keep_in_thread(self, name: str, text: bytes) -> None:
+        self.steps[name] = orjson.loads(text)
+
+
+class _Recorder:
+    """The channel of a context that nobody listens to."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    def note_progress(self, item: WorkItem, current: float, total: float | None, message: str) -> None:
+        self._context.progresses.append(Progress(current, total, message))
+
+    def note_log(self, item: WorkItem, line: dict[str, Json]) -> None:
+        self._context.logged.append(LogLine(line["level"], line["message"], line.get("fields", {})))
+
+    async def save_checkpoint(self, item: WorkItem, data: bytes, phase: str) -> bool:
+        return True
+
+    async def save_step(self, item: WorkItem, name: str, output: bytes) -> bool:
+        return True
+
+    async def tell(self, item: WorkItem, event: Any) -> bool:
+        return True
+
+    def join(self, item: WorkItem, connection: Any) -> Any:
+        raise AssertionError("a context for tests has transactions of its own")
+
+
+class _Immediately:
+    """What a context asks of its loop, done at once."""
+
+    def call_soon_threadsafe(self, callback: Callable[[], None]) -> None:
+        callback()
+
+
+class _Done:
+    """Nothing is left to await; it may be awaited all the same, by a coroutine."""
+
+    def __await__(self) -> Generator[None]:
+        return
+        yield
+
+
+_DONE = _Done()

@@ -1,0 +1,77 @@
+"""What became of a job of a test."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from cograil.model.workflow import Json
+from cograil.testing.handler_context import LogLine, Progress
+
+
+class Call(NamedTuple):
+    """One attempt: what the handler was given, and how it ended."""
+
+    node_id: str
+    handler: str
+    attempt: int
+    params: dict[str, Json]
+    is_completed: bool
+    idempotency_key: str
+    logged: list[LogLine]
+    progresses: list[Progress]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeResult:
+    """How a node ended. `attempt` is the number of the last one."""
+
+    node_id: str
+    status: str
+    attempt: int
+    output: Json
+    error: Json
+    skip_reason: str | None
+
+
+class Event(NamedTuple):
+    """One event of the job, as `cograil events` shows it."""
+
+    type: str
+    node_id: str | None
+    data: dict[str, Json]
+
+
+@dataclass(frozen=True, slots=True)
+class JobResult:
+    """A job at its end. Times are those of the clock of the test."""
+
+    job_id: str
+    status: str
+    result: Json
+    error: Json
+    nodes: dict[str, NodeResult]
+    events: list[Event]
+    attempts: list[Call]
+    started_at: datetime
+    finished_at: datetime
+    children: list[JobResult] = field(default_factory=list)
+
+    @property
+    def duration(self) -> timedelta:
+        """How long it would have taken, had the handlers taken no time."""
+        return self.finished_at - self.started_at
+
+    @property
+    def path(self) -> list[str]:
+        """The nodes that completed, in the order in which they did."""
+        return [event.node_id for event in self.events if event.type == "node_completed" and event.node_id]
+
+    def output(self, node_id: str) -> Json:
+        """What this node returned."""
+        return self.nodes[node_id].output
+
+    def calls(self, handler: str) -> list[Call]:
+        """The attempts of this handler, in all nodes."""
+        return [call for call in self.attempts if call.handler == handler]

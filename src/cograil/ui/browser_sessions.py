@@ -1,0 +1,146 @@
+"""Who looks at the pages: a cookie that names a key, signed, and the tokens of forms.
+
+The cookie holds no secret of the key. It is bound to what recognises the key, so it ends with the key, which
+is looked up as for any request. Where nobody is asked for a key there is a cookie too, for the tokens.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from urllib.parse import parse_qsl, urlsplit
+
+from starlette.datastructures import Headers
+from starlette.types import Receive
+
+from cograil import clock
+from cograil.http.auth.authentication import KeyRing
+from cograil.http.server import request_limits
+from cograil.http.server.problem_details import Refusal
+from cograil.model.roles import Caller
+
+COOKIE, FLASH = "cograil_ui", "cograil_said"
+SECONDS = 12 * 3600
+MAX_FORM = 1024 * 1024
+FORM_TYPE = "application/x-www-form-urlencoded"
+LONGEST_COOKIE = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """What a cookie says. An empty `key_id`: nobody in particular."""
+
+    key_id: str
+    until: int
+    nonce: str
+    signature: str = ""
+
+    @property
+    def text(self) -> str:
+        return f"{self.key_id}.{self.until}.{self.nonce}"
+
+
+class Sessions:
+    """Makes sessions and knows them again, at every server of the database."""
+
+    def __init__(self, secret: bytes) -> None:
+        self._secret = secret
+
+    def begin(self, key_id: str = "", proof: bytes = b"") -> Session:
+        """A new one, for who holds this key."""
+        new = Session(key_id, int(clock.seconds()) + SECONDS, secrets.token_urlsafe(12))
+        return Session(new.key_id, new.until, new.nonce, self._sign(b"session", new.text, proof))
+
+    def read(self, headers: Headers) -> Session | None:
+        """What the cookie of a request claims, if its time is not over. It is not known to be true yet."""
+        parts = cookie(headers, COOKIE).split(".")
+        if len(parts) != 4 or not (parts[1].isascii() and parts[1].isdecimal() and len(parts[1]) < 12):
+            return None
+        found = Session(parts[0], int(parts[1]), parts[2], parts[3])
+        return found if found.until > clock.seconds() else None
+
+    def is_ours(self, session: Session, proof: bytes = b"") -> bool:
+        """Whether we made it, for the key that is recognised by this."""
+        return hmac.compare_digest(session.signature, self._sign(b"session", session.text, proof))
+
+    def token(self, session: Session) -> str:
+        """What every form of this session carries."""
+        return self._sign(b"form", session.text, b"")
+
+    def is_token(self, session: Session, given: str) -> bool:
+        """Whether a form carries it."""
+        return hmac.compare_digest(self.token(session).encode(), given.encode("utf-8", "replace"))
+
+    def sealed(self, text: str) -> str:
+        """A text for a cookie, which we believe only if it is as we wrote it."""
+        return f"{text.encode().hex()}.{self._sign(b'said', text, b'')}"
+
+    def unsealed(self, cookie_text: str) -> str:
+        """The text again; nothing for what we did not write."""
+        told, _, signature = cookie_text.partition(".")
+        try:
+            text = bytes.fromhex(told).decode()
+        except ValueError:
+            return ""
+        return text if hmac.compare_digest(signature, self._sign(b"said", text, b"")) else ""
+
+    def _sign(self, purpose: bytes, text: str, proof: bytes) -> str:
+        message = b"\0".join([purpose, text.encode("utf-8", "replace"), proof])
+        return hmac.new(self._secret, message, hashlib.sha256).hexdigest()[:40]
+
+
+class SessionRing:
+    """Recognises whoever has a session, and else asks the ring of keys."""
+
+    def __init__(self, ring: KeyRing, sessions: Sessions) -> None:
+        self.ring = ring
+        self._sessions = sessions
+
+    async def caller(self, headers: Headers, address: str, *, is_quick: bool = False) -> Caller:
+        """Whoever looks. Raises Refusal as the ring does."""
+        session = self._sessions.read(headers)
+        if session is not None and session.key_id and "authorization" not in headers:
+            found = await self.ring.holder(session.key_id, is_quick=is_quick)
+            if found is not None and self._sessions.is_ours(session, found[1]):
+                return found[0]
+        return await self.ring.caller(headers, address, is_quick=is_quick)
+
+    async def has_keys(self, is_quick: bool = False) -> bool:
+        """Whether a key was ever made."""
+        return await self.ring.has_keys(is_quick)
+
+
+def cookie(headers: Headers, name: str) -> str:
+    """The value of a cookie; nothing when it is not there, or too long to be ours."""
+    for part in "; ".join(headers.getlist("cookie")).split(";"):
+        key, _, value = part.strip().partition("=")
+        if key == name:
+            return value if len(value) <= LONGEST_COOKIE and value.isascii() else ""
+    return ""
+
+
+def refuse_other_sites(headers: Headers) -> None:
+    """Raises Refusal for a form that a page of another site sent."""
+    origin = headers.get("origin")
+    is_other = origin is not None and urlsplit(origin).netloc.lower() != headers.get("host", "").lower()
+    if is_other or headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+        raise Refusal(403, "foreign_origin", "a page of another site may do nothing here")
+
+
+async def read_form(receive: Receive, headers: Headers) -> Mapping[str, str]:
+    """The fields of a form; of two with one name the last. Raises Refusal for what is no form of a page."""
+    refuse_other_sites(headers)
+    media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media_type != FORM_TYPE:
+        raise Refusal(415, "unsupported_media_type", f"a form is {FORM_TYPE}")
+    raw = await request_limits.read_body(receive, headers, MAX_FORM)
+    try:
+        pairs = parse_qsl(raw.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=1000)
+    except ValueError:
+        raise Refusal(400, "malformed_form", "the form cannot be read") from None
+    if any("\0" in value for _, value in pairs):
+        raise Refusal(422, "invalid_value", "a field holds NUL")
+    return dict(pairs)

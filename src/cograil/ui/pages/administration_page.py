@@ -1,0 +1,65 @@
+"""What administrators look at: the API keys of the tenant, and the settings of this server."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from itertools import groupby
+from typing import Annotated
+
+from pydantic import Field
+from starlette.responses import Response
+
+from cograil.http.server.request_parsing import Query
+from cograil.settings import describe, variable_of
+from cograil.store.api_keys import list_keys
+from cograil.store.job_queries import View
+from cograil.ui.page_context import HTML, Visit, pages
+from cograil.ui.rendering import page
+
+administration = pages("administration")
+ROLES = (
+    ("viewer", "reads everything of the tenant"),
+    ("submitter", "also submits, cancels and retries jobs"),
+    ("operator", "also publishes, pauses, answers approvals and sees workers"),
+    ("admin", "everything of the tenant, and the audit log"),
+    ("worker", "claims tasks and reports their results"),
+)
+
+
+class SettingFilter(Query):
+    """Which settings."""
+
+    changed: Annotated[str, Field(max_length=10)] = ""
+
+
+@administration.get("/keys", "admin", media_type=HTML)
+async def show_keys(visit: Visit) -> Response:
+    """The keys of the tenant, without their secrets."""
+    async with visit.transaction("show") as tx:
+        found = await list_keys(tx, visit.caller.tenant)
+        now = tx.now
+    keys = [one | {"state": _state(one, now)} for one in found]
+    return page(visit, "keys.html", keys=keys, roles=ROLES)
+
+
+def _state(key: View, now: datetime) -> str:
+    if key["revoked_at"] is not None:
+        return "revoked"
+    return "expired" if key["expires_at"] is not None and key["expires_at"] <= now else "alive"
+
+
+@administration.get("/settings", "admin", query=SettingFilter, media_type=HTML)
+async def show_settings(visit: Visit) -> Response:
+    """Every setting of this server with its value and where that comes from."""
+    listed = [
+        one._asdict() | {"variable": variable_of(one.name)} for one in describe(visit.instance.settings)
+    ]
+    if visit.query.changed == "yes":
+        listed = [one for one in listed if one["origin"] != "default"]
+    parts = [(part, list(found)) for part, found in groupby(listed, key=lambda one: _part(one["name"]))]
+    return page(visit, "settings.html", parts=parts, asked=visit.query)
+
+
+def _part(name: str) -> str:
+    part, dot, _ = name.partition(".")
+    return part if dot else "general"

@@ -1,0 +1,23 @@
+"""The inbox: approvals that wait for an answer."""
+
+from __future__ import annotations
+
+from starlette.responses import Response
+
+from cograil.store.job_queries import find_jobs
+from cograil.store.job_snapshot import waiting_nodes
+from cograil.ui.page_context import HTML, Visit, pages
+from cograil.ui.rendering import page
+
+approvals = pages("approvals")
+MOST = 200
+
+
+@approvals.get("/approvals", "viewer", media_type=HTML)
+async def list_approvals(visit: Visit) -> Response:
+    """Approvals that wait, the oldest first, with the inputs of their jobs."""
+    async with visit.transaction("show") as tx:
+        waiting = await waiting_nodes(tx, visit.caller.tenant, MOST)
+        jobs = await find_jobs(tx, [one["job_id"] for one in waiting], visit.caller.tenant)
+    waiting = [one | {"input_params": (jobs.get(one["job_id"]) or {}).get("input_params")} for one in waiting]
+    return page(visit, "approvals.html", waiting=waiting, most=MOST)

@@ -1,0 +1,108 @@
+"""Cancel or retry many jobs from the list: preview, start, and progress.
+
+The work is done by a job of `cograil.bulk`, as for `cograil bulk cancel`; see docs/decisions/0009-bulk.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from starlette.responses import Response
+
+from cograil.errors import NotFound
+from cograil.http.routes.job_action_routes import by_whom
+from cograil.http.routes.job_routes import labels_of
+from cograil.http.server.problem_details import Refusal
+from cograil.model.ids import is_id
+from cograil.store import job_queries
+from cograil.ui.page_context import HTML, Visit, as_call, pages, sent_form
+from cograil.ui.pages.job_list_page import PAGE, JobFilters, range_of
+from cograil.ui.rendering import gone_to, page
+from cograil.verbs.bulk import STATUSES, JobFilter, begin_bulk, find_bulk, outcome_of, preview_bulk
+
+bulk = pages("bulk")
+SELECTED = "job."  # a checkbox is named by its job: of two fields with one name only the last is read
+FILTERS = ("status", "workflow_id", "label", "period", "since", "until")
+MAX_REASON = 2000
+
+
+@bulk.post("/jobs/bulk", "operator", media_type=HTML)
+async def preview(visit: Visit) -> Response:
+    """Show which jobs would be cancelled or retried; or start it, once that is confirmed."""
+    form = await sent_form(visit)
+    verb, wanted = _read(form)
+    if form.get("confirmed") == "yes":
+        return await _start(visit, verb, wanted, form.get("reason", "").strip()[:MAX_REASON])
+    tenant = visit.caller.tenant
+    async with visit.transaction("preview") as tx:
+        found = await preview_bulk(tx, verb, wanted, tenant)
+        shown = await job_queries.find_jobs(tx, found.ids, tenant)
+    filters = {name: form[name] for name in FILTERS if form.get(name)}
+    return page(
+        visit,
+        "bulk.html",
+        verb=verb,
+        count=found.count,
+        selected=len(wanted.ids),
+        jobs=[shown[one] for one in found.ids if one in shown],
+        statuses=wanted.statuses,
+        fields=dict.fromkeys(map(SELECTED.__add__, wanted.ids), "on") if wanted.ids else filters,
+        filters={} if wanted.ids else filters,
+    )
+
+
+async def _start(visit: Visit, verb: str, wanted: JobFilter, reason: str) -> Response:
+    by = by_whom(as_call(visit))
+    async with visit.transaction("bulk") as tx:
+        job_id = await begin_bulk(
+            tx, visit.instance.decider, verb, wanted, by=by, reason=reason, tenant=visit.caller.tenant
+        )
+        await visit.audit(tx, f"bulk {verb}", job_id, reason=reason, filter=wanted.as_json())
+    return gone_to(visit, f"/ui/jobs/bulk/{job_id}", "Started")
+
+
+def _read(form: Mapping[str, str]) -> tuple[str, JobFilter]:
+    """What to do with which jobs. Raises Refusal for a form that does not say."""
+    verb, _, scope = form.get("verb", "").partition(" ")  # "cancel" for the selected jobs, "cancel matching"
+    if verb not in STATUSES:
+        raise Refusal(422, "invalid_value", f"an action is one of {', '.join(STATUSES)}")
+    if scope == "matching":
+        return verb, _matching(verb, form)
+    ids = tuple(name.removeprefix(SELECTED) for name in form if name.startswith(SELECTED))
+    if len(ids) > PAGE or not all(map(is_id, ids)):
+        raise Refusal(422, "invalid_value", f"select up to {PAGE} jobs of the list")
+    if not ids:
+        raise Refusal(422, "nothing_selected", "select at least one job in the list")
+    return verb, JobFilter(ids=ids, statuses=STATUSES[verb])
+
+
+def _matching(verb: str, form: Mapping[str, str]) -> JobFilter:
+    """The filters of the list as a bulk operation knows them."""
+    filters = JobFilters(**{name: form[name] for name in FILTERS if name in form}).named()
+    status = filters.get("status")
+    if status is not None and status not in STATUSES[verb]:
+        allowed = " or ".join(STATUSES[verb])
+        raise Refusal(422, "invalid_value", f"{verb} is for jobs that are {allowed}, not {status}")
+    labels = labels_of(filters.get("label", ""))
+    if None in labels.values():
+        raise Refusal(422, "invalid_value", "a bulk action needs labels with values, such as team=ops")
+    first, last = range_of(filters)
+    return JobFilter(
+        statuses=(status,) if status else (),
+        workflow=filters.get("workflow_id"),
+        labels={name: value for name, value in labels.items() if value is not None},
+        created_after=first,
+        created_before=last,
+    )
+
+
+@bulk.get("/jobs/bulk/{job_id}", "viewer", media_type=HTML)
+async def show_progress(visit: Visit) -> Response:
+    """How far a bulk action is, and why jobs were skipped or failed."""
+    job_id, tenant = visit.path["job_id"], visit.caller.tenant
+    async with visit.transaction("show") as tx:
+        job = (await job_queries.find_jobs(tx, [job_id], tenant)).get(job_id) if is_id(job_id) else None
+        if job is None:
+            raise NotFound("there is no such bulk action")
+        operation = await find_bulk(tx, job_id, tenant)
+    return page(visit, "bulk_progress.html", job=job, operation=operation, outcome=outcome_of(operation))

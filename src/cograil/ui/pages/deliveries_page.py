@@ -1,0 +1,112 @@
+"""Deliveries: events sent to receivers, pending ones and dead letters; and the subscriptions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated
+
+import orjson
+from pydantic import Field
+from starlette.responses import Response
+
+from cograil.errors import InvalidInput, Problem
+from cograil.http.routes import webhook_routes
+from cograil.http.server.request_parsing import Query, as_model
+from cograil.model.ids import is_id
+from cograil.model.workflow import Json
+from cograil.store.job_queries import View
+from cograil.ui.page_context import HTML, Visit, as_call, pages, sent_form
+from cograil.ui.pages.action_forms import Action, add_actions, says_nothing
+from cograil.ui.pages.monitoring_pages import chosen, older_of
+from cograil.ui.rendering import page
+from cograil.verbs import outbox
+
+deliveries = pages("deliveries")
+PAGE = 100
+STATES = ("pending", "delivered", "dead")
+
+
+class DeliveryFilters(Query):
+    """Which deliveries."""
+
+    state: Annotated[str, Field(max_length=20)] = ""
+    job_id: Annotated[str, Field(max_length=64)] = ""
+    cursor: Annotated[str, Field(max_length=1024)] = ""
+
+
+@deliveries.get("/deliveries", "viewer", query=DeliveryFilters, media_type=HTML)
+async def list_deliveries(visit: Visit) -> Response:
+    """Deliveries, newest first, and subscriptions."""
+    return await _listed(visit, visit.query)
+
+
+async def _listed(
+    visit: Visit,
+    asked: DeliveryFilters,
+    *,
+    created: View | None = None,
+    form: Mapping[str, str] | None = None,
+    problems: tuple[Problem, ...] = (),
+) -> Response:
+    tenant, state = visit.caller.tenant, chosen(asked.state, STATES)
+    job_id = asked.job_id.strip() if is_id(asked.job_id.strip()) else None
+    bound = (tenant, "pages of deliveries", state, job_id)
+    before = visit.instance.cursors.read(asked.cursor, *bound) if asked.cursor else None
+    async with visit.transaction("show") as tx:
+        found = await outbox.list_deliveries(
+            tx, tenant, state=state, job_id=job_id, before=before, limit=PAGE
+        )
+        subscriptions = await outbox.list_subscriptions(tx, tenant)
+    place = found[-1]["delivery_id"] if len(found) == PAGE else None
+    return page(
+        visit,
+        "deliveries.html",
+        status=422 if problems else 200,
+        deliveries=found,
+        subscriptions=subscriptions,
+        asked=asked,
+        states=STATES,
+        older=older_of(visit, place, asked.model_dump(), bound),
+        created=created,
+        form=form or {},
+        problems=problems,
+    )
+
+
+@deliveries.post("/subscriptions", "operator", media_type=HTML)
+async def add_subscription(visit: Visit) -> Response:
+    """Subscribe the receiver of the form; its secret is shown on this one page."""
+    form = await sent_form(visit)
+    call = as_call(visit)
+    types = [one.strip() for one in form.get("types", "").split(",") if one.strip()]
+    body: dict[str, Json] = {"url": form.get("url", "").strip(), "types": types}
+    if workflow_id := form.get("workflow_id", "").strip():
+        body["workflow_id"] = workflow_id
+    try:
+        call.body = as_model(body, webhook_routes.NewSubscription)
+        answer = await webhook_routes.subscribe(call)
+    except InvalidInput as error:
+        return await _listed(visit, DeliveryFilters(), form=form, problems=error.problems)
+    return await _listed(visit, DeliveryFilters(), created=orjson.loads(bytes(answer.body)))
+
+
+add_actions(
+    deliveries,
+    Action(
+        "/subscriptions/{subscription_id}/remove",
+        "operator",
+        webhook_routes.unsubscribe,
+        says_nothing,
+        "Remove this subscription?",
+        "Subscription removed",
+        is_grave=True,
+    ),
+    Action(
+        "/subscriptions/{subscription_id}/enable",
+        "operator",
+        webhook_routes.enable_subscription,
+        says_nothing,
+        "Enable this subscription?",
+        "Subscription enabled",
+    ),
+)

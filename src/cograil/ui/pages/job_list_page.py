@@ -1,0 +1,150 @@
+"""The list of jobs: by status, time, workflow, label and input; sorted; with actions on many at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Annotated, cast
+from urllib.parse import urlencode
+
+from pydantic import Field
+from starlette.responses import Response
+
+from cograil import clock
+from cograil.http.routes.job_routes import labels_of
+from cograil.http.server.problem_details import Refusal
+from cograil.http.server.request_parsing import Query
+from cograil.store import job_queries
+from cograil.store import workflow_queries as workflow_store
+from cograil.store.database import Transaction
+from cograil.store.job_queries import SHOWN_STATUSES, View
+from cograil.store.job_snapshot import JobSort, JobWindow, search_jobs
+from cograil.store.monitoring_queries import first_id
+from cograil.ui.page_context import HTML, Visit, pages
+from cograil.ui.rendering import page
+from cograil.ui.times import read_wall_time
+
+jobs = pages("jobs")
+PAGE = 50
+PERIODS = {"1h": timedelta(hours=1), "24h": timedelta(hours=24), "7d": timedelta(days=7)}
+PERIOD_NAMES = {"1h": "last hour", "24h": "last 24 hours", "7d": "last 7 days"}
+SORTS = {"newest": "newest first", "oldest": "oldest first", "longest": "longest first"}
+SEARCHED = frozenset({"label", "q", "period", "since", "until", "sort"})  # what the plain list cannot do
+Word = Annotated[str, Field(max_length=300)]
+Clock = Annotated[str, Field(max_length=40)]
+
+
+class JobFilters(Query):
+    """Which jobs. An empty field does not filter; the clocks of `since` and `until` are of `zone`."""
+
+    status: Word = ""
+    workflow_id: Word = ""
+    label: Word = ""
+    q: Word = ""
+    period: Word = ""
+    since: Clock = ""
+    until: Clock = ""
+    zone: Annotated[str, Field(max_length=64)] = ""
+    sort: Word = ""
+    cursor: Annotated[str, Field(max_length=1024)] = ""
+
+    def named(self) -> dict[str, str]:
+        """The filters that are set, with times in UTC. Raises Refusal for a value that does not exist."""
+        given = {name: value.strip() for name, value in self.model_dump(exclude={"cursor", "zone"}).items()}
+        filters = {name: value for name, value in given.items() if value}
+        _check(filters, "status", SHOWN_STATUSES)
+        _check(filters, "period", tuple(PERIODS))
+        _check(filters, "sort", tuple(SORTS))
+        for name in ("since", "until"):
+            if name in filters:
+                filters[name] = _utc_clock(name, filters[name], self.zone.strip())
+        if "since" in filters or "until" in filters:
+            filters.pop("period", None)
+        if filters.get("sort") == "newest":
+            del filters["sort"]
+        return filters
+
+
+def _check(filters: Mapping[str, str], name: str, known: tuple[str, ...]) -> None:
+    if name in filters and filters[name] not in known:
+        raise Refusal(422, "invalid_parameter", f"{name} is one of {', '.join(known)}")
+
+
+def _utc_clock(name: str, text: str, zone: str) -> str:
+    try:
+        return f"{read_wall_time(text, zone):%Y-%m-%dT%H:%M}"
+    except ValueError as error:
+        raise Refusal(422, "invalid_parameter", f"{name} is not a time: {error}") from None
+
+
+def range_of(filters: Mapping[str, str]) -> tuple[datetime | None, datetime | None]:
+    """The times of submission between which jobs are listed."""
+    if "period" in filters:
+        return clock.now() - PERIODS[filters["period"]], None
+    bounds = (filters.get(name) for name in ("since", "until"))
+    first, last = (None if text is None else read_wall_time(text, "UTC") for text in bounds)
+    return first, last
+
+
+@jobs.get("/jobs", "viewer", query=JobFilters, media_type=HTML)
+async def list_jobs(visit: Visit) -> Response:
+    """Jobs, newest first unless another order is chosen."""
+    asked: JobFilters = visit.query
+    filters = asked.named()
+    bound = (visit.caller.tenant, "pages of jobs", *sorted(filters.items()))
+    place = visit.instance.cursors.read(asked.cursor, *bound) if asked.cursor else None
+    async with visit.transaction("show") as tx:
+        found, stopped_at = await _find(tx, visit.caller.tenant, filters, place)
+        known = await workflow_store.list_workflows(tx, visit.caller.tenant)
+    older = None
+    if stopped_at is not None:
+        older = urlencode(filters | {"cursor": visit.instance.cursors.make(stopped_at, *bound)})
+    return page(
+        visit,
+        "jobs.html",
+        jobs=found,
+        filters=filters,
+        statuses=SHOWN_STATUSES,
+        periods=PERIOD_NAMES,
+        sorts=SORTS,
+        workflows=sorted({one["workflow_id"] for one in known}),
+        has_errors=any(job["error"] for job in found),
+        older=older,
+        is_first=place is None,
+    )
+
+
+async def _find(
+    tx: Transaction, tenant: str, filters: Mapping[str, str], place: str | None
+) -> tuple[list[View], str | None]:
+    """A page of them, and the id after which the next begins."""
+    statuses = [filters["status"]] if "status" in filters else None
+    workflow = filters.get("workflow_id")
+    if SEARCHED.isdisjoint(filters):
+        found = await job_queries.list_jobs(
+            tx, tenant=tenant, statuses=statuses, workflow=workflow, before=place, limit=PAGE, is_apart=True
+        )
+        return found, found[-1]["job_id"] if len(found) == PAGE else None
+    return await search_jobs(
+        tx,
+        tenant,
+        statuses=statuses,
+        workflow=workflow,
+        labels=labels_of(filters.get("label", "")),
+        text=filters.get("q"),
+        window=_window(filters, place),
+        limit=PAGE,
+        is_apart=True,
+    )
+
+
+def _window(filters: Mapping[str, str], place: str | None) -> JobWindow:
+    """The jobs of the chosen time, from where the page before ended."""
+    first, last = range_of(filters)
+    sort = cast("JobSort", filters.get("sort", "newest"))
+    window = JobWindow(sort=sort)
+    window = window if first is None else window._replace(after=first_id(first))
+    window = window if last is None else window._replace(before=first_id(last))
+    if place is None:
+        return window
+    return window._replace(after=place) if sort == "oldest" else window._replace(before=place)

@@ -1,0 +1,119 @@
+"""Workflows: what is published, its graph, its versions, and what is different between two of them."""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+from datetime import timedelta
+from typing import Annotated
+
+from pydantic import Field
+from starlette.responses import Response
+
+from cograil import clock
+from cograil.definitions import load_workflow
+from cograil.errors import WorkflowNotFound
+from cograil.http.server.request_parsing import Query
+from cograil.store import job_queries, monitoring_queries
+from cograil.store import workflow_queries as store
+from cograil.store.database import Transaction
+from cograil.store.job_queries import View
+from cograil.store.job_snapshot import count_waiting_jobs
+from cograil.store.pause_queries import list_pauses
+from cograil.ui.graph_model import graph_of
+from cograil.ui.page_context import HTML, Visit, pages
+from cograil.ui.rendering import page
+
+workflows = pages("workflows")
+DAYS = 7
+MAX_COMPARED_LINES = 10_000
+MAX_COUNTED = 20_000
+Number = Annotated[int, Field(ge=1, le=2**31 - 1)] | None
+
+
+class Versions(Query):
+    """Which version, and which one to hold against it."""
+
+    version: Number = None
+    against: Number = None
+
+
+@workflows.get("/workflows", "viewer", media_type=HTML)
+async def list_workflows(visit: Visit) -> Response:
+    """The newest version of each, and how its jobs are doing."""
+    tenant = visit.caller.tenant
+    async with visit.transaction("show") as tx:
+        known = await store.list_workflows(tx, tenant)
+        since = clock.now() - timedelta(days=DAYS)
+        numbers = {
+            one["workflow_id"]: one
+            for one in await monitoring_queries.workflow_metrics(tx, tenant, since, None)
+        }
+        paused = {one.name for one in await list_pauses(tx, tenant) if one.kind == "workflow"}
+        waiting = await count_waiting_jobs(tx, tenant, MAX_COUNTED)
+    newest: dict[str, View] = {}
+    for one in known:
+        newest.setdefault(one["workflow_id"], one)
+    counts = {}
+    for name in newest:
+        active = numbers[name]["active"] if name in numbers else 0
+        counts[name] = {"waiting": waiting.get(name, 0), "active": max(0, active - waiting.get(name, 0))}
+    return page(
+        visit,
+        "workflows.html",
+        workflows=list(newest.values()),
+        numbers=numbers,
+        counts=counts,
+        paused=paused,
+        days=DAYS,
+    )
+
+
+@workflows.get("/workflows/{workflow_id}", "viewer", query=Versions, media_type=HTML)
+async def show_workflow(visit: Visit) -> Response:
+    """A version of a workflow with its graph; with `against`, what changed since that one."""
+    asked: Versions = visit.query
+    name, tenant = visit.path["workflow_id"], visit.caller.tenant
+    async with visit.transaction("show") as tx:
+        shown = await _find(tx, tenant, name, asked.version)
+        versions = await store.list_versions(tx, tenant, name)
+        other = None if asked.against is None else await _find(tx, tenant, name, asked.against)
+        since = clock.now() - timedelta(days=DAYS)
+        numbers = await monitoring_queries.node_metrics(tx, tenant, since, name)
+        jobs = await job_queries.list_jobs(tx, tenant=tenant, workflow=name, limit=8)
+        paused = [one for one in await list_pauses(tx, tenant) if (one.kind, one.name) == ("workflow", name)]
+    workflow = await asyncio.to_thread(load_workflow, shown["definition"])
+    changes = None
+    if other is not None:
+        changes = await asyncio.to_thread(changes_between, other["source"] or "", shown["source"] or "")
+    return await asyncio.to_thread(
+        page,
+        visit,
+        "workflow.html",
+        shown=shown,
+        workflow=workflow,
+        graph=await asyncio.to_thread(graph_of, workflow),
+        versions=versions,
+        other=other,
+        changes=changes,
+        numbers={one["node_id"]: one for one in numbers if not one["is_child"]},
+        jobs=jobs,
+        paused=paused[0] if paused else None,
+        days=DAYS,
+    )
+
+
+async def _find(tx: Transaction, tenant: str, name: str, version: int | None) -> View:
+    found = await store.show_workflow(tx, tenant, name, version)
+    if found is None:
+        raise WorkflowNotFound(name[:64], version)
+    return found
+
+
+def changes_between(old: str, new: str) -> list[tuple[str, str]]:
+    """Lines with what they are: added, removed, the same, or where a part begins."""
+    if max(old.count("\n"), new.count("\n")) > MAX_COMPARED_LINES:
+        return [("part", f"these versions have more than {MAX_COMPARED_LINES:,} lines: compare their files")]
+    kinds = {"+": "added", "-": "removed", " ": "same", "@": "part"}
+    lines = difflib.unified_diff(old.splitlines(), new.splitlines(), lineterm="", n=4)
+    return [(kinds.get(line[:1], "same"), line) for line in list(lines)[2:]]

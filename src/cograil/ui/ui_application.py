@@ -1,0 +1,213 @@
+"""The door of the pages, and what is served to who is not known yet: login, logout, static files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from contextvars import ContextVar
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import parse_qs, quote
+
+import structlog
+from starlette.datastructures import Headers
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from cograil.errors import CograilError
+from cograil.http.auth.client_address import address_of, refuse_foreign
+from cograil.http.server import problem_details, request_limits
+from cograil.http.server.dispatcher import UNREACHABLE, Door, Instance
+from cograil.http.server.headers import headers_of
+from cograil.http.server.problem_details import Refusal
+from cograil.http.server.routing import Table
+from cograil.model.ids import new_id
+from cograil.model.roles import LADDER, Caller
+from cograil.store.database import LOST
+from cograil.ui.app_pages import app_pages, off_tables
+from cograil.ui.browser_sessions import COOKIE, Session, SessionRing, read_form
+from cograil.ui.page_context import Entry, PageInstance, behind_pages
+from cograil.ui.pages import TABLES
+from cograil.ui.rendering import ALWAYS, html, keep_session, rendered
+from cograil.ui.static_files import PREFIX, serve_file
+
+log = structlog.get_logger("pages")
+
+HOME, LOGIN, LOGOUT = "/ui/", "/ui/login", "/ui/logout"
+MOVED = {"/docs": "/ui/docs", "/openapi.json": "/api/v1/openapi.json"}  # where people look first
+REQUEST: ContextVar[Scope] = ContextVar("request")  # the door does not tell whom it refuses
+
+
+def page_doors(instance: Instance) -> Mapping[str, ASGIApp]:
+    """The pages, by how their paths begin; whoever names none is shown the first."""
+    found = app_pages(instance.settings)
+    behind = behind_pages(instance, tuple(entry for entry, _ in found))
+    pages = Pages(behind, [*(table for _, table in found), *off_tables(instance.settings)])
+    return {path: pages for path in ("/ui", "/", *MOVED)}
+
+
+class Pages:
+    """The application that serves the pages."""
+
+    def __init__(self, instance: PageInstance, of_apps: Sequence[Table]) -> None:
+        self._instance = instance
+        self._door: Door[PageInstance] = Door(instance, [*TABLES, *of_apps], self._told)
+        self._proxies = instance.settings.server.trusted_networks()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._door(scope, receive, send)
+            return
+        REQUEST.set(scope)
+        try:
+            request_limits.check_framing(scope)
+            response = await self._open(scope, receive)
+        except Refusal as refusal:
+            response = self._told(refusal, new_id())
+        except CograilError as error:
+            response = self._told(problem_details.refusal_of(error), new_id())
+        except LOST as error:
+            log.warning("the database is gone", path=scope["path"], error=str(error))
+            response = self._told(UNREACHABLE, new_id())
+        if response is None and not self._door.serves(scope["method"], scope["path"]):
+            await self._recognise(scope)
+        await (response or self._door)(scope, receive, send)
+
+    async def _recognise(self, scope: Scope) -> None:
+        """Note who asks for a page that does not exist: what says so has the menu of this caller."""
+        headers = headers_of(scope)
+        with suppress(Refusal, CograilError, *LOST):
+            caller = await self._instance.keys.caller(headers, address_of(scope, headers, self._proxies))
+            if not caller.key_id:
+                refuse_foreign(headers, self._instance.settings.host)
+            scope["cograil.caller"] = caller
+
+    def _told(self, refusal: Refusal, request_id: str) -> Response:
+        return told(refusal, request_id, self._instance.entries)
+
+    async def _open(self, scope: Scope, receive: Receive) -> Response | None:
+        """What needs no key, or None."""
+        path, method, headers = scope["path"], scope["method"], headers_of(scope)
+        if path == HOME.rstrip("/"):
+            return Response(status_code=308, headers={"Location": HOME})
+        if path in MOVED:
+            return Response(status_code=307, headers={"Location": MOVED[path]})
+        if path == "/":  # not for good: another program may be at this port tomorrow
+            return Response(status_code=307, headers={"Location": HOME})
+        if path.startswith(PREFIX) and method in ("GET", "HEAD"):
+            return serve_file(path, headers)
+        if path == LOGIN:
+            return await self._login(scope, receive, headers)
+        if path == LOGOUT and method == "POST":
+            return await self._logout(receive, headers)
+        return None
+
+    # -- coming and going ---------------------------------------------------------------------------------
+
+    async def _login(self, scope: Scope, receive: Receive, headers: Headers) -> Response | None:
+        if scope["method"] in ("GET", "HEAD"):
+            wanted = parse_qs(scope["query_string"].decode("ascii", "replace")).get("next", [HOME])[0]
+            return self._login_page(headers, _own_place(wanted))
+        if scope["method"] != "POST":
+            return None
+        form = await read_form(receive, headers)
+        place = _own_place(form.get("next", HOME))
+        self._check_token(headers, form.get("token", ""))
+        try:
+            key_id, proof = await self._recognised(scope, headers, form.get("key", ""))
+        except Refusal as refusal:
+            return self._login_page(headers, place, refusal)
+        response = Response(status_code=303, headers={"Location": place, **ALWAYS})
+        keep_session(response, self._instance.sessions.begin(key_id, proof), is_safe=_is_safe(headers))
+        return response
+
+    async def _recognised(self, scope: Scope, headers: Headers, key: str) -> tuple[str, bytes]:
+        """The id of the key and what recognises it. Raises Refusal, after too many wrong ones too."""
+        keys = self._instance.keys
+        assert isinstance(keys, SessionRing)
+        given = Headers(
+            {"authorization": f"Bearer {key.strip()}"} if _is_plain(key) else {"authorization": "-"}
+        )
+        caller = await keys.ring.caller(given, address_of(scope, headers, self._proxies))
+        if caller.role not in LADDER:
+            raise Refusal(403, "forbidden", f"a key of the role {caller.role} sees no pages")
+        found = await keys.ring.holder(caller.key_id)
+        if found is None:
+            raise Refusal(401, "unauthenticated", "this key has just ended")
+        return caller.key_id, found[1]
+
+    def _login_page(self, headers: Headers, place: str, refusal: Refusal | None = None) -> Response:
+        sessions = self._instance.sessions
+        session = self._anybody(headers)
+        kept = session or sessions.begin()
+        status = 200 if refusal is None else refusal.status
+        wrong = None
+        if refusal is not None:
+            wrong = "This key is not known here." if refusal.status == 401 else refusal.detail
+        response = html(rendered("login.html", token=sessions.token(kept), next=place, wrong=wrong), status)
+        if session is None:
+            keep_session(response, kept, is_safe=_is_safe(headers))
+        return response
+
+    def _anybody(self, headers: Headers) -> Session | None:
+        """The session of who has not said who he is."""
+        session = self._instance.sessions.read(headers)
+        is_ours = session is not None and not session.key_id and self._instance.sessions.is_ours(session)
+        return session if is_ours else None
+
+    def _check_token(self, headers: Headers, token: str) -> None:
+        session = self._instance.sessions.read(headers)
+        if session is None or not self._instance.sessions.is_token(session, token):
+            raise Refusal(403, "stale_form", "this form is too old; go back, reload the page, try again")
+
+    async def _logout(self, receive: Receive, headers: Headers) -> Response:
+        form = await read_form(receive, headers)
+        self._check_token(headers, form.get("token", ""))
+        response = Response(status_code=303, headers={"Location": LOGIN, **ALWAYS})
+        response.delete_cookie(COOKIE, path="/ui")
+        return response
+
+
+def _is_plain(key: str) -> bool:
+    return key.strip().isascii() and key.strip().isprintable()
+
+
+def _is_safe(headers: Headers) -> bool:
+    return headers.get("x-forwarded-proto", "") == "https"
+
+
+def _own_place(path: str) -> str:
+    """A page of ours, whatever was asked for: nobody is sent elsewhere from here."""
+    is_own = path.startswith(HOME) and path.isprintable() and "\\" not in path and "//" not in path
+    return path if is_own else HOME
+
+
+def told(refusal: Refusal, request_id: str, entries: Sequence[Entry] = ()) -> Response:
+    """A refusal as a page, as the way to log in, or for a script as the API tells it."""
+    scope = REQUEST.get()
+    headers = headers_of(scope)
+    if "text/html" not in headers.get("accept", ""):
+        return problem_details.answer(refusal, request_id)
+    if refusal.status == 401:
+        query = scope["query_string"].decode("ascii", "replace")
+        wanted = scope["path"] + (f"?{query}" if query else "")
+        place = (
+            LOGIN if scope["method"] != "GET" or wanted == HOME else f"{LOGIN}?next={quote(wanted, safe='/')}"
+        )
+        return Response(status_code=303, headers={"Location": place, **ALWAYS})
+    caller: Caller | None = scope.get("cograil.caller")
+    known: dict[str, Any] = {}
+    if caller is not None:  # what he may do is offered
+        known = {"caller": caller, "apps": [one for one in entries if one.is_for(caller)]}
+    text = rendered(
+        "404.html" if refusal.status == 404 else "error.html",
+        status=refusal.status,
+        phrase=HTTPStatus(refusal.status).phrase,
+        detail=refusal.detail,
+        problems=[(problem.pointer, problem.message) for problem in refusal.problems],
+        request_id=request_id,
+        place=scope["path"],
+        is_form=scope["method"] == "POST",
+        **known,
+    )
+    return html(text, refusal.status, refusal.headers)

@@ -1,0 +1,65 @@
+"""Child jobs: what a subworkflow node begins, checked before anything is made."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from cograil import tracing
+from cograil.errors import CograilError
+from cograil.model.idempotency_keys import child_roots
+from cograil.model.job import JobState, Refused, WantedJob
+from cograil.model.workflow import NodeType, Workflow
+from cograil.store import locked_jobs as store
+from cograil.store.database import Transaction
+from cograil.verbs.definition_cache import Catalog
+from cograil.verbs.new_job import Submission, find_definition, new_job, require_queues
+from cograil.verbs.workflow_ownership import check_starter
+
+MOST_ANCESTORS = 10
+A_MOMENT = timedelta(microseconds=1)
+
+
+async def new_child(
+    tx: Transaction, catalog: Catalog, parent: JobState, wanted: WantedJob, *, strict_queues: bool
+) -> tuple[Workflow, JobState] | Refused:
+    """The first state of a job that this node wants, or why there can be none. Writes nothing.
+
+    A child that may have children of its own starts a moment later, in a transaction of its own: a tree
+    of jobs is never made at once.
+    """
+    if await _is_too_deep(tx, parent):
+        message = f"{wanted.workflow_id} would be below more than {MOST_ANCESTORS} jobs"
+        return Refused("subworkflow_too_deep", message)
+    try:
+        found = await find_definition(tx, parent.tenant_id, wanted.workflow_id, wanted.version)
+        workflow = await catalog.get(tx, found.definition_id)
+        check_starter(workflow, (await catalog.get(tx, parent.definition_id)).app)
+        if strict_queues:
+            require_queues(workflow)
+        said = _submission(tx, parent, wanted, workflow)
+        definition_id, is_paused = found.definition_id, found.is_paused
+        state = new_job(tx, parent.tenant_id, said, definition_id, workflow, is_paused=is_paused)
+    except CograilError as error:
+        return Refused(error.code, str(error))
+    state.parent_job = parent.job_id
+    state.key_roots = child_roots(parent.key_roots, parent.job_id, wanted.node_id)
+    return workflow, state
+
+
+async def _is_too_deep(tx: Transaction, parent: JobState) -> bool:
+    if parent.parent_job is None:
+        return False
+    return await store.count_ancestors(tx, parent.job_id, MOST_ANCESTORS) > MOST_ANCESTORS
+
+
+def _submission(tx: Transaction, parent: JobState, wanted: WantedJob, workflow: Workflow) -> Submission:
+    has_children = any(node.type is NodeType.SUBWORKFLOW for node in workflow.nodes.values())
+    return Submission(
+        wanted.workflow_id,
+        wanted.inputs,
+        priority=parent.priority,
+        correlation_id=parent.correlation_id,
+        submitted_by=parent.submitted_by,
+        not_before=tx.now + A_MOMENT if has_children else None,
+        trace_parent=tracing.parent_of(parent.job_id, parent.trace_parent),
+    )

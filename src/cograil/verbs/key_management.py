@@ -1,0 +1,99 @@
+"""Keys: make one, recognise one, end one. The key itself is told once and kept nowhere."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import secrets
+from dataclasses import dataclass
+from datetime import datetime
+
+from cograil.errors import InvalidInput, NotFound, Problem
+from cograil.model.ids import is_id
+from cograil.model.roles import NOBODY, ROLES
+from cograil.store import api_keys as store
+from cograil.store.api_keys import StoredKey
+from cograil.store.database import IS_TENANT, Transaction
+
+PREFIX = "cog"
+MAX_NAME = 64
+
+
+@dataclass(frozen=True, slots=True)
+class NewKey:
+    """A key as it is told to whoever asked for it."""
+
+    key: str
+    key_id: str
+
+
+async def create_key(
+    tx: Transaction,
+    *,
+    tenant: str = "default",
+    role: str,
+    user_id: str = NOBODY,
+    name: str = "",
+    expires_at: datetime | None = None,
+) -> NewKey:
+    """A new key of this tenant with this role. Raises InvalidInput."""
+    if problems := _problems(tenant, role, user_id, name):
+        raise InvalidInput(problems)
+    key_id = base64.b32encode(secrets.token_bytes(10)).decode().lower()
+    secret = secrets.token_urlsafe(32)
+    await store.make_key(
+        tx,
+        key_id=key_id,
+        tenant=tenant,
+        role=role,
+        user_id=user_id,
+        name=name,
+        hash_=_hash(secret),
+        expires_at=expires_at,
+    )
+    return NewKey(f"{PREFIX}_{key_id}_{secret}", key_id)
+
+
+async def revoke_key(tx: Transaction, key_id: str) -> None:
+    """End a key; doors that know it forget it within seconds. Raises NotFound."""
+    if not await store.revoke_key(tx, key_id):
+        raise NotFound(f"there is no key {key_id}, or it was revoked already")
+
+
+async def delete_key(tx: Transaction, key_id: str) -> None:
+    """Forget a key that has ended; once all are forgotten, loopback is open again. Raises NotFound."""
+    if not await store.delete_key(tx, key_id):
+        raise NotFound(f"there is no key {key_id} that has ended; revoke it first")
+
+
+def split_key(text: str) -> tuple[str, str] | None:
+    """The id and the secret in a key; None when it is none."""
+    parts = text.split("_", 2)
+    is_key = len(parts) == 3 and parts[0] == PREFIX and parts[1].isascii() and parts[1].isalnum()
+    return (parts[1], parts[2]) if is_key else None
+
+
+def recognises(stored: StoredKey | None, secret: str) -> bool:
+    """Whether this is the secret of the key, in the same time whether there is such a key or not."""
+    known = _hash("") if stored is None else stored.hash
+    is_same = hmac.compare_digest(_hash(secret), known)
+    return is_same and stored is not None and stored.is_valid
+
+
+def _hash(secret: str) -> bytes:
+    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).digest()
+
+
+def _problems(tenant: str, role: str, user_id: str, name: str) -> list[Problem]:
+    found = []
+    if not IS_TENANT(tenant):
+        message = "a tenant is up to 63 small letters, digits, - and _, and begins with a letter or digit"
+        found.append(Problem("invalid_value", message, "/tenant"))
+    if role not in ROLES:
+        found.append(Problem("invalid_value", f"a role is one of {', '.join(ROLES)}", "/role"))
+    if not is_id(user_id):
+        found.append(Problem("invalid_value", "a user is a UUID", "/user"))
+    if len(name) > MAX_NAME or not name.isprintable():
+        found.append(Problem("invalid_value", f"a name has at most {MAX_NAME} characters", "/name"))
+    return found

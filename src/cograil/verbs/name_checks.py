@@ -1,0 +1,39 @@
+"""What may be the name of a lease, of slots, of a bucket, or a key; and the job that is to hold one."""
+
+from __future__ import annotations
+
+from cograil.engine.states import JOB_TERMINAL
+from cograil.errors import AlreadyTerminal, InvalidInput, JobNotFound, Problem
+from cograil.model.ids import is_id
+from cograil.store import job_queries
+from cograil.store.database import Transaction
+
+MAX_BYTES = 512  # three of them fit into one entry of an index
+
+
+def check_names(**names: str) -> None:
+    """Raises InvalidInput for a name that is empty, too long, or no text the database can hold."""
+    problems = [
+        Problem("invalid_value", f"{what} must have 1 to {MAX_BYTES} bytes of text without NUL", f"/{what}")
+        for what, name in names.items()
+        if not _is_name(name)
+    ]
+    if problems:
+        raise InvalidInput(problems)
+
+
+def _is_name(name: str) -> bool:
+    try:
+        return 0 < len(name.encode()) <= MAX_BYTES and "\0" not in name
+    except UnicodeEncodeError:
+        return False
+
+
+async def require_live_job(tx: Transaction, tenant: str, job_id: str) -> None:
+    """Raises JobNotFound, or AlreadyTerminal: what it held would be free at once."""
+    found = await job_queries.status_of_jobs(tx, [job_id], tenant) if is_id(job_id) else {}
+    if not found:
+        raise JobNotFound(job_id)
+    status = next(iter(found.values()))
+    if status in JOB_TERMINAL:
+        raise AlreadyTerminal(job_id, status)

@@ -1,0 +1,146 @@
+"""A job that is about to be made: what its caller says of it, checked, and its first state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from cograil import strict_json, tracing
+from cograil.definitions import apply_inputs
+from cograil.definitions.suggestions import Hints
+from cograil.engine.limit_keys import limit_of_job
+from cograil.errors import InvalidInput, Problem, QueueNotNamed, WorkflowNotFound
+from cograil.model.hop_count import HOP
+from cograil.model.ids import new_id
+from cograil.model.job import JobState, TaskLimit
+from cograil.model.workflow import Json, RenderError, Workflow
+from cograil.store import workflow_queries
+from cograil.store.database import Transaction
+
+MAX_WORD = 64
+MAX_LABELS = 64
+MAX_INPUT_BYTES = 64 * 1024 * 1024
+OLDEST = datetime(1970, 1, 1, tzinfo=UTC)  # between these a job may be told to begin
+FURTHEST = timedelta(days=3660)
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """What a caller says of a job. With `definition_id` (a draft), workflow and version are not looked up."""
+
+    workflow_id: str
+    input: dict[str, Json] = field(default_factory=dict)
+    version: int | None = None
+    definition_id: int | None = None
+    priority: int = 0
+    correlation_id: str | None = None
+    submitted_by: str | None = None
+    labels: dict[str, str] | None = None
+    not_before: datetime | None = None
+    callback: dict[str, Json] | None = None
+    trace_parent: str | None = None
+    app: str | None = None  # that starts a job of a workflow of its own
+
+
+async def find_definition(
+    tx: Transaction, tenant: str, workflow_id: str, version: int | None
+) -> workflow_queries.Found:
+    """The published version, the newest when none is named. Raises WorkflowNotFound."""
+    found = await workflow_queries.find_workflow(tx, tenant, workflow_id, version)
+    if found is None:
+        raise WorkflowNotFound(workflow_id, version)
+    return found
+
+
+def require_queues(workflow: Workflow) -> None:
+    """Raises QueueNotNamed when a task of this workflow leaves its queue to chance."""
+    unnamed = [name for name, node in workflow.nodes.items() if node.handler and not node.has_own_queue]
+    if unnamed:
+        raise QueueNotNamed(workflow.workflow_id, unnamed)
+
+
+def new_job(
+    tx: Transaction,
+    tenant: str,
+    submission: Submission,
+    definition_id: int,
+    workflow: Workflow,
+    *,
+    is_paused: bool = False,
+    hints: Hints | None = None,
+) -> JobState:
+    """The state of a new job. Raises InvalidInput."""
+    text, deadline = checked(tx, submission, workflow, hints)
+    job_id = new_id()
+    return JobState(
+        job_id=job_id,
+        tenant_id=tenant,
+        definition_id=definition_id,
+        status="pending",
+        input_text=text,
+        seq=0,
+        created_at=tx.now,
+        priority=submission.priority,
+        not_before=submission.not_before,
+        deadline=deadline,
+        correlation_id=submission.correlation_id,
+        submitted_by=submission.submitted_by,
+        trace_parent=tracing.parent_of_new(job_id, submission.trace_parent),
+        trace_caller=submission.trace_parent,
+        is_held=workflow.limit is not None,
+        is_paused=is_paused,
+    )
+
+
+def checked(
+    tx: Transaction, submission: Submission, workflow: Workflow, hints: Hints | None = None
+) -> tuple[bytes, datetime | None]:
+    """The input with its defaults, and when the job must be done. Raises InvalidInput."""
+    if problems := list(_problems(submission, tx.now)):
+        raise InvalidInput(problems)
+    given = apply_inputs(workflow, submission.input, hints)
+    limit_of_new("", workflow, given)
+    begins_at = max(tx.now, submission.not_before or tx.now)
+    limit = workflow.timeout_seconds
+    return input_text(given), None if limit is None else begins_at + timedelta(seconds=limit)
+
+
+def limit_of_new(tenant: str, workflow: Workflow, given: Json) -> TaskLimit | None:
+    """The limit under which a job with this input begins. Raises InvalidInput for a key that is none."""
+    try:
+        return limit_of_job(tenant, workflow, given)
+    except RenderError as error:
+        raise InvalidInput([Problem(error.code, str(error), "/limits/key")]) from error
+
+
+def _problems(submission: Submission, now: datetime) -> Iterator[Problem]:
+    """What is wrong with what the caller says of the job, beside its input."""
+    if not 0 <= submission.priority <= 10:
+        yield Problem("invalid_value", f"priority is {submission.priority}, not 0 to 10", "/priority")
+    for name in ("correlation_id", "submitted_by"):
+        text = getattr(submission, name)
+        if text is not None and (len(text) > MAX_WORD or "\0" in text):
+            yield Problem("invalid_value", f"{name} must have at most {MAX_WORD} characters", f"/{name}")
+    if submission.labels is not None and not _are_labels(submission.labels):
+        message = f"labels: at most {MAX_LABELS} texts of at most 255 characters, keys of at most 63"
+        yield Problem("invalid_value", message, "/labels")
+    if submission.not_before is not None and not OLDEST <= submission.not_before <= now + FURTHEST:
+        yield Problem("out_of_range", "not_before is not within the next ten years", "/not_before")
+
+
+def _are_labels(labels: Json) -> bool:
+    """Whoever submits from SQL may have given anything."""
+    return (
+        isinstance(labels, dict)
+        and len(labels.keys() - {HOP}) <= MAX_LABELS
+        and all(len(key) <= 63 and isinstance(text, str) and len(text) <= 255 for key, text in labels.items())
+    )
+
+
+def input_text(given: dict[str, Json]) -> bytes:
+    """The input as JSON that the database can hold; its size is the business of the door."""
+    try:
+        return strict_json.write(given, max_bytes=MAX_INPUT_BYTES)
+    except strict_json.InvalidJson as error:
+        raise InvalidInput([Problem(error.code, error.message, error.pointer)]) from error

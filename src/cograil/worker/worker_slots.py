@@ -1,0 +1,78 @@
+"""What a worker can take: its handlers by kind, the slots that are free, and what its children must know."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from cograil.runners.context import Limits
+from cograil.runners.handler_registry import HandlerSpec, Kind, Registry
+from cograil.runners.ipc import Order
+from cograil.runners.process_pool import MIB, Children, Wear
+from cograil.settings import Settings, WorkerSettings
+from cograil.verbs.tasks import Lanes
+
+
+def free_lanes(
+    registry: Registry, held: Sequence[HandlerSpec], worker: WorkerSettings, queues: list[str] | None
+) -> Lanes:
+    """The lanes with the slots that are left beside these."""
+    names: dict[Kind, list[str]] = {"async": [], "thread": [], "process": []}
+    left: dict[str, int] = {}
+    for name in registry.names():
+        if (spec := registry.get(name)) is not None:
+            names[spec.kind].append(name)
+            if spec.most is not None:
+                left[name] = max(0, spec.most - sum(one.name == name for one in held))
+    running = [spec.kind for spec in held]
+    most = {"async": worker.concurrency, "thread": worker.threads, "process": worker.processes}
+    free = {kind: max(0, most[kind] - running.count(kind)) if names[kind] else 0 for kind in names}
+    return Lanes(
+        async_handlers=names["async"],
+        thread_handlers=names["thread"],
+        async_slots=free["async"],
+        thread_slots=free["thread"],
+        queues=queues,
+        process_handlers=names["process"],
+        process_slots=free["process"],
+        async_most=[left.get(name) for name in names["async"]] if left else [],
+    )
+
+
+def is_a_lane_full(lanes: Lanes, items: Sequence[HandlerSpec]) -> bool:
+    """Whether a claim took all it could: then there may be more, when a slot is free."""
+    taken, names = [spec.kind for spec in items], [spec.name for spec in items]
+    bounded = zip(lanes.async_handlers, lanes.async_most, strict=False)
+    return (
+        any(most is not None and names.count(name) >= most for name, most in bounded)
+        or (bool(lanes.async_handlers) and taken.count("async") >= lanes.async_slots)
+        or (bool(lanes.thread_handlers) and taken.count("thread") >= lanes.thread_slots)
+        or (bool(lanes.process_handlers) and taken.count("process") >= lanes.process_slots)
+    )
+
+
+def limits_of(settings: Settings) -> Limits:
+    """What one attempt may produce, and how long it may take to obey."""
+    limits = settings.limits
+    return Limits(
+        output_bytes=limits.output_bytes,
+        checkpoint_bytes=limits.checkpoint_bytes,
+        log_lines=limits.log_lines,
+        log_line_bytes=limits.log_line_bytes,
+        grace_seconds=min(5.0, max(0.4, 0.1 * settings.worker.grace_seconds)),
+    )
+
+
+def children_of(registry: Registry, settings: Settings, limits: Limits) -> Children:
+    """Child processes for the handlers of this registry that want one."""
+    memory = settings.worker.child_memory_mb * MIB
+
+    def order() -> Order:
+        specs = [registry.get(name) for name in registry.names()]
+        modules = dict.fromkeys(spec.module for spec in specs if spec is not None and spec.module)
+        log = settings.log
+        is_kept = settings.worker.capture_output
+        return Order(tuple(modules), tuple(sys.path), asdict(limits), memory, log.level, log.format, is_kept)
+
+    return Children(order, Wear(settings.worker.child_tasks, memory))

@@ -1,0 +1,249 @@
+"""A workspace: files below one directory, reached step by step without following a link.
+
+Whoever runs in the workspace may replace any file or directory by a link to somewhere else, at any moment.
+So no path is ever given to the kernel: every step is opened by its name in the directory before it, and a
+link is refused there. What is written appears whole under its name, or not at all.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+from cograil.workspace.workspace_paths import OURS, Steps, WorkspaceError, split_path
+
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC  # a FIFO must not keep us
+NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_NOT_THERE = (errno.ENOENT,)
+_NOT_OURS = (errno.ELOOP, errno.ENOTDIR, errno.EMLINK, errno.ENXIO)
+
+FILE_MODE, DIRECTORY_MODE = 0o666, 0o777  # the container's user is not ours
+
+
+class Workspace:
+    """The files below this directory, named by its path or opened already."""
+
+    def __init__(self, root: Path | int) -> None:
+        self._root = os.dup(root) if isinstance(root, int) else os.open(root, _DIRECTORY)
+
+    def close(self) -> None:
+        """Nothing can be reached any more."""
+        os.close(self._root)
+
+    def __enter__(self) -> Workspace:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @contextmanager
+    def directory(self, steps: Steps, *, is_made: bool = False) -> Iterator[int]:
+        """A directory, opened; with `is_made`, those that are missing are made. Raises WorkspaceError."""
+        at = os.dup(self._root)
+        try:
+            for step in steps:
+                inner = _below(at, step, is_made=is_made)
+                os.close(at)
+                at = inner
+            yield at
+        finally:
+            os.close(at)
+
+    @contextmanager
+    def reading(self, path: str) -> Iterator[BinaryIO]:
+        """A regular file, opened for reading. Raises WorkspaceError for anything else."""
+        *above, name = split_path(path)
+        with self.directory(tuple(above)) as directory, open_regular(directory, name) as file:
+            yield file
+
+    @contextmanager
+    def writing(self, path: str) -> Iterator[BinaryIO]:
+        """A file to be written; it takes its name when the block ends, and leaves nothing if that raises."""
+        *above, name = split_path(path)
+        with self.directory(tuple(above), is_made=True) as directory:
+            hidden = hidden_name()
+            with _checked(path):
+                descriptor = os.open(hidden, NEW_FILE, FILE_MODE, dir_fd=directory)
+            try:
+                with os.fdopen(descriptor, "wb") as file:
+                    os.fchmod(file.fileno(), FILE_MODE)
+                    yield file
+                with _checked(path):
+                    os.rename(hidden, name, src_dir_fd=directory, dst_dir_fd=directory)
+            except BaseException:
+                with suppress(FileNotFoundError):  # somebody removed the directory under our eyes
+                    os.unlink(hidden, dir_fd=directory)
+                raise
+
+    @contextmanager
+    def staging(self) -> Iterator[int]:
+        """A directory of ours at the top of the workspace, gone with all in it when the block ends."""
+        hidden = hidden_name()
+        os.mkdir(hidden, 0o700, dir_fd=self._root)
+        try:
+            staged = os.open(hidden, _DIRECTORY, dir_fd=self._root)
+            try:
+                yield staged
+            finally:
+                os.close(staged)
+        finally:
+            remove_tree(self._root, hidden)
+
+
+def hidden_name() -> str:
+    """A name that nobody else gives."""
+    return f"{OURS}-{secrets.token_hex(8)}"
+
+
+@contextmanager
+def open_regular(directory: int, name: str) -> Iterator[BinaryIO]:
+    """The regular file of this name. Raises WorkspaceError for links, directories, devices and FIFOs."""
+    with _checked(name):
+        descriptor = os.open(name, _FILE, dir_fd=directory)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise WorkspaceError("not_a_regular_file", f"{name!r} is no regular file")
+    with os.fdopen(descriptor, "rb") as file:
+        yield file
+
+
+def merge(source: int, target: int) -> None:
+    """Move all that is in one directory into another: directories are joined, files replaced.
+
+    Raises WorkspaceError, before anything is moved, when a file is in the way of a directory or the other way
+    round.
+    """
+    _check_places(source, target)
+    _move_all(source, target)
+
+
+def _check_places(source: int, target: int) -> None:
+    for entry in os.listdir(source):
+        try:
+            is_joined = is_directory(target, entry)
+        except FileNotFoundError:
+            continue
+        if is_joined != is_directory(source, entry):
+            is_, needed = ("a directory", "file") if is_joined else ("no directory", "directory")
+            raise WorkspaceError("not_a_regular_file", f"{entry!r} is {is_}: no {needed} can take its place")
+        if is_joined:
+            with _both(source, target, entry) as (inner, outer):
+                _check_places(inner, outer)
+
+
+def _move_all(source: int, target: int) -> None:
+    for entry in os.listdir(source):
+        if is_directory(source, entry):
+            with _both(source, target, entry) as (inner, outer):
+                _move_all(inner, outer)
+        else:
+            with _checked(entry):
+                os.rename(entry, entry, src_dir_fd=source, dst_dir_fd=target)
+
+
+@contextmanager
+def _both(source: int, target: int, name: str) -> Iterator[tuple[int, int]]:
+    """The directories of this name in both, opened; in the target it is made if it is missing."""
+    inner = os.open(name, _DIRECTORY, dir_fd=source)
+    try:
+        outer = _below(target, name, is_made=True)
+        try:
+            yield inner, outer
+        finally:
+            os.close(outer)
+    finally:
+        os.close(inner)
+
+
+def is_directory(directory: int, name: str) -> bool:
+    """Whether this entry is a directory itself, and not a link to one."""
+    return stat.S_ISDIR(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode)
+
+
+def remove_tree(directory: int, name: str) -> None:
+    """Remove this entry and all below it, whatever it is; links are removed, not followed.
+
+    However deep it is: what is below is brought to the top first, so two directories are open at a time.
+    """
+    if not _unlinked(directory, name):
+        top = _opened_to_remove(directory, name)
+        try:
+            while entries := os.listdir(top):
+                for entry in entries:
+                    _flatten(top, entry)
+        finally:
+            os.close(top)
+        os.rmdir(name, dir_fd=directory)
+
+
+def _flatten(top: int, name: str) -> None:
+    """Remove this entry; directories in it come to the top under new names."""
+    if _unlinked(top, name):
+        return
+    inner = _opened_to_remove(top, name)
+    try:
+        for entry in os.listdir(inner):
+            if not _unlinked(inner, entry):
+                os.rename(entry, hidden_name(), src_dir_fd=inner, dst_dir_fd=top)
+    finally:
+        os.close(inner)
+    os.rmdir(name, dir_fd=top)
+
+
+def _unlinked(directory: int, name: str) -> bool:
+    """Remove it, unless it is a directory. Linux says EISDIR for one, others EPERM."""
+    try:
+        os.unlink(name, dir_fd=directory)
+    except FileNotFoundError:
+        return True
+    except (IsADirectoryError, PermissionError):
+        if is_directory(directory, name):
+            return False
+        raise
+    return True
+
+
+def _opened_to_remove(directory: int, name: str) -> int:
+    opened = os.open(name, _DIRECTORY, dir_fd=directory)
+    os.fchmod(opened, 0o700)
+    return opened
+
+
+def _below(at: int, step: str, *, is_made: bool) -> int:
+    """The directory of this name in another. Raises WorkspaceError."""
+    is_new = False
+    if is_made:
+        try:
+            os.mkdir(step, DIRECTORY_MODE, dir_fd=at)
+            is_new = True
+        except FileExistsError:
+            pass
+    with _checked(step):
+        opened = os.open(step, _DIRECTORY, dir_fd=at)
+    if is_new:
+        os.fchmod(opened, DIRECTORY_MODE)  # the mask of this process took some of it
+    return opened
+
+
+@contextmanager
+def _checked(name: str) -> Iterator[None]:
+    """What the kernel refuses, in our words."""
+    try:
+        yield
+    except IsADirectoryError:
+        raise WorkspaceError("not_a_regular_file", f"{name!r} is a directory") from None
+    except OSError as error:
+        if error.errno in _NOT_THERE:
+            raise WorkspaceError("file_not_found", f"there is no {name!r}") from None
+        if error.errno in _NOT_OURS:
+            raise WorkspaceError(
+                "not_a_regular_file", f"{name!r} is a link, or no file or directory"
+            ) from None
+        raise
