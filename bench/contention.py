@@ -31,7 +31,7 @@ async def measure(bench: Bench, jobs: int = 5_000, grants: int = 2_000) -> Figur
 
 
 async def primitives(conninfo: str, grants: int) -> Figures:
-    """Grants per second of eight who fight for three slots (take, pulse, release), and for one bucket."""
+    """Grants per second of eight who fight for three slots (take, heartbeat, release), and for one bucket."""
     settings = DatabaseSettings(pool_size=CLIENTS)
     async with Database(conninfo, settings, application="bench") as db:
         seconds, asked = await _fight(grants, lambda: _slot(db))
@@ -77,7 +77,7 @@ async def _slot(db: Database) -> bool:
     if isinstance(got, slots.Full):
         return False
     async with db.single("slot") as tx:  # else it would be free again before anybody else could ask
-        await slots.pulse(tx, "bench", got, seconds=60)
+        await slots.heartbeat(tx, "bench", got, seconds=60)
     async with db.single("slot") as tx:
         return await slots.release(tx, "bench", got)
 

@@ -21,7 +21,7 @@ from structlog.typing import EventDict
 
 dropped = 0
 SERVICE_VARIABLE = "_COGRAIL_LOG_SERVICE"  # what JSON lines of this process and its children call it
-LONGEST_SECRET = 512
+MAX_SECRET = 512
 # Of a key its id is left: it says whose key somebody let into a log.
 _SECRETS = re.compile(
     r"(?P<key>cog_[a-z2-7]{16}_)[\w-]{20,}"

@@ -24,7 +24,7 @@ from prometheus_client.samples import Exemplar
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 OPEN_CONTENT_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
-MOST_QUEUES = 100  # that are shown by name; the others together
+MAX_QUEUES = 100  # that are shown by name; the others together
 OTHERS = "others"
 WAITS = (0.01, 0.05, 0.1, 0.5, 1, 5, 15, 60, 300, 900, 3600, 6 * 3600, 86400)
 ANSWERS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
@@ -277,9 +277,9 @@ def _bounded(samples: list[Sample]) -> list[Sample]:
     for name, queue, _, value in samples:
         if name == "cograil_queue_depth":
             depths[queue] = depths.get(queue, 0) + value
-    if len(depths) <= MOST_QUEUES:
+    if len(depths) <= MAX_QUEUES:
         return samples
-    named = set(sorted(depths, key=lambda queue: (-depths[queue], queue))[:MOST_QUEUES])
+    named = set(sorted(depths, key=lambda queue: (-depths[queue], queue))[:MAX_QUEUES])
     kept = [one for one in samples if one[0] not in of_queue or one[1] in named]
     rest: dict[tuple[str, str], float] = {}
     for name, queue, state, value in samples:

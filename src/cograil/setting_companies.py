@@ -50,7 +50,7 @@ class CompanySettings(Part):
     cooldown_seconds: Annotated[float, Field(ge=0)] = 60
     """How long after a refresh the next one is refused, and a look begins no run after one that failed."""
     lock_seconds: PositiveFloat = 120
-    """How long the lock of a run lasts without a pulse; there are four in that time."""
+    """How long the lock of a run lasts without a heartbeat; there are four in that time."""
     payload_bytes: PositiveInt = 1_000_000
     """An answer that is larger is read, but not kept."""
     documents_kept: PositiveInt = 10

@@ -80,17 +80,17 @@ class LeaseSettings(Part):
 
     seconds: PositiveFloat = 15
     """A worker that is silent for this long has lost its tasks."""
-    pulse_seconds: PositiveFloat = 5
+    heartbeat_seconds: PositiveFloat = 5
     """How often a worker says that it lives."""
     scan_seconds: PositiveFloat = 5
     """How often an orchestrator looks for lost leases and missed news."""
 
     @model_validator(mode="after")
-    def a_lease_survives_one_missed_pulse(self) -> Self:
-        if self.seconds < 2 * self.pulse_seconds:
+    def a_lease_survives_one_missed_heartbeat(self) -> Self:
+        if self.seconds < 2 * self.heartbeat_seconds:
             raise ValueError(
                 f"COGRAIL_LEASE__SECONDS ({self.seconds:g}) must be at least twice "
-                f"COGRAIL_LEASE__PULSE_SECONDS ({self.pulse_seconds:g}), to survive one missed pulse"
+                f"COGRAIL_LEASE__HEARTBEAT_SECONDS ({self.heartbeat_seconds:g}), to survive one missed heartbeat"
             )
         return self
 

@@ -38,7 +38,7 @@ log = structlog.get_logger("tracing")
 
 SYSTEM = "cograil"
 CLOSING_SECONDS = 3.0  # a collector that is down must not keep a process from ending
-MOST_LINKS = 128  # of one span; more are dropped by default
+MAX_LINKS = 128  # of one span; more are dropped by default
 EXPORTERS = ("otlp", "console", "none", "")
 PARENT = re.compile(
     r"(?:00(?!.{54})|(?!00|ff)[0-9a-f]{2})-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})(?:-.{0,256})?"
@@ -179,7 +179,7 @@ def tell_joined(
     """A fan-in has joined what these attempts of children came to."""
     if _tracer is not None:
         parent = parent_of(job_id, stored)
-        links = [_tracer.beside(parent, _number(job_id, *one)) for one in attempts[:MOST_LINKS]]
+        links = [_tracer.beside(parent, _number(job_id, *one)) for one in attempts[:MAX_LINKS]]
         named = _messaging("process", workflow) | {"cograil.job.id": job_id, "cograil.node.id": node_id}
         ids = (_trace_number(job_id), _number(job_id, node_id, "join"))
         name = f"process {workflow}.{node_id}"

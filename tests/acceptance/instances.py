@@ -22,7 +22,7 @@ from cograil.store.database import Database
 
 QUICK = {
     "COGRAIL_LEASE__SECONDS": "1.5",
-    "COGRAIL_LEASE__PULSE_SECONDS": "0.3",
+    "COGRAIL_LEASE__HEARTBEAT_SECONDS": "0.3",
     "COGRAIL_LEASE__SCAN_SECONDS": "0.3",
     "COGRAIL_WORKER__GRACE_SECONDS": "0.5",
 }

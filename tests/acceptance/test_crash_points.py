@@ -31,7 +31,7 @@ from cograil import fault_injection
 LANES = 4
 
 
-# A pulse that crosses a report sees a task that is gone; giving it back finds nothing. It may not come twice.
+# A heartbeat that crosses a report sees a task that is gone; giving it back finds nothing. It may not come twice.
 BY_CHANCE = {"release.release_tasks", "release.commit.after"}
 
 

@@ -14,7 +14,7 @@ from shell import Shell, shell_in
 FAULT = "bulk.commit.before:2:kill9"
 QUICK = {
     "COGRAIL_LEASE__SECONDS": "1.5",
-    "COGRAIL_LEASE__PULSE_SECONDS": "0.3",
+    "COGRAIL_LEASE__HEARTBEAT_SECONDS": "0.3",
     "COGRAIL_LEASE__SCAN_SECONDS": "0.3",
 }
 CHAIN = """

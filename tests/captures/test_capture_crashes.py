@@ -38,7 +38,7 @@ def settings(tmp_path: Path) -> Settings:
 
 def quick(base: Settings) -> Settings:
     """Whose lease is over is soon known."""
-    lease = {"seconds": 1.0, "pulse_seconds": 0.3, "scan_seconds": 0.2}
+    lease = {"seconds": 1.0, "heartbeat_seconds": 0.3, "scan_seconds": 0.2}
     return base.model_copy(update={"lease": Settings(lease=lease).lease})
 
 

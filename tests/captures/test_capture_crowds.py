@@ -21,7 +21,7 @@ from vault import SAMPLE, Vault, sample, vault_settings
 
 from cograil import fault_injection
 from cograil.apps.captures.audit import first_broken
-from cograil.apps.captures.keyed_lock import MOST_TRIES
+from cograil.apps.captures.keyed_lock import MAX_TRIES
 from cograil.http.server.dispatcher import TOO_BUSY, UNREACHABLE
 from cograil.settings import Settings
 from cograil.store import database
@@ -208,9 +208,9 @@ class TestStalls:
     async def test_it_has_its_turn_again(
         self, vault: Vault, stall: Callable[[str, int], None], point: str
     ) -> None:
-        stall(point, MOST_TRIES - 1)
+        stall(point, MAX_TRIES - 1)
         assert (await vault.post(sample())).status == 202
-        stall("refuse_capture.add_entry", MOST_TRIES - 1)
+        stall("refuse_capture.add_entry", MAX_TRIES - 1)
         assert (await vault.post(sample(size_bytes=1))).status == 409
         trail = (await vault.get(f"{SAMPLE['capture_id']}/audit")).body
         assert [entry["http_status"] for entry in trail["entries"]] == [202, 409]
@@ -220,7 +220,7 @@ class TestStalls:
     async def test_one_that_is_too_busy_says_so_and_has_done_nothing(
         self, vault: Vault, stall: Callable[[str, int], None], changed: dict[str, Any]
     ) -> None:
-        stall("refuse_capture.add_entry" if changed else "capture.add_entry", MOST_TRIES)
+        stall("refuse_capture.add_entry" if changed else "capture.add_entry", MAX_TRIES)
         refused = await vault.post(sample(**changed))
         told = {"error": "SERVICE_UNAVAILABLE", "message": TOO_BUSY.detail}
         assert (refused.status, refused.body, refused.headers["retry-after"]) == (503, told, "1")

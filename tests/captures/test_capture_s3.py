@@ -99,7 +99,7 @@ async def test_a_store_that_falls_silent_is_given_up_and_a_slow_one_is_not(
         async with Objects(f"s3://{BUCKET}").open(key) as found:
             return [chunk async for chunk in found.chunks]
 
-    monkeypatch.setattr(object_store, "LONGEST_SILENCE", timedelta(seconds=0.2))
+    monkeypatch.setattr(object_store, "MAX_SILENCE", timedelta(seconds=0.2))
     async with await asyncio.start_server(say_so_much, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")

@@ -88,7 +88,7 @@ class Bureau:
             await self.lab.rows(query, **params)
 
     async def expire(self) -> None:
-        """As if no lock had had a pulse for as long as it lasts; who holds one must be gone or stopped."""
+        """As if no lock had had a heartbeat for as long as it lasts; who holds one must be gone or stopped."""
         over = (
             "update cograil.leases set lease_until = clock_timestamp() where holder is not null returning 1"
         )

@@ -67,7 +67,7 @@ async def test_a_worker_that_slept_through_its_lock_changes_nothing_any_more(
         scene.bureau.lab.orchestrator(),
     ):
         siren = scene.siren()
-        sleeper = await scene.fork(fault="companies.pulse.pulse_lease:2:stop")
+        sleeper = await scene.fork(fault="companies.heartbeat.heartbeat_lease:2:stop")
         id = await scene.bureau.asked(siren)
         await asyncio.wait_for(sleeper.stopped.wait(), 30)
         await scene.bureau.expire()
@@ -76,7 +76,7 @@ async def test_a_worker_that_slept_through_its_lock_changes_nothing_any_more(
         assert seen["request"]["enrichment_error"] == "INPI_RNE:-:INTERNAL_ERROR"
         assert seen["enrichment_running"]
         sleeper.resume()
-        await until(lambda: _since(sleeper, "companies.pulse.commit.after"))
+        await until(lambda: _since(sleeper, "companies.heartbeat.commit.after"))
         await scene.bureau.over(id)
         assert (await scene.bureau.look(id))["request"]["enrichment_status"] == "SUCCESS"
         runs = "select attempt, is_abnormal, status from cograil.company_runs order by created_at"

@@ -100,4 +100,4 @@ async def test_ten_thousand_events_arrive_all_of_them(house: House) -> None:
 
 @pytest.fixture(autouse=True)
 def a_batch_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cograil.containers.container_log.MOST_LINES", 1)
+    monkeypatch.setattr("cograil.containers.container_log.MAX_LINES", 1)

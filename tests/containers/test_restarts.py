@@ -36,7 +36,7 @@ def start(dsn: str, engine_url: str, tmp_path: Path) -> Iterator[Start]:
         "COGRAIL_DATABASE__ALLOW_UNSAFE": "true",
         "COGRAIL_DATA_DIR": str(tmp_path / "data"),
         "COGRAIL_LEASE__SECONDS": "1.5",
-        "COGRAIL_LEASE__PULSE_SECONDS": "0.3",
+        "COGRAIL_LEASE__HEARTBEAT_SECONDS": "0.3",
         "COGRAIL_LEASE__SCAN_SECONDS": "0.3",
         "COGRAIL_WORKER__GRACE_SECONDS": "1",
         "COGRAIL_OUTBOUND__ALLOW_NETWORKS": "127.0.0.0/8",

@@ -44,7 +44,7 @@ METHODS: Final = {
     "pause_queue": "pause_queue",
     "pause_workflow": "pause_workflow",
     "publish_workflow": "publish",
-    "pulse": "pulse",
+    "heartbeat": "heartbeat",
     "readyz": "readiness",
     "reject": "reject",
     "resend": "resend",

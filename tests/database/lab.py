@@ -27,7 +27,7 @@ from cograil.verbs.limits import Admission
 from cograil.verbs.publish import keep_draft, publish
 from cograil.verbs.retry import retry
 from cograil.verbs.submit import Submission, submit
-from cograil.verbs.tasks import Lanes, Pulse, Report, Tick
+from cograil.verbs.tasks import Heartbeat, Lanes, Report, Tick
 from cograil.worker.worker_loop import Worker
 
 
@@ -35,7 +35,7 @@ def quick_settings(**overrides: Any) -> Settings:
     """Short leases, and a database that may forget."""
     values: dict[str, Any] = {
         "database": {"allow_unsafe": True},
-        "lease": {"seconds": 1.0, "pulse_seconds": 0.2, "scan_seconds": 0.2},
+        "lease": {"seconds": 1.0, "heartbeat_seconds": 0.2, "scan_seconds": 0.2},
         "worker": {"grace_seconds": 2.0},
     }
     return Settings(**(values | overrides))
@@ -43,7 +43,7 @@ def quick_settings(**overrides: Any) -> Settings:
 
 @dataclass
 class Hand:
-    """A worker whose every move the test makes; it pulses only when told to."""
+    """A worker whose every move the test makes; it heartbeats only when told to."""
 
     db: Database
     worker_id: int
@@ -84,9 +84,9 @@ class Hand:
         async with self.db.single("test") as tx:
             return await tasks.checkpoint(tx, self.worker_id, self.name, item, "", orjson.dumps(data))
 
-    async def pulse(self, lease_seconds: float = 60.0) -> Pulse:
+    async def heartbeat(self, lease_seconds: float = 60.0) -> Heartbeat:
         async with self.db.single("test") as tx:
-            return await tasks.pulse(tx, self.worker_id, self.name, lease_seconds, {})
+            return await tasks.heartbeat(tx, self.worker_id, self.name, lease_seconds, {})
 
     async def release(self, *items: WorkItem) -> set[int]:
         return await tasks.release(self.db, self.worker_id, {item.task_id: item.fence for item in items})

@@ -19,7 +19,7 @@ nodes:
 """
 PATIENT = quick_settings(
     worker={"grace_seconds": 2.0, "concurrency": 2},
-    lease={"seconds": 90, "pulse_seconds": 30, "scan_seconds": 0.2},
+    lease={"seconds": 90, "heartbeat_seconds": 30, "scan_seconds": 0.2},
 )
 IS_ALONE = "select is_alone, state from cograil.tasks order by id"
 
@@ -89,7 +89,7 @@ async def test_queues_and_their_pauses_hold_for_them_too(lab: Lab) -> None:
     async with lab.db.transaction("pause") as tx:
         await pause.pause_queue(tx, "default")
     assert await hand.claim_alone() == []
-    assert not (await hand.pulse()).has_alone_tasks
+    assert not (await hand.heartbeat()).has_alone_tasks
     async with lab.db.transaction("resume") as tx:
         await pause.resume_queue(tx, "default")
     assert len(await hand.claim_alone(queues=["default"])) == 1
@@ -156,17 +156,17 @@ async def test_whose_children_die_is_not_held_for_a_killer_of_workers(lab: Lab) 
 async def test_of_those_that_can_run_it_the_youngest_worker_makes_room(lab: Lab) -> None:
     old, young = await lab.hand("old"), await lab.hand("young")
     other_queue = await lab.hand("other", queues=["other"])
-    seen = [await hand.pulse() for hand in (old, young, other_queue)]
-    assert [(pulse.has_alone_tasks, pulse.makes_room) for pulse in seen] == [(False, False)] * 3
+    seen = [await hand.heartbeat() for hand in (old, young, other_queue)]
+    assert [(heartbeat.has_alone_tasks, heartbeat.makes_room) for heartbeat in seen] == [(False, False)] * 3
     await lose_twice(lab)
-    seen = [await hand.pulse() for hand in (old, young, other_queue)]
-    assert [pulse.has_alone_tasks for pulse in seen] == [True, True, False]
-    assert [pulse.makes_room for pulse in seen] == [False, True, False]
-    assert not any(pulse.has_ready_tasks for pulse in seen), "for others there is nothing to claim"
+    seen = [await hand.heartbeat() for hand in (old, young, other_queue)]
+    assert [heartbeat.has_alone_tasks for heartbeat in seen] == [True, True, False]
+    assert [heartbeat.makes_room for heartbeat in seen] == [False, True, False]
+    assert not any(heartbeat.has_ready_tasks for heartbeat in seen), "for others there is nothing to claim"
     await lab.bury(young)
-    assert (await old.pulse()).makes_room
+    assert (await old.heartbeat()).makes_room
     await old.claim_alone()
-    assert not (await old.pulse()).has_alone_tasks
+    assert not (await old.heartbeat()).has_alone_tasks
 
 
 class Crew:
@@ -206,7 +206,7 @@ async def at_work(lab: Lab, worker: Worker) -> int:
 
 
 async def test_a_busy_worker_lets_a_task_through_that_must_run_alone(lab: Lab, eventually: Any) -> None:
-    """Its pulses are half a minute apart: it is a notice that makes it look."""
+    """Its heartbeats are half a minute apart: it is a notice that makes it look."""
     crew = Crew(lab)
     async with lab.orchestrator(), lab.worker(settings=PATIENT) as worker:
         jobs = [await lab.submit(ordinary(number)) for number in range(6)]
@@ -230,7 +230,7 @@ async def _is_down_to(lab: Lab, worker: Worker, count: int) -> bool:
 
 
 async def test_an_idle_worker_takes_it_at_once(lab: Lab) -> None:
-    """Nor does it wait for its next pulse."""
+    """Nor does it wait for its next heartbeat."""
     crew = Crew(lab)
     crew.open("suspect 0")
     job = await lab.submit(one("suspect", attempts=10))

@@ -360,7 +360,7 @@ async def test_what_is_too_much_for_one_list_is_left_out_and_can_be_asked_for(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A small request may have thousands of children that each take a large one."""
-    monkeypatch.setattr(job_queries, "MOST_NODE_BYTES", 25_000)
+    monkeypatch.setattr(job_queries, "MAX_NODE_BYTES", 25_000)
     await api.post("/api/v1/workflows", {"source": WIDE})
     job_id = await api.submit("wide", input_params={"large": "x" * 10_000})
     (task,) = (await api.post("/api/v1/tasks/claim", {"worker_id": "w"})).body["tasks"]
@@ -382,7 +382,7 @@ async def test_a_page_of_large_jobs_is_short_and_leads_on(shop: Api, monkeypatch
     """None is left out and none comes twice; one at least is on each page."""
     made = [await shop.submit("hello", input_params={"name": "x" * size}) for size in (9_000, 9_000, 40_000)]
     made += [await shop.submit("hello") for _ in range(3)]
-    monkeypatch.setattr(job_queries, "MOST_PAGE_BYTES", 10_000)
+    monkeypatch.setattr(job_queries, "MAX_PAGE_BYTES", 10_000)
     pages, cursor = [], ""
     while cursor is not None:
         page = (await shop.get(f"{JOBS}?limit=5{cursor and '&cursor='}{cursor}")).body

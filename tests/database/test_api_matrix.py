@@ -57,7 +57,7 @@ def body_of(endpoint: Endpoint, things: dict[str, str]) -> dict[str, Any] | None
         "Source": {"source": HELLO},
         "Signal": {"name": "approve"},
         "Claim": {"worker_id": "globex-worker", "max": 100},
-        "PulseBody": {"fence": 1},
+        "HeartbeatBody": {"fence": 1},
         "TaskResult": task | {"status": "completed", "output": {}},
         "TaskProgress": task | {"progress_percent": 50},
         "Checkpoint": task,

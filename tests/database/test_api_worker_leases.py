@@ -33,15 +33,15 @@ async def lease_of(desk: Api, task: dict[str, Any]) -> Any:
 
 
 async def test_what_a_worker_does_not_know_it_claimed_comes_again_though_it_goes_on(desk: Api) -> None:
-    """The answer to a claim was lost, or it was started anew under its name: it claims and pulses others."""
+    """The answer to a claim was lost, or it was started anew under its name: it claims and heartbeats others."""
     await desk.submit("two")
     (lost,) = await claim(desk)
     held_until = await lease_of(desk, lost)
     assert await claim(desk) == []
     await desk.submit("two")
     (other,) = await claim(desk)
-    pulse = f"/api/v1/tasks/{other['task_id']}/pulse"
-    assert (await desk.post(pulse, {"fence": other["fence"]})).status == 200
+    heartbeat = f"/api/v1/tasks/{other['task_id']}/pulse"
+    assert (await desk.post(heartbeat, {"fence": other["fence"]})).status == 200
     assert await lease_of(desk, lost) == held_until < await lease_of(desk, other)
     await desk.lab.rows(END_LEASE, task=lost["task_id"])
     await desk.lab.tick()

@@ -114,7 +114,7 @@ async def test_a_result_of_an_attempt_that_is_not_theirs_is_refused(
 
 
 async def test_a_result_after_a_cancel_is_refused(desk: Api) -> None:
-    """B159; the pulse tells it before."""
+    """B159; the heartbeat tells it before."""
     job_id = await desk.submit("two")
     (task,) = await claim(desk)
     path = f"/api/v1/tasks/{task['task_id']}/pulse"

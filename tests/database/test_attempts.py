@@ -167,14 +167,14 @@ async def test_a_thread_that_does_not_obey_is_left_behind_and_reported_as_timeou
 
 
 async def test_an_attempt_far_over_its_time_is_taken_from_a_worker_that_hangs(lab: Lab) -> None:
-    """The worker pulses and does nothing else."""
+    """The worker heartbeats and does nothing else."""
     job = await lab.submit(one(timeout=0.05, attempts=2))
     hanging = await lab.hand()
     item = await hanging.claim_one()
     assert (await lab.tick(grace_seconds=60)).rescued == 0
     await _until(lambda: _overdue(lab))
     assert (await lab.tick(grace_seconds=0)).rescued == 1
-    assert (await hanging.pulse()).is_alive
+    assert (await hanging.heartbeat()).is_alive
     await lab.advance()
     assert "node_timeout" in await lab.event_types(job, "a")
     node = (await lab.nodes(job))["a"]
@@ -331,8 +331,10 @@ async def test_a_checkpoint_waits_out_an_outage(lab: Lab, monkeypatch: pytest.Mo
 async def test_a_healthy_worker_does_not_think_it_is_deaf(lab: Lab) -> None:
     with structlog.testing.capture_logs() as logs:
         async with lab.orchestrator(), lab.worker(), lab.worker("other"):
-            pulses = "select count(*) from cograil.processes where pulsed_at > started_at + interval '3 s'"
-            await _until(lambda: _first(lab, pulses))
+            heartbeats = (
+                "select count(*) from cograil.processes where pulsed_at > started_at + interval '3 s'"
+            )
+            await _until(lambda: _first(lab, heartbeats))
     assert [line["event"] for line in logs if "notifications" in line["event"]] == []
 
 

@@ -18,7 +18,7 @@ from cograil.runners.context import Context
 from cograil.store import locked_jobs as store
 from cograil.store import task_queries
 from cograil.verbs.cancel import cancel
-from cograil.verbs.tasks import Pulse
+from cograil.verbs.tasks import Heartbeat
 
 CHAIN = "workflow_id: chain\nnodes:\n  a: {handler: echo, next: b}\n  b: {handler: echo}\n"
 
@@ -58,7 +58,7 @@ async def test_a_running_job_can_be_cancelled(lab: Lab) -> None:
     hand = await lab.hand()
     item = await hand.claim_one()
     await lab.cancel(job)
-    assert (await hand.pulse()).task_ids == frozenset()
+    assert (await hand.heartbeat()).task_ids == frozenset()
     await is_cancelled(lab, job)
     assert not await hand.report(item, {})
 
@@ -202,7 +202,7 @@ async def test_an_unknown_job_is_not_found(lab: Lab, job_id: str) -> None:
 
 
 async def test_a_coroutine_is_stopped_at_once(lab: Lab, eventually: Any) -> None:
-    """The pulse is far away: the notice of the cancel hurries it."""
+    """The heartbeat is far away: the notice of the cancel hurries it."""
     begun, stopped = asyncio.Event(), asyncio.Event()
 
     async def endless() -> None:
@@ -213,7 +213,7 @@ async def test_a_coroutine_is_stopped_at_once(lab: Lab, eventually: Any) -> None
             stopped.set()
 
     lab.registry.register(endless)
-    slow = quick_settings(lease={"seconds": 60, "pulse_seconds": 30, "scan_seconds": 30})
+    slow = quick_settings(lease={"seconds": 60, "heartbeat_seconds": 30, "scan_seconds": 30})
     async with lab.orchestrator(), lab.worker(settings=slow):
         job = await lab.submit(one("endless"))
         await begun.wait()
@@ -258,14 +258,14 @@ async def test_a_cancel_reaches_a_worker_that_is_busy_claiming(lab: Lab) -> None
             stopped.set()
 
     lab.registry.register(endless)
-    slow = quick_settings(lease={"seconds": 60, "pulse_seconds": 30, "scan_seconds": 30})
+    slow = quick_settings(lease={"seconds": 60, "heartbeat_seconds": 30, "scan_seconds": 30})
     async with lab.worker(settings=slow) as worker:
         job = await lab.submit(one("endless"))
         await begun.wait()
         assert worker.identity is not None
         epoch = worker._claims
         worker._claims += 1  # another claim was answered after the question was sent
-        worker._on_pulse(worker.identity, Pulse(True, frozenset(), False), epoch)
+        worker._on_heartbeat(worker.identity, Heartbeat(True, frozenset(), False), epoch)
         await asyncio.wait_for(stopped.wait(), 5)
         await lab.cancel(job)
 
@@ -293,8 +293,8 @@ async def _count(lab: Lab, number: int) -> bool:
     return len(await lab.rows("select 1 from cograil.tasks where state = 'running'")) == number
 
 
-async def test_a_pulse_and_a_cancel_of_many_attempts_do_not_deadlock(lab: Lab, eventually: Any) -> None:
-    """The pulse meets the tasks in another order than the cancel, and must not hold one while it waits."""
+async def test_a_heartbeat_and_a_cancel_of_many_attempts_do_not_deadlock(lab: Lab, eventually: Any) -> None:
+    """The heartbeat meets the tasks in another order than the cancel, and must not hold one while it waits."""
     await lab.submit(FAN, {"items": [0, 1]})
     hand = await lab.hand()
     first, second = await hand.claim(2)
@@ -305,8 +305,8 @@ async def test_a_pulse_and_a_cancel_of_many_attempts_do_not_deadlock(lab: Lab, e
     async with lab.db.transaction("cancel") as tx:
         lock = b"select 1 from cograil.tasks where id = %s for update"
         await tx.connection.execute(lock, [first.task_id])
-        pulsing = asyncio.create_task(Hand(lab.db, hand.worker_id, "hand").pulse())
+        pulsing = asyncio.create_task(Hand(lab.db, hand.worker_id, "hand").heartbeat())
         done, _ = await asyncio.wait({pulsing}, timeout=0.5)
         await asyncio.wait_for(tx.connection.execute(lock, [second.task_id]), 5)
     assert (await pulsing).is_alive
-    assert done, "the pulse waited for a task, and with it the lease"
+    assert done, "the heartbeat waited for a task, and with it the lease"

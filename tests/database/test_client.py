@@ -74,7 +74,7 @@ async def test_a_worker_in_a_few_lines(api: Api) -> None:
         await cograil.publish(ELSEWHERE)
         job_id = (await cograil.submit("far"))["job_id"]
         (task,) = await cograil.claim("w", wait_seconds=10)
-        assert await cograil.pulse(task)
+        assert await cograil.heartbeat(task)
         await cograil.tell_progress(task, 1, 2)
         await cograil.checkpoint(task, {"row": 1})
         await cograil.complete(task, {"done": True})

@@ -115,7 +115,7 @@ async def test_what_passes_is_waited_for_and_what_does_not_is_said(
         with pytest.raises(ApiError) as unknown:
             await anext(cograil.follow("01a1e50c-7310-7248-8dd1-729d3582eaf2"))
         assert unknown.value.status == 404
-        monkeypatch.setattr(event_subscribers, "MOST_STREAMS", 0)
+        monkeypatch.setattr(event_subscribers, "MAX_STREAMS", 0)
         with pytest.raises(ApiError, match="too_many_streams"):
             await anext(cograil.follow(job_id, patience=0.1))
         waiting = asyncio.ensure_future(anext(events := cograil.follow(job_id)))

@@ -32,7 +32,7 @@ HOOK = "http://127.0.0.1:9/hook"
 @pytest.fixture
 def lab_settings() -> Settings:
     """Nobody dies here for being slow."""
-    lease = {"seconds": 60.0, "pulse_seconds": 5.0, "scan_seconds": 0.2}
+    lease = {"seconds": 60.0, "heartbeat_seconds": 5.0, "scan_seconds": 0.2}
     return quick_settings(outbound=HERE, lease=lease)
 
 
@@ -175,7 +175,7 @@ async def act(cograil: Any, api: Api) -> None:
 async def work(cograil: Any, api: Api) -> None:
     ids = [(await cograil.submit("far"))["job_id"] for _ in range(2)]
     first, second = await cograil.claim("w", wait_seconds=10, handlers=["elsewhere"], max=2)
-    assert await cograil.pulse(first)
+    assert await cograil.heartbeat(first)
     assert (await cograil.tasks(state="running"))["tasks"][0]["worker"]
     await cograil.tell_progress(first, 1, 2, "half")
     await cograil.checkpoint(first, {"row": 1})

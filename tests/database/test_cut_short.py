@@ -29,7 +29,7 @@ nodes:
 
 
 async def cut_short(lab: Lab, job: str, how: str) -> None:
-    """A worker has all that can run; the job ends before its pulse has told of it."""
+    """A worker has all that can run; the job ends before its heartbeat has told of it."""
     hand = await lab.hand("w")
     items = {item.node_id: item for item in await hand.claim(10)}
     if how == "cancel":
@@ -76,6 +76,6 @@ async def test_a_start_that_was_told_before_is_not_told_again(lab: Lab) -> None:
     hand = await lab.hand("w")
     await hand.claim(10)
     await lab.rows("update cograil.tasks set started_at = now() - interval '10 s'")
-    await hand.pulse()
+    await hand.heartbeat()
     await lab.cancel(job)
     assert (await lab.event_types(job)).count("node_started") == 2

@@ -55,7 +55,7 @@ async def test_what_was_claimed_before_a_restore_is_late(lab: Lab) -> None:
     (old, was), (new, item) = await old_and_new(lab, has_epoch=True)
     assert old.worker_id != new.worker_id
     assert was.task_id != item.task_id
-    assert not (await old.pulse()).is_alive
+    assert not (await old.heartbeat()).is_alive
     assert not await old.report(was, {"from": "before"})
     assert await new.report(item, {"from": "after"})
     await lab.advance()
@@ -108,7 +108,7 @@ async def test_running_tasks_go_on_after_a_promotion(lab: Lab) -> None:
     hand = await lab.hand()
     item = await hand.claim_one()
     await lab.rows("select cograil.new_epoch(false)")
-    assert (await hand.pulse()).task_ids == {item.task_id}
+    assert (await hand.heartbeat()).task_ids == {item.task_id}
     assert await hand.report(item, {})
 
 

@@ -152,7 +152,7 @@ async def test_a_worker_that_fell_silent_is_named_before_its_lease_is_over(lab: 
     both = {b.data["worker"]: b for b in await blockers(lab, job) if b.kind == "running"}
     assert (both["ada"].data["is_silent"], "heard of" in both["ada"].message) == (False, False)
     assert both["mute"].data["is_silent"]
-    assert "which was last heard of 9 s ago: unless it pulses by" in both["mute"].message
+    assert "which was last heard of 9 s ago: unless it heartbeats by" in both["mute"].message
     await lab.rows(SILENT, name="mute", ago=16, left=-1)
     (over,) = [b for b in await blockers(lab, job) if b.data.get("worker") == "mute"]
     assert "its lease is over, and an orchestrator will count the attempt as lost" in over.message

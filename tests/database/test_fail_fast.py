@@ -50,7 +50,7 @@ async def test_the_first_failure_cancels_the_rest(lab: Lab) -> None:
     found = await lab.job(job)
     assert (found["status"], found["error"]["code"], found["error"]["node_id"]) == ("failed", "oops", "bad")
     assert await lab.statuses(job) == {"good": "cancelled", "bad": "failed", "after": "cancelled"}
-    assert (await hand.pulse()).task_ids == frozenset()
+    assert (await hand.heartbeat()).task_ids == frozenset()
     assert not await hand.report(items["good"], {})
 
 

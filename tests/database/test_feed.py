@@ -163,7 +163,7 @@ async def test_whoever_is_far_behind_reads_for_himself(
     lab: Lab, live: Live, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """More than is kept for all, in pages that are smaller than what came in one stretch."""
-    monkeypatch.setattr(feed_module, "LARGEST_STRETCH", 2)
+    monkeypatch.setattr(feed_module, "MAX_STRETCH", 2)
     monkeypatch.setattr(feed_module, "PAGE", 3)
     begun = await now(lab)
     for _ in range(5):
@@ -203,7 +203,7 @@ async def test_a_database_that_is_away_is_no_end(
 
 
 async def test_there_is_a_bound_to_those_who_listen(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feed_module, "MOST_STREAMS", 1)
+    monkeypatch.setattr(feed_module, "MAX_STREAMS", 1)
     with live.listen("default"), pytest.raises(Refusal, match="too_many_streams"):
         live.refuse_more()
     live.end()

@@ -155,12 +155,12 @@ async def test_a_failure_is_news(lab: Lab) -> None:
 
 
 async def test_what_happened_meanwhile_is_decided_first(lab: Lab) -> None:
-    """The pulse has told that it began: the job's seq is another, so an orchestrator ends it."""
+    """The heartbeat has told that it began: the job's seq is another, so an orchestrator ends it."""
     job = await lab.submit(ONE, {"name": "Ada"})
     hand = await lab.hand()
     item = await hand.claim_one()
     await lab.rows("update cograil.tasks set started_at = started_at - interval '1 minute'")
-    await hand.pulse()
+    await hand.heartbeat()
     await lab.advance()
     assert (await lab.event_types(job))[-1] == "node_started"
     assert await end(hand, item) == {item.task_id}

@@ -16,7 +16,7 @@ from cograil.verbs.leases import Acquired, Taken
 
 ONE = "workflow_id: w\nnodes:\n  a: {handler: echo}\n"
 EXPIRE = "update cograil.leases set lease_until = clock_timestamp() - interval '1 s' where name = %(name)s"
-PULSED = b"update cograil.leases set lease_until = clock_timestamp() + interval '60 s' where name = 'n'"
+HEARTBEATD = b"update cograil.leases set lease_until = clock_timestamp() + interval '60 s' where name = 'n'"
 
 
 async def acquire(lab: Lab, name: str = "n", holder: str = "me", **more: Any) -> Acquired | Taken:
@@ -31,9 +31,9 @@ async def acquired(lab: Lab, name: str = "n", holder: str = "me", **more: Any) -
     return got.fence
 
 
-async def pulse(lab: Lab, fence: int, name: str = "n", seconds: float = 60, **more: Any) -> bool:
+async def heartbeat(lab: Lab, fence: int, name: str = "n", seconds: float = 60, **more: Any) -> bool:
     async with lab.db.single("lease") as tx:
-        return await leases.pulse(tx, name, fence, seconds, **more)
+        return await leases.heartbeat(tx, name, fence, seconds, **more)
 
 
 async def release(lab: Lab, fence: int, name: str = "n", **more: Any) -> bool:
@@ -80,10 +80,10 @@ async def test_of_two_who_go_on_from_the_same_state_only_the_holder_can(lab: Lab
     old = await acquired(lab, holder="one")
     await lab.rows(EXPIRE, name="n")
     new = await acquired(lab, holder="two")
-    assert not await pulse(lab, old)
+    assert not await heartbeat(lab, old)
     assert not await check(lab, old)
     assert not await release(lab, old)
-    assert await pulse(lab, new)
+    assert await heartbeat(lab, new)
     assert await check(lab, new)
 
 
@@ -142,28 +142,28 @@ async def test_a_lease_is_given_under_the_lock_of_its_name(lab: Lab, eventually:
 
 
 async def test_nobody_waits_for_one_who_was_refused_but_the_next_to_ask(lab: Lab) -> None:
-    """He may keep his transaction open for long: the holder's pulse must not wait for it."""
+    """He may keep his transaction open for long: the holder's heartbeat must not wait for it."""
     fence = await acquired(lab, holder="one")
     async with lab.db.transaction("lease") as tx:
         assert isinstance(await leases.acquire(tx, "n", "two", 60), Taken)
-        assert await asyncio.wait_for(pulse(lab, fence), 5)
+        assert await asyncio.wait_for(heartbeat(lab, fence), 5)
         assert await asyncio.wait_for(check(lab, fence), 5)
         assert await asyncio.wait_for(release(lab, fence), 5)
 
 
-async def test_a_holder_can_pulse_while_it_writes_under_the_lease(lab: Lab) -> None:
+async def test_a_holder_can_heartbeat_while_it_writes_under_the_lease(lab: Lab) -> None:
     fence = await acquired(lab)
     async with lab.db.transaction("lease") as tx:
         assert await leases.check(tx, "n", fence)
-        assert await asyncio.wait_for(pulse(lab, fence), 5)
+        assert await asyncio.wait_for(heartbeat(lab, fence), 5)
 
 
-async def test_an_acquire_waits_for_a_pulse_that_is_being_committed(lab: Lab, eventually: Any) -> None:
-    """The pulse came in time; only its commit comes after the end of what others see."""
+async def test_an_acquire_waits_for_a_heartbeat_that_is_being_committed(lab: Lab, eventually: Any) -> None:
+    """The heartbeat came in time; only its commit comes after the end of what others see."""
     fence = await acquired(lab)
     await lab.rows(EXPIRE, name="n")
     async with lab.db.transaction("lease") as tx:
-        await tx.connection.execute(PULSED)
+        await tx.connection.execute(HEARTBEATD)
         waiting = asyncio.create_task(acquire(lab, holder="two"))
         await eventually(lambda: lab.rows("select 1 from pg_locks where not granted"))
     assert isinstance(await waiting, Taken)
@@ -191,12 +191,12 @@ async def test_leases_taken_in_the_order_of_their_names_do_not_deadlock(lab: Lab
     assert sorted(await asyncio.gather(*(take_all(str(n)) for n in range(8)))) == [0] * 7 + [6]
 
 
-# -- pulse, release, check --------------------------------------------------------------------------------
+# -- heartbeat, release, check --------------------------------------------------------------------------------
 
 
-async def test_a_pulse_extends_by_the_clock_of_the_database(lab: Lab) -> None:
+async def test_a_heartbeat_extends_by_the_clock_of_the_database(lab: Lab) -> None:
     fence = await acquired(lab, seconds=5)
-    assert await pulse(lab, fence, seconds=3600)
+    assert await heartbeat(lab, fence, seconds=3600)
     query = "select extract(epoch from lease_until - clock_timestamp())::float8 from cograil.leases"
     assert 3590 < (await lab.rows(query))[0][0] <= 3600
 
@@ -204,7 +204,7 @@ async def test_a_pulse_extends_by_the_clock_of_the_database(lab: Lab) -> None:
 async def test_what_is_over_is_over_even_if_nobody_took_it(lab: Lab) -> None:
     fence = await acquired(lab)
     await lab.rows(EXPIRE, name="n")
-    assert not await pulse(lab, fence)
+    assert not await heartbeat(lab, fence)
     assert not await check(lab, fence)
     assert await find(lab) is None
 
@@ -215,7 +215,7 @@ async def test_a_released_lease_keeps_its_row_and_fence_and_knows_no_holder(lab:
     rows = await lab.rows("select fence, holder, job_id, lease_until from cograil.leases")
     assert rows == [(fence, None, None, None)]
     assert not await release(lab, fence)
-    assert not await pulse(lab, fence)
+    assert not await heartbeat(lab, fence)
     assert not await check(lab, fence)
     assert await find(lab) is None
 
@@ -249,13 +249,13 @@ async def test_names_of_two_tenants_are_two_leases(lab: Lab) -> None:
 # -- a job holds it ---------------------------------------------------------------------------------------
 
 
-async def test_a_job_holds_its_lease_while_it_lives_without_a_pulse(lab: Lab) -> None:
+async def test_a_job_holds_its_lease_while_it_lives_without_a_heartbeat(lab: Lab) -> None:
     job = await lab.submit(ONE)
     fence = await acquired(lab, holder="app", seconds=0, job_id=job)
     taken = await acquire(lab, holder="two")
     assert taken == Taken("app", job, None, fence)
     assert await find(lab) == taken
-    assert await pulse(lab, fence)
+    assert await heartbeat(lab, fence)
     assert await check(lab, fence)
 
 
@@ -272,7 +272,7 @@ async def test_it_ends_with_the_job(lab: Lab, end: str) -> None:
         await lab.cancel(job)
     if end == "gone":
         await lab.rows("delete from cograil.events; delete from cograil.nodes; delete from cograil.jobs")
-    assert not await pulse(lab, fence)
+    assert not await heartbeat(lab, fence)
     assert not await check(lab, fence)
     assert await find(lab) is None
     assert await acquired(lab) > fence

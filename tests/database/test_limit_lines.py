@@ -117,7 +117,7 @@ async def test_places_are_taken_at_once_also_when_they_are_more_than_one_transac
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing else would ask again before the first of them ends, or a tick."""
-    monkeypatch.setattr(limits, "MOST_AT_ONCE", 2)
+    monkeypatch.setattr(limits, "MAX_AT_ONCE", 2)
     await lab.submit_many(NODE.format(name="wide", limits="{concurrency: 5}"), [{}] * 7)
     assert await let_all_go(lab) == 5
     assert await states(lab) == {"ready": 5, "held": 2}
@@ -185,7 +185,7 @@ async def test_a_job_that_ends_leaves_the_line_and_its_place_at_once(lab: Lab) -
 async def test_who_cancels_makes_room_for_the_next_without_a_tick(
     dsn: str, text: str, eventually: Any
 ) -> None:
-    settings = quick_settings(lease={"seconds": 600.0, "pulse_seconds": 200.0, "scan_seconds": 300.0})
+    settings = quick_settings(lease={"seconds": 600.0, "heartbeat_seconds": 200.0, "scan_seconds": 300.0})
     async with open_lab(dsn, settings) as lab, lab.orchestrator():
         first, second = await lab.submit_many(text.format(name="one", limits="{concurrency: 1}"), [{}] * 2)
         await eventually(lambda: _is_ready(lab, first))

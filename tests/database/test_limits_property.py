@@ -56,7 +56,7 @@ nodes:
   a: {{handler: echo}}
 """
 LATER = timedelta(days=300)
-MOST_ROUNDS = 60
+MAX_ROUNDS = 60
 AS_FOUND = (Phase.explicit, Phase.reuse, Phase.generate)  # to make it shorter would take minutes
 NUMBERS = itertools.count()
 T = TypeVar("T")
@@ -179,7 +179,7 @@ class Limits(RuleBasedStateMachine):
 
     @rule()
     def advance(self) -> None:
-        for _ in range(MOST_ROUNDS):
+        for _ in range(MAX_ROUNDS):
             if not self.move(advance_due, self.lab.decider, 100).advanced:
                 self.refresh()
                 return
@@ -247,7 +247,7 @@ class Limits(RuleBasedStateMachine):
         self.move(pause.resume_queue, "default")
         for job in self.live:
             self.move(pause.resume_job, job)
-        for _ in range(MOST_ROUNDS):
+        for _ in range(MAX_ROUNDS):
             self.time_passes()
             self.admit(dies=False)
             self.advance()

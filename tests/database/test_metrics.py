@@ -157,7 +157,7 @@ def test_of_many_queues_the_deepest_have_names_and_the_rest_is_one() -> None:
     samples += [("cograil_oldest_ready_seconds", f"q{number}", "", float(number)) for number in range(1, 301)]
     text, _ = metrics.exposition(samples)
     lines = [line for line in text.decode().splitlines() if line.startswith("cograil_queue_depth{")]
-    assert len(lines) == metrics.MOST_QUEUES + 1
+    assert len(lines) == metrics.MAX_QUEUES + 1
     assert f'cograil_queue_depth{{queue="others",state="ready"}} {float(sum(range(1, 201)))}' in lines
     assert 'cograil_oldest_ready_seconds{queue="others"} 200.0' in text.decode()
 

@@ -187,7 +187,7 @@ async def test_a_long_queue_is_counted_as_far_as_is_quickly_done(
     assert (queue["depth"], queue["is_depth_cut"]) == (2, True)
 
 
-async def test_processes_are_shown_with_their_pulses(shop: Api) -> None:
+async def test_processes_are_shown_with_their_heartbeats(shop: Api) -> None:
     assert (await shop.get("/api/v1/orchestrator/status")).body["status"] == "none"
     async with shop.lab.running():
         (worker,) = (await shop.get("/api/v1/workers")).body["workers"]

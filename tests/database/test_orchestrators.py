@@ -32,7 +32,7 @@ nodes:
 ONE = "workflow_id: one\nnodes:\n  a: {handler: echo}\n"
 WAIT = "workflow_id: wait\nnodes:\n  a: {type: wait, wait: {seconds: %s}, next: b}\n  b: {handler: echo}\n"
 
-CALM = {"seconds": 60, "pulse_seconds": 30, "scan_seconds": 30}
+CALM = {"seconds": 60, "heartbeat_seconds": 30, "scan_seconds": 30}
 
 
 async def test_an_orchestrator_can_do_without_its_memory(lab: Lab) -> None:
@@ -149,7 +149,7 @@ async def test_a_failing_pass_does_not_stop_the_loop(lab: Lab, monkeypatch: pyte
 
 
 async def test_the_connections_of_all_may_be_cut_at_any_time(lab: Lab, eventually: Any) -> None:
-    """Listener, pulse and pool: each comes back, and no job is the worse for it."""
+    """Listener, heartbeat and pool: each comes back, and no job is the worse for it."""
     lab.registry.register(_nothing, "count")
     cut = """
         select pg_terminate_backend(pid) from pg_stat_activity

@@ -15,7 +15,7 @@ from cograil.runners.context import Context
 from cograil.store.database import Database
 from cograil.worker.worker_loop import Worker
 
-LEASE = {"seconds": 3.0, "pulse_seconds": 1.0, "scan_seconds": 0.2}
+LEASE = {"seconds": 3.0, "heartbeat_seconds": 1.0, "scan_seconds": 0.2}
 IS_HELD = "select lease_until > clock_timestamp() from cograil.processes where name = 'far'"
 OUTLIVED = "select 1 from cograil.processes where name = 'far' and pulsed_at > started_at + interval '4 s'"
 

@@ -23,7 +23,7 @@ from cograil.runners.context import Context
 from cograil.store.migrate import migrate
 from cograil.verbs import tasks
 
-LEASE = {"seconds": 2.0, "pulse_seconds": 0.4, "scan_seconds": 0.2}
+LEASE = {"seconds": 2.0, "heartbeat_seconds": 0.4, "scan_seconds": 0.2}
 ONE_ATTEMPT = "workflow_id: one\nnodes:\n  only: {handler: outlasting, retry: {max_attempts: 1}}\n"
 SOON_SECONDS = 4.0  # 1.5 s, and what a busy machine takes
 

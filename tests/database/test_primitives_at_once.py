@@ -97,11 +97,11 @@ class Actor:
 
         await self.commit(checked, dies=dies)
 
-    async def pulse(self, _: bool) -> None:
+    async def heartbeat(self, _: bool) -> None:
         if self.fence is not None:
-            await self.commit(leases.pulse, "n", self.fence, LONG)
+            await self.commit(leases.heartbeat, "n", self.fence, LONG)
         if self.slot is not None:
-            await self.commit(slots.pulse, "n", self.slot, LONG)
+            await self.commit(slots.heartbeat, "n", self.slot, LONG)
 
     async def release(self, dies: bool) -> None:
         if self.fence is not None:

@@ -234,7 +234,7 @@ class Primitives(RuleBasedStateMachine):
     def use_some_lease(self, which: int) -> None:
         fence = self.lease_fences[which % len(self.lease_fences)]
         is_mine = self.is_held(self.lease) and self.lease is not None and self.lease.fence == fence
-        assert self.move(leases.pulse, self.name, fence, LONG) == is_mine
+        assert self.move(leases.heartbeat, self.name, fence, LONG) == is_mine
         assert self.move(leases.check, self.name, fence) == is_mine
 
     @rule(which=some)
@@ -273,11 +273,11 @@ class Primitives(RuleBasedStateMachine):
 
     @precondition(lambda self: self.granted)
     @rule(which=some)
-    def pulse_some_slot(self, which: int) -> None:
+    def heartbeat_some_slot(self, which: int) -> None:
         slot = self.granted[which % len(self.granted)]
         hold = self.held_slots().get(slot.number)
         is_mine = hold is not None and hold.fence == slot.fence
-        assert self.move(slots.pulse, self.name, slot, LONG) == is_mine
+        assert self.move(slots.heartbeat, self.name, slot, LONG) == is_mine
 
     @precondition(lambda self: self.granted)
     @rule(which=some)

@@ -18,8 +18,8 @@ from cograil.store import task_queries
 from cograil.verbs import tasks
 
 
-async def test_a_claim_whose_answer_was_lost_is_given_back_by_the_pulse(lab: Lab) -> None:
-    """The worker does not know the task; without the pulse its lease would keep it for ever."""
+async def test_a_claim_whose_answer_was_lost_is_given_back_by_the_heartbeat(lab: Lab) -> None:
+    """The worker does not know the task; without the heartbeat its lease would keep it for ever."""
     async with lab.orchestrator(), lab.worker() as worker:
         assert worker.identity is not None
         job = await lab.submit(one("nobody_has_it"))

@@ -113,7 +113,7 @@ async def test_none_is_made_when_the_default_one_is_too_large_to_be_read_under_a
 ) -> None:
     await drop_all(lab)
     await completed(lab)
-    monkeypatch.setattr(partitions, "MOST_BYTES", 1)
+    monkeypatch.setattr(partitions, "MAX_BYTES", 1)
     assert await make_ahead(lab.db, WEEK) == 0
     assert await names(lab) == set()
 

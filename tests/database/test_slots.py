@@ -16,7 +16,7 @@ from cograil.verbs.slots import Full, Slot, SlotHolder
 ONE = "workflow_id: w\nnodes:\n  a: {handler: echo}\n"
 EXPIRE = """update cograil.slots set lease_until = clock_timestamp() - interval '1 s'
             where name = %(name)s and number = %(number)s"""
-PULSED = b"update cograil.slots set lease_until = clock_timestamp() + interval '60 s' where number = 2"
+HEARTBEATD = b"update cograil.slots set lease_until = clock_timestamp() + interval '60 s' where number = 2"
 
 
 async def take(lab: Lab, limit: int, holder: str = "me", name: str = "n", **more: Any) -> Slot | Full:
@@ -31,9 +31,9 @@ async def taken(lab: Lab, limit: int, **more: Any) -> Slot:
     return got
 
 
-async def pulse(lab: Lab, slot: Slot, name: str = "n", seconds: float = 60) -> bool:
+async def heartbeat(lab: Lab, slot: Slot, name: str = "n", seconds: float = 60) -> bool:
     async with lab.db.single("slots") as tx:
-        return await slots.pulse(tx, name, slot, seconds)
+        return await slots.heartbeat(tx, name, slot, seconds)
 
 
 async def release(lab: Lab, slot: Slot, name: str = "n") -> bool:
@@ -80,7 +80,7 @@ async def test_a_released_slot_is_free_with_a_higher_fence(lab: Lab) -> None:
     first = await taken(lab, 1)
     assert await release(lab, first)
     assert not await release(lab, first)
-    assert not await pulse(lab, first)
+    assert not await heartbeat(lab, first)
     assert await taken(lab, 1) == Slot(1, first.fence + 1)
     assert not await release(lab, first)
 
@@ -88,15 +88,15 @@ async def test_a_released_slot_is_free_with_a_higher_fence(lab: Lab) -> None:
 async def test_a_slot_whose_time_is_over_is_free_and_its_holder_is_told(lab: Lab) -> None:
     first = await taken(lab, 1)
     await expire(lab, first)
-    assert not await pulse(lab, first), "over is over"
+    assert not await heartbeat(lab, first), "over is over"
     assert await holders(lab) == ()
     assert await taken(lab, 1) == Slot(1, first.fence + 1)
-    assert not await pulse(lab, first)
+    assert not await heartbeat(lab, first)
 
 
-async def test_a_pulse_keeps_a_slot(lab: Lab) -> None:
+async def test_a_heartbeat_keeps_a_slot(lab: Lab) -> None:
     slot = await taken(lab, 1, seconds=5)
-    assert await pulse(lab, slot, seconds=3600)
+    assert await heartbeat(lab, slot, seconds=3600)
     query = "select extract(epoch from lease_until - clock_timestamp())::float8 from cograil.slots"
     assert 3590 < (await lab.rows(query))[0][0] <= 3600
 
@@ -123,9 +123,9 @@ async def test_a_job_holds_its_slot_while_it_lives(lab: Lab) -> None:
     job = await lab.submit(ONE)
     slot = await taken(lab, 1, seconds=0, job_id=job)
     assert isinstance(await take(lab, 1), Full)
-    assert await pulse(lab, slot)
+    assert await heartbeat(lab, slot)
     await lab.cancel(job)
-    assert not await pulse(lab, slot)
+    assert not await heartbeat(lab, slot)
     assert await taken(lab, 1) == Slot(1, 2)
 
 
@@ -195,15 +195,15 @@ async def test_a_slot_is_given_under_the_lock_of_its_name(lab: Lab, eventually: 
     assert await giving
 
 
-async def test_a_pulse_that_is_being_committed_counts_though_the_limit_was_lowered(
+async def test_a_heartbeat_that_is_being_committed_counts_though_the_limit_was_lowered(
     lab: Lab, eventually: Any
 ) -> None:
-    """The pulse came in time; who counts meanwhile and sees a slot that is over must wait for it."""
+    """The heartbeat came in time; who counts meanwhile and sees a slot that is over must wait for it."""
     first, second = await taken(lab, 2), await taken(lab, 2)
     await release(lab, first)
     await expire(lab, second)
     async with lab.db.transaction("slots") as tx:
-        await tx.connection.execute(PULSED)
+        await tx.connection.execute(HEARTBEATD)
         waiting = asyncio.create_task(take(lab, 1))
         await eventually(lambda: lab.rows("select 1 from pg_locks where not granted"))
     assert isinstance(await waiting, Full)
@@ -214,7 +214,7 @@ async def test_nobody_waits_for_one_who_takes_or_was_refused_but_the_next_to_ask
     async with lab.db.transaction("slots") as tx:
         assert isinstance(await slots.take(tx, "n", 1, "two", 60), Full)
         assert isinstance(await slots.take(tx, "n", 2, "two", 60), Slot)
-        assert await asyncio.wait_for(pulse(lab, slot), 5)
+        assert await asyncio.wait_for(heartbeat(lab, slot), 5)
         assert await asyncio.wait_for(release(lab, slot), 5)
 
 

@@ -209,7 +209,7 @@ HOT: dict[str, dict[str, tuple[str, Any]]] = {
         "loaded_jobs": ("uuid[]", []),
         "loaded": ("text[]", []),
     },
-    "pulse_worker": {
+    "heartbeat_worker": {
         "lease": ("float8", 15.0),
         "info": ("jsonb", "{}"),
         "worker": ("bigint", 1),

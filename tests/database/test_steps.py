@@ -214,7 +214,7 @@ async def test_a_handler_that_lost_its_attempt_learns_it_at_its_step(lab: Lab, e
         return {}
 
     lab.registry.register(stubborn)
-    settings = quick_settings(lease={"seconds": 60, "pulse_seconds": 30, "scan_seconds": 1})
+    settings = quick_settings(lease={"seconds": 60, "heartbeat_seconds": 30, "scan_seconds": 1})
     async with lab.worker(settings=settings) as worker:
         job = await lab.submit(one("stubborn"))
         await begun.wait()

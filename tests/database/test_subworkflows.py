@@ -200,7 +200,7 @@ async def test_cancel_reaches_the_child_and_its_running_handler(lab: Lab) -> Non
     assert (await lab.job(child))["status"] == "running"  # nobody locks the two together
     await lab.advance()
     assert (await lab.job(child))["status"] == "cancelled"
-    assert (await hand.pulse()).task_ids == frozenset()
+    assert (await hand.heartbeat()).task_ids == frozenset()
     assert not await hand.report(item, {"n": 1})
     assert await lab.rows("select 1 from cograil.inbox where kind <> 'late'") == []
 

@@ -141,7 +141,7 @@ async def test_who_lost_the_attempt_has_his_rows_rolled_back(shop: Lab, eventual
             return {"attempt": ctx.attempt}
 
     shop.registry.register(pay)
-    settings = quick_settings(lease={"seconds": 60, "pulse_seconds": 30, "scan_seconds": 1})
+    settings = quick_settings(lease={"seconds": 60, "heartbeat_seconds": 30, "scan_seconds": 1})
     async with shop.worker("slow", settings=settings) as slow:
         job = await shop.submit(one("pay"))
         await begun.wait()
@@ -315,7 +315,7 @@ def _worker(lab: Lab, **variables: str) -> subprocess.Popen[bytes]:
         "COGRAIL_DATABASE_URL": lab.db.conninfo,
         "COGRAIL_DATABASE__ALLOW_UNSAFE": "true",
         "COGRAIL_LEASE__SECONDS": "1",
-        "COGRAIL_LEASE__PULSE_SECONDS": "0.2",
+        "COGRAIL_LEASE__HEARTBEAT_SECONDS": "0.2",
         "COGRAIL_LEASE__SCAN_SECONDS": "0.2",
     }
     command = [sys.executable, "-P", "-m", "cograil", "worker", "--app", "booking"]

@@ -127,7 +127,7 @@ async def test_a_handler_that_lost_its_attempt_learns_it_at_its_checkpoint(lab: 
         return {}
 
     lab.registry.register(stubborn)
-    settings = quick_settings(lease={"seconds": 60, "pulse_seconds": 30, "scan_seconds": 1})
+    settings = quick_settings(lease={"seconds": 60, "heartbeat_seconds": 30, "scan_seconds": 1})
     async with lab.worker(settings=settings) as worker:
         job = await lab.submit(one("stubborn"))
         await begun.wait()
@@ -143,13 +143,13 @@ async def test_a_handler_that_lost_its_attempt_learns_it_at_its_checkpoint(lab: 
 # -- leases ---------------------------------------------------------------------------------------------
 
 
-async def test_a_pulse_of_a_dead_worker_does_not_bring_its_lease_back(lab: Lab) -> None:
+async def test_a_heartbeat_of_a_dead_worker_does_not_bring_its_lease_back(lab: Lab) -> None:
     await lab.submit(one())
     hand = await lab.hand()
     item = await hand.claim_one()
-    assert (await hand.pulse()).task_ids == {item.task_id}
+    assert (await hand.heartbeat()).task_ids == {item.task_id}
     await lab.bury(hand)
-    answer = await hand.pulse()
+    answer = await hand.heartbeat()
     assert (answer.is_alive, answer.task_ids) == (False, frozenset())
     await lab.advance()
     assert await hand.claim() == []
@@ -370,16 +370,16 @@ class TestOneSlot:
         jobs = await lab.submit_many(one("note"), [{}] * 10)
         async with lab.running():
             await eventually(lambda: len(ran) > UNREPORTED)
-            pulses = await _pulses(lab)
-            await eventually(lambda: _has_changed(lab, pulses))
+            heartbeats = await _heartbeats(lab)
+            await eventually(lambda: _has_changed(lab, heartbeats))
             assert len(ran) == UNREPORTED + 1
             can_report.set()
             assert [(await lab.ended(job))["status"] for job in jobs] == ["completed"] * 10
 
 
-async def _pulses(lab: Lab) -> list[tuple[Any, ...]]:
+async def _heartbeats(lab: Lab) -> list[tuple[Any, ...]]:
     return await lab.rows("select pulsed_at from cograil.processes where kind = 'worker'")
 
 
 async def _has_changed(lab: Lab, before: list[tuple[Any, ...]]) -> bool:
-    return await _pulses(lab) != before
+    return await _heartbeats(lab) != before

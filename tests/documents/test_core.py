@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cograil.apps.documents.job_key import (
+from cograil.apps.documents.core import (
     canonical_profile,
     is_heartbeat_stale,
     make_empty_metrics,

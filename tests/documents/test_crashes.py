@@ -31,7 +31,7 @@ from cograil import fault_injection
 from cograil.apps.documents import atomic_files, file_claiming
 from cograil.apps.documents.layout import SIDECAR
 
-MOST_VISITS = 4
+MAX_VISITS = 4
 TEXT = "what was recognised"
 Prepare = Callable[[House], Awaitable[None]]
 
@@ -258,7 +258,7 @@ class Range:
         found = []
         for name in log.read_text().splitlines():
             passed[name] += 1
-            is_often = name.startswith("documents") and passed[name] <= MOST_VISITS
+            is_often = name.startswith("documents") and passed[name] <= MAX_VISITS
             if is_often or passed[name] == 1:
                 found.append(f"{name}:{passed[name]}")
         return found

@@ -21,7 +21,7 @@ from tests.conftest import Eventually
 from tests.documents import drawn
 
 from cograil.apps.documents import atomic_files, tools
-from cograil.apps.documents.job_key import canonical_profile, make_job_key
+from cograil.apps.documents.core import canonical_profile, make_job_key
 from cograil.http.server.port import bind
 
 QUICK = {

@@ -17,8 +17,8 @@ from tests.conftest import Eventually
 from tests.documents import drawn
 from tests.documents.test_services import service
 
-from cograil.apps.documents import atomic_files, legacy_tick, tools
-from cograil.apps.documents.job_key import canonical_profile, make_empty_metrics
+from cograil.apps.documents import atomic_files, folder, tools
+from cograil.apps.documents.core import canonical_profile, make_empty_metrics
 
 KEY = f"{'a' * 64}__{'b' * 64}"
 NOBODY = "http://127.0.0.1:9"
@@ -37,12 +37,12 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "HOLD_DUP_DIR": "hold/duplicates",
         "REPORTS_DUP_DIR": "reports/duplicates",
     }.items():
-        monkeypatch.setattr(legacy_tick, name, str(tmp_path / place))
+        monkeypatch.setattr(folder, name, str(tmp_path / place))
 
 
 def reported(tmp_path: Path) -> dict[str, Any]:
     incoming = drawn.tiny(tmp_path / "a.cbz")
-    legacy_tick.write_duplicate_report(KEY, str(incoming), {"state": "DONE"}, {"ocr": {}})
+    folder.write_duplicate_report(KEY, str(incoming), {"state": "DONE"}, {"ocr": {}})
     assert not incoming.exists()
     return dict(json.loads((tmp_path / f"reports/duplicates/{KEY}.json").read_text()))
 
@@ -62,7 +62,7 @@ def test_a_decision_is_done_and_cleaned_up(tmp_path: Path) -> None:
     (tmp_path / "out/x.pdf").write_bytes(b"%PDF-")
     index = {"jobs": {KEY: {"state": "DONE", "outPdf": "x.pdf"}}}
     (tmp_path / f"hold/duplicates/{KEY}/decision.json").write_text('{"action": "USE_EXISTING_RESULT"}')
-    legacy_tick.check_duplicate_decisions(index, str(tmp_path / "index/jobs.json"))
+    folder.check_duplicate_decisions(index, str(tmp_path / "index/jobs.json"))
     assert (tmp_path / f"out/a__job-{KEY}.pdf").read_bytes() == b"%PDF-"
     assert [one.name for one in (tmp_path / "archive").iterdir()] == ["a.cbz"]
     assert not (tmp_path / f"hold/duplicates/{KEY}").exists()
@@ -84,7 +84,7 @@ def test_stale_heartbeats(tmp_path: Path, stage: str, age: int, expected: str) -
         (room / f"{word}.heartbeat").touch()
         os.utime(room / f"{word}.heartbeat", (time.time() - age,) * 2)
     in_flight = {KEY: {"stage": stage}}
-    legacy_tick.check_stale_jobs(in_flight, 60)
+    folder.check_stale_jobs(in_flight, 60)
     assert in_flight[KEY]["stage"] == expected
     if expected.endswith("RETRY"):
         state = json.loads((room / "state.json").read_text())
@@ -94,9 +94,9 @@ def test_stale_heartbeats(tmp_path: Path, stage: str, age: int, expected: str) -
 
 def test_one_that_never_beat_is_stale_after_twice_the_time(tmp_path: Path) -> None:
     in_flight = {KEY: {"stage": "OCR_RUNNING", "startedAt": time.time() - 100}}
-    legacy_tick.check_stale_jobs(in_flight, 60)
+    folder.check_stale_jobs(in_flight, 60)
     assert in_flight[KEY]["stage"] == "OCR_RUNNING"
-    legacy_tick.check_stale_jobs(in_flight, 40)
+    folder.check_stale_jobs(in_flight, 40)
     assert in_flight[KEY]["stage"] == "OCR_RETRY"
 
 
@@ -107,10 +107,10 @@ def test_the_heartbeat_of_an_earlier_try_says_nothing_of_this_one(tmp_path: Path
     (room / "prep.heartbeat").touch()
     os.utime(room / "prep.heartbeat", (time.time() - 3600,) * 2)
     in_flight = {KEY: {"stage": "PREP_RUNNING", "startedAt": time.time() - 5}}
-    legacy_tick.check_stale_jobs(in_flight, 60)
+    folder.check_stale_jobs(in_flight, 60)
     assert in_flight[KEY]["stage"] == "PREP_RUNNING"
     in_flight[KEY]["startedAt"] = time.time() - 61
-    legacy_tick.check_stale_jobs(in_flight, 60)
+    folder.check_stale_jobs(in_flight, 60)
     assert in_flight[KEY]["stage"] == "PREP_RETRY"
 
 
@@ -120,8 +120,8 @@ class Ticking:
 
     root: Path
     urls: dict[str, str]
-    in_flight: legacy_tick.InFlight = field(default_factory=dict)
-    index: legacy_tick.Index = field(default_factory=lambda: {"jobs": {}})
+    in_flight: folder.InFlight = field(default_factory=dict)
+    index: folder.Index = field(default_factory=lambda: {"jobs": {}})
     metrics: dict[str, Any] = field(default_factory=make_empty_metrics)
 
     async def tick(self) -> list[str]:
@@ -141,9 +141,7 @@ class Ticking:
         } | self.urls
         profile = canonical_profile(tools.prep_info(), tools.ocr_info(), "eng")
         index_path = str(self.root / "index/jobs.json")
-        await asyncio.to_thread(
-            legacy_tick.process_tick, self.in_flight, self.index, index_path, profile, config
-        )
+        await asyncio.to_thread(folder.process_tick, self.in_flight, self.index, index_path, profile, config)
         return [meta["stage"] for meta in self.in_flight.values()]
 
     async def is_all_over(self) -> bool:
@@ -227,7 +225,7 @@ async def test_a_tick_counts_what_it_refuses_once(tmp_path: Path, monkeypatch: p
 def test_a_tick_works_where_it_is_told_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not in the directories of the module: the services are down, and nothing else is needed."""
     for name in ("DATA_DIR", "WORK_DIR"):
-        monkeypatch.setattr(legacy_tick, name, "/nowhere")
+        monkeypatch.setattr(folder, name, "/nowhere")
     profile = canonical_profile(tools.prep_info(), tools.ocr_info(), "eng")
     (tmp_path / "in").mkdir()
     drawn.tiny(tmp_path / "in/a.cbz")
@@ -246,8 +244,8 @@ def test_a_tick_works_where_it_is_told_to(tmp_path: Path, monkeypatch: pytest.Mo
         "job_timeout_s": 600,
         "metrics": make_empty_metrics(),
     } | dict.fromkeys(numbers, 1)
-    in_flight: legacy_tick.InFlight = {}
-    legacy_tick.process_tick(in_flight, {"jobs": {}}, str(tmp_path / "shown/jobs.json"), profile, config)
+    in_flight: folder.InFlight = {}
+    folder.process_tick(in_flight, {"jobs": {}}, str(tmp_path / "shown/jobs.json"), profile, config)
     (key,) = in_flight
     assert (tmp_path / f"elsewhere/{key}/a.cbz").exists()
     assert (tmp_path / "shown/metrics.json").exists()
@@ -257,10 +255,8 @@ def test_a_tick_works_where_it_is_told_to(tmp_path: Path, monkeypatch: pytest.Mo
 def test_a_tick_takes_what_a_program_calls_its_jobs(tmp_path: Path) -> None:
     """By any key, with no more than where the input is."""
     source = drawn.tiny(tmp_path / "a.cbz")
-    in_flight: legacy_tick.InFlight = {
-        "mine": {"stage": "PREP_RETRY", "attemptPrep": 3, "inputPath": str(source)}
-    }
-    index: legacy_tick.Index = {}
+    in_flight: folder.InFlight = {"mine": {"stage": "PREP_RETRY", "attemptPrep": 3, "inputPath": str(source)}}
+    index: folder.Index = {}
     program = Ticking(tmp_path, {}, in_flight, index)
     assert asyncio.run(program.tick()) == []
     assert index["jobs"]["mine"]["state"] == "ERROR_PREP"

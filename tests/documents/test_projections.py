@@ -102,7 +102,7 @@ async def test_the_documents_of_a_user_are_found_behind_those_of_others(
     for number in range(2):
         house.drop(f"{number}.cbz", number)
     await house.look()
-    monkeypatch.setattr(routes, "MOST_LISTED", 1)
+    monkeypatch.setattr(routes, "MAX_LISTED", 1)
     async with open_door(house.lab, dsn, house.settings) as api:
         listed = await api.get("/apps/documents/jobs?user=ada")
     assert [one["inputName"] for one in json.loads(listed.raw)] == ["hers.cbz"]

@@ -41,7 +41,7 @@ def test_kill_9_between_the_two_steps_of_a_rename(databases: Databases, tmp_path
 def test_kill_9_between_all_of_them(
     databases: Databases, tmp_path: Path, scenario: Scenario, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(test_crashes, "MOST_VISITS", 100)
+    monkeypatch.setattr(test_crashes, "MAX_VISITS", 100)
     shots = Range(databases, tmp_path, scenario)
     points = [point for point in shots.points() if point.startswith((LINKED, RESERVED))]
     struck = [point for point in points if shots.strike(point)]

@@ -95,7 +95,7 @@ async def test_a_decision_that_cannot_be_read_keeps_nobody(house: House, kind: s
         case "directory":
             place.mkdir()
         case "large":
-            place.write_text('{"action": "DISCARD", "x": "' + "x" * atomic_files.MOST_JSON + '"}')
+            place.write_text('{"action": "DISCARD", "x": "' + "x" * atomic_files.MAX_JSON + '"}')
     house.drop("c.cbz", 3)
     await house.look()
     assert len(await house.documents()) == 2
@@ -254,7 +254,7 @@ async def test_watchers_on_machines_of_different_size_share_one_workflow(
 async def test_the_api_counts_all_that_wait_and_says_where_one_is(
     house: House, dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(routes, "MOST_LISTED", 1)
+    monkeypatch.setattr(routes, "MAX_LISTED", 1)
     for number in range(3):
         house.drop(f"{number}.cbz", number)
     await house.look()

@@ -52,10 +52,10 @@ class App:
         if begun is None:
             return "somebody else"
         turn, lease, slot = begun
-        async with self.db.single("app_pulse") as tx:
-            is_mine = await leases.pulse(tx, self.mark, lease, LONG)
-        async with self.db.single("app_pulse_slot") as tx:
-            is_mine = await slots.pulse(tx, self.mark, slot, LONG) and is_mine
+        async with self.db.single("app_heartbeat") as tx:
+            is_mine = await leases.heartbeat(tx, self.mark, lease, LONG)
+        async with self.db.single("app_heartbeat_slot") as tx:
+            is_mine = await slots.heartbeat(tx, self.mark, slot, LONG) and is_mine
         if not is_mine:
             return "late"
         try:

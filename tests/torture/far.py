@@ -55,7 +55,7 @@ async def _claim(lane: Lane, visit: Visit, job: str, worker: str) -> dict[str, A
 
 
 async def _work(lane: Lane, run: Run) -> None:
-    """Claim, checkpoint, progress, pulse, result: what is acknowledged counts, once."""
+    """Claim, checkpoint, progress, heartbeat, result: what is acknowledged counts, once."""
     mark = f"mark_{next(NUMBERS)}"
     job = await lane.submit(FAR, mark=mark)
     async with visiting(lane, run, mark, _nothing) as visit:

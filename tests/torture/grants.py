@@ -1,4 +1,4 @@
-"""A client that is an app: it decides, acquires, takes, pulses, answers and releases, and is struck.
+"""A client that is an app: it decides, acquires, takes, heartbeats, answers and releases, and is struck.
 
 What is there right after the fault is what its committed transactions say, no more and no less. Then another
 process of the app does all of it again, and in the end everything was done once.

@@ -79,7 +79,7 @@ async def _see_limits(lane: Lane, job: str) -> list[str]:
         )
         if (rows := await lane.lab.rows(query, jobs=jobs))
     ]
-    ((most,),) = await lane.lab.rows(MOST_JOBS, jobs=jobs)
+    ((most,),) = await lane.lab.rows(MAX_JOBS, jobs=jobs)
     return [*found, f"{most} jobs at the same time"] if most > JOBS_AT_ONCE else found
 
 
@@ -94,7 +94,7 @@ TOGETHER = f"""{SPANS}
 select a.job::text, a.node, b.job::text, b.node from spans a join spans b on (a.job, a.node) < (b.job, b.node)
 where a.node like 'split%%' and b.node like 'split%%' and a.began < b.ended and b.began < a.ended
 """
-MOST_JOBS = f"""{SPANS},
+MAX_JOBS = f"""{SPANS},
 lives as (select job, min(began) as began, max(ended) as ended from spans group by job)
 select max((select count(*) from lives o where o.began <= l.began and o.ended > l.began)) from lives l
 """

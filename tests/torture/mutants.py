@@ -266,7 +266,7 @@ _ALL: Sequence[tuple[Any, ...]] = (
     ("checkpoint_of_anybody", "a checkpoint is saved whoever sends it", "dag", "worker", "wake",
      ("checkpoint.",), _checkpoint_of_anybody),
     ("claim_of_the_dead", "a worker whose lease is over may claim", "dag", "worker", "stop",
-     ("claim.", "report.", "pulse."), _claim_of_the_dead),
+     ("claim.", "report.", "heartbeat."), _claim_of_the_dead),
     ("events_apart", "events are committed after the state they tell of", "dag", "orchestrator", "kill9",
      ("advance.",), _events_apart),
     ("take_apart", "the inbox is taken and committed before the write", "dag", "orchestrator", "kill9",

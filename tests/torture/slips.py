@@ -199,7 +199,7 @@ def _fence_unheeded() -> None:
     async def say_so(tx: Transaction, *order: Any) -> bool:
         return True
 
-    leases.pulse = leases.check = slots.pulse = say_so  # type: ignore[assignment]
+    leases.heartbeat = leases.check = slots.heartbeat = say_so  # type: ignore[assignment]
     records.ANSWER_RECORD = without(records.ANSWER_RECORD, "and fence = %(fence)s and is_open")
 
 
@@ -251,7 +251,7 @@ SLIPS: Sequence[Slip] = (
     ("orphans_untold", "children are not told that their parent was cut short", "orphans", "orchestrator",
      NO_FAULT, (), _orphans_untold),
     ("fence_unheeded", "who was replaced may go on, and answer", "app", "client", "stop",
-     ("app_begin.commit.after", "app_pulse"), _fence_unheeded),
+     ("app_begin.commit.after", "app_heartbeat"), _fence_unheeded),
     ("give_apart", "a lease is given to a job in another transaction", "app", "client", "kill9",
      ("app_give.",), _give_apart),
     ("refresh_loses", "an answer is gone while it is refreshed", "app", "client", "kill9", ("app_refresh.",),

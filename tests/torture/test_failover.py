@@ -41,7 +41,7 @@ where wait_event = 'SyncRep' or query = 'commit' and (wait_event_type, wait_even
 """
 QUICK = {
     "COGRAIL_LEASE__SECONDS": "2",
-    "COGRAIL_LEASE__PULSE_SECONDS": "0.4",
+    "COGRAIL_LEASE__HEARTBEAT_SECONDS": "0.4",
     "COGRAIL_LEASE__SCAN_SECONDS": "0.5",
     "COGRAIL_LOG__LEVEL": "error",
 }

@@ -124,12 +124,12 @@ NO_APPS = {"companies": {"enabled": False}, "captures": {"enabled": False}}
 
 
 def settings_of(order: Order) -> Settings:
-    """Leases that nobody loses by a slow machine; pulses and scans several times a job."""
+    """Leases that nobody loses by a slow machine; heartbeats and scans several times a job."""
     idle = order.get("idle_seconds", 3.0)
     dsn = psycopg.conninfo.make_conninfo(order["dsn"], application_name=_session_name(os.getpid()))
     return Settings(
         database={"url": dsn, "allow_unsafe": True, "idle_in_transaction_seconds": idle, "pool_size": 3},
-        lease={"seconds": 20.0, "pulse_seconds": 0.1, "scan_seconds": 0.1},
+        lease={"seconds": 20.0, "heartbeat_seconds": 0.1, "scan_seconds": 0.1},
         worker={"grace_seconds": 0.05, "concurrency": 10, "threads": 2},
         log={"level": "info", "format": "json"},
         outbound=HERE,

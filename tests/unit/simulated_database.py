@@ -299,7 +299,7 @@ class Database:
                 else:
                     self._lose(task, "released")
 
-    def pulse(self, worker: int) -> tuple[bool, set[int], bool]:
+    def heartbeat(self, worker: int) -> tuple[bool, set[int], bool]:
         """Whether the lease is held, the tasks that are this worker's, and whether any are ready."""
         process = self.processes[worker]
         is_alive = process.state in ("alive", "draining")
@@ -311,7 +311,7 @@ class Database:
         return is_alive, {t.task_id for t in running}, any(t.state == "ready" for t in self.tasks.values())
 
     def _announce(self, task: Task) -> None:
-        """Tell the job once that this runs. A pulse never waits for a lock: that would cost the lease."""
+        """Tell the job once that this runs. A heartbeat never waits for a lock: that would cost the lease."""
         assert task.started_at is not None
         is_free = task.locked_by is None and not task.is_announced
         if is_free and task.started_at < self.now - ONE_SECOND:

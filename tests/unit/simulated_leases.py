@@ -89,7 +89,7 @@ class Leases:
         row = self.rows[slot.name, slot.number]
         return row if row.fence == slot.fence and self._is_held(row) else None
 
-    def pulse(self, slot: Slot) -> bool:
+    def heartbeat(self, slot: Slot) -> bool:
         row = self._mine(slot)
         if row is None:
             return False
@@ -166,7 +166,7 @@ class Holder(Process):
                 if not (yield from self.call(write, slot, self)):
                     return
                 yield self.world.pick((0.1, 1.5, 3.0, 6.0))
-                if self.world.roll() < 0.5 and not (yield from self.call(self.leases.pulse, slot)):
+                if self.world.roll() < 0.5 and not (yield from self.call(self.leases.heartbeat, slot)):
                     return
             except AnswerLost:
                 continue

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Steps = Generator[float, None, Any]
 
 FOR_EVER = math.inf
-PULSE = TICK = 5.0
+HEARTBEAT = TICK = 5.0
 
 
 class AnswerLost(Exception):
@@ -246,7 +246,7 @@ class Held:
 
 
 class Worker(Process):
-    """worker/worker_loop.py, reporter.py and pulse.py."""
+    """worker/worker_loop.py, reporter.py and heartbeat.py."""
 
     def __init__(self, world: Simulation) -> None:
         super().__init__(world)
@@ -256,7 +256,7 @@ class Worker(Process):
         self.is_claiming = False
         self.is_draining = False
         self.main = self.spawn(self.run())
-        self.spawn(self.pulse(), PULSE)
+        self.spawn(self.heartbeat(), HEARTBEAT)
 
     def run(self) -> Steps:
         while not self.is_draining:
@@ -269,7 +269,7 @@ class Worker(Process):
                 items = []
                 yield 0.5
             if not items and not self.is_woken:
-                yield FOR_EVER  # until a notice, or the pulse that saw work
+                yield FOR_EVER  # until a notice, or the heartbeat that saw work
         yield from self._drain()
 
     def _claim(self, worker: int) -> Steps:
@@ -351,24 +351,26 @@ class Worker(Process):
                 is_repeat = True
                 yield 0.5
 
-    # -- the pulse ---------------------------------------------------------------------------------------
+    # -- the heartbeat ---------------------------------------------------------------------------------------
 
-    def pulse(self) -> Steps:
+    def heartbeat(self) -> Steps:
         while True:
             worker, epoch = self.identity, self.claims
             if worker is not None:
                 try:
                     if self.has_to_wait():
                         yield 0.0
-                    is_alive, tasks, has_ready = self.ask(self.db.pulse, worker)
+                    is_alive, tasks, has_ready = self.ask(self.db.heartbeat, worker)
                     if self.has_to_wait():
-                        yield 0.0  # the answer goes from the pulse's thread to the main one
-                    yield from self._on_pulse(worker, epoch, is_alive, tasks, has_ready)
+                        yield 0.0  # the answer goes from the heartbeat's thread to the main one
+                    yield from self._on_heartbeat(worker, epoch, is_alive, tasks, has_ready)
                 except AnswerLost:
                     pass
-            yield PULSE
+            yield HEARTBEAT
 
-    def _on_pulse(self, worker: int, epoch: int, is_alive: bool, tasks: set[int], has_ready: bool) -> Steps:
+    def _on_heartbeat(
+        self, worker: int, epoch: int, is_alive: bool, tasks: set[int], has_ready: bool
+    ) -> Steps:
         if worker != self.identity:
             return
         if not is_alive:

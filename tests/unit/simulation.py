@@ -33,8 +33,8 @@ from simulated_workflows import LIMITED, MIX
 
 from cograil.model.job import Happening, Reported
 
-MOST_PASSINGS = 1000  # of time
-MOST_STEPS = 1000  # at one moment
+MAX_PASSINGS = 1000  # of time
+MAX_STEPS = 1000  # at one moment
 NEVER = 500  # statements, then it is asked again
 T = TypeVar("T")
 
@@ -92,7 +92,7 @@ class Simulation:
     def run(self) -> None:
         """Until all is quiet, then check what is left."""
         try:
-            for _ in range(MOST_PASSINGS):
+            for _ in range(MAX_PASSINGS):
                 self._act()
                 self._pass_time()
                 if self._is_over():
@@ -110,7 +110,7 @@ class Simulation:
     def _act(self) -> None:
         """Let strands that are due go on, any of them at a time, until none is."""
         due, roll, now = self.due, self.roll, self.time
-        for _ in range(MOST_STEPS):
+        for _ in range(MAX_STEPS):
             if not due:
                 return
             strand = due.pop()

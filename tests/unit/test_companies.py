@@ -18,7 +18,7 @@ from cograil.apps.companies.handlers import bucket_of
 from cograil.apps.companies.identifiers import Identifiers, doubts, is_luhn, is_plausible_siret
 from cograil.apps.companies.legal_forms import LABELS
 from cograil.apps.companies.merge import MATRIX, NOTHING, Company, Said, freshness, masked_fields, merge
-from cograil.apps.companies.run_outcome import MOST_ERROR, Ended, failed_as, judge
+from cograil.apps.companies.run_outcome import MAX_ERROR, Ended, failed_as, judge
 from cograil.apps.companies.source_http import read_retry_after
 from cograil.apps.companies.sources import Wanted, expiry, search
 from cograil.apps.companies.workflow import WORKFLOW
@@ -166,7 +166,7 @@ def test_every_verdict_keeps_the_invariants(ended: list[Ended], has_core: bool) 
     else:
         assert required > 0 or not has_core
         assert found.error
-    assert len(found.error or "") <= MOST_ERROR
+    assert len(found.error or "") <= MAX_ERROR
 
 
 @pytest.mark.parametrize(

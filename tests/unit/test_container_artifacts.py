@@ -34,7 +34,7 @@ async def test_a_full_disk_is_told(tmp_path: Path) -> None:
 async def test_what_is_too_much_for_an_event_is_a_failed_artifact(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(container_artifacts, "MOST_CONTENT", 100)
+    monkeypatch.setattr(container_artifacts, "MAX_CONTENT", 100)
     for number in range(20):
         (tmp_path / f"file-{number}").touch()
     done = await move(List.model_validate({"id": "a", "type": "list", "in": "."}), mover(tmp_path), print)

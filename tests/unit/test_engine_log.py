@@ -6,7 +6,7 @@ import asyncio
 import struct
 from collections.abc import AsyncIterator
 
-from cograil.containers.container_runtime import BEGINNING, LONGEST_LINE, LogPlace
+from cograil.containers.container_runtime import BEGINNING, MAX_LINE, LogPlace
 from cograil.containers.docker_log_frames import frames_of, lines_behind, seconds_of
 
 AT = "2026-11-18T01:02:03"
@@ -57,7 +57,7 @@ async def test_a_clock_that_goes_back_hides_nothing_behind_a_new_line() -> None:
 async def test_a_line_without_an_end_is_told_in_pieces() -> None:
     found = await texts(*(f"{AT}.{number:03}Z {'é' * 8192}" for number in range(12)))
     assert "".join(found) == "é" * 8192 * 12
-    assert max(len(text.encode()) for text in found) <= LONGEST_LINE
+    assert max(len(text.encode()) for text in found) <= MAX_LINE
 
 
 async def test_a_log_that_is_cut_short_ends() -> None:

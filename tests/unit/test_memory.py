@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from cograil.definitions import read_workflow
 from cograil.model.job import Changes, JobState, NodeState, NodeWrite
-from cograil.verbs.job_cache import LARGEST_OUTPUT, Memory
+from cograil.verbs.job_cache import MAX_OUTPUT, Memory
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 CHAIN = read_workflow("workflow_id: w\nnodes:\n  a: {handler: echo, next: b}\n  b: {handler: echo}\n")
@@ -48,7 +48,7 @@ def test_outputs_of_earlier_passes_stay_known_unless_somebody_wrote_in_between()
 
 def test_a_large_output_is_read_again_and_an_ended_job_or_a_fan_out_forgotten() -> None:
     memory = Memory()
-    noted(memory, job(), completed("a", b"x" * (LARGEST_OUTPUT + 1)))
+    noted(memory, job(), completed("a", b"x" * (MAX_OUTPUT + 1)))
     assert memory.recall([job(seq=5)]) == {"j": {}}
     noted(memory, job(seq=5), seq=6, status="completed")
     assert memory.recall([job(seq=6)]) == {}

@@ -13,7 +13,7 @@ import pytest
 from http_sites import Names, Open, Site
 from test_outbound import certificate
 
-from cograil.delivery.circuit_breaker import FAILURES, MOST_KNOWN, OPEN_SECONDS, Breakers
+from cograil.delivery.circuit_breaker import FAILURES, MAX_KNOWN, OPEN_SECONDS, Breakers
 from cograil.delivery.http_delivery import BACKOFF, Answer, judge, post
 from cograil.delivery.signatures import standard_signature
 from cograil.egress import Destination, Headers, KeptConnections, PublicOnly
@@ -213,11 +213,11 @@ def test_a_breaker_opens_lets_one_through_and_closes() -> None:
 
 def test_of_origins_that_never_answer_only_so_many_are_remembered() -> None:
     breakers = Breakers(lambda: 0.0)
-    for number in range(2 * MOST_KNOWN):
+    for number in range(2 * MAX_KNOWN):
         for _ in range(FAILURES):
             breakers.note(f"https://{number}.example:443", is_well=False)
         breakers.note("https://known.example:443", is_well=False)
-    assert len(breakers.troubled()) == MOST_KNOWN
+    assert len(breakers.troubled()) == MAX_KNOWN
     assert breakers.is_open("https://known.example:443")
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import pytest
 
 from cograil.delivery import origin_limits as module
-from cograil.delivery.origin_limits import AHEAD, MOST_HELD, UNPROVEN, Lanes
+from cograil.delivery.origin_limits import AHEAD, MAX_HELD, UNPROVEN, Lanes
 
 
 def proven(concurrency: int, per_origin: int, *origins: str) -> Lanes:
@@ -69,7 +69,7 @@ def test_who_takes_what_it_gets_is_given_more_and_who_does_not_is_given_the_leas
 
 def test_no_more_is_claimed_than_can_be_held() -> None:
     lanes = Lanes(2, 2)
-    for number in range(2 * MOST_HELD):
+    for number in range(2 * MAX_HELD):
         lanes.hold("t", f"origin {number}")
     assert lanes.hands() == lanes.room({}).limit == 0
     lanes.let_go("t", "origin 0")
@@ -89,7 +89,7 @@ def test_however_much_one_tenant_has_there_is_room_for_another() -> None:
     while lanes.room({}).tenants[0].room:
         lanes.hold("greedy", "silent 0")
     assert lanes.room({}).room > 0
-    assert lanes.hands() >= MOST_HELD * 16 // 2
+    assert lanes.hands() >= MAX_HELD * 16 // 2
 
 
 async def test_who_does_not_answer_soon_gives_its_place_away(monkeypatch: pytest.MonkeyPatch) -> None:

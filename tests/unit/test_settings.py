@@ -38,7 +38,7 @@ def shown(settings: Settings) -> dict[str, object]:
 def test_defaults_are_the_promised_ones() -> None:
     settings = load_settings()
     lease = settings.lease
-    assert (lease.seconds, lease.pulse_seconds, lease.scan_seconds) == (15, 5, 5)
+    assert (lease.seconds, lease.heartbeat_seconds, lease.scan_seconds) == (15, 5, 5)
     assert (settings.host, settings.port) == ("127.0.0.1", 8080)
     assert settings.database.url is None
     assert settings.data_dir.name == "cograil"
@@ -55,13 +55,13 @@ def test_a_flag_wins_over_the_environment_which_wins_over_the_default(
 ) -> None:
     monkeypatch.setenv("COGRAIL_PORT", "1111")
     monkeypatch.setenv("COGRAIL_LEASE__SECONDS", "30")
-    settings = load_settings({"port": 2222, "lease.pulse_seconds": 4, "host": None})
-    assert (settings.port, settings.lease.seconds, settings.lease.pulse_seconds) == (2222, 30, 4)
+    settings = load_settings({"port": 2222, "lease.heartbeat_seconds": 4, "host": None})
+    assert (settings.port, settings.lease.seconds, settings.lease.heartbeat_seconds) == (2222, 30, 4)
     assert settings.host == "127.0.0.1"
     found = origins(settings)
     assert found["port"] == "flag"
     assert found["lease.seconds"] == "environment COGRAIL_LEASE__SECONDS"
-    assert found["lease.pulse_seconds"] == "flag"
+    assert found["lease.heartbeat_seconds"] == "flag"
     assert found["host"] == "default"
 
 
@@ -127,7 +127,7 @@ def test_every_problem_is_told_at_once_and_names_its_variable(monkeypatch: pytes
     assert "greater than 0" in lines[2]
 
 
-def test_a_lease_survives_one_missed_pulse(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lease_survives_one_missed_heartbeat(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COGRAIL_LEASE__SECONDS", "10")
     load_settings()
     monkeypatch.setenv("COGRAIL_LEASE__SECONDS", "9.9")

@@ -159,10 +159,10 @@ def test_more_names_than_may_be_seen_are_refused(
     for number in range(30):
         path = room / name.format(number)
         path.mkdir() if name.endswith("/") else path.touch()
-    monkeypatch.setattr(file_listing, "MOST_SEEN", 40)
+    monkeypatch.setattr(file_listing, "MAX_SEEN", 40)
     assert refusals(room) == []
     (room / "all.tar.gz").unlink()
-    monkeypatch.setattr(file_listing, "MOST_SEEN", 29)
+    monkeypatch.setattr(file_listing, "MAX_SEEN", 29)
     assert refusals(room) == ["too_many_files"] * 2
 
 
@@ -170,7 +170,7 @@ def test_more_files_than_may_be_told_are_refused(room: Path, monkeypatch: pytest
     for number in range(30):
         (room / str(number)).touch()
     for module in (tar_create, file_listing):
-        monkeypatch.setattr(module, "MOST_FILES", 29)
+        monkeypatch.setattr(module, "MAX_FILES", 29)
     assert refusals(room) == ["too_many_files"] * 2
 
 
@@ -187,9 +187,9 @@ def test_names_at_the_end_of_a_long_path_do_not_fill_the_memory(
     for number in range(200):
         os.mkdir(str(number), dir_fd=at)
     os.close(at)
-    monkeypatch.setattr(file_listing, "MOST_CHARACTERS", 4 * 1024**2)
+    monkeypatch.setattr(file_listing, "MAX_CHARACTERS", 4 * 1024**2)
     assert refusals(room) == ["too_many_files"] * 2
-    monkeypatch.setattr(file_listing, "MOST_CHARACTERS", 8 * 1024**2)
+    monkeypatch.setattr(file_listing, "MAX_CHARACTERS", 8 * 1024**2)
     assert refusals(room) == []
 
 

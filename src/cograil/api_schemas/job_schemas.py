@@ -392,7 +392,7 @@ class Tasks(TypedDict):
     tasks: list[Task]
 
 
-class Pulse(TypedDict):
+class Heartbeat(TypedDict):
     """Whether the task is to be stopped, and for how long it is kept."""
 
     cancelled: bool

@@ -11,7 +11,7 @@ from typing import Any
 from cograil.client.models import StreamedEvent
 from cograil.errors import CograilError
 
-FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
+FIRST_PAUSE, MAX_PAUSE = 0.2, 5.0
 MAY_PASS = (429, 502, 503, 504)  # what a server or a proxy answers while something restarts
 JOB_OVER = "job_over"
 
@@ -73,5 +73,5 @@ class Following:
         self._lost_at = self._lost_at or time.monotonic()
         if time.monotonic() - self._lost_at > self.patience:
             raise error
-        seconds, self._pause = self._pause, min(2 * self._pause, LONGEST_PAUSE)
+        seconds, self._pause = self._pause, min(2 * self._pause, MAX_PAUSE)
         return seconds * random.uniform(0.5, 1.0)

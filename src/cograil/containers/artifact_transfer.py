@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 TRIES = 4
 MAX_REDIRECTS = 5
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
-FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
+FIRST_PAUSE, MAX_PAUSE = 0.1, 5.0
 PIECE = 1024 * 1024
-MOST_SKIPPED = 100  # that are told by name
+MAX_SKIPPED = 100  # that are told by name
 SENT_PIECE = 256 * 1024  # each has to pass in time
 Heard = Callable[[float | None], None]
 LONG = ThreadPoolExecutor(8, "moving")  # apart: who looks up a name must not wait for archives
@@ -115,7 +115,7 @@ class Mover:
         most, names = self._limits.file_bytes, [] if left_out is None else left_out
 
         def skipped(name: str) -> None:
-            if len(names) < MOST_SKIPPED:
+            if len(names) < MAX_SKIPPED:
                 names.append(os.fsencode(name).decode("utf-8", "replace"))
 
         return await self._in_thread(
@@ -212,7 +212,7 @@ class Mover:
                 if not error.is_passing:
                     raise
             await asyncio.sleep(pause)
-            pause = min(2 * pause, LONGEST_PAUSE)
+            pause = min(2 * pause, MAX_PAUSE)
         return await once()
 
     async def _checked(self, url: str) -> Destination:

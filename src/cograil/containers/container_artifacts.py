@@ -12,8 +12,8 @@ from cograil.model.container_spec import Archive, Artifact, Download, List, Read
 from cograil.model.workflow import Json
 
 SUCCESS, FAILED = "success", "failed"
-MOST_TEXT = 1_000
-MOST_CONTENT = 3 * 1024 * 1024  # as JSON, for an event holds no more
+MAX_TEXT = 1_000
+MAX_CONTENT = 3 * 1024 * 1024  # as JSON, for an event holds no more
 
 Done = dict[str, Json]
 Note = Callable[..., None]  # takes a message and fields
@@ -24,7 +24,7 @@ async def move(artifact: Artifact, mover: Mover, note: Note) -> Done:
     try:
         content = await _moved(artifact, mover, note)
         if content is not None:
-            strict_json.write(content, max_bytes=MOST_CONTENT)
+            strict_json.write(content, max_bytes=MAX_CONTENT)
     except MovingFailed as error:
         return _failed(f"{error.code}: {error}")
     except strict_json.InvalidJson as error:
@@ -35,7 +35,7 @@ async def move(artifact: Artifact, mover: Mover, note: Note) -> Done:
 
 
 def _failed(why: str) -> Done:
-    return {"status": FAILED, "error": why[:MOST_TEXT]}
+    return {"status": FAILED, "error": why[:MAX_TEXT]}
 
 
 def not_run(artifact: Artifact) -> Done:
@@ -76,7 +76,7 @@ def content_of(raw: bytes) -> Any:
     """The value if it is JSON, else the text; what is no text is shown as far as it is one."""
     try:
         value = json.loads(raw.decode())
-        strict_json.write(value, max_bytes=MOST_CONTENT)  # which holds no number that others would round
+        strict_json.write(value, max_bytes=MAX_CONTENT)  # which holds no number that others would round
     except (ValueError, RecursionError, strict_json.InvalidJson):
         return raw.decode(errors="replace").replace("\0", "\N{REPLACEMENT CHARACTER}")
     return value

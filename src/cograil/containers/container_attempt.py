@@ -38,7 +38,7 @@ from cograil.model.workflow import Json
 from cograil.runners.context import Context, Fail, Retry
 
 RETRY_SECONDS = 0.5
-MOST_KEPT_CONTENT = 256 * 1024
+MAX_KEPT_CONTENT = 256 * 1024
 PREFIX = "orchestrator.job."
 T = TypeVar("T")
 
@@ -196,7 +196,7 @@ class ContainerAttempt:
         if "content" not in done:
             return done
         size = sum(len(orjson.dumps(one)) for one in self._facts.done.values())
-        has_room = self._name is None and size + len(orjson.dumps(done)) <= MOST_KEPT_CONTENT
+        has_room = self._name is None and size + len(orjson.dumps(done)) <= MAX_KEPT_CONTENT
         return done if has_room else {"status": done["status"], "isContentLeftOut": True}
 
     # -- the container -------------------------------------------------------------------------------

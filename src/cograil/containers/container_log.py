@@ -13,8 +13,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from cograil.containers.container_runtime import EngineError, LogPlace, Runtime, Stream
 
 STREAMS: tuple[Stream, ...] = ("stdout", "stderr")
-MOST_LINES = 500
-MOST_CHARACTERS = 64 * 1024
+MAX_LINES = 500
+MAX_CHARACTERS = 64 * 1024
 WAIT_SECONDS = 0.3
 AHEAD = 256  # lines that are read before they are told; each may be long
 RETRY_SECONDS = 0.5
@@ -146,7 +146,7 @@ async def _gather(batch: list[Line], lines: asyncio.Queue[Line | None]) -> bool:
     size = len(batch[0][1])
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(WAIT_SECONDS):
-            while len(batch) < MOST_LINES and size < MOST_CHARACTERS:
+            while len(batch) < MAX_LINES and size < MAX_CHARACTERS:
                 line = await lines.get()
                 if line is None:
                     return False

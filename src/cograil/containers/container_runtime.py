@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple, Protocol, Self
 Stream = Literal["stdout", "stderr"]
 Pull = Literal["missing", "always", "never"]
 STOP_SECONDS = 10
-LONGEST_LINE = 64 * 1024
+MAX_LINE = 64 * 1024
 KILLED = 137  # the exit code of what was killed
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 KERNEL_LOG = "/dev/kmsg"
-LONGEST_RECORD = 8192
+MAX_RECORD = 8192
 
 
 def was_out_of_memory(container: str) -> bool | None:
@@ -23,7 +23,7 @@ def was_out_of_memory(container: str) -> bool | None:
 def _is_told(log: int, container: bytes) -> bool | None:
     while True:
         try:
-            record = os.read(log, LONGEST_RECORD)
+            record = os.read(log, MAX_RECORD)
         except BlockingIOError:  # that was the last one
             return False
         except BrokenPipeError:  # some were overwritten before we read them

@@ -15,7 +15,7 @@ from cronsim import CronSim, CronSimError
 
 from cograil.errors import InvalidInput, Problem
 
-LONGEST_CRON = 256
+MAX_CRON = 256
 NEAR, FURTHER = timedelta(hours=12), 4  # how far back is looked first, and how much further each time
 EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)  # time zones know nothing of what was before
 FIELDS = 5  # minute to weekday: what comes by the second is no job for a calendar
@@ -40,8 +40,8 @@ def check_calendar(cron: str, timezone: str) -> None:
         message = f"{shown} is no time zone; write one such as Europe/Paris or UTC"
         problems.append(Problem("invalid_value", message, "/timezone"))
     try:
-        if len(cron) > LONGEST_CRON:
-            raise CronSimError(f"more than {LONGEST_CRON} characters")
+        if len(cron) > MAX_CRON:
+            raise CronSimError(f"more than {MAX_CRON} characters")
         if len(_plain(cron).split()) != FIELDS:
             raise CronSimError(f"it has {FIELDS} fields")
         CronSim(_plain(cron), datetime.now(UTC))

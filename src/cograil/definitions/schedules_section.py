@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import cast
 
-from cograil.definitions.cron import LONGEST_CRON, check_calendar
+from cograil.definitions.cron import MAX_CRON, check_calendar
 from cograil.definitions.diagnostics import child
 from cograil.definitions.inputs_section import INPUTS, apply_inputs
 from cograil.definitions.mapping_reader import ID, Range, Section
@@ -43,7 +43,7 @@ def _read_schedule(keys: Section, workflow: Workflow) -> Plan:
     has_cron = keys.require("cron", "say when it fires, such as '30 6 * * 1-5'")
     plan = Plan(
         workflow.workflow_id,
-        cron=keys.text("cron", longest=LONGEST_CRON),
+        cron=keys.text("cron", longest=MAX_CRON),
         timezone=keys.text("timezone", "UTC", longest=MAX_TIMEZONE),
         input=_read_inputs(keys),
         due_input=keys.filled("due_input", longest=64),

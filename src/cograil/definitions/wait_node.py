@@ -11,7 +11,7 @@ from cograil.definitions.template_collector import Holes
 from cograil.model.workflow import Json, Node
 from cograil.strict_json import kind_of
 
-LONGEST_WAIT = Range(0, 315_360_000)  # ten years
+MAX_WAIT = Range(0, 315_360_000)  # ten years
 
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|[-+]\d\d:\d\d)")
 
@@ -41,8 +41,8 @@ def _are_seconds(value: Json, keys: Section) -> bool:
         message = f"seconds must be a number or a template, not {kind_of(value)}"
         keys.report.add("invalid_type", message, keys.at("seconds"))
         return False
-    if value not in LONGEST_WAIT:
-        keys.report.add("invalid_value", f"seconds must be {LONGEST_WAIT}, not {value}", keys.at("seconds"))
+    if value not in MAX_WAIT:
+        keys.report.add("invalid_value", f"seconds must be {MAX_WAIT}, not {value}", keys.at("seconds"))
         return False
     return True
 

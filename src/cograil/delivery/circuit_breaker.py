@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 FAILURES = 5
 OPEN_SECONDS = 30.0
-MOST_KNOWN = 1000  # origins that are not well; anybody can name one that never was
+MAX_KNOWN = 1000  # origins that are not well; anybody can name one that never was
 
 
 @dataclass(slots=True)
@@ -34,7 +34,7 @@ class Breakers:
             return
         state = self._states.pop(origin, None) or _State()
         self._states[origin] = state  # the latest last
-        if len(self._states) > MOST_KNOWN:
+        if len(self._states) > MAX_KNOWN:
             del self._states[next(iter(self._states))]
         state.failures += 1
         if state.failures >= FAILURES:

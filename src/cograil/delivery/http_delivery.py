@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 # Seconds before each next try; the last one again and again. About three days with the first ten.
 BACKOFF = (5, 30, 120, 600, 3600, 3 * 3600, 6 * 3600, 12 * 3600, 24 * 3600)
 JITTER = 0.2
-LONGEST_RETRY_AFTER = 3600.0
-MOST_BLOCKED_TRIES = 3
-MOST_ANSWER_BYTES = 64 * 1024
+MAX_RETRY_AFTER = 3600.0
+MAX_BLOCKED_TRIES = 3
+MAX_ANSWER_BYTES = 64 * 1024
 PACKED = frozenset({"gzip", "x-gzip", "deflate"})
 ANY_WINDOW = zlib.MAX_WBITS | 32  # of gzip or zlib, whichever it is
 SHOWN_CHARACTERS = 300
@@ -130,8 +130,8 @@ async def _read_some(response: httpx2.Response) -> bool:
     unpacker = zlib.decompressobj(ANY_WINDOW)
     try:
         async for chunk in response.stream:  # type: ignore[union-attr]
-            size += len(chunk) if not is_packed else len(unpacker.decompress(chunk, MOST_ANSWER_BYTES + 1))
-            if size > MOST_ANSWER_BYTES:
+            size += len(chunk) if not is_packed else len(unpacker.decompress(chunk, MAX_ANSWER_BYTES + 1))
+            if size > MAX_ANSWER_BYTES:
                 return False
     except (httpx2.HTTPError, zlib.error):
         pass  # the status was there before it broke
@@ -141,7 +141,7 @@ async def _read_some(response: httpx2.Response) -> bool:
 def _answer(response: httpx2.Response, *, has_end: bool) -> Answer:
     status = response.status_code
     if not has_end:
-        return Answer(error=f"answered {status} with more than {MOST_ANSWER_BYTES // 1024} KiB")
+        return Answer(error=f"answered {status} with more than {MAX_ANSWER_BYTES // 1024} KiB")
     if 200 <= status < 300:
         return Answer(status)
     said = {3: "a redirect, which is not followed", GONE: "gone"}
@@ -157,7 +157,7 @@ def _retry_after(text: str | None) -> float | None:
         seconds = float(text) if text.strip().isdigit() else _seconds_until(text)
     except (ValueError, TypeError, OverflowError):
         return None
-    return min(max(0.0, seconds), LONGEST_RETRY_AFTER)
+    return min(max(0.0, seconds), MAX_RETRY_AFTER)
 
 
 def _seconds_until(text: str) -> float:
@@ -193,7 +193,7 @@ def _is_final(claimed: Claimed, answer: Answer) -> bool:
     if answer.status == GONE:
         return True
     if answer.is_blocked:
-        return claimed.tries >= MOST_BLOCKED_TRIES
+        return claimed.tries >= MAX_BLOCKED_TRIES
     is_refused = answer.status is not None and 400 <= answer.status < 500 and answer.status not in NOT_FINAL
     return is_refused and is_of_container_job(claimed)
 

@@ -18,8 +18,8 @@ from collections.abc import AsyncIterator, Mapping
 from cograil.store.outbox_queries import LaneRoom, Room, TenantRoom
 
 AHEAD = 8  # times what may be under way
-MOST_HELD = 4  # times what may be under way in all
-MOST_KNOWN = 1000  # origins of which something is remembered
+MAX_HELD = 4  # times what may be under way in all
+MAX_KNOWN = 1000  # origins of which something is remembered
 FOLLOWING = 7  # more events of a job that come with one, and go out behind it
 UNPROVEN = 1  # for an origin that has not taken anything yet
 SLOW_SECONDS = 0.5  # without an answer: then others go on
@@ -48,7 +48,7 @@ class Lanes:
 
     def __init__(self, concurrency: int, per_origin: int) -> None:
         self._per_origin = per_origin
-        self._most_held = MOST_HELD * concurrency
+        self._most_held = MAX_HELD * concurrency
         self._all = asyncio.Semaphore(concurrency)
         self._unproven = asyncio.Semaphore(max(1, concurrency // 2))
         self._lanes: dict[str, _Lane] = {}
@@ -71,7 +71,7 @@ class Lanes:
         held = self._by_origin()
         if origin not in held:
             self._lanes.pop(origin, None)
-        if len(self._windows) > MOST_KNOWN:
+        if len(self._windows) > MAX_KNOWN:
             self._windows = {name: size for name, size in self._windows.items() if name in held}
 
     def note(self, origin: str, is_delivered: bool) -> None:

@@ -27,7 +27,7 @@ log = structlog.get_logger("relay")
 
 TURN = "cograil spread"
 BATCH = 500
-MOST_RESULT_BYTES = 256 * 1024
+MAX_RESULT_BYTES = 256 * 1024
 NOWHERE = "nowhere"
 UNSENT = b'{"style": "cloudevents", "secret": null, "headers": {}}'
 SHOWN_CHARACTERS = 300
@@ -55,7 +55,7 @@ async def spread(tx: Transaction, own_hands: int, limit: int = BATCH) -> Spread:
     """Spread a batch; nothing when somebody else is at it. Other relays are called if it is much."""
     if not await try_turn(tx, TURN):
         return Spread()
-    told = await store.take_outbox(tx, limit, MOST_RESULT_BYTES)
+    told = await store.take_outbox(tx, limit, MAX_RESULT_BYTES)
     if not told:
         return Spread()
     subscriptions = await store.load_subscriptions(tx, {one.tenant_id for one in told})

@@ -10,7 +10,7 @@ from cograil.model.job import NodeWrite
 from cograil.model.workflow import Json, Node, NodeType, RenderError, Template
 from cograil.strict_json import kind_of
 
-LONGEST_WAIT_SECONDS = 315_360_000  # ten years
+MAX_WAIT_SECONDS = 315_360_000  # ten years
 
 
 def has_all_for(board: Board, node: Node) -> bool:
@@ -138,7 +138,7 @@ def _moment(node_id: str, value: Json) -> datetime:
 
 def _seconds(value: Json) -> float:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not 0 <= value <= LONGEST_WAIT_SECONDS:
-        message = f"wait.seconds is {repr(value)[:80]}, not a number from 0 to {LONGEST_WAIT_SECONDS}"
+    if not is_number or not 0 <= value <= MAX_WAIT_SECONDS:
+        message = f"wait.seconds is {repr(value)[:80]}, not a number from 0 to {MAX_WAIT_SECONDS}"
         raise RenderError("invalid_wait", message)
     return float(value)

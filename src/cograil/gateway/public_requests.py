@@ -32,8 +32,8 @@ platform = Table("platform", "")
 BATCH_BODY = 8 * 1024 * 1024
 BATCH_ITEMS = 100
 AT_ONCE = 10
-LONGEST_KEY = 128
-MOST_SENT = 2 * 1024 * 1024
+MAX_KEY = 128
+MAX_SENT = 2 * 1024 * 1024
 UNKNOWN_REQUEST = Refusal(404, "not_found", "there is no such request")
 
 Word = Annotated[str, Field(min_length=1, max_length=64)]
@@ -160,7 +160,7 @@ def _one_of_many(item: Json, key: str | None, place: int) -> DirectSubmit:
     if key is None or given.idempotency_key is not None:
         return given
     own = f"{key}#{place}"
-    if len(own) > LONGEST_KEY:
+    if len(own) > MAX_KEY:
         own = f"sha256:{hashlib.sha256(own.encode()).hexdigest()}"
     return given.model_copy(update={"idempotency_key": own})
 
@@ -174,7 +174,7 @@ async def _submit(call: Asked, given: PlatformSubmit, *, is_alone: bool = True) 
     passed = PASSED_ON if is_alone else set(PASSED_ON) - {"idempotency-key"}
     headers = {name: call.headers[name] for name in passed if name in call.headers}
     headers |= {"content-type": "application/json", "x-request-id": call.request_id}
-    content = strict_json.write(request, max_bytes=MOST_SENT)
+    content = strict_json.write(request, max_bytes=MAX_SENT)
     answered = await _accepted(call.instance.api, request["request_id"], headers, content)
     told = orjson.loads(answered.body)
     return {

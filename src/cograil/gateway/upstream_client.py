@@ -15,7 +15,7 @@ from cograil.http.server.problem_details import Refusal
 from cograil.model.hop_count import HOP
 from cograil.settings import OutboundSettings
 
-MOST_BYTES = 64 * 1024 * 1024
+MAX_BYTES = 64 * 1024 * 1024
 CONNECTIONS = 100
 PASSED_ON = (
     "authorization",
@@ -96,7 +96,7 @@ async def _read(response: Any) -> bytes:
     raw = bytearray()
     async for piece in response.aiter_bytes():
         raw += piece
-        if len(raw) > MOST_BYTES:
+        if len(raw) > MAX_BYTES:
             raise Unreachable
     return bytes(raw)
 

@@ -12,9 +12,9 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from cograil.errors import UsageError
 from cograil.workspace import WorkspaceError, split_path
 
-LONGEST_COMMAND = 128 * 1024
-LONGEST_CONTENT = 1024 * 1024
-MOST_ENVIRONMENT_BYTES = 128 * 1024
+MAX_COMMAND = 128 * 1024
+MAX_CONTENT = 1024 * 1024
+MAX_ENVIRONMENT_BYTES = 128 * 1024
 CPU, MEMORY_MB, TIMEOUT_SECONDS, WORKSPACE = 1.0, 512, 1800, "/workspace"  # where nothing is said
 SYSTEM = ("proc", "sys", "dev")
 JOB = "job"  # what an artifact depends on that runs after it
@@ -89,8 +89,8 @@ def _environment(value: dict[str, str]) -> dict[str, str]:
         if not _ENVIRONMENT_NAME.fullmatch(name):
             raise ValueError(f"{name[:60]!r} is no name of a variable")
         _text(text)
-    if sum(len(name) + len(text) for name, text in value.items()) > MOST_ENVIRONMENT_BYTES:
-        raise ValueError(f"must hold at most {MOST_ENVIRONMENT_BYTES:,} characters")
+    if sum(len(name) + len(text) for name, text in value.items()) > MAX_ENVIRONMENT_BYTES:
+        raise ValueError(f"must hold at most {MAX_ENVIRONMENT_BYTES:,} characters")
     return value
 
 
@@ -122,7 +122,7 @@ class Write(_Artifact):
     """A file with this content."""
 
     type: Literal["write"]
-    content: Annotated[str, Field(min_length=1, max_length=LONGEST_CONTENT)] = Field(alias="in")
+    content: Annotated[str, Field(min_length=1, max_length=MAX_CONTENT)] = Field(alias="in")
     target: Path = Field(alias="out")
 
 
@@ -175,7 +175,7 @@ class ContainerBody(Part):
     """A container with its artifacts. Zero means what saying nothing means."""
 
     image: Annotated[str, Field(min_length=1, max_length=512), AfterValidator(_image)]
-    command: Annotated[str, Field(max_length=LONGEST_COMMAND), AfterValidator(_text)] = ""
+    command: Annotated[str, Field(max_length=MAX_COMMAND), AfterValidator(_text)] = ""
     cpu: Annotated[float, Field(ge=0, le=64, allow_inf_nan=False)] = 0
     memory: Annotated[int, Field(ge=0, le=65_536)] = 0
     timeout_seconds: Annotated[int, Field(le=86_400)] = Field(default=0, alias="timeoutSeconds")

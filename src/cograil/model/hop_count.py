@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 HOP = "cograil-hop"  # the header, and the label
-MOST_HOPS = 3
+MAX_HOPS = 3
 
 
 def hops_of(labels: Mapping[str, str] | None) -> int:

@@ -218,7 +218,7 @@ class Orchestrator:
         self._wake.set()  # for news that came for jobs in this hand, and were passed over by the other
 
     async def _tick(self) -> bool:
-        """Pulse, rescue, and learn when the next job wants to wake; whether there is work now."""
+        """Heartbeat, rescue, and learn when the next job wants to wake; whether there is work now."""
         can_hear = self._listener.can_hear
         self._is_deaf, self._heard_ping = not (self._heard_ping and can_hear), False
         if self._is_deaf and can_hear:

@@ -23,10 +23,10 @@ from cograil.verbs import tasks
 
 log = structlog.get_logger("up")
 
-SHORTEST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
+MIN_PAUSE, MAX_PAUSE = 0.2, 5.0
 STEADY_SECONDS = 10.0  # who lived this long did not die of its start
 PATIENCE_SECONDS = 2.0
-LONGEST_ANSWER = 1024 * 1024
+MAX_ANSWER = 1024 * 1024
 STDERR = 2  # the descriptor
 MARGIN_SECONDS = 20.0  # beyond the grace, for handing back and for saying good-bye
 
@@ -84,7 +84,7 @@ class WorkerChild:
 
     async def run(self) -> None:
         """Keep a worker until `stop`."""
-        pause = SHORTEST_PAUSE
+        pause = MIN_PAUSE
         clock = asyncio.get_running_loop().time
         try:
             while not self._stop.is_set():
@@ -98,9 +98,9 @@ class WorkerChild:
                 elif self.is_reloadable and self.loaded_files is None:
                     await self._wait_for_edit()
                 else:
-                    pause = SHORTEST_PAUSE if clock() - began > STEADY_SECONDS else pause
+                    pause = MIN_PAUSE if clock() - began > STEADY_SECONDS else pause
                     await self._mourn(pause)
-                    pause = min(pause * 2, LONGEST_PAUSE)
+                    pause = min(pause * 2, MAX_PAUSE)
         finally:
             self._kill()
             self._settle(CograilError("stopped before the worker was ready"))
@@ -126,7 +126,7 @@ class WorkerChild:
                 stdout=self._stdout,
                 start_new_session=True,  # an interrupt from the keyboard is for us to pass on
             )
-        reader, writer = await asyncio.open_connection(sock=ours, limit=LONGEST_ANSWER)
+        reader, writer = await asyncio.open_connection(sock=ours, limit=MAX_ANSWER)
         try:
             if self._stop.is_set():
                 self._terminate()

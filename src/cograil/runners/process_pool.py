@@ -25,7 +25,7 @@ log = structlog.get_logger("worker")
 
 START_SECONDS = 60.0
 MIB = 1024 * 1024
-MOST_GROWTH = 256 * MIB  # without a limit, a child that has grown by this much is replaced
+MAX_GROWTH = 256 * MIB  # without a limit, a child that has grown by this much is replaced
 
 MakeOrder = Callable[[], ipc.Order]
 
@@ -40,7 +40,7 @@ class Wear:
     @property
     def most_growth(self) -> int:
         """How much memory a child may have gained since its start and still be used again."""
-        return self.memory_bytes // 2 or MOST_GROWTH
+        return self.memory_bytes // 2 or MAX_GROWTH
 
 
 class Child:

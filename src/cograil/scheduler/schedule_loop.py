@@ -22,7 +22,7 @@ REASONS = {
     "refused": "the job was refused; `cograil schedules firings` says why",
 }
 
-LONGEST_SLEEP, DEAF_SLEEP = 30.0, 5.0  # a notice may be lost; or none can be heard
+MAX_SLEEP, DEAF_SLEEP = 30.0, 5.0  # a notice may be lost; or none can be heard
 RETRY_SECONDS = 2.0
 BUSY_SECONDS = 0.2  # what is due is in another's hands
 
@@ -84,7 +84,7 @@ class Clock:
 
     @property
     def _longest(self) -> float:
-        return LONGEST_SLEEP if self._listener.can_hear else DEAF_SLEEP
+        return MAX_SLEEP if self._listener.can_hear else DEAF_SLEEP
 
     def _hear(self, channel: str, payload: str) -> None:
         self._wake.set()

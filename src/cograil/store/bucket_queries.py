@@ -8,7 +8,7 @@ from cograil.store.statements import statement
 TAKE_TOKENS = statement("take_tokens")
 PRUNE_BUCKETS = statement("prune_buckets")
 
-LONGEST_SECONDS = 1e9  # for what is full in a thousand years a moment cannot be kept
+MAX_SECONDS = 1e9  # for what is full in a thousand years a moment cannot be kept
 
 
 async def take_tokens(
@@ -16,7 +16,7 @@ async def take_tokens(
 ) -> float:
     """0 when they were taken, else how many seconds it takes until so many are there."""
     params = {"capacity": float(capacity), "per_second": float(per_second), "amount": float(amount)}
-    rows = await tx.fetch(TAKE_TOKENS, tenant=tenant, name=name, longest=LONGEST_SECONDS, **params)
+    rows = await tx.fetch(TAKE_TOKENS, tenant=tenant, name=name, longest=MAX_SECONDS, **params)
     return float(rows[0][0])
 
 

@@ -43,7 +43,7 @@ class TaskGroup:
     is_alone: bool  # must run alone
     silent_able: int  # of the workers that could take it, those that have not been heard of for half a lease
     is_silent: bool  # whether that is so of the worker that runs it
-    heard_at: datetime | None  # when that one pulsed last
+    heard_at: datetime | None  # when that worker sent its last heartbeat
     lease_until: datetime | None
 
 

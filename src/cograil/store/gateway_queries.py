@@ -25,7 +25,7 @@ RUNNING_NODES = statement("running_nodes")
 FAILED_NODES = statement("failed_nodes")
 ORPHANED_JOBS = statement("orphaned_jobs")
 
-MOST_COUNTED = 10_000
+MAX_COUNTED = 10_000
 NEWEST_JOBS = 500  # of so many, events and failures are looked at across jobs
 
 
@@ -90,7 +90,7 @@ class Counts(NamedTuple):
 
 
 async def count_jobs(
-    tx: Transaction, tenant: str, workflow: str | None = None, most: int = MOST_COUNTED
+    tx: Transaction, tenant: str, workflow: str | None = None, most: int = MAX_COUNTED
 ) -> Counts:
     """Count up to so many jobs of each state, or of a workflow."""
     params = {"tenant": tenant, "workflow": workflow, "statuses": list(STATUSES)}
@@ -98,7 +98,7 @@ async def count_jobs(
 
 
 async def count_shown_jobs(
-    tx: Transaction, tenant: str, workflow: str | None = None, most: int = MOST_COUNTED
+    tx: Transaction, tenant: str, workflow: str | None = None, most: int = MAX_COUNTED
 ) -> Counts:
     """As `count_jobs`; those that wait for a person or a moment are `waiting`, and not pending or running."""
     params = {"tenant": tenant, "workflow": workflow, "statuses": list(STATUSES)}

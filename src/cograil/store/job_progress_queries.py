@@ -17,7 +17,7 @@ WATCH_NODES = statement("watch_nodes")
 WATCH_EVENTS = statement("watch_events")
 FIND_JOB_IDS = statement("find_job_ids")
 
-SHORTEST_PREFIX = 8
+MIN_PREFIX = 8
 TERMINAL = frozenset({"completed", "failed", "cancelled"})
 
 

@@ -19,7 +19,7 @@ FIND_JOB = statement("find_job")
 FIND_JOBS = statement("find_jobs")
 LIST_JOBS = statement("list_jobs")
 LIST_NODES = statement("list_nodes")
-MOST_NODE_BYTES = 32 * 1024 * 1024  # of what the nodes of one list took and returned
+MAX_NODE_BYTES = 32 * 1024 * 1024  # of what the nodes of one list took and returned
 LIST_EVENTS = statement("list_events")
 LIST_PROCESSES = statement("list_processes")
 LIST_FAILURES = statement("list_failures")
@@ -28,7 +28,7 @@ FIND_TRACEBACK = statement("find_traceback")
 
 View = dict[str, Json]
 ANY_BYTES = 2**62
-MOST_PAGE_BYTES = 32 * 1024 * 1024  # of the inputs and results of the jobs of one page
+MAX_PAGE_BYTES = 32 * 1024 * 1024  # of the inputs and results of the jobs of one page
 STATUSES = ("pending", "running", "completed", "failed", "cancelled")
 SHOWN_STATUSES = ("pending", "running", "waiting", "completed", "failed", "cancelled")  # in lists for people
 LAST_ID = "ffffffff-ffff-ffff-ffff-ffffffffffff"  # sorts after any other
@@ -207,7 +207,7 @@ async def list_nodes(
 
     What would be too much for one list is left out of its last ones; of `only` one node it is all there.
     """
-    params = {"children": children, "only": only, "most_bytes": MOST_NODE_BYTES}
+    params = {"children": children, "only": only, "most_bytes": MAX_NODE_BYTES}
     found = await tx.fetch(LIST_NODES, tenant=tenant, job=job_id, **params)
     rows = [node_view(job_id, row) for row in found]
     known = {view["node_id"]: view for view in rows if view["parent_node_id"] is None}

@@ -10,7 +10,7 @@ from cograil.store.database import Transaction
 from cograil.store.statements import statement
 
 ACQUIRE_LEASE = statement("acquire_lease")
-PULSE_LEASE = statement("pulse_lease")
+HEARTBEAT_LEASE = statement("heartbeat_lease")
 GIVE_LEASE = statement("give_lease")
 RELEASE_LEASE = statement("release_lease")
 CHECK_LEASE = statement("check_lease")
@@ -48,10 +48,10 @@ async def acquire_lease(
     return Acquired(row[-1]) if is_mine else Taken(*row)
 
 
-async def pulse_lease(tx: Transaction, tenant: str, name: str, fence: int, seconds: float) -> bool:
+async def heartbeat_lease(tx: Transaction, tenant: str, name: str, fence: int, seconds: float) -> bool:
     """Extend it; whether it was still held."""
     params = {"tenant": tenant, "name": name, "fence": fence, "seconds": float(seconds)}
-    return await tx.execute(PULSE_LEASE, **params) == 1
+    return await tx.execute(HEARTBEAT_LEASE, **params) == 1
 
 
 async def give_lease(tx: Transaction, tenant: str, name: str, fence: int, job_id: str) -> bool:

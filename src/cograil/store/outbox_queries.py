@@ -40,7 +40,7 @@ PRUNE_DELIVERIES = statement("prune_deliveries")
 OUTBOX_CHANNEL = "cograil_outbox"
 CALLBACK = "callback"  # the destination that a job brought itself
 PRUNED_AT_A_TIME = 1000
-MOST_OLD_SECRETS = 4
+MAX_OLD_SECRETS = 4
 
 View = dict[str, Json]
 
@@ -353,7 +353,7 @@ async def rotate_secret(
     tx: Transaction, tenant: str, subscription_id: str, secret: str, overlap_seconds: float
 ) -> bool:
     """Sign with this secret too, and after so many seconds with it alone; whether there is a subscription."""
-    given = {"secret": secret, "overlap": overlap_seconds, "most": MOST_OLD_SECRETS}
+    given = {"secret": secret, "overlap": overlap_seconds, "most": MAX_OLD_SECRETS}
     return bool(await tx.execute(ROTATE_SECRET, tenant=tenant, id=subscription_id, **given))
 
 

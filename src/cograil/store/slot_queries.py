@@ -10,7 +10,7 @@ from cograil.store.database import Transaction
 from cograil.store.statements import statement
 
 TAKE_SLOT = statement("take_slot")
-PULSE_SLOT = statement("pulse_slot")
+HEARTBEAT_SLOT = statement("heartbeat_slot")
 GIVE_SLOT = statement("give_slot")
 RELEASE_SLOT = statement("release_slot")
 LIST_SLOTS = statement("list_slots")
@@ -58,10 +58,10 @@ async def take_slot(
     return Full(tuple(SlotHolder(row[0], row[1], *row[3:]) for row in rows))
 
 
-async def pulse_slot(tx: Transaction, tenant: str, name: str, slot: Slot, seconds: float) -> bool:
+async def heartbeat_slot(tx: Transaction, tenant: str, name: str, slot: Slot, seconds: float) -> bool:
     """Extend it; whether it was still held."""
     params = {"tenant": tenant, "name": name, "number": slot.number, "fence": slot.fence}
-    return await tx.execute(PULSE_SLOT, seconds=float(seconds), **params) == 1
+    return await tx.execute(HEARTBEAT_SLOT, seconds=float(seconds), **params) == 1
 
 
 async def give_slot(tx: Transaction, tenant: str, name: str, slot: Slot, job_id: str) -> bool:

@@ -1,4 +1,4 @@
-"""Tasks and the processes that hold them: claim, report, pulse, release, checkpoint, steps, progress."""
+"""Tasks and the processes that hold them: claim, report, heartbeat, release, checkpoint, steps, progress."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ REPORT_TASKS = statement("report_tasks")
 END_JOBS = statement("end_jobs")
 FIND_REPORTED = statement("find_reported")
 RELEASE_TASKS = statement("release_tasks")
-PULSE_WORKER = statement("pulse_worker")
+HEARTBEAT_WORKER = statement("heartbeat_worker")
 SAVE_CHECKPOINT = statement("save_checkpoint")
 TELL_OF_ATTEMPT = statement("tell_of_attempt")
 SAVE_PROGRESS = statement("save_progress")
@@ -120,7 +120,7 @@ class Ended(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Pulse:
+class Heartbeat:
     """What the database knows of a worker."""
 
     is_alive: bool
@@ -183,7 +183,7 @@ async def tick_orchestrator(
     *,
     is_steady: bool = True,
 ) -> Tick:
-    """Pulse, rescue what dead workers held, and say whether there is something to do.
+    """Heartbeat, rescue what dead workers held, and say whether there is something to do.
 
     Jobs that are set aside are due without anything to do. With `is_steady` False nobody is taken for dead:
     the database was out of reach a short while ago, for them perhaps as well.
@@ -292,14 +292,14 @@ async def release_tasks(tx: Transaction, worker: int, fences: Mapping[int, int])
     return {row[0] for row in await tx.fetch(RELEASE_TASKS, worker=worker, ids=ids, fences=numbers)}
 
 
-async def pulse_worker(
+async def heartbeat_worker(
     tx: Transaction,
     worker: int,
     name: str,
     lease_seconds: float,
     info: dict[str, Any],
     handlers: Sequence[str] | None = None,
-) -> Pulse:
+) -> Heartbeat:
     """Extend the lease. `is_alive` False: it was lost, everything this worker runs is someone else's.
 
     `handlers`: those it has now, where some came after its start.
@@ -307,9 +307,9 @@ async def pulse_worker(
     params = {"worker": worker, "name": name, "lease": lease_seconds, "info": orjson.dumps(info).decode()}
     params["handlers"] = None if handlers is None else list(handlers)
     asked_at = time.monotonic()
-    row = (await tx.fetch(PULSE_WORKER, **params))[0]
+    row = (await tx.fetch(HEARTBEAT_WORKER, **params))[0]
     clock.note(row[6], asked_at)
-    return Pulse(row[0], dict(zip(row[1], row[2], strict=True)), *row[3:6])
+    return Heartbeat(row[0], dict(zip(row[1], row[2], strict=True)), *row[3:6])
 
 
 def _whose(worker: int, name: str, item: WorkItem) -> dict[str, Any]:

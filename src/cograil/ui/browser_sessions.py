@@ -26,7 +26,7 @@ COOKIE, FLASH = "cograil_ui", "cograil_said"
 SECONDS = 12 * 3600
 MAX_FORM = 1024 * 1024
 FORM_TYPE = "application/x-www-form-urlencoded"
-LONGEST_COOKIE = 512
+MAX_COOKIE = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ def cookie(headers: Headers, name: str) -> str:
     for part in "; ".join(headers.getlist("cookie")).split(";"):
         key, _, value = part.strip().partition("=")
         if key == name:
-            return value if len(value) <= LONGEST_COOKIE and value.isascii() else ""
+            return value if len(value) <= MAX_COOKIE and value.isascii() else ""
     return ""
 
 

@@ -16,7 +16,7 @@ from cograil.model.workflow import Json, Node, NodeType, Workflow
 from cograil.store.job_queries import View
 from cograil.store.job_snapshot import Board, NodeCard
 
-MOST_TEXT = 160
+MAX_TEXT = 160
 
 # What a node is after an event. Waiting for a moment, a person or a child begins with an event of its own.
 AFTER = {
@@ -112,8 +112,8 @@ def _shown(card: NodeCard) -> View:
         "total": card.total,
         "children": dict(card.children) or None,
         "percent": None if card.status == "completed" else percent,
-        "message": (card.message or "")[:MOST_TEXT] or None if card.status != "completed" else None,
-        "error": (card.error_message or card.error_code or "")[:MOST_TEXT] or None,
+        "message": (card.message or "")[:MAX_TEXT] or None if card.status != "completed" else None,
+        "error": (card.error_message or card.error_code or "")[:MAX_TEXT] or None,
         "branch": card.taken_branch,
         "why": card.skip_reason,
         "worker": card.worker or None,

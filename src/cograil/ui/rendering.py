@@ -38,7 +38,7 @@ WAITING_NAMES = {
     "retry": "for a retry",
     "start": "for its start time",
 }
-MOST_SHOWN = 20_000  # characters of a value; the API has all of it
+MAX_SHOWN = 20_000  # characters of a value; the API has all of it
 
 
 def page(visit: Visit, template: str, *, status: int = 200, **values: Any) -> Response:
@@ -128,7 +128,7 @@ def environment() -> Environment:
     return found
 
 
-def pretty(value: Json, most: int = MOST_SHOWN) -> str:
+def pretty(value: Json, most: int = MAX_SHOWN) -> str:
     """A value as people read it; a long one is cut, and says so."""
     text = orjson.dumps(value, option=orjson.OPT_INDENT_2, default=str).decode()
     return text if len(text) <= most else text[:most] + f"\n… and {len(text) - most:,} characters more"

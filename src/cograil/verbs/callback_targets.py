@@ -29,7 +29,7 @@ MAX_HEADERS = 20
 MAX_HEADER_VALUE = 1024
 MAX_SECRET = 1024
 MAX_TYPES = 64
-FEWEST_KEY_BYTES, MOST_KEY_BYTES = 24, 64
+MIN_KEY_BYTES, MAX_KEY_BYTES = 24, 64
 
 _FIELDS = frozenset({"url", "secret", "events", "headers", "style"})
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}")
@@ -138,13 +138,13 @@ def _secret_problems(secret: Json, style: Json, pointer: str) -> Iterator[Proble
     if not isinstance(secret, str) or not 0 < len(secret) <= MAX_SECRET or "\0" in secret:
         yield Problem("callback_secret", f"a secret is text of 1 to {MAX_SECRET} characters", pointer)
     elif style != ORCHESTRATOR and not _is_key(secret):
-        message = f"a secret is {SECRET_PREFIX} and base64 of {FEWEST_KEY_BYTES} to {MOST_KEY_BYTES} bytes"
+        message = f"a secret is {SECRET_PREFIX} and base64 of {MIN_KEY_BYTES} to {MAX_KEY_BYTES} bytes"
         yield Problem("callback_secret", message, pointer)
 
 
 def _is_key(secret: str) -> bool:
     try:
-        return FEWEST_KEY_BYTES <= len(key_of(secret)) <= MOST_KEY_BYTES
+        return MIN_KEY_BYTES <= len(key_of(secret)) <= MAX_KEY_BYTES
     except ValueError:
         return False
 

@@ -15,7 +15,7 @@ async def cancel(tx: Transaction, decider: Decider, job_id: str, *, by: str = ""
 
     What was reported before counts: a job whose last result had arrived is `completed`, not cancelled.
     Raises JobNotFound, or AlreadyTerminal when it had ended before. Running handlers are told by their
-    worker's next pulse, which is asked for at once; child jobs by their inbox, so they end a moment later.
+    worker's next heartbeat, which is asked for at once; child jobs by their inbox, so they end a moment later.
     """
     locked = await store.lock_jobs(tx, [job_id])
     if job_id not in locked.states:

@@ -15,7 +15,7 @@ from cograil.verbs.definition_cache import Catalog
 from cograil.verbs.new_job import Submission, find_definition, new_job, require_queues
 from cograil.verbs.workflow_ownership import check_starter
 
-MOST_ANCESTORS = 10
+MAX_ANCESTORS = 10
 A_MOMENT = timedelta(microseconds=1)
 
 
@@ -28,7 +28,7 @@ async def new_child(
     of jobs is never made at once.
     """
     if await _is_too_deep(tx, parent):
-        message = f"{wanted.workflow_id} would be below more than {MOST_ANCESTORS} jobs"
+        message = f"{wanted.workflow_id} would be below more than {MAX_ANCESTORS} jobs"
         return Refused("subworkflow_too_deep", message)
     try:
         found = await find_definition(tx, parent.tenant_id, wanted.workflow_id, wanted.version)
@@ -49,7 +49,7 @@ async def new_child(
 async def _is_too_deep(tx: Transaction, parent: JobState) -> bool:
     if parent.parent_job is None:
         return False
-    return await store.count_ancestors(tx, parent.job_id, MOST_ANCESTORS) > MOST_ANCESTORS
+    return await store.count_ancestors(tx, parent.job_id, MAX_ANCESTORS) > MAX_ANCESTORS
 
 
 def _submission(tx: Transaction, parent: JobState, wanted: WantedJob, workflow: Workflow) -> Submission:

@@ -129,7 +129,7 @@ def _silence(group: TaskGroup, engine: EngineState) -> str:
     heard = f", which was last heard of {(engine.now - group.heard_at).total_seconds():.0f} s ago"
     if group.lease_until <= engine.now:
         return f"{heard}: its lease is over, and an orchestrator will count the attempt as lost"
-    return f"{heard}: unless it pulses by {group.lease_until.isoformat()} the attempt is lost"
+    return f"{heard}: unless it heartbeats by {group.lease_until.isoformat()} the attempt is lost"
 
 
 def _silent_workers(group: TaskGroup) -> str:

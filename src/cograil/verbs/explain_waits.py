@@ -11,7 +11,7 @@ from cograil.store import explain_queries, job_queries
 from cograil.store.explain_queries import HeldBy
 from cograil.verbs.blockers import Blocker, Look
 
-MOST_SHOWN = 20
+MAX_SHOWN = 20
 
 
 async def of_pauses(look: Look) -> Iterable[Blocker]:
@@ -48,7 +48,7 @@ async def _of_limit(look: Look, held: HeldBy) -> list[Blocker]:
             message += f"; its places are with {', '.join(jobs[:3])}" + (
                 " and others" if len(jobs) > 3 else ""
             )
-        found.append(Blocker("limit", message, held.node_id, data=data | {"holders": jobs[:MOST_SHOWN]}))
+        found.append(Blocker("limit", message, held.node_id, data=data | {"holders": jobs[:MAX_SHOWN]}))
     if held.rate is not None:
         until = look.engine.now + timedelta(seconds=held.wait_seconds or 0.0)
         message = (

@@ -1,4 +1,4 @@
-"""Work over HTTP alone: claim, pulse, report. What a worker of ours does, for one in any language."""
+"""Work over HTTP alone: claim, heartbeat, report. What a worker of ours does, for one in any language."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def claim(
     return taken if taken or life.is_busy else await task_queries.claim_alone(tx, life.worker, lanes)
 
 
-async def pulse(
+async def heartbeat(
     tx: Transaction, tenant: str, job_id: str, task_id: int, fence: int | None, lease_seconds: float
 ) -> bool:
     """Keep an attempt. False: its job was cancelled. Raises StaleAttempt when it is somebody else's now."""

@@ -17,7 +17,7 @@ from cograil.model.job import Changes, JobState, NodeState
 from cograil.model.workflow import Workflow
 
 NODE_BYTES = 1000  # about what the state of a node takes
-LARGEST_OUTPUT = 4096  # larger ones are read again when somebody asks for them
+MAX_OUTPUT = 4096  # larger ones are read again when somebody asks for them
 
 Outputs = dict[str, bytes | None]
 
@@ -80,7 +80,7 @@ class Memory:
             node = write.state
             nodes[node.node_id] = node
             outputs.pop(node.node_id, None)
-            if node.status == "completed" and (write.output is None or len(write.output) <= LARGEST_OUTPUT):
+            if node.status == "completed" and (write.output is None or len(write.output) <= MAX_OUTPUT):
                 outputs[node.node_id] = write.output
         size = NODE_BYTES * len(nodes) + sum(map(len, filter(None, outputs.values())))
         self._jobs[job_id] = Remembered(changes.seq, nodes, outputs, size)

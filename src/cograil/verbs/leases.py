@@ -1,7 +1,7 @@
 """Named leases: one holder at a time, by PostgreSQL's clock, each with a higher fence than the last.
 
-A lease is held until its time is over, and a pulse extends it; or by a job, and then for as long as the
-job is not finished, without pulses and without anybody who would have to release it. Whoever finds it
+A lease is held until its time is over, and a heartbeat extends it; or by a job, and then for as long as the
+job is not finished, without heartbeats and without anybody who would have to release it. Whoever finds it
 taken learns the holder's job and can attach to that. Acquire and give take the lock of the name until
 the transaction ends: several leases in one transaction are taken in the order of their names.
 """
@@ -13,7 +13,7 @@ from cograil.store.database import Transaction
 from cograil.store.lease_queries import Acquired, Taken
 from cograil.verbs.name_checks import check_names, require_live_job
 
-__all__ = ["Acquired", "Taken", "acquire", "check", "find", "give", "pulse", "release"]
+__all__ = ["Acquired", "Taken", "acquire", "check", "find", "give", "heartbeat", "release"]
 
 
 async def acquire(
@@ -38,12 +38,14 @@ async def acquire(
     return await store.acquire_lease(tx, tenant, name, holder, seconds, job_id)
 
 
-async def pulse(tx: Transaction, name: str, fence: int, seconds: float, *, tenant: str = "default") -> bool:
+async def heartbeat(
+    tx: Transaction, name: str, fence: int, seconds: float, *, tenant: str = "default"
+) -> bool:
     """Hold it for so long from now. False: it is over, was released or taken; stop what it guarded.
 
     What is over stays over, also if nobody has taken it yet. For a job's lease: whether the job lives.
     """
-    return await store.pulse_lease(tx, tenant, name, fence, seconds)
+    return await store.heartbeat_lease(tx, tenant, name, fence, seconds)
 
 
 async def give(tx: Transaction, name: str, fence: int, job_id: str, *, tenant: str = "default") -> bool:

@@ -24,7 +24,7 @@ from cograil.verbs.definition_cache import Catalog
 from cograil.verbs.new_job import limit_of_new
 from cograil.verbs.telemetry import note_written
 
-MOST_AT_ONCE = 1000
+MAX_AT_ONCE = 1000
 # So many limits in one transaction: the server keeps a few thousand locks for everybody together.
 KEYS_AT_ONCE = 200
 
@@ -85,7 +85,7 @@ async def admit(tx: Transaction, free: Sequence[HeldKey]) -> Admission:
     then: who has a place is counted again under the lock.
     """
     await lock_names(tx, "limit", [(held.what, held.key) for held in free])
-    most = -(-MOST_AT_ONCE // len(free))
+    most = -(-MAX_AT_ONCE // len(free))
     allowed, waits = [], []
     for held in free:
         places, wait_seconds = await _places(tx, held, most)

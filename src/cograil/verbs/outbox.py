@@ -25,7 +25,7 @@ DELIVERY_STATES = ("pending", "delivered", "dead")
 MAX_WORD = 64
 KEY_BYTES = 32
 OVERLAP_HOURS = 24.0
-MOST_OVERLAP_HOURS = 7 * 24.0
+MAX_OVERLAP_HOURS = 7 * 24.0
 
 
 async def tell(
@@ -116,8 +116,8 @@ async def rotate_subscription(
     Raises SubscriptionNotFound, or InvalidInput.
     """
     found = await show_subscription(tx, tenant, subscription_id)
-    if not 0 <= overlap_hours <= MOST_OVERLAP_HOURS:
-        message = f"between 0 and {MOST_OVERLAP_HOURS:g} hours"
+    if not 0 <= overlap_hours <= MAX_OVERLAP_HOURS:
+        message = f"between 0 and {MAX_OVERLAP_HOURS:g} hours"
         raise InvalidInput([Problem("out_of_range", message, "/overlap_hours")])
     secret = new_secret() if secret is None else secret
     check_secret(secret, found["style"])

@@ -21,7 +21,7 @@ DAY_MILLIS = 86_400_000
 LEFTOVER_JOBS = 500
 AHEAD = 2  # the period that runs, and the next
 # What is read under the lock when one is made. All of a small table is read in a moment.
-MOST_BYTES = 64 * 1024 * 1024
+MAX_BYTES = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ async def make(tx: Transaction, missing: Missing) -> str:
     if not await try_turn(tx, TURN):
         return "busy"
     return await store.make_partition(
-        tx, missing.parent, missing.first, missing.until, missing.suffix, most_bytes=MOST_BYTES
+        tx, missing.parent, missing.first, missing.until, missing.suffix, most_bytes=MAX_BYTES
     )
 
 

@@ -29,7 +29,7 @@ from cograil.verbs.submit import submit_each
 from cograil.verbs.workflow_ownership import check_starter
 
 AT_ONCE = 50  # schedules of one transaction
-MOST_MOMENTS = 1000  # of one schedule, that are made good at once
+MAX_MOMENTS = 1000  # of one schedule, that are made good at once
 LATE_SECONDS = 60.0  # a moment that was looked at later than this was missed
 MAX_WORD = 256
 PRUNED_AT_ONCE = 5000
@@ -225,9 +225,9 @@ def _moments_between(plan: Plan, first: datetime, until: datetime, now: datetime
     if not first < until or until > now:
         message = "a range begins before it ends, and ends before now"
         raise InvalidInput([Problem("out_of_range", message, "/until")])
-    found = first_moments(plan.cron, plan.timezone, first, until, MOST_MOMENTS + 1)
-    if len(found) > MOST_MOMENTS:
-        message = f"this range has more than {MOST_MOMENTS:,} moments; take a shorter one"
+    found = first_moments(plan.cron, plan.timezone, first, until, MAX_MOMENTS + 1)
+    if len(found) > MAX_MOMENTS:
+        message = f"this range has more than {MAX_MOMENTS:,} moments; take a shorter one"
         raise InvalidInput([Problem("out_of_range", message, "/until")])
     return found
 
@@ -308,7 +308,7 @@ async def _fire(tx: Transaction, decider: Decider, one: Schedule) -> list[Firing
     """What becomes of the moments of this schedule that have come."""
     assert one.next_at is not None
     plan = one.plan
-    came = moments_until(plan.cron, plan.timezone, one.next_at, tx.now, MOST_MOMENTS)
+    came = moments_until(plan.cron, plan.timezone, one.next_at, tx.now, MAX_MOMENTS)
     fired = await store.find_fired(tx, one.tenant_id, one.name, came)  # somebody made them good by hand
     came = [moment for moment in came if moment not in fired]
     wanted = wanted_moments(came, tx.now, plan.missed)

@@ -1,6 +1,6 @@
 """Named slots: at most so many at once, each a leased row of its own; never a counter.
 
-A slot is held until its time is over, and a pulse extends it; or by a job, for as long as the job is not
+A slot is held until its time is over, and a heartbeat extends it; or by a job, for as long as the job is not
 finished. How many are held is counted when one is taken, so nothing has to be undone for a holder that
 vanished. Take and give take the lock of the name until the transaction ends: slots of several names in
 one transaction are taken in the order of the names.
@@ -13,7 +13,7 @@ from cograil.store.database import Transaction
 from cograil.store.slot_queries import Full, Slot, SlotHolder
 from cograil.verbs.name_checks import check_names, require_live_job
 
-__all__ = ["Full", "Slot", "SlotHolder", "give", "holders", "pulse", "release", "take"]
+__all__ = ["Full", "Slot", "SlotHolder", "give", "heartbeat", "holders", "release", "take"]
 
 
 async def take(
@@ -40,9 +40,11 @@ async def take(
     return await store.take_slot(tx, tenant, name, limit, holder, seconds, job_id)
 
 
-async def pulse(tx: Transaction, name: str, slot: Slot, seconds: float, *, tenant: str = "default") -> bool:
+async def heartbeat(
+    tx: Transaction, name: str, slot: Slot, seconds: float, *, tenant: str = "default"
+) -> bool:
     """Hold it for so long from now. False: it is over, was released or taken; stop what it allowed."""
-    return await store.pulse_slot(tx, tenant, name, slot, seconds)
+    return await store.heartbeat_slot(tx, tenant, name, slot, seconds)
 
 
 async def give(tx: Transaction, name: str, slot: Slot, job_id: str, *, tenant: str = "default") -> bool:

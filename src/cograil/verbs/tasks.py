@@ -1,4 +1,4 @@
-"""What a worker does to the database: claim, report, release, pulse, checkpoint, tell, steps, progress.
+"""What a worker does to the database: claim, report, release, heartbeat, checkpoint, tell, steps, progress.
 
 Each is one statement, so each is its own transaction; reports may be two. Fences are checked in the statement
 itself.
@@ -14,9 +14,9 @@ from cograil.store import task_queries
 from cograil.store.database import Database
 from cograil.store.job_queries import workflows_of
 from cograil.store.scan_cursors import ClaimPlaces
-from cograil.store.task_queries import Lanes, Pulse, Report, Step, Tick, register_process, report_here
+from cograil.store.task_queries import Heartbeat, Lanes, Report, Step, Tick, register_process, report_here
+from cograil.store.task_queries import heartbeat_worker as heartbeat
 from cograil.store.task_queries import leave_process as leave
-from cograil.store.task_queries import pulse_worker as pulse
 from cograil.store.task_queries import save_checkpoint as checkpoint
 from cograil.store.task_queries import save_progress as note_progress
 from cograil.store.task_queries import tell_of_attempt as tell
@@ -24,17 +24,17 @@ from cograil.store.task_queries import tick_orchestrator as tick
 from cograil.verbs.telemetry import note_ended
 
 __all__ = [
+    "Heartbeat",
     "Lanes",
-    "Pulse",
     "Report",
     "Step",
     "Tick",
     "checkpoint",
     "claim",
     "claim_alone",
+    "heartbeat",
     "leave",
     "note_progress",
-    "pulse",
     "register_process",
     "release",
     "report",
@@ -50,7 +50,7 @@ __all__ = [
 
 
 async def claim(db: Database, worker: int, lanes: Lanes, places: ClaimPlaces | None = None) -> list[WorkItem]:
-    """Take due tasks. A claim whose answer was lost is mended by the pulse: see `Pulse.task_ids`.
+    """Take due tasks. A claim whose answer was lost is mended by the heartbeat: see `Heartbeat.task_ids`.
 
     With `places` it goes on where the last one ended while there is much to do; nothing there is no answer,
     so then it looks from the beginning.

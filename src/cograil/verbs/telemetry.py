@@ -118,7 +118,7 @@ async def note_joined(
             if definition.type is not NodeType.FAN_IN or node.finished_at is None:
                 continue
             fans = [one for one in definition.predecessors if workflow.nodes[one].type is NodeType.FAN_OUT]
-            attempts = await attempts_of_children(tx, job_id, fans, tracing.MOST_LINKS)
+            attempts = await attempts_of_children(tx, job_id, fans, tracing.MAX_LINKS)
             moments = (node.started_at or node.finished_at, node.finished_at)
             error = None if node.status == "completed" else "failed"
             told = (job_id, states[job_id].trace_parent, node.node_id, moments, workflow.workflow_id)

@@ -1,7 +1,7 @@
 """The watch over the handlers' loop: one thread that asks it for a sign of life while coroutines run.
 
 A coroutine that never awaits keeps the loop for itself: nothing else in the worker runs, reports or is told
-to stop, not even that coroutine, while the pulse keeps the lease. A loop cannot be freed from outside. So
+to stop, not even that coroutine, while the heartbeat keeps the lease. A loop cannot be freed from outside. So
 when the silence is too long, the watch tells the database what it knows and ends the process: the attempt of
 the culprit fails, the others are handed back and do not count, and whoever supervises the worker starts a
 new one.
@@ -34,7 +34,7 @@ from cograil.worker.heartbeat import Identity
 log = structlog.get_logger("worker")
 
 LOOK_SECONDS = 0.25
-SHORTEST_SILENCE = 2.0  # a second of computing is no reason to end anything
+MIN_SILENCE = 2.0  # a second of computing is no reason to end anything
 OVERTIME_SECONDS = 0.7  # beyond the time of the attempt
 TELL_SECONDS = 3.0
 MAX_TRACEBACK = 8_000
@@ -98,7 +98,7 @@ class Watch(threading.Thread):
             self._loop.call_soon_threadsafe(self._answer)
             return
         self._silence += min(since_last, 2 * LOOK_SECONDS)
-        if self._silence < min(SHORTEST_SILENCE, self._limit):
+        if self._silence < min(MIN_SILENCE, self._limit):
             return
         culprit = self._culprit()
         if self._silence >= self._limit or (culprit is not None and _is_overdue(culprit, now)):

@@ -26,9 +26,9 @@ from cograil.store.listener import PING, RECONNECTED, Listener
 from cograil.store.scan_cursors import ClaimPlaces
 from cograil.store.write_batch import ALONE_CHANNEL, REVOKED_CHANNEL, TASKS_CHANNEL
 from cograil.verbs import tasks
-from cograil.verbs.tasks import Lanes, Pulse, Report
+from cograil.verbs.tasks import Heartbeat, Lanes, Report
 from cograil.worker.context_channel import Lines, WorkerChannel
-from cograil.worker.heartbeat import Identity, PulseThread
+from cograil.worker.heartbeat import HeartbeatThread, Identity
 from cograil.worker.held_attempt import Attempt, Hands, start, start_traced
 from cograil.worker.loop_watchdog import Watch, Watched
 from cograil.worker.machine_paths import hide_paths
@@ -42,7 +42,7 @@ RETRY_SECONDS = 0.5
 DEAF_POLL_SECONDS = 1.0
 LOOK_AGAIN_SECONDS = 0.1
 UNREPORTED = 6  # times as many as can run may wait for their report
-SILENT_PULSES = 2  # a ping may overtake the answer of its pulse, or come after it
+SILENT_HEARTBEATS = 2  # a ping may overtake the answer of its heartbeat, or come after it
 
 
 class Worker:
@@ -68,8 +68,8 @@ class Worker:
         self._claims, self._places = 0, ClaimPlaces()  # how many claims have been answered, how far they got
         self._is_claiming = False
         self._workflows: dict[str, tuple[str, int]] = {}  # of what was claimed last, where traces are made
-        self._silent_pulses = 0
-        self._suspects: set[int] = set()  # tasks the last pulse named though we do not hold them
+        self._silent_heartbeats = 0
+        self._suspects: set[int] = set()  # tasks the last heartbeat named though we do not hold them
         self._may_have_more = True  # whether the last claim left something, as far as we know
         self._sees_alone = True  # whether tasks may wait that must run alone
         self._makes_room = False  # for one of them
@@ -84,13 +84,13 @@ class Worker:
         self._reporter = Reporter(db, self._notes, self._forget)
         channels = [TASKS_CHANNEL, ALONE_CHANNEL, REVOKED_CHANNEL, PING]
         self._listener = Listener(db.direct, channels, self._hear)
-        self._pulse = PulseThread(
+        self._heartbeat = HeartbeatThread(
             db.direct or db.conninfo,
             settings.lease if self._listener.can_hear else _hurried(settings.lease),
             lambda: self._claims,
             self._info,
             self.registry.names,
-            self._on_pulse_in_thread,
+            self._on_heartbeat_in_thread,
         )
         self._watch = Watch(
             Watched(lambda: self.identity, lambda: list(self._held.values()), self._another_database),
@@ -108,7 +108,7 @@ class Worker:
         """Work until stopped, then drain."""
         await self._listener.start()
         await self._register()
-        self._pulse.start()
+        self._heartbeat.start()
         self._watch.start()
         if self._lanes().process_handlers:
             self._children.warm_up()
@@ -134,7 +134,7 @@ class Worker:
                         handlers=sorted(self.registry.names()),
                         info=self._info(),
                     )
-                self.identity = self._pulse.identity = Identity(worker_id, self.name)
+                self.identity = self._heartbeat.identity = Identity(worker_id, self.name)
                 self._wake.set()
                 return
             except (DatabaseUnavailable, psycopg.Error) as error:
@@ -159,7 +159,7 @@ class Worker:
             await asyncio.wait_for(self._reporter.drain(), max(0.5, 0.1 * grace))
         self._notes.stop()
         self._watch.stop()
-        self._pulse.stop()
+        self._heartbeat.stop()
         await self._listener.stop()
         await self._children.close()
         await self._lines.connections.close()
@@ -239,7 +239,7 @@ class Worker:
         return free_lanes(self.registry, running, self.settings.worker, self.queues)
 
     async def _wait(self, *, is_short: bool) -> None:
-        """Until somebody calls: a notice, a slot that is free again, a pulse that saw work.
+        """Until somebody calls: a notice, a slot that is free again, a heartbeat that saw work.
 
         After a claim that took something look again soon: another worker's claim may have had its hand
         on tasks that it did not take in the end.
@@ -250,17 +250,17 @@ class Worker:
 
     @property
     def _is_deaf(self) -> bool:
-        return self._silent_pulses > SILENT_PULSES
+        return self._silent_heartbeats > SILENT_HEARTBEATS
 
     def _hear(self, channel: str, payload: str) -> None:
         if channel == PING:
             if self.identity is not None and payload == str(self.identity.worker_id):
-                self._silent_pulses = 0
+                self._silent_heartbeats = 0
         elif channel == ALONE_CHANNEL:
-            self._pulse.hurry()  # its answer says who makes room
+            self._heartbeat.hurry()  # its answer says who makes room
         elif channel == REVOKED_CHANNEL:
             if self.identity is not None and payload == str(self.identity.worker_id):
-                self._pulse.hurry()
+                self._heartbeat.hurry()
         elif channel == RECONNECTED or self.queues is None or set(payload.split(",")) & {"", *self.queues}:
             self._wake.set()
 
@@ -345,39 +345,39 @@ class Worker:
         if self._may_have_more:
             self._wake.set()
 
-    # -- the pulse -----------------------------------------------------------------------------------
+    # -- the heartbeat -----------------------------------------------------------------------------------
 
     def _info(self) -> dict[str, Any]:
         load = {"running": len(self._held), "concurrency": self.settings.worker.concurrency}
         return process_facts() | load
 
-    def _on_pulse_in_thread(self, identity: Identity, pulse: Pulse, epoch: int) -> None:
+    def _on_heartbeat_in_thread(self, identity: Identity, heartbeat: Heartbeat, epoch: int) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed: nothing left to tell
-            self._loop.call_soon_threadsafe(self._on_pulse, identity, pulse, epoch)
+            self._loop.call_soon_threadsafe(self._on_heartbeat, identity, heartbeat, epoch)
 
-    def _on_pulse(self, identity: Identity, pulse: Pulse, epoch: int) -> None:
+    def _on_heartbeat(self, identity: Identity, heartbeat: Heartbeat, epoch: int) -> None:
         """Compare what we hold with what the database says we hold."""
         if identity is not self.identity:
             return
-        self._silent_pulses += 1
+        self._silent_heartbeats += 1
         if self._is_deaf and self._listener.can_hear:
             log.warning("notifications do not arrive, polling instead", worker=self.name)
-        if not pulse.is_alive:
+        if not heartbeat.is_alive:
             self._lose_everything()
             return
-        self._sees_alone, self._makes_room = pulse.has_alone_tasks, pulse.makes_room
-        if pulse.has_ready_tasks or pulse.has_alone_tasks or self._is_deaf:
+        self._sees_alone, self._makes_room = heartbeat.has_alone_tasks, heartbeat.makes_room
+        if heartbeat.has_ready_tasks or heartbeat.has_alone_tasks or self._is_deaf:
             self._wake.set()
         for task_id, attempt in self._held.items():
-            if attempt.claim <= epoch and task_id not in pulse.task_ids and not attempt.is_ended:
+            if attempt.claim <= epoch and task_id not in heartbeat.task_ids and not attempt.is_ended:
                 attempt.ctx.cancel("lost")
         if epoch == self._claims and not self._is_claiming:
-            self._give_back_unknown(identity, pulse.fences)
+            self._give_back_unknown(identity, heartbeat.fences)
 
     def _give_back_unknown(self, identity: Identity, fences: Mapping[int, int]) -> None:
         """No claim came in between: what we do not hold was claimed without our knowing.
 
-        Or it was reported while the pulse was on its way: so only what two pulses name is given back.
+        Or it was reported while the heartbeat was on its way: so only what two heartbeats name is given back.
         """
         unknown = {task_id: fence for task_id, fence in fences.items() if task_id not in self._held}
         lost = {task_id: fence for task_id, fence in unknown.items() if task_id in self._suspects}
@@ -387,14 +387,14 @@ class Worker:
             self._giving_back = asyncio.create_task(self._release(identity, lost))
 
     async def _release(self, identity: Identity, fences: Mapping[int, int]) -> None:
-        """If it fails, the next pulse finds them again."""
+        """If it fails, the next heartbeat finds them again."""
         with contextlib.suppress(psycopg.Error, DatabaseUnavailable):
             await tasks.release(self.db, identity.worker_id, fences)
 
     def _lose_everything(self) -> None:
         """The lease is gone, and with it all tasks: stop them, and come back as a new worker."""
         log.warning("lease lost, registering anew", worker=self.name, tasks=len(self._held))
-        self.identity = self._pulse.identity = None
+        self.identity = self._heartbeat.identity = None
         for attempt in self._held.values():
             attempt.ctx.cancel("lost")
         self._rejoining = asyncio.create_task(self._register())
@@ -402,4 +402,4 @@ class Worker:
 
 def _hurried(lease: LeaseSettings) -> LeaseSettings:
     """Who cannot hear that something was revoked asks more often."""
-    return lease.model_copy(update={"pulse_seconds": min(lease.pulse_seconds, DEAF_POLL_SECONDS)})
+    return lease.model_copy(update={"heartbeat_seconds": min(lease.heartbeat_seconds, DEAF_POLL_SECONDS)})

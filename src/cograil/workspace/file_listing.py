@@ -10,9 +10,9 @@ from fnmatch import fnmatchcase
 from cograil.workspace.confined_tree import Workspace, open_regular
 from cograil.workspace.workspace_paths import OURS, Steps, WorkspaceError, split_path
 
-MOST_FILES = 100_000
-MOST_SEEN = 2 * MOST_FILES  # with directories, and with what is left out
-MOST_CHARACTERS = 32 * 1024**2  # of all their paths: some thousand of the longest would fill the memory
+MAX_FILES = 100_000
+MAX_SEEN = 2 * MAX_FILES  # with directories, and with what is left out
+MAX_CHARACTERS = 32 * 1024**2  # of all their paths: some thousand of the longest would fill the memory
 DEEPEST_WALK = 256
 
 
@@ -30,8 +30,8 @@ def list_files(
     found: list[str] = []
     for one in walk(workspace, steps, recursive=recursive, excludes=excludes):
         found.append(os.fsencode(one).decode("utf-8", "replace"))
-        if len(found) > MOST_FILES:
-            raise WorkspaceError("too_many_files", f"more than {MOST_FILES:,} files are below {path!r}")
+        if len(found) > MAX_FILES:
+            raise WorkspaceError("too_many_files", f"more than {MAX_FILES:,} files are below {path!r}")
     return sorted(found)
 
 
@@ -68,7 +68,7 @@ class _Seen:
         """One more, with a path of this length. Raises WorkspaceError when that is too much."""
         self._count += 1
         self._characters += characters
-        if self._count > MOST_SEEN or self._characters > MOST_CHARACTERS:
+        if self._count > MAX_SEEN or self._characters > MAX_CHARACTERS:
             raise WorkspaceError("too_many_files", "there are more files and directories than may be named")
 
 

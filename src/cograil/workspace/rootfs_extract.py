@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from cograil.workspace.confined_tree import NEW_FILE, Workspace
-from cograil.workspace.tar_extract import CHUNK, MOST_SKIPPED, Bounds, Extracted, Stream, Unpacking
+from cograil.workspace.tar_extract import CHUNK, MAX_SKIPPED, Bounds, Extracted, Stream, Unpacking
 from cograil.workspace.tar_headers import Header
-from cograil.workspace.workspace_paths import LONGEST_NAME, Steps, WorkspaceError
+from cograil.workspace.workspace_paths import MAX_NAME, Steps, WorkspaceError
 
 ROOT_BOUNDS = Bounds(bytes=32 * 1024**3, entries=1_000_000)
 DEEPEST = 64
@@ -100,7 +100,7 @@ class _RootUnpacking(Unpacking):
             self._write_file(steps, size, header.mode & 0o777)
         elif header.flag in (LINK, HARD_LINK) and steps:
             self._tie(steps, self._link or header.link, is_hard=header.flag == HARD_LINK)
-        elif len(self._found.skipped) < MOST_SKIPPED:
+        elif len(self._found.skipped) < MAX_SKIPPED:
             self._found.skipped.append(_shown(name))
         self._found.has_shell |= steps in _SHELLS
 
@@ -175,7 +175,7 @@ def _steps(name: bytes) -> Steps:
     steps = tuple(os.fsdecode(step) for step in name.split(b"/") if step not in (b"", b"."))
     if name.startswith(b"/") or b".." in name.split(b"/") or b"\0" in name:
         raise WorkspaceError("unsafe_path", f"{_shown(name)} leads out of the root file system")
-    if len(steps) > DEEPEST or any(len(os.fsencode(step)) > LONGEST_NAME for step in steps):
+    if len(steps) > DEEPEST or any(len(os.fsencode(step)) > MAX_NAME for step in steps):
         raise WorkspaceError("unsafe_path", f"{_shown(name)} is too long, or too deep")
     return steps
 

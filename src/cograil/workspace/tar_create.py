@@ -12,8 +12,8 @@ from cograil.workspace.confined_tree import Workspace, open_regular
 from cograil.workspace.file_listing import changed, walk
 from cograil.workspace.workspace_paths import Steps, WorkspaceError, split_path
 
-MOST_FILES = 100_000
-MOST_BYTES = 64 * 1024**3
+MAX_FILES = 100_000
+MAX_BYTES = 64 * 1024**3
 LEVEL = 6
 
 
@@ -22,7 +22,7 @@ def write_archive(
     source: str,
     target: str,
     *,
-    most_bytes: int = MOST_BYTES,
+    most_bytes: int = MAX_BYTES,
     on_skipped: Callable[[str], None] = lambda path: None,
 ) -> int:
     """Write `source` as tar.gz to `target`; how many files are in it. Raises WorkspaceError.
@@ -49,8 +49,8 @@ def write_archive(
                 on_skipped(name)
                 continue
             count += 1
-            if count > MOST_FILES:
-                raise WorkspaceError("too_many_files", f"more than {MOST_FILES:,} files to archive")
+            if count > MAX_FILES:
+                raise WorkspaceError("too_many_files", f"more than {MAX_FILES:,} files to archive")
     return count
 
 

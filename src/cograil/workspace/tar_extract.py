@@ -16,7 +16,7 @@ from unicodedata import normalize
 from cograil.workspace.confined_tree import NEW_FILE, Workspace, merge
 from cograil.workspace.tar_headers import (
     BLOCK,
-    LONGEST_EXTENSION,
+    MAX_EXTENSION,
     Header,
     bad_header,
     pax_size,
@@ -27,7 +27,7 @@ from cograil.workspace.workspace_paths import Steps, WorkspaceError, split_path
 
 CHUNK = 256 * 1024
 GZIP = 31  # zlib's word for the gzip format
-MOST_SKIPPED = 100  # that are told by name
+MAX_SKIPPED = 100  # that are told by name
 FREE_PARTS = 1_000  # of gzip, that may hold next to nothing: each takes longer to begin than to read
 HEADERS_EACH = 4  # of one entry: its own, and what may come before it
 
@@ -195,7 +195,7 @@ class Unpacking:
             raise _too_many()
 
     def _extend(self, header: Header) -> None:
-        if header.size > LONGEST_EXTENSION:
+        if header.size > MAX_EXTENSION:
             raise bad_header("an extension of more than 64 KiB")
         content = self._content(header.size)
         if header.kind == "long_name":
@@ -221,7 +221,7 @@ class Unpacking:
     def _add(self, header: Header) -> None:
         name = _name_of(self._name or header.name)
         if header.kind == "skipped":
-            self._found.skipped += [name] if len(self._found.skipped) < MOST_SKIPPED else []
+            self._found.skipped += [name] if len(self._found.skipped) < MAX_SKIPPED else []
             return
         steps = split_path(name, is_root_allowed=True)
         self._spell(steps)

@@ -13,7 +13,7 @@ from cograil.workspace.workspace_paths import WorkspaceError
 
 BLOCK = 512
 LARGEST = 1 << 40  # bytes of one file
-LONGEST_EXTENSION = 64 * 1024  # of a pax header or a long name
+MAX_EXTENSION = 64 * 1024  # of a pax header or a long name
 _ZEROS = bytes(BLOCK)
 
 Kind = Literal["file", "directory", "skipped", "pax", "global", "long_name", "long_link"]

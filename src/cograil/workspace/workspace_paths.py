@@ -6,7 +6,7 @@ import re
 
 from cograil.errors import UsageError
 
-LONGEST_NAME, LONGEST_PATH, DEEPEST = 255, 1024, 32
+MAX_NAME, MAX_PATH, DEEPEST = 255, 1024, 32
 OURS = ".cograil"  # names that begin so are not for others
 
 # What would be obeyed where a name is shown: control characters, ends of lines, changes of direction. And
@@ -37,7 +37,7 @@ def split_path(path: str, *, is_root_allowed: bool = False) -> Steps:
         check_name(step)
     if not steps and not (is_root_allowed and path):
         raise WorkspaceError("unsafe_path", f"{_shown(path)} names nothing")
-    if len(steps) > DEEPEST or len(path.encode()) > LONGEST_PATH:
+    if len(steps) > DEEPEST or len(path.encode()) > MAX_PATH:
         raise WorkspaceError("unsafe_path", f"{_shown(path)} is too long, or too deep")
     return steps
 
@@ -48,7 +48,7 @@ def check_name(name: str) -> None:
         raise WorkspaceError("unsafe_name", f"{_shown(name)} holds characters that no name should")
     if name in ("", ".", "..") or "/" in name:
         raise WorkspaceError("unsafe_path", f"{_shown(name)} leads somewhere else")
-    if len(name.encode()) > LONGEST_NAME:
+    if len(name.encode()) > MAX_NAME:
         raise WorkspaceError("unsafe_path", f"{_shown(name)} is longer than a name may be")
     if name.startswith(OURS):
         raise WorkspaceError("reserved_name", f"names that begin with {OURS} are not yours to give")

@@ -32,7 +32,7 @@ from cograil.verbs.submit import Submission, submit_each
 
 log = structlog.get_logger("captures")
 SCOPE = "captures"
-MOST_SKEW_MS = 300_000
+MAX_SKEW_MS = 300_000
 SHOWN = 16  # of a fingerprint, in the log
 APP = "captures"
 WORKFLOW_ID = "cograil.captures"
@@ -205,9 +205,9 @@ async def _create(
 def _skew_ms(tx: Transaction, capture: NewCapture) -> int:
     """By how much the device is ahead of the database. Raises ClockSkewed."""
     skew_ms = round((capture.captured_at - tx.now).total_seconds() * 1000)
-    if abs(skew_ms) > MOST_SKEW_MS:
+    if abs(skew_ms) > MAX_SKEW_MS:
         raise ClockSkewed(
-            f"timestamp_device is more than {MOST_SKEW_MS // 1000} s away from the time here, "
+            f"timestamp_device is more than {MAX_SKEW_MS // 1000} s away from the time here, "
             f"{audit.moment(tx.now)}"
         )
     return skew_ms

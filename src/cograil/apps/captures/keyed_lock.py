@@ -19,7 +19,7 @@ from cograil.store.database import STALLED, Undone
 
 T = TypeVar("T")
 Name = tuple[str | None, ...]
-MOST_TRIES = 3
+MAX_TRIES = 3
 
 
 class _Turn:
@@ -52,7 +52,7 @@ class Turns:
 
 async def persist(act: Callable[[], Awaitable[T]]) -> T:
     """Do it, and again if its session was ended before it could commit."""
-    for _ in range(MOST_TRIES - 1):
+    for _ in range(MAX_TRIES - 1):
         with suppress(STALLED, Undone):
             return await act()
     return await act()

@@ -23,7 +23,7 @@ from cograil.canonical_json import canonical
 
 FORMAT = "cograil.captures.manifest/1"
 STAMP_FORMAT = "cograil.captures.timestamp/1"
-MOST_ENTRIES = 1_000  # of the audit log, the last before the seal
+MAX_ENTRIES = 1_000  # of the audit log, the last before the seal
 
 
 def manifest_of(

@@ -23,7 +23,7 @@ from cograil.apps.captures.errors import StoreUnreachable, Unsealable
 CHUNK = 1024 * 1024
 RETRY: Any = {"max_retries": 2, "retry_timeout": timedelta(seconds=10)}  # the engine tries again, too
 # A large object may take long, as long as it comes: what ends all of it is the timeout of the node.
-LONGEST, LONGEST_SILENCE = timedelta(hours=1), timedelta(seconds=60)
+LONGEST, MAX_SILENCE = timedelta(hours=1), timedelta(seconds=60)
 NO_BUCKET = "<Code>NoSuchBucket</Code>"  # somebody named a wrong one: nothing is said of the object by that
 ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
 
@@ -63,7 +63,7 @@ class Objects:
             is_plain = any(os.environ.get(name, "").startswith("http://") for name in ENDPOINTS)
             options: Any = {
                 "timeout": LONGEST,
-                "read_timeout": LONGEST_SILENCE,
+                "read_timeout": MAX_SILENCE,
                 "connect_timeout": timedelta(seconds=5),
                 "allow_http": is_plain,
             }

@@ -21,7 +21,7 @@ from cograil.verbs.advance import decider_of
 from cograil.verbs.submit import submit
 
 log = structlog.get_logger("captures")
-LONGEST_ERROR = 1_000
+MAX_ERROR = 1_000
 
 
 async def reconcile(db: Database, settings: Settings, tenant: str, id: str) -> bool:
@@ -49,7 +49,7 @@ def _why(last: Relative) -> tuple[str, str]:
     message = f"its job {last.job_id} {what}"
     if said.get("message"):
         message += f": {said['message']}"
-    return str(said.get("code") or "left"), message[:LONGEST_ERROR]
+    return str(said.get("code") or "left"), message[:MAX_ERROR]
 
 
 async def _begin_again(tx: Transaction, settings: Settings, capture: Capture) -> bool:

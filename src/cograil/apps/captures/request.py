@@ -17,8 +17,8 @@ from cograil.apps.captures.fingerprint import Fields
 from cograil.http.server.request_parsing import Body, as_model, read_json
 
 UUID4 = r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-4[0-9a-fA-F]{3}-[89abAB][0-9a-fA-F]{3}-[0-9a-fA-F]{12}"
-MOST_PLAINTEXT = 2**36 - 32  # what AES-GCM encrypts under one nonce
-MOST_OCR = 256 * 1024
+MAX_PLAINTEXT = 2**36 - 32  # what AES-GCM encrypts under one nonce
+MAX_OCR = 256 * 1024
 IS_UUID4 = re.compile(UUID4).fullmatch
 IS_RFC3339 = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?(Z|[+-][0-9]{2}:[0-9]{2})"
@@ -103,11 +103,11 @@ class NewCapture(Body):
     dek_wrapped_b64: Annotated[str, Field(max_length=2048), AfterValidator(_base64(1, 1024))]
     kek_id: Word
     mime_type: Mime
-    size_bytes: Annotated[int, Field(ge=0, le=MOST_PLAINTEXT)]
+    size_bytes: Annotated[int, Field(ge=0, le=MAX_PLAINTEXT)]
     upload_object_key: Annotated[str, Field(min_length=1, max_length=1024), AfterValidator(_key_of_object)]
     device_id: Uuid4
     timestamp_device: Annotated[str, Field(max_length=40), AfterValidator(_moment)]
-    ocr_text: Annotated[str, Field(max_length=MOST_OCR), AfterValidator(_without_nul)] | None = None
+    ocr_text: Annotated[str, Field(max_length=MAX_OCR), AfterValidator(_without_nul)] | None = None
     ocr_confidence: Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)] | None = None
     ocr_language: Annotated[str, Field(max_length=35), AfterValidator(_plain)] | None = None
 

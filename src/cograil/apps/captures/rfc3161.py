@@ -36,7 +36,7 @@ HASHES: dict[bytes, hashes.HashAlgorithm] = {
     bytes.fromhex("608648016503040203"): hashes.SHA512(),
 }
 GRANTED = (0, 1)
-MOST_BYTES = 256 * 1024
+MAX_BYTES = 256 * 1024
 HEADERS = [
     (b"content-type", b"application/timestamp-query"),
     (b"accept", b"application/timestamp-reply"),
@@ -80,8 +80,8 @@ async def _read(response: object) -> bytes:
     async for part in response.aiter_bytes():  # type: ignore[attr-defined]
         parts.append(part)
         size += len(part)
-        if size > MOST_BYTES:
-            raise BadStamp(f"the answer has more than {MOST_BYTES:,} bytes")
+        if size > MAX_BYTES:
+            raise BadStamp(f"the answer has more than {MAX_BYTES:,} bytes")
     return b"".join(parts)
 
 

@@ -33,7 +33,7 @@ from cograil.store.database import Transaction
 
 POSTED = "/documents/capture"
 PREFIX = "/v1/captures"
-MOST_SEQ = 2**62
+MAX_SEQ = 2**62
 HIDDEN = frozenset({"id", "tenant_id", "user_id", "aes_gcm_nonce_b64", "aes_gcm_tag_b64", "dek_wrapped_b64"})
 
 POSTING: dict[str, Any] = {
@@ -143,7 +143,7 @@ async def show_proof(call: Call[House]) -> Response:
 class TrailPage(Query):
     """Which entries."""
 
-    after: Annotated[int, Field(ge=0, le=MOST_SEQ)] = 0
+    after: Annotated[int, Field(ge=0, le=MAX_SEQ)] = 0
     limit: Annotated[int, Field(ge=1, le=10_000)] = 1_000
 
 

@@ -32,7 +32,7 @@ from cograil.store.handler_transactions import Session
 from cograil.verbs.outbox import tell
 
 SEALED_MESSAGE = "The capture was sealed; a verifiable proof is available."
-LONGEST_ERROR = 1_000
+MAX_ERROR = 1_000
 
 
 class Sealer:
@@ -132,7 +132,7 @@ async def _write_proof(tx: Transaction, capture: Capture, examined: Examined, si
     await queries.lock_left(tx, capture.tenant_id, capture.id)
     found = {"object_sha256": examined.object_sha256, "key_id": signer.facts["key_id"]}
     last = await note(tx, capture, "CAPTURE_SEALED", found | {"state": states.SEALED})
-    most = manifest.MOST_ENTRIES
+    most = manifest.MAX_ENTRIES
     entries = await audit.list_entries(tx, capture.id, max(0, last.seq - most), most)
     made = manifest.manifest_of(capture, examined, entries, signer.facts)
     if not await queries.seal_capture(tx, capture, manifest.signed(made, signer), made["sealed_at"]):
@@ -157,4 +157,4 @@ async def _why(tx: Transaction, ctx: Context) -> tuple[str, str]:
     """What the engine knows of why `seal` failed."""
     nodes = await job_queries.list_nodes(tx, ctx.job_id, workflow())
     error: dict[str, Any] = next((one["error"] or {} for one in nodes if one["node_id"] == "seal"), {})
-    return str(error.get("code") or "failed"), str(error.get("message") or "it failed")[:LONGEST_ERROR]
+    return str(error.get("code") or "failed"), str(error.get("message") or "it failed")[:MAX_ERROR]

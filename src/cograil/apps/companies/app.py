@@ -41,7 +41,7 @@ async def running_companies(registry: Registry, db: Database, settings: Settings
     from cograil.apps.companies.handlers import Tools, bucket_of, register  # noqa: PLC0415
     from cograil.apps.companies.source_http import Caller  # noqa: PLC0415  a server needs none
     from cograil.apps.companies.sources import configured  # noqa: PLC0415
-    from cograil.apps.companies.sweeper import pulse_for_ever, sweep_for_ever  # noqa: PLC0415
+    from cograil.apps.companies.sweeper import heartbeat_for_ever, sweep_for_ever  # noqa: PLC0415
     from cograil.apps.companies.workflow import QUEUE  # noqa: PLC0415
 
     own = settings.companies
@@ -51,7 +51,7 @@ async def running_companies(registry: Registry, db: Database, settings: Settings
     register(registry, Tools(db, house, sources))
     deeds = [sweep_for_ever(db, house)]
     if not settings.queues.names or QUEUE in settings.queues.names:
-        deeds.append(pulse_for_ever(db, house))  # what waits for a worker waits for this one
+        deeds.append(heartbeat_for_ever(db, house))  # what waits for a worker waits for this one
     try:
         async with background("companies", *deeds):
             yield

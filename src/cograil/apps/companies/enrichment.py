@@ -47,7 +47,7 @@ from cograil.verbs.submit import Submission, submit
 SCOPE = "companies"
 DAY_SECONDS = 86_400.0
 SERVED_SECONDS = 3_650 * DAY_SECONDS  # what is stale is shown for as long as it is all there is
-MOST_RESTARTS = 3  # of a run that never began
+MAX_RESTARTS = 3  # of a run that never began
 
 
 class RefreshTooSoon(Conflict):
@@ -277,7 +277,7 @@ async def _failures_of(tx: Transaction, of: Of, page: View) -> list[View]:
 
 async def _settle(tx: Transaction, house: House, of: Of, standing: Standing) -> None:
     run = await _close(tx, house, of, standing)
-    if run is None or standing.status == RUNNING or run.attempt >= MOST_RESTARTS:
+    if run is None or standing.status == RUNNING or run.attempt >= MAX_RESTARTS:
         return
     asking = Asking(of, cast("Trigger", run.trigger), run.correlation_id, run.siret, run.request_id)
     turn = await _take_turn(tx, house, of, is_forced=True)

@@ -23,7 +23,7 @@ FLAGS = (
     "diffusionINSEE",
 )
 EXTRAS = ("finances", "complements")
-MOST_TEXT = 500
+MAX_TEXT = 500
 COUNTRIES = {
     "FRA": "FR", "FRANCE": "FR", "BEL": "BE", "BELGIQUE": "BE", "CHE": "CH", "SUISSE": "CH", "DEU": "DE",
     "ALLEMAGNE": "DE", "ESP": "ES", "ESPAGNE": "ES", "ITA": "IT", "ITALIE": "IT", "LUX": "LU",
@@ -215,7 +215,7 @@ def text(value: Any) -> str | None:
     found = str(value).strip()
     if HIDDEN.match(found):
         return MASKED
-    return found[:MOST_TEXT] or None
+    return found[:MAX_TEXT] or None
 
 
 def day(value: Any) -> str | None:

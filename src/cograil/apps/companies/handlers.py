@@ -42,7 +42,7 @@ from cograil.verbs import buckets, leases
 BUCKET = "companies:recherche"  # one for all tenants: the register counts us, not them
 AT_ONCE = 1.0  # more would be saved up while nobody asks, and then be too many in one second
 PACE = 6 / 7  # of what is allowed: what leaves here evenly does not arrive so
-MOST_WAIT_SECONDS = 15.0  # for a token of it
+MAX_WAIT_SECONDS = 15.0  # for a token of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ def bucket_of(db: Database, per_second: float) -> Callable[[], Any]:
 
     async def token() -> None:
         try:
-            await asyncio.wait_for(take(), MOST_WAIT_SECONDS)
+            await asyncio.wait_for(take(), MAX_WAIT_SECONDS)
         except TimeoutError:
             raise SourceFailure(RATE_LIMIT, "too many requests of our own are waiting") from None
 
@@ -147,7 +147,7 @@ async def _fetch(
     tools: Tools, ctx: Context, journal: Journal, source: str, wanted: Wanted, fence: int
 ) -> dict[str, Json]:
     of = Of(ctx.tenant_id, wanted.siren)
-    await _pulse(tools, of, fence)
+    await _heartbeat(tools, of, fence)
     began = tools.clock()
 
     def ended(http_status: int | None, code: str | None = None, message: str | None = None) -> Ended:
@@ -240,11 +240,11 @@ def _raised(failure: SourceFailure, ended: Ended) -> Exception:
     return Fail(str(failure), code=failure.code, details=details)
 
 
-async def _pulse(tools: Tools, of: Of, fence: int) -> None:
+async def _heartbeat(tools: Tools, of: Of, fence: int) -> None:
     """Hold the lock for as long again. Raises Fail when it is lost: another run may have it."""
     seconds = tools.house.settings.lock_seconds
-    async with tools.db.single("companies.pulse") as tx:
-        is_held = await leases.pulse(tx, lock_name(of.siren), fence, seconds, tenant=of.tenant)
+    async with tools.db.single("companies.heartbeat") as tx:
+        is_held = await leases.heartbeat(tx, lock_name(of.siren), fence, seconds, tenant=of.tenant)
     if not is_held:
         raise Fail(f"the lock of company {of.siren} is lost", code="lock_lost")
 

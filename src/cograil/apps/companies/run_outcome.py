@@ -18,7 +18,7 @@ from cograil.apps.companies.constants import (
 )
 from cograil.model.workflow import Json
 
-MOST_ERROR = 2_000
+MAX_ERROR = 2_000
 TIMED_OUT = frozenset({"timeout"})  # what the engine calls it
 
 
@@ -64,7 +64,7 @@ def judge(ended: Sequence[Ended], *, core_identity_present: bool) -> Verdict:
     said = [_line(one) for one in failed]
     if not core_identity_present and not required:
         said.insert(0, f"{RECHERCHE}:200:{NOT_FOUND}")
-    error = "|".join(said)[:MOST_ERROR] or None
+    error = "|".join(said)[:MAX_ERROR] or None
     is_unreachable = bool(ended) and all(one.error_code not in (None, NOT_FOUND) for one in ended)
     counts = (len(ended) - len(failed), required, optional)
     return Verdict(status, error, core_identity_present, *counts, is_unreachable)

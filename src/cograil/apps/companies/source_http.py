@@ -26,12 +26,12 @@ from cograil.apps.companies.constants import (
 from cograil.delivery.circuit_breaker import Breakers
 from cograil.egress import ForbiddenDestination, KeptConnections, OutboundGuard, UnknownHost
 
-MOST_BYTES = 8 * 1024 * 1024
-MOST_KEYS = strict_json.MAX_KEYS_OF_MANY  # a company may have thousands of establishments
+MAX_BYTES = 8 * 1024 * 1024
+MAX_KEYS = strict_json.MAX_KEYS_OF_MANY  # a company may have thousands of establishments
 LARGE_BYTES = 128 * 1024  # takes long enough to read that others should not wait for it
 BROKEN = frozenset({"malformed_json", "invalid_encoding"})  # what a better answer may follow
 PER_PLACE = 32
-MOST_RETRY_AFTER = 10.0  # who asks for more is not asked again in this run
+MAX_RETRY_AFTER = 10.0  # who asks for more is not asked again in this run
 CODES = {400: INTERNAL_ERROR, 401: AUTH_ERROR, 403: FORBIDDEN, 404: NOT_FOUND, 408: TIMEOUT, 429: RATE_LIMIT}
 AGAIN = frozenset({TIMEOUT, RATE_LIMIT, UPSTREAM_5XX, SOURCE_UNAVAILABLE})
 
@@ -127,8 +127,8 @@ async def _read(response: Any) -> Reply:
     raw = bytearray()
     async for piece in response.aiter_bytes():
         raw += piece
-        if len(raw) > MOST_BYTES:
-            raise SourceFailure(INTERNAL_ERROR, f"the answer has more than {MOST_BYTES:,} bytes", status)
+        if len(raw) > MAX_BYTES:
+            raise SourceFailure(INTERNAL_ERROR, f"the answer has more than {MAX_BYTES:,} bytes", status)
     try:
         return Reply(await _parsed(bytes(raw)), len(raw), status)
     except strict_json.InvalidJson as error:
@@ -139,7 +139,7 @@ async def _read(response: Any) -> Reply:
 
 
 async def _parsed(raw: bytes) -> Any:
-    read = partial(strict_json.read, raw, max_bytes=MOST_BYTES, max_keys=MOST_KEYS)
+    read = partial(strict_json.read, raw, max_bytes=MAX_BYTES, max_keys=MAX_KEYS)
     return await asyncio.to_thread(read) if len(raw) > LARGE_BYTES else read()
 
 
@@ -152,7 +152,7 @@ def _failure(status: int, retry_after: str | None) -> SourceFailure:
     else:
         code = CODES.get(status, INTERNAL_ERROR)
     after = read_retry_after(retry_after, clock.now()) if code in AGAIN else None
-    is_final = after is not None and after > MOST_RETRY_AFTER
+    is_final = after is not None and after > MAX_RETRY_AFTER
     return SourceFailure(code, message, status, after_seconds=None if is_final else after, is_final=is_final)
 
 

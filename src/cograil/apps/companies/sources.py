@@ -21,7 +21,7 @@ from cograil.model.workflow import Json
 from cograil.setting_companies import CompanySettings
 
 INCLUDED = "siege,complements,finances,score"
-MOST_PER_PAGE, MOST_RESULTS, LEAST_QUERY = 25, 10_000, 3
+MAX_PER_PAGE, MAX_RESULTS, LEAST_QUERY = 25, 10_000, 3
 FOR_A_SIREN, FOR_A_SIRET = 1, 5  # how many results are asked for
 RENEW_SECONDS = 60.0  # a token is not used in its last minute
 
@@ -75,7 +75,7 @@ def search(wanted: Wanted, page: int = 1, per_page: int | None = None) -> str:
     """The parameters of a search. Raises ValueError for a page that the register does not give."""
     most = per_page or (FOR_A_SIREN if wanted.siret is None else FOR_A_SIRET)
     query = wanted.siret or wanted.siren
-    if not 1 <= most <= MOST_PER_PAGE or page < 1 or page * most > MOST_RESULTS or len(query) < LEAST_QUERY:
+    if not 1 <= most <= MAX_PER_PAGE or page < 1 or page * most > MAX_RESULTS or len(query) < LEAST_QUERY:
         raise ValueError(f"page {page} of {most} results is not given by the register")
     facts = {"q": query, "minimal": "true", "include": INCLUDED, "page": page, "per_page": most}
     return urlencode(facts, safe=",")

@@ -1,4 +1,4 @@
-"""The sweeper ends runs that were left and marks what is old; the pulse holds the locks of who waits."""
+"""The sweeper ends runs that were left and marks what is old; the heartbeat holds the locks of who waits."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cograil.errors import CograilError, DatabaseUnavailable
 from cograil.store.database import Database
 from cograil.verbs import leases
 
-PULSES = 4  # in the time of a lock
+HEARTBEATS = 4  # in the time of a lock
 SOON = 0.1  # seconds; a lock that ends just now has ended then
 AGEING = 10  # sweeps go by before it is looked for what has grown old: days count there
 
@@ -38,23 +38,25 @@ async def sweep_for_ever(db: Database, house: House) -> None:
         await asyncio.sleep(pause)
 
 
-async def pulse_for_ever(db: Database, house: House) -> None:
+async def heartbeat_for_ever(db: Database, house: House) -> None:
     """Hold the locks of runs that are long, until cancelled."""
     while True:
-        await asyncio.sleep(house.settings.lock_seconds / PULSES)
+        await asyncio.sleep(house.settings.lock_seconds / HEARTBEATS)
         try:
-            await pulse(db, house)
+            await heartbeat(db, house)
         except (CograilError, psycopg.Error, OSError) as error:
-            log.warning("pulse failed, trying again", error=str(error).strip())
+            log.warning("heartbeat failed, trying again", error=str(error).strip())
 
 
-async def pulse(db: Database, house: House) -> None:
+async def heartbeat(db: Database, house: House) -> None:
     """Once: a run whose task waits for a worker keeps its lock, however long all of them are busy."""
     async with db.single("companies.held") as tx:
         held = await queries.list_held(tx)
     for of, fence in held:
         async with db.single("companies.hold") as tx:
-            await leases.pulse(tx, lock_name(of.siren), fence, house.settings.lock_seconds, tenant=of.tenant)
+            await leases.heartbeat(
+                tx, lock_name(of.siren), fence, house.settings.lock_seconds, tenant=of.tenant
+            )
 
 
 async def sweep(db: Database, house: House) -> int:

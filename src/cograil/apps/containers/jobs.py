@@ -26,7 +26,7 @@ from cograil.verbs.submit import Submission, submit
 
 EXIT = "orchestrator.job.exit"
 USUAL_EVENTS = [f"orchestrator.job.{kind}" for kind in ("start", "artifact", "log")] + [EXIT]
-MOST_LISTED = 10_000
+MAX_LISTED = 10_000
 QUEUE = "containers"
 APP = "containers"
 WORKFLOW_ID = "cograil.containers"
@@ -119,7 +119,7 @@ async def show(tx: Transaction, id: str, asked: Asked) -> dict[str, Json]:
 
 async def list_all(tx: Transaction, asked: Asked) -> list[dict[str, Json]]:
     """Those that are remembered, newest first."""
-    found = await store.find_container_jobs(tx, asked.tenant, asked.retention_seconds, limit=MOST_LISTED)
+    found = await store.find_container_jobs(tx, asked.tenant, asked.retention_seconds, limit=MAX_LISTED)
     return [view_of(job.id, status_of(job)) for job in found]
 
 

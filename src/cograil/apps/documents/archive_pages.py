@@ -25,7 +25,7 @@ JUNK_FOLDERS = frozenset({"__macosx"})
 ARCHIVES = ("zip", "rar", "rar5")
 UTF_8 = "UTF-8"
 BLOCK = 64 * 1024
-MOST_SKIPPED = 20  # that are told by name
+MAX_SKIPPED = 20  # that are told by name
 PAGE_BOUNDS = Bounds(bytes=8 * 1024**3, entries=20_000, ratio=200, free_bytes=64 * 1024**2)
 
 
@@ -118,7 +118,7 @@ def _is_page(entry: Any, name: str, taken: Taken) -> bool:
         return False
     if entry.isreg and not entry.issym and not entry.islnk and is_picture(name):
         return True
-    if len(taken.skipped) < MOST_SKIPPED:
+    if len(taken.skipped) < MAX_SKIPPED:
         taken.skipped.append(ascii(name[:80]))
     return False
 

@@ -23,11 +23,11 @@ from cograil.apps.documents.safe_rename import is_reserved
 from cograil.apps.documents.safe_rename import rename as _rename
 
 CHUNK = 1024 * 1024
-MOST_JSON = 16 * 1024 * 1024
+MAX_JSON = 16 * 1024 * 1024
 HIDDEN = ".cograil-"
 GONE = f"{HIDDEN}gone-"  # what is elsewhere already, and only has to be removed
-LONGEST_NAME = 255
-LONGEST_INPUT = 200  # of a document: it gets longer in staging and in hold
+MAX_NAME = 255
+MAX_INPUT = 200  # of a document: it gets longer in staging and in hold
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -49,7 +49,7 @@ def write_bytes(path: Path, content: bytes) -> None:
         raise
 
 
-def read_json(path: Path, most: int = MOST_JSON) -> Any:
+def read_json(path: Path, most: int = MAX_JSON) -> Any:
     """What is in this file; None when it is not there, no JSON, or nothing that anybody should read."""
     try:
         with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
@@ -113,7 +113,7 @@ def names_like(target: Path) -> Iterator[Path]:
     yield target
     for number in range(2, 1_000_000):
         mark = f" ({number})"
-        stem = fitted(target.stem, LONGEST_NAME - len(target.suffix.encode()) - len(mark))
+        stem = fitted(target.stem, MAX_NAME - len(target.suffix.encode()) - len(mark))
         yield target.with_name(f"{stem}{mark}{target.suffix}")
 
 

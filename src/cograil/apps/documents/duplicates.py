@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from cograil.apps.documents import atomic_files
+from cograil.apps.documents.core import now_text
 from cograil.apps.documents.file_claiming import STAMP, held
-from cograil.apps.documents.job_key import now_text
 from cograil.errors import NotFound, UsageError
 
 USE_EXISTING, DISCARD, FORCE = "USE_EXISTING_RESULT", "DISCARD", "FORCE_REPROCESS"
@@ -85,7 +85,7 @@ def _free_places(held: Path, name: str, stamp: str) -> Iterator[Path]:
     """Several of one name may come within a second."""
     for number in range(1_000_000):
         mark = f"-{number}" if number else ""
-        yield held / atomic_files.fitted_name(f"{stamp}{mark}__{name}", atomic_files.LONGEST_NAME)
+        yield held / atomic_files.fitted_name(f"{stamp}{mark}__{name}", atomic_files.MAX_NAME)
 
 
 def report(
@@ -302,7 +302,7 @@ def forced_name(name: str, nonce: str) -> str:
     """The name under which a file is worked on again."""
     stem, ending = os.path.splitext(name)
     mark = f"__force-{nonce}{ending}"
-    return atomic_files.fitted(stem, atomic_files.LONGEST_INPUT - len(mark.encode())) + mark
+    return atomic_files.fitted(stem, atomic_files.MAX_INPUT - len(mark.encode())) + mark
 
 
 def _clean_up(

@@ -169,7 +169,7 @@ def _take_near(path: Path, place: Path) -> bool:
 
 def _places(folder: Folder, name: str) -> Iterator[Path]:
     """A name is given once: by it a job knows its own file from the same bytes that come again at once."""
-    name = atomic_files.fitted_name(atomic_files.cleaned(name), atomic_files.LONGEST_INPUT)
+    name = atomic_files.fitted_name(atomic_files.cleaned(name), atomic_files.MAX_INPUT)
     for _ in range(1000):
         yield folder.staging / f"{datetime.now(UTC).strftime(f'{STAMP}-%f')}_{name}"
 

@@ -16,7 +16,7 @@ from cograil.apps.documents.file_claiming import held
 from cograil.apps.documents.jobs import Document, Ending, ending_of
 from cograil.apps.documents.layout import FINAL_PDF, OUT_NAME, SIDECAR, Folder
 
-MOST_NAMES = 100_000  # that are tried
+MAX_NAMES = 100_000  # that are tried
 
 
 class PdfGone(Exception):
@@ -93,7 +93,7 @@ def _bring_plain(folder: Folder, room: Path, name: str, chosen: Path) -> Path:
     """
     is_chosen = (room / OUT_NAME).exists()
     for place in ([chosen] if is_chosen else []) + list(
-        islice(atomic_files.names_like(folder.plain_pdf(name)), MOST_NAMES)
+        islice(atomic_files.names_like(folder.plain_pdf(name)), MAX_NAMES)
     ):
         is_free = not place.exists() and not place.with_suffix(".txt").exists()
         if is_free or (is_chosen and place == chosen):

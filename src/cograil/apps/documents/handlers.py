@@ -18,7 +18,7 @@ import structlog
 from cograil import logs
 from cograil.apps.documents import ocr, prep
 from cograil.apps.documents.atomic_files import finish_move
-from cograil.apps.documents.job_key import canonical_language
+from cograil.apps.documents.core import canonical_language
 from cograil.apps.documents.layout import RAW_PDF, Folder, folder_of
 from cograil.apps.documents.prep import BadDocument
 from cograil.apps.documents.stage_heartbeat import Heart

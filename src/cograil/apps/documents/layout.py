@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from cograil.apps.documents.atomic_files import HIDDEN, LONGEST_NAME, fitted
+from cograil.apps.documents.atomic_files import HIDDEN, MAX_NAME, fitted
 from cograil.errors import UsageError
 
 IS_KEY = re.compile(r"[0-9a-f]{64}__[0-9a-f]{64}(__f[0-9a-f]{8})?").fullmatch
@@ -109,11 +109,11 @@ class Folder:
     def pdf(self, name: str, key: str) -> Path:
         """Where the PDF of this input goes."""
         ending = f"__job-{key}.pdf"
-        return self.out / f"{fitted(Path(name).stem, LONGEST_NAME - len(ending))}{ending}"
+        return self.out / f"{fitted(Path(name).stem, MAX_NAME - len(ending))}{ending}"
 
     def plain_pdf(self, name: str) -> Path:
         """Where the PDF of this input goes with plain names, if nothing else is there."""
-        return self.out / f"{fitted(Path(name).stem, LONGEST_NAME - len('.pdf') - SPARE)}.pdf"
+        return self.out / f"{fitted(Path(name).stem, MAX_NAME - len('.pdf') - SPARE)}.pdf"
 
     def make(self) -> None:
         """Make what is missing."""

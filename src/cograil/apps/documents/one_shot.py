@@ -24,7 +24,7 @@ ROOM = ".cograil-convert-"
 YOUNG_SECONDS = 60.0  # whoever just made a room may not hold it yet
 ENDING_OF: dict[Kind | None, str] = {Kind.ARCHIVE: ".cbz", Kind.PDF: ".pdf", Kind.IMAGE: ".png"}
 DIGITS = 6
-LONGEST_ALIAS = 200
+MAX_ALIAS = 200
 
 
 @dataclass(slots=True)
@@ -48,7 +48,7 @@ class Item:
     def alias(self) -> str:
         """What it is called in the folder: two may have one name, and one may have no ending."""
         name = f"{self.number:0{DIGITS}}-{atomic_files.cleaned(self.source.name)}{self.ending}"
-        return atomic_files.fitted_name(name, LONGEST_ALIAS)
+        return atomic_files.fitted_name(name, MAX_ALIAS)
 
 
 def remove_left_rooms(target: Path) -> None:

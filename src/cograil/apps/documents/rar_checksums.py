@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 RAR4, RAR5 = b"Rar!\x1a\x07\x00", b"Rar!\x1a\x07\x01\x00"
-LONGEST_HEAD, LONGEST_NUMBER = 2 * 1024 * 1024, 10
+MAX_HEAD, MAX_NUMBER = 2 * 1024 * 1024, 10
 FILE4, FILE5 = 0x74, 2
 IN_PARTS_OR_SECRET4, IN_PARTS5 = 0x07, 0x18
 
@@ -58,7 +58,7 @@ def _of_rar5(file: BinaryIO) -> Iterator[Sum]:
     while True:
         begin = file.tell()
         length, at = _number(file.read(14), 4)
-        if length > LONGEST_HEAD:
+        if length > MAX_HEAD:
             return
         file.seek(begin + at)
         head = file.read(length)
@@ -84,7 +84,7 @@ def _file5(head: bytes, at: int, *, is_whole: bool) -> Sum:
 def _number(head: bytes, at: int) -> tuple[int, int]:
     """A number in groups of seven bits, and where what follows begins. Raises IndexError."""
     value = 0
-    for place in range(LONGEST_NUMBER):
+    for place in range(MAX_NUMBER):
         value |= (head[at + place] & 0x7F) << 7 * place
         if not head[at + place] & 0x80:
             return value, at + place + 1

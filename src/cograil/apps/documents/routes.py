@@ -20,7 +20,7 @@ from starlette.types import ASGIApp
 
 from cograil import strict_json
 from cograil.apps.documents import atomic_files, config, duplicates, file_claiming, jobs
-from cograil.apps.documents.job_key import make_empty_metrics, now_text
+from cograil.apps.documents.core import make_empty_metrics, now_text
 from cograil.apps.documents.jobs import Document
 from cograil.apps.documents.layout import IS_KEY, Folder, folder_of
 from cograil.apps.documents.schemas import (
@@ -42,7 +42,7 @@ from cograil.http.server.routing import Table
 
 PREFIX = "/apps/documents"
 UNREADABLE = frozenset({413, 422})
-MOST_LISTED = 10_000
+MAX_LISTED = 10_000
 
 
 class OfUser(Query):
@@ -166,7 +166,7 @@ def _object(path: Path) -> dict[str, Any] | None:
 async def _documents(call: Call, key: str | None = None, *, is_open: bool = False) -> list[Document]:
     """Those that are asked for: of a user, or of all; of this key, or of all; all that are not done."""
     async with call.transaction("documents_show") as tx:
-        since, limit = (tx.now, jobs.ALL) if is_open else (None, MOST_LISTED)
+        since, limit = (tx.now, jobs.ALL) if is_open else (None, MAX_LISTED)
         return await jobs.list_documents(
             tx, _place(call), call.caller.tenant, key=key, since=since, limit=limit
         )

@@ -16,8 +16,8 @@ from typing import Any
 import httpx2
 
 from cograil.apps.documents import ocr, prep, service_results
+from cograil.apps.documents.core import is_heartbeat_stale
 from cograil.apps.documents.handlers import Terms, folder_here, invalid_pdf, place_input, room_of
-from cograil.apps.documents.job_key import is_heartbeat_stale
 from cograil.apps.documents.layout import FINAL_PDF, RAW_PDF
 from cograil.apps.documents.workflow import OCR_SERVICE, PREP_SERVICE
 from cograil.egress import ForbiddenDestination, PublicOnly, UnknownHost, open_request
@@ -29,8 +29,8 @@ from cograil.setting_sections import OutboundSettings
 PATIENCE_SECONDS = 10.0
 INFO_SECONDS = 5.0
 POLL_SECONDS = 1.0
-LONGEST_PAUSE = 15.0
-MOST_BYTES = 1024 * 1024
+MAX_PAUSE = 15.0
+MAX_BYTES = 1024 * 1024
 STATES = frozenset({"QUEUED", "RUNNING", "DONE", "ERROR"})
 
 
@@ -55,7 +55,7 @@ async def ask(
                 raw = b""
                 async for piece in response.aiter_bytes():
                     raw += piece
-                    if len(raw) > MOST_BYTES:
+                    if len(raw) > MAX_BYTES:
                         raise ServiceDown(f"{url} answers too much")
                 return response.status_code, json.loads(raw)
     except (TimeoutError, httpx2.HTTPError, UnknownHost, ForbiddenDestination, ValueError) as error:
@@ -172,7 +172,7 @@ async def _see_through(
             status, record = 0, {}
         if status != 200:
             is_sent = is_sent and status != 404  # it lost the job: it is told again
-            pause = min(pause * 2, LONGEST_PAUSE)
+            pause = min(pause * 2, MAX_PAUSE)
             await asyncio.sleep(pause)
             continue
         pause = POLL_SECONDS

@@ -29,7 +29,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cograil import strict_json
 from cograil.apps.documents import atomic_files, tools
-from cograil.apps.documents.job_key import now_text
+from cograil.apps.documents.core import now_text
 from cograil.apps.documents.layout import FINAL_PDF, RAW_PDF, SIDECAR
 from cograil.errors import UsageError
 from cograil.http.auth.client_address import is_loopback, refuse_foreign
@@ -387,7 +387,7 @@ async def serve(
 ) -> None:
     """Run this service until a signal says stop."""
     assert settings.documents.data_dir is not None
-    service = Service(kind, settings.documents.data_dir, settings.documents, settings.lease.pulse_seconds)
+    service = Service(kind, settings.documents.data_dir, settings.documents, settings.lease.heartbeat_seconds)
     stop = stop_on_signals()
     listening = bind(host, port)
     async with service.running(), serving(service_door(service, host), listening):

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from cograil.apps.documents.job_key import is_heartbeat_stale
+from cograil.apps.documents.core import is_heartbeat_stale
 
 LAST_WORDS_SECONDS = 5.0
 EXIT_STUCK = 75

@@ -16,7 +16,7 @@ import structlog
 
 from cograil.apps.documents import admission, atomic_files, duplicates, file_claiming
 from cograil.apps.documents.admission import Refusal, Refused
-from cograil.apps.documents.job_key import make_job_key, now_text
+from cograil.apps.documents.core import make_job_key, now_text
 from cograil.apps.documents.jobs import Arrived
 from cograil.apps.documents.layout import Folder
 from cograil.apps.documents.safe_rename import is_reserved
@@ -90,7 +90,7 @@ def _is_linked(path: Path, folder: Folder) -> bool:
 
 
 def _staged_name(path: Path) -> str:
-    return atomic_files.fitted_name(atomic_files.cleaned(path.name), atomic_files.LONGEST_INPUT)
+    return atomic_files.fitted_name(atomic_files.cleaned(path.name), atomic_files.MAX_INPUT)
 
 
 def _has_names(path: Path) -> bool:
@@ -181,7 +181,7 @@ def _refusal(staged: Path, name: str, settings: DocumentSettings) -> Refusal | N
 
 def _report_of(folder: Folder, staged: Path) -> Path:
     """Where it is said why this is refused. Its name in staging is given once."""
-    return folder.rejections / atomic_files.fitted_name(f"{staged.name}.json", atomic_files.LONGEST_NAME)
+    return folder.rejections / atomic_files.fitted_name(f"{staged.name}.json", atomic_files.MAX_NAME)
 
 
 def _told_before(folder: Folder, staged: Path) -> Refusal | None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from cograil.apps.documents import atomic_files, file_claiming
-from cograil.apps.documents.job_key import METRICS_FILE, make_empty_metrics, now_text
+from cograil.apps.documents.core import METRICS_FILE, make_empty_metrics, now_text
 from cograil.apps.documents.jobs import Document, count_documents, list_documents
 from cograil.apps.documents.layout import FINAL_PDF, RAW_PDF, STATE_FILE, Folder
 from cograil.store.database import Database
@@ -21,7 +21,7 @@ from cograil.store.database import Database
 OVERLAP = timedelta(seconds=60)  # a commit may come this much later than its time
 TIMEOUTS = frozenset({"timeout", "heartbeat_timeout"})
 JOBS_FILE = "jobs.json"
-MOST_READ = 256 * 1024 * 1024  # of an index, to see whether somebody else wrote it
+MAX_READ = 256 * 1024 * 1024  # of an index, to see whether somebody else wrote it
 STAGES = {"prep": "PREP", "ocr": "OCR"}
 
 
@@ -110,7 +110,7 @@ def _final(document: Document, folder: Folder | None, room: Any) -> Any:
 
 def indexed(folder: Folder) -> list[dict[str, Any]]:
     """The documents of a folder by its index, last changed first, with the message of their state.json."""
-    index = atomic_files.read_json(folder.index / JOBS_FILE, MOST_READ)
+    index = atomic_files.read_json(folder.index / JOBS_FILE, MAX_READ)
     jobs = index.get("jobs") if isinstance(index, dict) else None
     found = [one for one in jobs.values() if isinstance(one, dict)] if isinstance(jobs, dict) else []
     for one in found:
@@ -149,7 +149,7 @@ class Copy:
         if told == self._told and self._seen == self._stat():
             return
         value = content()
-        if self._plain(atomic_files.read_json(self._path, MOST_READ)) != self._plain(value):
+        if self._plain(atomic_files.read_json(self._path, MAX_READ)) != self._plain(value):
             atomic_files.write_json(self._path, value)
         self._told, self._seen = told, self._stat()
 

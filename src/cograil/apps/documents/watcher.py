@@ -31,10 +31,10 @@ from cograil.apps.documents import (
 )
 from cograil.apps.documents.admission import COUNTED_AS
 from cograil.apps.documents.config import load_config
+from cograil.apps.documents.core import canonical_profile
 from cograil.apps.documents.duplicates import Existing
 from cograil.apps.documents.file_claiming import Quiet
 from cograil.apps.documents.folder_id import look_after, place_of
-from cograil.apps.documents.job_key import canonical_profile
 from cograil.apps.documents.jobs import Document, Verdict
 from cograil.apps.documents.layout import IS_KEY, Folder, folders_of
 from cograil.apps.documents.service_results import heartbeats
@@ -184,7 +184,7 @@ class Watcher:
     async def _admit_staged(self, folder: Folder, place: str) -> bool:
         async with self._db.transaction("documents_publish") as tx:
             settings = await load_config(tx, self._settings.documents)
-            definition_id = await publish_current(tx, settings, self._settings.lease.pulse_seconds)
+            definition_id = await publish_current(tx, settings, self._settings.lease.heartbeat_seconds)
         profile = await self.profile(settings)
         if profile is None:
             return False

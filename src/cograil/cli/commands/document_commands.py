@@ -26,7 +26,7 @@ from cograil.settings import Settings
 
 ENGINE_DIR = ".cograil"
 BARE_PARTS = ("documents",)  # these commands also read DATA_DIR, OCR_LANG, ... as the original does
-SHORTEST_KEY = 12
+MIN_KEY = 12
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 data_option = click.option(
@@ -404,7 +404,7 @@ def duplicates(data: Path | None, user: str, as_json: bool) -> None:
 
 def _short(key: str, keys: list[str]) -> str:
     """The beginning of this key that no other has; all of it where a forced run begins like it."""
-    lengths = range(SHORTEST_KEY, len(key))
+    lengths = range(MIN_KEY, len(key))
     return next((key[:n] for n in lengths if sum(one.startswith(key[:n]) for one in keys) == 1), key)
 
 

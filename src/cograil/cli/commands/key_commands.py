@@ -23,7 +23,7 @@ from cograil.store.database import Transaction
 from cograil.verbs.callback_secrets import MAY_REQUEST, secret_of_key
 from cograil.verbs.key_management import NewKey, create_key, delete_key, revoke_key
 
-MOST_DAYS = 36_500  # a calendar ends somewhere; without --days a key does not
+MAX_DAYS = 36_500  # a calendar ends somewhere; without --days a key does not
 KEY_FILE = "file"  # what a server calls the key of API_KEY_FILE
 
 
@@ -46,7 +46,7 @@ def keys() -> None:
 @click.option("--role", required=True, type=click.Choice(ROLES), help="What it allows.")
 @click.option("--user", "user_id", default=NOBODY, metavar="UUID", help="Whose key it is, for apps that ask.")
 @click.option("--name", default="", help="What people call it; shown where it did something.")
-@click.option("--days", type=Amount(0, MOST_DAYS, min_open=True), help="It ends after so many days.")
+@click.option("--days", type=Amount(0, MAX_DAYS, min_open=True), help="It ends after so many days.")
 @instance_options
 def create(data_dir: Path | None, as_json: bool, days: float | None, **facts: Any) -> None:
     """Make a key. It is shown once and kept nowhere: only what recognises it is stored.

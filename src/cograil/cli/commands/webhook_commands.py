@@ -186,7 +186,7 @@ async def _enable(settings: Settings, tenant: str, subscription_id: str) -> View
 @secret_option
 @click.option(
     "--overlap-hours",
-    type=Amount(0, verbs.MOST_OVERLAP_HOURS),
+    type=Amount(0, verbs.MAX_OVERLAP_HOURS),
     default=verbs.OVERLAP_HOURS,
     show_default=True,
     help="For so long the old secret signs beside the new one; 0 when it got into wrong hands.",

@@ -19,7 +19,7 @@ from cograil.cli.display.formatting import PLAIN_SIGNS, SIGNS, STATE_STYLES, pri
 from cograil.model.job import shown_node_status
 
 _ESCAPES = {code: f"\\u{code:04x}" for code in (*range(0x7F, 0xA0), 0x2028, 0x2029, *range(0x202A, 0x202F))}
-LONGEST_LIST, SHOWN_ITEMS = 6, 3  # on a terminal
+MAX_LIST, SHOWN_ITEMS = 6, 3  # on a terminal
 MAX_RESULT_LINES = 20
 PIPE_WIDTH = 100  # of tables that nobody sees on a terminal
 
@@ -86,7 +86,7 @@ def show_result(job_id: str, result: Any, *, is_cut: bool) -> None:
 def _cut(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _cut(item) for key, item in value.items()}
-    if isinstance(value, list) and len(value) > LONGEST_LIST:
+    if isinstance(value, list) and len(value) > MAX_LIST:
         return [*map(_cut, value[:SHOWN_ITEMS]), f"... and {len(value) - SHOWN_ITEMS} more"]
     return [_cut(item) for item in value] if isinstance(value, list) else value
 

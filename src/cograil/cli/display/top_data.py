@@ -74,6 +74,6 @@ async def _waiting(client: Client, tx: Transaction, tenant: str) -> list[View]:
 
 
 def busy(process: Mapping[str, Any]) -> str:
-    """How much of a worker is taken, as it said with its last pulse."""
+    """How much of a worker is taken, as it said with its last heartbeat."""
     info = process["info"] or {}
     return f"{info['running']}/{info['concurrency']}" if "running" in info else ""

@@ -16,7 +16,7 @@ from cograil.store.job_queries import SHOWN_STATUSES
 
 BARS = "▁▂▃▄▅▆▇█"
 PLAIN_BARS = "._-=+*#@"
-MOST_NAME = 20
+MAX_NAME = 20
 GAP = 2  # between columns
 SHORT_ID = 18  # a beginning of an id that is enough for other commands
 WIDE = 110  # from so many columns on two sections stand beside each other
@@ -29,7 +29,7 @@ def draw(frame: dict[str, Any], width: int, height: int, note: str = "", *, is_p
     parts: list[RenderableType] = [_headline(frame, note), _jobs(frame), _sparks(frame, width, is_plain)]
     sections = [
         _section("queue", ("queued", "held", "running", "oldest", "workers", ""), _queues(frame)),
-        _section("worker", ("busy", "queues", "pulse", "up"), _workers(frame)),
+        _section("worker", ("busy", "queues", "heartbeat", "up"), _workers(frame)),
         _section("waits longest", ("job", "since", "why"), _waiting(frame)),
         _section("fails, last day", ("node", "times", "last", "why"), _failing(frame)),
     ]
@@ -108,7 +108,7 @@ class _Section:
             max([len(name), *(len(str(row[place])) for row in shown if place < len(row))])
             for place, name in enumerate(self._columns)
         ]
-        first = [min(MOST_NAME, cells) for cells in wanted[:-1]]
+        first = [min(MAX_NAME, cells) for cells in wanted[:-1]]
         left = width - sum(first) - GAP * len(first)
         if sum(wanted) + GAP * len(first) <= width or left < len(self._columns[-1]):
             return [None] * len(wanted)

@@ -21,7 +21,7 @@ class Working(Calling):
         tasks: list[Task] = (await self._ask("POST", "/tasks/claim", body, wait=wait_seconds))["tasks"]
         return tasks
 
-    async def pulse(self, task: Task) -> bool:
+    async def heartbeat(self, task: Task) -> bool:
         """Keep a task. False: its job was cancelled."""
         answer = await self._ask("POST", f"/tasks/{step(task['task_id'])}/pulse", {"fence": task["fence"]})
         return not answer["cancelled"]

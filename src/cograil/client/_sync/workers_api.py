@@ -22,7 +22,7 @@ class Working(Calling):
         tasks: list[Task] = (self._ask("POST", "/tasks/claim", body, wait=wait_seconds))["tasks"]
         return tasks
 
-    def pulse(self, task: Task) -> bool:
+    def heartbeat(self, task: Task) -> bool:
         """Keep a task. False: its job was cancelled."""
         answer = self._ask("POST", f"/tasks/{step(task['task_id'])}/pulse", {"fence": task["fence"]})
         return not answer["cancelled"]

@@ -17,8 +17,8 @@ ROOT_OUTSIDE = (
 STAGES = ("/mnt", "/media", "/tmp")
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 TMP_BYTES = 64 * 1024 * 1024
-LARGEST_ID = 65535 * 1024
-LARGEST_PASSWD = 1024 * 1024
+MAX_ID = 65535 * 1024
+MAX_PASSWD = 1024 * 1024
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 _MOUNT = re.compile(r"(/[A-Za-z0-9_-][A-Za-z0-9_.-]*)+")
 
@@ -74,7 +74,7 @@ def find_user(image: Path, asked: str) -> User:
             group_number = int(found[3]) if found else 0
     except (TypeError, ValueError, IndexError):
         raise EngineError("create_failed", f"the image has no user {asked[:80]!r}") from None
-    if max(number, group_number) > LARGEST_ID:
+    if max(number, group_number) > MAX_ID:
         raise EngineError("create_failed", f"{asked[:80]!r} is a larger number than a user may have")
     return User(number, group_number, found[5] if found and len(found) > 5 else "/")
 
@@ -82,7 +82,7 @@ def find_user(image: Path, asked: str) -> User:
 def _records(image: Path, path: str) -> list[list[str]]:
     try:
         with Workspace(image) as files, files.reading(path) as file:
-            text = file.read(LARGEST_PASSWD).decode(errors="replace")
+            text = file.read(MAX_PASSWD).decode(errors="replace")
     except WorkspaceError:
         return []
     return [

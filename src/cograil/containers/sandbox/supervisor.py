@@ -19,7 +19,7 @@ import sys
 import time
 from typing import Any
 
-LONGEST_LINE = 64 * 1024
+MAX_LINE = 64 * 1024
 CHUNK = 256 * 1024
 KILLED, NOT_STARTED = 137, 125
 END_SECONDS = 5.0  # for the output to end once the sandbox has
@@ -67,10 +67,10 @@ class Log:
 
 def pieces_of(line: bytes) -> list[bytes]:
     """The line; one that is too long, in pieces that cut no character in two."""
-    if len(line) <= LONGEST_LINE:
+    if len(line) <= MAX_LINE:
         return [line]
-    ends = range(LONGEST_LINE, LONGEST_LINE - 4, -1)
-    at = next((at for at in ends if line[at] & 0xC0 != 0x80), LONGEST_LINE)
+    ends = range(MAX_LINE, MAX_LINE - 4, -1)
+    at = next((at for at in ends if line[at] & 0xC0 != 0x80), MAX_LINE)
     return [line[:at], *pieces_of(line[at:])]
 
 

@@ -30,9 +30,9 @@ LOOK_SECONDS = 2.0  # who comes later than this does not wait for the same look
 REMEMBERED_SECONDS = 60.0  # for who asks how it is while the database is away
 QUICK_SECONDS = 0.5
 USE_NOTED_SECONDS = 60.0
-MOST_KNOWN = 10_000
-MOST_FAILURES, FAILURE_SECONDS = 20, 60.0
-LONGEST_HEADER = 512
+MAX_KNOWN = 10_000
+MAX_FAILURES, FAILURE_SECONDS = 20, 60.0
+MAX_HEADER = 512
 
 FILE = "file"  # the id of the key in the file
 ANYBODY = Caller("default", "admin", name="anybody")
@@ -122,7 +122,7 @@ class KeyRing:
 
     async def _recognised(self, given: list[str], is_quick: bool) -> Caller | None:
         scheme, _, text = given[0].partition(" ")
-        if len(given) > 1 or scheme.lower() != "bearer" or len(text) > LONGEST_HEADER:
+        if len(given) > 1 or scheme.lower() != "bearer" or len(text) > MAX_HEADER:
             return None
         text = text.strip()
         if self._file_key and hmac.compare_digest(text.encode("latin-1", "replace"), self._file_key):
@@ -143,7 +143,7 @@ class KeyRing:
 
         found = await self._looked_up(key_id, find, self._known.get(key_id), is_quick)
         self._known[key_id] = found
-        if len(self._known) > MOST_KNOWN:
+        if len(self._known) > MAX_KNOWN:
             self._known.popitem(last=False)
         return found[1]
 
@@ -194,8 +194,8 @@ class KeyRing:
 
     def _is_guessing(self, address: str) -> bool:
         """Whether this address sent more wrong keys within a minute than a person would."""
-        if len(self._failures) > MOST_KNOWN:
+        if len(self._failures) > MAX_KNOWN:
             self._failures.clear()
-        recent = self._failures.setdefault(address, deque(maxlen=MOST_FAILURES + 1))
+        recent = self._failures.setdefault(address, deque(maxlen=MAX_FAILURES + 1))
         recent.append(time.monotonic())
-        return len(recent) > MOST_FAILURES and recent[-1] - recent[0] < FAILURE_SECONDS
+        return len(recent) > MAX_FAILURES and recent[-1] - recent[0] < FAILURE_SECONDS

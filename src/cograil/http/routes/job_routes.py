@@ -29,7 +29,7 @@ from cograil.http.server.problem_details import Refusal, refusal_of
 from cograil.http.server.request_parsing import Batch, Body, Query, as_model
 from cograil.http.server.routing import Table
 from cograil.http.server.submit_batcher import submit_and_show, submit_and_show_within
-from cograil.http.streams.job_waiter import MOST_SECONDS
+from cograil.http.streams.job_waiter import MAX_SECONDS
 from cograil.model.hop_count import HOP
 from cograil.model.workflow import Json, Workflow
 from cograil.store import job_queries
@@ -190,7 +190,7 @@ async def _listed(tx: Transaction, call: Call, before: str | None) -> tuple[list
         correlation=asked.correlation_id,
         before=before,
         limit=asked.limit,
-        most_bytes=job_queries.MOST_PAGE_BYTES,
+        most_bytes=job_queries.MAX_PAGE_BYTES,
     )
     return found, found[-1]["job_id"] if found.has_more else None
 
@@ -384,7 +384,7 @@ def _result(one: View | CograilError | Refusal) -> Json:
 def _preferred_wait(call: Call) -> int | None:
     """For how many seconds the caller wants to wait; RFC 7240 has it that capitals do not matter."""
     found = PREFER_WAIT.search(", ".join(call.headers.getlist("prefer")))
-    return None if found is None else min(int(found[1]), MOST_SECONDS)
+    return None if found is None else min(int(found[1]), MAX_SECONDS)
 
 
 async def _waited_for(call: Call, job: View, seconds: int) -> View:

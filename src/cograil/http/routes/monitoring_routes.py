@@ -29,7 +29,7 @@ observing = Table("observing")
 measuring = Table("metrics")
 dag = Table("dag", prefix="/api/dag")
 
-MOST_BUCKETS = 2000
+MAX_BUCKETS = 2000
 Limit = Annotated[int, Field(ge=1, le=1000)]
 Days = Annotated[int, Field(ge=1, le=365)]
 Name = Annotated[str, Field(min_length=1, max_length=256)]
@@ -187,7 +187,7 @@ def _without(view: View, name: str) -> View:
 
 
 @observing.get(
-    "/workers", "operator", answers={200: "workers and their pulses"}, gives=monitoring_schemas.Workers
+    "/workers", "operator", answers={200: "workers and their heartbeats"}, gives=monitoring_schemas.Workers
 )
 async def list_workers(call: Call) -> Response:
     """List the workers that have not said good-bye."""
@@ -326,8 +326,8 @@ async def measure_failures(call: Call) -> Response:
 async def measure_throughput(call: Call) -> Response:
     """Measure throughput: jobs submitted and ended in each stretch of time, and how long they took."""
     asked: Buckets = call.query
-    if asked.hours * 60 > MOST_BUCKETS * asked.bucket_minutes:
-        detail = f"at most {MOST_BUCKETS:,} buckets: ask for fewer hours or longer stretches"
+    if asked.hours * 60 > MAX_BUCKETS * asked.bucket_minutes:
+        detail = f"at most {MAX_BUCKETS:,} buckets: ask for fewer hours or longer stretches"
         raise Refusal(422, "out_of_range", detail)
     width = timedelta(minutes=asked.bucket_minutes)
     first = _rounded_down(clock.now() - timedelta(hours=asked.hours), width)

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, WithJsonSchema
 from starlette.responses import Response
 
-from cograil.definitions.cron import LONGEST_CRON
+from cograil.definitions.cron import MAX_CRON
 from cograil.http.routes.job_action_routes import WithReason, by_whom
 from cograil.http.server.dispatcher import Call, reply
 from cograil.http.server.field_types import Moment, WorkflowName
@@ -22,7 +22,7 @@ from cograil.verbs import schedules as verbs
 schedules = Table("schedules")
 
 # Whatever it is, it is called by its own name: what is no calendar is refused by `check_calendar`.
-Cron = Annotated[str, WithJsonSchema({"type": "string", "minLength": 1, "maxLength": LONGEST_CRON})]
+Cron = Annotated[str, WithJsonSchema({"type": "string", "minLength": 1, "maxLength": MAX_CRON})]
 
 
 class Calendar(Body):

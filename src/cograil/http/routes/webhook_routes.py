@@ -33,7 +33,7 @@ class Rotation(Body):
     """Another secret; one is made if none is given. For so many hours the old one signs beside it."""
 
     secret: Annotated[str, Field(max_length=256)] | None = None
-    overlap_hours: Annotated[float, Field(strict=False, ge=0, le=outbox.MOST_OVERLAP_HOURS)] = (
+    overlap_hours: Annotated[float, Field(strict=False, ge=0, le=outbox.MAX_OVERLAP_HOURS)] = (
         outbox.OVERLAP_HOURS
     )
 

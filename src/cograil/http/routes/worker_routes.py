@@ -1,4 +1,4 @@
-"""The protocol of workers: claim, pulse, progress, checkpoint, result; enough to work in any language.
+"""The protocol of workers: claim, heartbeat, progress, checkpoint, result; enough to work in any language.
 
 A task id is opaque to its worker; it names the task and its job. The fence that came with it is sent with
 everything that is said of the task: whoever lost it meanwhile is told 409.
@@ -55,7 +55,7 @@ class Claim(Body):
     wait_seconds: Annotated[float, Field(ge=0, le=30, strict=False)] = 0
 
 
-class PulseBody(Body):
+class HeartbeatBody(Body):
     """Still at it."""
 
     fence: Fence | None = None
@@ -200,16 +200,16 @@ def _view(item: WorkItem, lease_seconds: float) -> dict[str, Json]:
 @workers.post(
     "/tasks/{task_id}/pulse",
     *WORKING,
-    body=PulseBody,
+    body=HeartbeatBody,
     answers={200: "whether its job was cancelled", 409: "it is not this worker's any more"},
-    gives=job_schemas.Pulse,
+    gives=job_schemas.Heartbeat,
 )
-async def pulse(call: Call) -> Response:
-    """Keep a task: without a pulse it goes to another worker when the lease ends."""
+async def heartbeat(call: Call) -> Response:
+    """Keep a task: without a heartbeat it goes to another worker when the lease ends."""
     place = place_of(call.path["task_id"])
     lease = call.instance.settings.lease.seconds
-    async with call.transaction("pulse") as tx:
-        is_kept = await http_workers.pulse(
+    async with call.transaction("heartbeat") as tx:
+        is_kept = await http_workers.heartbeat(
             tx, call.caller.tenant, place.job_id, place.task_id, call.body.fence, lease
         )
     return reply({"cancelled": not is_kept, "lease_seconds": lease})

@@ -44,7 +44,7 @@ from cograil.verbs.advance import Decider
 
 log = structlog.get_logger("http")
 MAX_INLINE_BYTES = 64 * 1024  # larger bodies are read in a thread, so that others are served meanwhile
-LONGEST_REQUEST_ID = 64
+MAX_REQUEST_ID = 64
 SHUTTING_DOWN = Refusal(
     503,
     "shutting_down",
@@ -286,4 +286,4 @@ def _request_id(headers: Headers) -> str:
     """The caller's own, if it is a plain word: it goes into logs and answers."""
     given = headers.get("x-request-id", "")
     is_plain = given.isascii() and given.replace("-", "").replace("_", "").isalnum()
-    return given if is_plain and len(given) <= LONGEST_REQUEST_ID else new_id()
+    return given if is_plain and len(given) <= MAX_REQUEST_ID else new_id()

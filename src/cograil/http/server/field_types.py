@@ -12,7 +12,7 @@ from pydantic_core import PydanticCustomError
 from cograil.definitions.mapping_reader import ID
 
 LAST_YEAR = 9998  # what comes after it cannot be told in every zone
-MOST_LABELS, LONGEST_LABEL_KEY, LONGEST_LABEL = 64, 63, 255
+MAX_LABELS, MAX_LABEL_KEY, MAX_LABEL = 64, 63, 255
 CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 TIMESTAMP, LABEL, NAME = "invalid_timestamp", "invalid_label", "invalid_name"
@@ -35,16 +35,16 @@ def _moment(value: object) -> object:
 
 
 def _labels(value: dict[str, str]) -> dict[str, str]:
-    if len(value) > MOST_LABELS:
-        raise PydanticCustomError(LABEL, f"at most {MOST_LABELS} labels")
+    if len(value) > MAX_LABELS:
+        raise PydanticCustomError(LABEL, f"at most {MAX_LABELS} labels")
     for key, text in value.items():
-        if not 1 <= len(key) <= LONGEST_LABEL_KEY or CONTROL.search(key):
+        if not 1 <= len(key) <= MAX_LABEL_KEY or CONTROL.search(key):
             raise PydanticCustomError(
-                LABEL, f"the key of a label has 1 to {LONGEST_LABEL_KEY} characters, none of them for control"
+                LABEL, f"the key of a label has 1 to {MAX_LABEL_KEY} characters, none of them for control"
             )
-        if len(text) > LONGEST_LABEL or CONTROL.search(text):
+        if len(text) > MAX_LABEL or CONTROL.search(text):
             raise PydanticCustomError(
-                LABEL, f"a label has at most {LONGEST_LABEL} characters, none of them for control"
+                LABEL, f"a label has at most {MAX_LABEL} characters, none of them for control"
             )
     return value
 
@@ -63,8 +63,8 @@ Labels = Annotated[
     AfterValidator(_labels),
     Field(
         json_schema_extra={
-            "maxProperties": MOST_LABELS,
-            "propertyNames": {"minLength": 1, "maxLength": LONGEST_LABEL_KEY},
+            "maxProperties": MAX_LABELS,
+            "propertyNames": {"minLength": 1, "maxLength": MAX_LABEL_KEY},
         }
     ),
 ]

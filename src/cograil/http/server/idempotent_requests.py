@@ -20,7 +20,7 @@ from cograil.verbs import idempotency
 from cograil.verbs.idempotency import Key
 
 IDEMPOTENCY_KEY = re.compile(r"[\x21-\x7e]{1,128}")
-MOST_BYTES = 8 * 1024 * 1024  # a job is told with its input, and numbers may be longer than they were given
+MAX_BYTES = 8 * 1024 * 1024  # a job is told with its input, and numbers may be longer than they were given
 ODD_KEY = "an idempotency key is 1 to 128 printable ASCII characters, given once"
 
 # Whatever it is, it is called by its own name: what is no key is refused by `idempotency_key`.
@@ -99,7 +99,7 @@ async def once_within(tx: Transaction, name: Key, asked: str, make: Make) -> tup
                 if error.status < 500:  # else there is nothing more to be said in this transaction
                     await idempotency.give_back(tx, name, fence)
                 raise
-            await idempotency.answer(tx, name, fence, answer, max_bytes=MOST_BYTES)
+            await idempotency.answer(tx, name, fence, answer, max_bytes=MAX_BYTES)
             return answer, True
         case idempotency.Replay(record):
             return record.answer, False

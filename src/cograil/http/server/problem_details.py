@@ -19,7 +19,7 @@ from cograil.strict_json import InvalidJson
 
 MEDIA_TYPE = "application/problem+json"
 TYPES = "urn:cograil:problem:"
-MOST_LISTED = 50
+MAX_LISTED = 50
 
 
 @dataclass
@@ -83,7 +83,7 @@ def answer(refusal: Refusal, request_id: str) -> Response:
 
 def listed(problems: Iterable[Problem]) -> list[dict[str, object]]:
     listed = []
-    for problem in list(problems)[:MOST_LISTED]:
+    for problem in list(problems)[:MAX_LISTED]:
         one: dict[str, object] = {
             "code": problem.code,
             "detail": plain(problem.message),

@@ -8,7 +8,7 @@ from starlette.datastructures import Headers
 from starlette.types import Receive, Scope
 
 from cograil.http.server.problem_details import Refusal
-from cograil.model.hop_count import HOP, MOST_HOPS
+from cograil.model.hop_count import HOP, MAX_HOPS
 
 MAX_URL = 8 * 1024
 MAX_HEADERS, MAX_HEADER_BYTES = 100, 64 * 1024
@@ -54,8 +54,8 @@ def check_hops(headers: Headers) -> None:
         return
     if not (text.isascii() and text.isdecimal() and len(text) < 3):
         raise Refusal(400, "bad_hop", f"{HOP} is a small number")
-    if int(text) >= MOST_HOPS:
-        raise Refusal(508, "loop_detected", f"this comes from an event of ours, {MOST_HOPS} times over")
+    if int(text) >= MAX_HOPS:
+        raise Refusal(508, "loop_detected", f"this comes from an event of ours, {MAX_HOPS} times over")
 
 
 def check_accept(headers: Headers, *media_types: str) -> None:

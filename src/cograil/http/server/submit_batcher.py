@@ -14,8 +14,8 @@ from cograil.store.write_batch import MadeRow
 from cograil.verbs.advance import Decider
 from cograil.verbs.submit import Submission, submit_each
 
-MOST_AT_ONCE = 200
-FEWEST_TO_SHARE = 8  # more than these are shared between the hands
+MAX_AT_ONCE = 200
+MIN_TO_SHARE = 8  # more than these are shared between the hands
 UNKNOWN = (DatabaseUnavailable, *LOST)
 HANDS = 2  # while one waits for its commit, the other decides
 
@@ -62,8 +62,8 @@ class Gatherer:
 
     def _share_of(self, waiting: int) -> int:
         """How many one hand takes: half of them while the other has nothing to do, for it will wait too."""
-        is_worth_it = not self._at_work and waiting > FEWEST_TO_SHARE
-        return min((waiting + 1) // 2 if is_worth_it else waiting, MOST_AT_ONCE)
+        is_worth_it = not self._at_work and waiting > MIN_TO_SHARE
+        return min((waiting + 1) // 2 if is_worth_it else waiting, MAX_AT_ONCE)
 
     def _call_hands(self) -> None:
         if len(self._hands) < HANDS:

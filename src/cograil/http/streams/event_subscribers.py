@@ -38,8 +38,8 @@ LOOK_SECONDS = 1.0
 PAUSE_SECONDS = 0.05  # between two looks, however many hints there are
 LEISURE = 4  # a look that took long is followed by a pause of so many times its length
 PAGE = 500
-MOST_STRETCHES, LARGEST_STRETCH = 100, 100
-MOST_STREAMS = 1000
+MAX_STRETCHES, MAX_STRETCH = 100, 100
+MAX_STREAMS = 1000
 
 
 @dataclass(eq=False, slots=True)
@@ -62,7 +62,7 @@ class Feed:
     def keep(self, since: str, until: str, events: list[View]) -> None:
         """What lies between these snapshots, for whoever is at the first one."""
         self.stretches[since] = (until, events)
-        while len(self.stretches) > MOST_STRETCHES:
+        while len(self.stretches) > MAX_STRETCHES:
             self.stretches.popitem(last=False)
 
 
@@ -97,7 +97,7 @@ class Live:
 
     def refuse_more(self) -> None:
         """Raises Refusal when too many listen, or we are about to stop."""
-        if self.is_ending or len(self._ears) >= MOST_STREAMS:
+        if self.is_ending or len(self._ears) >= MAX_STREAMS:
             raise Refusal(503, "too_many_streams", "no more streams here now", headers={"Retry-After": "5"})
 
     def end(self) -> None:
@@ -206,8 +206,8 @@ class Live:
                 return
             events = None
             if feed.place:
-                events = await feed_events(tx, tenant, Place(feed.place, until), LARGEST_STRETCH)
-        if events is not None and len(events) < LARGEST_STRETCH:  # else each reads for itself, by pages
+                events = await feed_events(tx, tenant, Place(feed.place, until), MAX_STRETCH)
+        if events is not None and len(events) < MAX_STRETCH:  # else each reads for itself, by pages
             feed.keep(feed.place, until, events)
         feed.place = until
         if events or events is None:

@@ -11,7 +11,7 @@ from cograil.store.listener import Listener
 from cograil.store.write_batch import DONE_CHANNEL, TASKS_CHANNEL
 
 LOOK_SECONDS = 1.0
-MOST_SECONDS = 60
+MAX_SECONDS = 60
 
 
 class Doorbell:
@@ -32,7 +32,7 @@ class Doorbell:
         self._waiting.setdefault(job_id, set()).add(rung)
         try:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(min(seconds, MOST_SECONDS)):
+                async with asyncio.timeout(min(seconds, MAX_SECONDS)):
                     return await self._is_over(job_id, tenant, rung)
             return False
         finally:

@@ -16,7 +16,7 @@ from cograil.http.server.problem_details import Refusal
 
 log = structlog.get_logger("http")
 SECONDS = 1.0
-MOST_KNOWN = 10_000
+MAX_KNOWN = 10_000
 
 Deed = Callable[[float], Awaitable[None]]  # is told how many seconds after it was asked for it is done
 
@@ -38,7 +38,7 @@ class Pace:
     def allows(self, name: str) -> bool:
         """Whether it is time for this one again; if so, it counts as done, and what was kept is outdated."""
         now = time.monotonic()
-        if now - self._done_at.get(name, -SECONDS) < SECONDS and len(self._kept) < MOST_KNOWN:
+        if now - self._done_at.get(name, -SECONDS) < SECONDS and len(self._kept) < MAX_KNOWN:
             return False
         self._forget(name)
         self._mark(name, now)
@@ -79,7 +79,7 @@ class Pace:
     def _mark(self, name: str, now: float) -> None:
         self._done_at[name] = now
         self._done_at.move_to_end(name)
-        if len(self._done_at) > MOST_KNOWN:
+        if len(self._done_at) > MAX_KNOWN:
             self._done_at.popitem(last=False)
 
 

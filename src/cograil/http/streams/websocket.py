@@ -30,8 +30,8 @@ from cograil.http.server.lingering_close import LingeringTransport
 
 GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 TEXT, CLOSE, PING, PONG = 0x1, 0x8, 0x9, 0xA
-LARGEST_FRAME = 4096
-MOST_PENDING = 32  # frames that nobody has read yet
+MAX_FRAME = 4096
+MAX_PENDING = 32  # frames that nobody has read yet
 PING_SECONDS = 15.0
 MAX_FRAMES = 1_000  # that a caller may send between two of our pings
 LINGER_SECONDS = 5.0  # for taking the close frame
@@ -66,7 +66,7 @@ class Frames:
             if len(rest) < 4:
                 return None
             (length,), begin = struct.unpack_from("!H", rest, 2), 4
-        if length > LARGEST_FRAME:
+        if length > MAX_FRAME:
             raise ValueError(TOO_LARGE)
         if len(rest) < begin + 4 + length:
             return None
@@ -263,7 +263,7 @@ class WebSocketProtocol(asyncio.Protocol):
             self._write(frame(PONG, payload))
         elif opcode == PONG:
             self._is_awaiting_pong = False
-        elif self._inbox.qsize() < MOST_PENDING:
+        elif self._inbox.qsize() < MAX_PENDING:
             self._inbox.put_nowait({"type": "websocket.receive", "bytes": payload})
 
     def _ping_later(self) -> None:

@@ -1,5 +1,5 @@
 -- name: check_lease
--- Until the transaction ends whoever would take the lease over waits for it. The holder's own pulse does not:
+-- Until the transaction ends whoever would take the lease over waits for it. The holder's own heartbeat does not:
 -- it changes no key.
 select 1 from cograil.leases l
 where tenant_id = %(tenant)s and name = %(name)s and fence = %(fence)s and holder is not null and case

@@ -4,7 +4,7 @@
 -- first only so many, that they leave slots to others. One probe of the
 -- index per handler: a backlog of other handlers' tasks is never walked. The locking sub-selects are
 -- materialised: in a plain IN they would run again for every row. A worker that is not alive gets
--- nothing, nor does one whose lease has ended before its pulse renewed it: it would lose it at once.
+-- nothing, nor does one whose lease has ended before its heartbeat renewed it: it would lose it at once.
 -- A paused queue hands out nothing. Tasks that must run alone have a claim of their own, and beside one
 -- of them nothing is claimed. Each lane goes on behind the task it is given, for what was claimed before
 -- stays in the index for as long as somebody holds an old snapshot.

@@ -3,7 +3,7 @@
 -- before it: in all, of its own handler, and of these by priority. What is in a paused queue is in nobody's way,
 -- but for those of the same queue; nor is what must run alone. While nobody can take it, those of its handler
 -- and queue count. Looking stops at 100,000 and counting at 10,000: nobody minds the difference.
--- A pulse comes in each third of a lease: a worker that has not been heard of for half of it is silent.
+-- A heartbeat comes in each third of a lease: a worker that has not been heard of for half of it is silent.
 with known as materialized (
   select id, name, tenant_id, queues, handlers, coalesce(info ->> 'over' = 'http', false) as is_far, pulsed_at, lease_until,
          kind = 'worker' and state = 'alive' and lease_until > now() as is_live,

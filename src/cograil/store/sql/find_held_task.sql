@@ -6,10 +6,10 @@ with mine as materialized (
   from cograil.tasks t
   where t.id = %(task)s and t.fence = coalesce(%(fence)s::int, t.fence) and t.state = 'running' and t.tenant_id = %(tenant)s
     and t.job_id = %(job)s::uuid
-), pulsed as (
+), renewed as (
   update cograil.processes p set pulsed_at = now(), lease_until = now() + %(lease)s * interval '1 second'
   where p.id = (select worker_id from mine) and p.state = 'alive' and p.info ->> 'over' = 'http'
   returning p.id, p.name
 )
 select p.id, p.name, m.attempt, m.job_id::text, m.node_id, m.handler, m.timeout_seconds, m.key_root, m.fence
-from mine m join pulsed p on p.id = m.worker_id
+from mine m join renewed p on p.id = m.worker_id

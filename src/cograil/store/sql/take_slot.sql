@@ -1,7 +1,7 @@
 -- name: take_slot
 -- Under the lock of the name, under which alone rows appear. Held is every row that is not free, of any
 -- number, so a limit that was lowered gives out nothing until enough have left; then the lowest free number.
--- Only free rows are locked, so nobody's pulse waits; one that is being committed is waited for and counts.
+-- Only free rows are locked, so nobody's heartbeat waits; one that is being committed is waited for and counts.
 with free as materialized (
   select number from cograil.slots s
   where tenant_id = %(tenant)s and name = %(name)s and (holder is null or case

@@ -1,6 +1,6 @@
 -- name: tick_orchestrator
 -- moves: task running -> gone, lost -> inbox
--- Everything an orchestrator looks after when nothing happens, in one statement: its own pulse,
+-- Everything an orchestrator looks after when nothing happens, in one statement: its own heartbeat,
 -- workers whose lease ended, their tasks, attempts far over their time, and when to wake next. Its
 -- lease guards nothing, so one that was taken for dead is simply alive again. Jobs that it has set aside wake nobody.
 -- Nobody is lost for as long as the server was away: for one lease from its start, or from when this orchestrator

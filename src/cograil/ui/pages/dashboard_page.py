@@ -24,7 +24,7 @@ home = pages("home")
 
 PERIODS = {"1h": (1, 1), "24h": (24, 30), "7d": (7 * 24, 240)}  # hours, and minutes of a bucket
 RECENT, FAILING, EXPLAINED = 8, 6, 5
-MOST_COUNTED = 20_000
+MAX_COUNTED = 20_000
 
 
 class Period(Query):
@@ -39,7 +39,7 @@ async def show_home(visit: Visit) -> Response:
     tenant = visit.caller.tenant
     period = visit.query.period if visit.query.period in PERIODS else "24h"
     async with visit.transaction("show") as tx:
-        counts = await counting.count_shown_jobs(tx, tenant, None, MOST_COUNTED)
+        counts = await counting.count_shown_jobs(tx, tenant, None, MAX_COUNTED)
         recent = await job_queries.list_jobs(tx, tenant=tenant, limit=RECENT)
         failed = await job_queries.list_jobs(tx, tenant=tenant, statuses=["failed"], limit=FAILING)
         since = clock.now() - timedelta(days=1)
@@ -53,7 +53,7 @@ async def show_home(visit: Visit) -> Response:
         visit,
         "home.html",
         counts=counts,
-        most_counted=MOST_COUNTED,
+        most_counted=MAX_COUNTED,
         recent=recent,
         failed=failed,
         failures=failures,

@@ -90,7 +90,7 @@ def _checked(text: str) -> str:
     """The name of a file. Raises Refusal for a name that is not one, or of a kind that nobody processes."""
     name = atomic_files.cleaned(text)
     is_plain = name == text and "/" not in text and text not in (".", "..") and not text.startswith(".")
-    if not is_plain or len(text.encode()) > atomic_files.LONGEST_INPUT:
+    if not is_plain or len(text.encode()) > atomic_files.MAX_INPUT:
         raise Refusal(422, "invalid_value", "the file needs a plain name of at most 200 bytes")
     if Path(text).suffix.lower() not in ENDINGS:
         raise Refusal(422, "invalid_value", f"a document is one of {', '.join(sorted(ENDINGS))}")

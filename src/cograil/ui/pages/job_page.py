@@ -34,7 +34,7 @@ from cograil.verbs.blockers import Blocker
 from cograil.verbs.explain import explain
 
 job_pages = pages("job")
-EVENTS_SHOWN, BLOCKERS_SHOWN, MOST_EVENTS, QUESTIONS_SHOWN = 40, 12, 500, 5
+EVENTS_SHOWN, BLOCKERS_SHOWN, MAX_EVENTS, QUESTIONS_SHOWN = 40, 12, 500, 5
 BUCKETS = 120
 
 
@@ -186,8 +186,8 @@ async def show_timeline(visit: Visit) -> Response:
         job=job,
         workflow=workflow,
         chart=chart,
-        events=[event for event in events if asked.picks(event)][-MOST_EVENTS:],
-        most=MOST_EVENTS,
+        events=[event for event in events if asked.picks(event)][-MAX_EVENTS:],
+        most=MAX_EVENTS,
         types=sorted({event["event_type"] for event in events}),
         asked=asked,
         is_over=board.finished_at is not None,

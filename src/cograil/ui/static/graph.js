@@ -7,8 +7,8 @@ const LETTERS = { p: "pending", y: "ready", d: "dispatched", r: "running", w: "w
 const WORST = "frwydpxsc";
 const CELL = 6;
 const COLUMNS = 40;
-const MOST_CELLS = 1000;
-const MOST_FOR_DAGRE = 150; // nodes; beyond, it takes seconds
+const MAX_CELLS = 1000;
+const MAX_FOR_DAGRE = 150; // nodes; beyond, it takes seconds
 const [LEAST_SCALE, READABLE] = [0.25, 0.7];
 const STEP = 60; // of a key with an arrow
 
@@ -57,7 +57,7 @@ export class Graph {
   layout() {
     const isNarrow = this.container.clientWidth < 560; // on a phone it goes down, not to the right
     const [nodesep, ranksep, margin] = [18, isNarrow ? 26 : 36, 12];
-    if (this.outline.nodes.length > MOST_FOR_DAGRE) {
+    if (this.outline.nodes.length > MAX_FOR_DAGRE) {
       const nodes = this.outline.nodes.map((node) => ({ id: node.id, ...this.sizeOf(node) }));
       this.plan = layered(nodes, this.outline.edges, { isNarrow, nodesep, ranksep, margin });
       return;
@@ -76,7 +76,7 @@ export class Graph {
 
   sizeOf(node) {
     if (this.open.has(node.id)) {
-      const rows = Math.ceil(Math.min(MOST_CELLS, Math.max(1, this.open.get(node.id).length)) / COLUMNS);
+      const rows = Math.ceil(Math.min(MAX_CELLS, Math.max(1, this.open.get(node.id).length)) / COLUMNS);
       return { width: COLUMNS * (CELL + 1) + 24, height: 58 + rows * (CELL + 1) };
     }
     const letters = Math.max(short(node.id, 26).length * 7.6 + 34, 112);
@@ -142,7 +142,7 @@ export class Graph {
 
   drawCells(group, letters) {
     const cells = make("g", { transform: "translate(12,52)" }, group);
-    const each = Math.ceil(letters.length / MOST_CELLS) || 1;
+    const each = Math.ceil(letters.length / MAX_CELLS) || 1;
     for (let i = 0; i * each < letters.length; i += 1) {
       const some = letters.slice(i * each, (i + 1) * each);
       const letter = [...WORST].find((one) => some.includes(one)) ?? "p";

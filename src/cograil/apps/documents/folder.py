@@ -18,8 +18,7 @@ from typing import Any
 
 from cograil.apps.documents import atomic_files, duplicates, file_claiming, service_results, staging
 from cograil.apps.documents.admission import COUNTED_AS
-from cograil.apps.documents.duplicates import Existing
-from cograil.apps.documents.job_key import (
+from cograil.apps.documents.core import (
     is_heartbeat_stale,
     make_empty_metrics,
     make_job_key,
@@ -27,6 +26,7 @@ from cograil.apps.documents.job_key import (
     update_metrics,
     write_metrics,
 )
+from cograil.apps.documents.duplicates import Existing
 from cograil.apps.documents.jobs import Arrived
 from cograil.apps.documents.layout import FINAL_PDF, RAW_PDF, Folder
 from cograil.apps.documents.ocr import InvalidPdf, validate

@@ -1,5 +1,5 @@
--- name: pulse_slot
--- What is over is over, even if nobody has taken it yet: the limit may be lower now. A job needs no pulse: the
+-- name: heartbeat_slot
+-- What is over is over, even if nobody has taken it yet: the limit may be lower now. A job needs no heartbeat: the
 -- answer is whether its slot is still held.
 update cograil.slots l
 set lease_until = case when l.job_id is null then clock_timestamp() + %(seconds)s * interval '1 second' end

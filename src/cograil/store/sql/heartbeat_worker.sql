@@ -1,7 +1,7 @@
--- name: pulse_worker
+-- name: heartbeat_worker
 -- Extends the worker's lease, notes which handlers it has by now, and answers which tasks the database thinks it runs. Tasks that have
 -- been running for a while are announced to their jobs, once. Whether work is ready spares a poll.
--- A pulse never waits for a task that somebody else has locked: that would cost the lease.
+-- A heartbeat never waits for a task that somebody else has locked: that would cost the lease.
 -- Tasks that must run alone are taken by a worker that runs nothing. That none of them waits for ever, the
 -- youngest worker that can run one makes room for it. One is enough, the others go on; and the youngest is
 -- often the one that took the place of the dead one, with few long tasks yet.
