@@ -17,11 +17,11 @@ import cograil
 from cograil import errors, metrics
 from cograil.apps.app import installed_apps
 from cograil.cli import cli
-from cograil.engine import states
 from cograil.gateway.gateway_openapi import gateway_document
 from cograil.http.server.application import TABLES
 from cograil.http.server.openapi import PROBES, Described, document
 from cograil.http.server.routing import Endpoint
+from cograil.model import states
 from cograil.setting_variables import BARE_NAMES
 from cograil.settings import Settings, setting_names, variable_of
 
@@ -32,7 +32,7 @@ HEAD = "<!-- Written by `make docs` from the code; do not edit. -->\n\n"
 
 def states_page() -> str:
     """States and moves."""
-    lines = ["# States and moves", "", "From `src/cograil/engine/states.py`, the only list.", ""]
+    lines = ["# States and moves", "", "From `src/cograil/model/states.py`, the only list.", ""]
     for title, names, moves in (
         ("Job", states.JOB_STATES, states.JOB_MOVES),
         ("Node", states.NODE_STATES, states.NODE_MOVES),

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from lab import Lab, quick_settings
 
-from cograil.engine.states import EVENT_TYPES, NODE_TERMINAL
+from cograil.model.states import EVENT_TYPES, NODE_TERMINAL
 from cograil.runners.context import Fail
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from lab import Lab
 
+from cograil.model.states import JOB_STATES
 from cograil.store import gateway_queries, job_queries
 from cograil.store.database import Transaction
 from cograil.store.statements import Statement
@@ -61,7 +62,7 @@ async def _blocks(
         explained,
         tenant="default",
         way=job_queries.way_of(statuses, workflow, correlation),
-        statuses=list(statuses or job_queries.STATUSES),
+        statuses=list(statuses or JOB_STATES),
         is_apart=True,
         workflow=workflow,
         correlation=correlation,
@@ -86,13 +87,13 @@ async def test_a_page_of_the_gateway_and_its_count_read_few_of_many_jobs(lab: La
                     page: dict[str, Any] = {"way": job_queries.way_of(statuses, workflow, None)}
                     page |= {
                         "tenant": "default",
-                        "statuses": list(statuses or job_queries.STATUSES),
+                        "statuses": list(statuses or JOB_STATES),
                         "workflow": workflow,
                     }
                     page |= {"most": 25, "limit": 20, "offset": 5}
                     read[str((statuses, workflow))] = await _read(tx, gateway_queries.PAGE_JOBS, **page)
             for workflow in (None, "hello", "other"):
-                count = {"tenant": "default", "workflow": workflow, "statuses": list(job_queries.STATUSES)}
+                count = {"tenant": "default", "workflow": workflow, "statuses": list(JOB_STATES)}
                 read[f"count {workflow}"] = await _read(tx, gateway_queries.COUNT_JOBS, **count, most=50)
                 read[f"shown {workflow}"] = await _read(
                     tx, gateway_queries.COUNT_SHOWN_JOBS, **count, most=50

@@ -14,7 +14,7 @@ import pytest_asyncio
 from lab import Lab
 
 import cograil
-from cograil.engine.states import (
+from cograil.model.states import (
     EVENT_TYPES,
     JOB_MOVES,
     JOB_STATES,

@@ -15,7 +15,6 @@ import orjson
 
 from cograil import engine
 from cograil.engine.advance import UNLIMITED, Evaluation
-from cograil.engine.states import EVENT_TYPES, JOB_TERMINAL, NODE_TERMINAL
 from cograil.model.job import (
     Bounds,
     Changes,
@@ -31,6 +30,7 @@ from cograil.model.job import (
     WantedJob,
 )
 from cograil.model.outcome import Completed
+from cograil.model.states import EVENT_TYPES, JOB_TERMINAL, NODE_TERMINAL
 from cograil.model.workflow import Workflow
 
 Json = Any

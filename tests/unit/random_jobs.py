@@ -11,8 +11,8 @@ from engine_model import Fates, Model
 from hypothesis import strategies as st
 from one_job import Job
 
-from cograil.engine.states import JOB_TERMINAL, NODE_TERMINAL
 from cograil.model.job import Bounds, Happening, Signalled, Started
+from cograil.model.states import JOB_TERMINAL, NODE_TERMINAL
 
 Json = Any
 FATES = ["error", "fatal", "lost", "released", "timeout", "ok"]

@@ -8,8 +8,8 @@ from simulated_processes import Advancing, AnswerLost, Steps
 from simulated_rows import Aborted, Transaction
 
 from cograil.engine.approvals import is_open
-from cograil.engine.states import JOB_TERMINAL
 from cograil.model.job import CancelAsked, RetryAsked, Signalled
+from cograil.model.states import JOB_TERMINAL
 
 if TYPE_CHECKING:
     from simulation import Simulation

@@ -25,7 +25,6 @@ from simulated_reports import Reports
 from simulated_rows import Aborted, Blocked, Diary, Item, Letting, Process, Task, Transaction, ensure
 
 from cograil import engine
-from cograil.engine.states import JOB_TERMINAL
 from cograil.model.job import (
     Bounds,
     Changes,
@@ -37,6 +36,7 @@ from cograil.model.job import (
     Submitted,
     TaskWrite,
 )
+from cograil.model.states import JOB_TERMINAL
 from cograil.model.workflow import Workflow
 
 LEASE = timedelta(seconds=15)

@@ -9,8 +9,8 @@ from job_rows import USUAL, Rows
 from simulated_rows import ensure
 from simulated_workflows import CHILDREN
 
-from cograil.engine.states import JOB_TERMINAL
 from cograil.model.job import CancelAsked, Changes, ChildEnded, ChildJob, Refused, Submitted, WantedJob
+from cograil.model.states import JOB_TERMINAL
 
 if TYPE_CHECKING:
     from simulated_database import Database

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from simulated_processes import AnswerLost, Process, Steps
 from simulated_rows import ensure
 
-from cograil.engine.states import JOB_TERMINAL
+from cograil.model.states import JOB_TERMINAL
 
 if TYPE_CHECKING:
     from simulated_database import Database

@@ -13,8 +13,8 @@ import orjson
 from simulated_rows import Admission, Blocked, Bucket, HeldKey, Letting, Task, ensure
 
 from cograil.engine.limit_keys import limit_name
-from cograil.engine.states import JOB_TERMINAL
 from cograil.model.job import Resumed, TaskLimit
+from cograil.model.states import JOB_TERMINAL
 
 if TYPE_CHECKING:
     from simulated_database import Database

@@ -19,8 +19,8 @@ from random_jobs import Case, Driver, cases
 
 from cograil import engine
 from cograil.definitions import load_workflow
-from cograil.engine.states import JOB_TERMINAL, NODE_TERMINAL
 from cograil.model.job import Outputs, RetryAsked
+from cograil.model.states import JOB_TERMINAL, NODE_TERMINAL
 
 randoms = st.integers(0, 2**32).map(Random)
 EXAMPLES = os.environ.get("COGRAIL_EXAMPLES")

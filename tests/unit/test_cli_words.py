@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from cograil.cli.display.event_sentences import sentence, subject
 from cograil.cli.display.formatting import PLAIN_SIGNS, SIGNS, STATE_STYLES, ago, duration, printable, took
 from cograil.cli.display.output import error_line, fitted
-from cograil.engine.states import EVENT_TYPES, JOB_STATES, NODE_STATES
+from cograil.model.states import EVENT_TYPES, JOB_STATES, NODE_STATES
 
 NOW = datetime(2026, 1, 31, 9, tzinfo=UTC)
 

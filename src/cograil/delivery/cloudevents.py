@@ -9,6 +9,7 @@ from urllib.parse import quote
 import orjson
 
 from cograil.model.redaction import Hidden, outside_error, outside_result, outside_status
+from cograil.model.states import JOB_TERMINAL
 from cograil.model.workflow import Json
 from cograil.store.outbox_queries import Told
 from cograil.store.related_jobs import Inside
@@ -29,7 +30,6 @@ STATUS = {
     "cograil.job.cancelled": "cancelled",
 }
 CALLBACK_DISABLED = "cograil.callback.disabled"
-ENDED = frozenset({"completed", "failed", "cancelled"})
 
 
 def render(told: Told, delivery_id: str, style: str) -> bytes:
@@ -116,7 +116,7 @@ def _platform_view(told: Told) -> dict[str, Any]:
     """For callers of the gateway, who know their request and nothing of how it is done."""
     state, hidden = _state(told), _hidden(told)
     status = state["status"]
-    if status in ENDED:
+    if status in JOB_TERMINAL:
         result, error = (None if text is None else orjson.loads(text) for text in (told.result, told.error))
         state["result"] = outside_result(result, hidden)
         state["error"] = outside_error(status, error, hidden)
@@ -130,7 +130,7 @@ def _hidden(told: Told) -> Hidden:
 def _state(told: Told) -> dict[str, Any]:
     """As it was when this happened."""
     status = STATUS[told.type]
-    has_ended = status in ENDED
+    has_ended = status in JOB_TERMINAL
     state = {
         "status": status,
         "result": _json(told.result) if has_ended else None,

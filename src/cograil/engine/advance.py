@@ -23,7 +23,6 @@ from typing import Any
 from cograil.engine import approvals, attempts, fan_out, job_completion, node_start, timers
 from cograil.engine.manual_retry import retry_by_hand
 from cograil.engine.readiness import Verdict, dependencies_met, verdict
-from cograil.engine.states import JOB_TERMINAL
 from cograil.engine.wait_reason import waiting_for
 from cograil.engine.working_copy import Board, as_error
 from cograil.model.evaluation_budget import AllowanceSpent, Budget, Clock
@@ -48,6 +47,7 @@ from cograil.model.job import (
     Started,
     Submitted,
 )
+from cograil.model.states import JOB_TERMINAL
 from cograil.model.workflow import Node, NodeType, RenderError, Workflow
 
 DEFAULT_BOUNDS = Bounds()

@@ -7,7 +7,6 @@ from datetime import timedelta
 import orjson
 
 from cograil.engine.limit_keys import limit_of
-from cograil.engine.states import NODE_TERMINAL
 from cograil.engine.working_copy import Board, as_error, dump
 from cograil.model.idempotency_keys import key_root
 from cograil.model.job import (
@@ -22,6 +21,7 @@ from cograil.model.job import (
     TaskWrite,
 )
 from cograil.model.outcome import Completed, Failed
+from cograil.model.states import NODE_TERMINAL
 from cograil.model.workflow import Json, Node, RenderError
 
 OUTSIDE = 30  # times as many losses are borne of what runs outside its worker

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import orjson
 
-from cograil.engine.states import NODE_TERMINAL
 from cograil.engine.working_copy import Board, dump
 from cograil.model.job import Changes, NodeState, NotFit
+from cograil.model.states import NODE_TERMINAL
 from cograil.model.workflow import Json, RenderError, Template
 
 

@@ -6,9 +6,9 @@ from datetime import datetime
 
 from cograil.engine import attempts, fan_out, node_start
 from cograil.engine.limit_keys import limit_of
-from cograil.engine.states import JOB_TERMINAL
 from cograil.engine.working_copy import Board, as_error
 from cograil.model.job import JobState, NodeWrite
+from cograil.model.states import JOB_TERMINAL
 from cograil.model.workflow import Node, RenderError
 
 

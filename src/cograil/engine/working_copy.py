@@ -8,7 +8,6 @@ from typing import Any
 import orjson
 
 from cograil import strict_json
-from cograil.engine.states import JOB_MOVES, NODE_MOVES, NODE_TERMINAL, moved
 from cograil.model.evaluation_budget import Budget, ExpressionTooCostly
 from cograil.model.job import (
     Bounds,
@@ -24,6 +23,7 @@ from cograil.model.job import (
     TaskWrite,
     WantedJob,
 )
+from cograil.model.states import JOB_MOVES, NODE_MOVES, NODE_TERMINAL, moved
 from cograil.model.workflow import Json, Node, RenderError, Template, Workflow
 
 _PARSED_SHIFT = 7  # this power of two of bytes is parsed in the time of a step

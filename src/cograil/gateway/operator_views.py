@@ -13,6 +13,7 @@ from cograil.http.server.dispatcher import reply
 from cograil.http.server.problem_details import Refusal
 from cograil.http.server.request_parsing import Query
 from cograil.http.server.routing import Table
+from cograil.model.states import JOB_STATES
 from cograil.model.workflow import Workflow
 from cograil.store import gateway_queries, job_queries
 from cograil.store.database import Transaction
@@ -20,7 +21,6 @@ from cograil.store.job_queries import View
 
 status = Table("status", "")
 
-STATES = ("pending", "running", "completed", "failed", "cancelled")
 KEYED_BY = (
     "POST /api/v1/jobs",
     "POST /api/v1/jobs/batch",
@@ -124,7 +124,7 @@ async def show_stats(call: Asked) -> Response:
     """Count jobs by their state, up to 10,000 of each."""
     async with call.transaction("show") as tx:
         counts = await gateway_queries.count_jobs(tx, call.caller.tenant)
-    stats = {name: counts.total(name) for name in STATES}
+    stats = {name: counts.total(name) for name in JOB_STATES}
     return reply({"stats": stats, "total": counts.total(), "is_total_cut": counts.is_cut, **stats})
 
 

@@ -9,8 +9,9 @@ from typing import NamedTuple
 import orjson
 
 from cograil.model.ids import task_name
+from cograil.model.states import JOB_STATES
 from cograil.store.database import Transaction
-from cograil.store.job_queries import STATUSES, View, event_view, job_view, way_of
+from cograil.store.job_queries import View, event_view, job_view, way_of
 from cograil.store.statements import statement
 
 FIND_REQUEST = statement("find_request")
@@ -69,7 +70,7 @@ async def page_jobs(
         PAGE_JOBS,
         way=way_of(statuses, workflow, None),
         tenant=tenant,
-        statuses=list(statuses or STATUSES),
+        statuses=list(statuses or JOB_STATES),
         workflow=workflow,
         most=limit + offset,
         limit=limit,
@@ -93,7 +94,7 @@ async def count_jobs(
     tx: Transaction, tenant: str, workflow: str | None = None, most: int = MAX_COUNTED
 ) -> Counts:
     """Count up to so many jobs of each state, or of a workflow."""
-    params = {"tenant": tenant, "workflow": workflow, "statuses": list(STATUSES)}
+    params = {"tenant": tenant, "workflow": workflow, "statuses": list(JOB_STATES)}
     return _counts(await tx.fetch(COUNT_JOBS, **params, most=most + 1), workflow, most)
 
 
@@ -101,7 +102,7 @@ async def count_shown_jobs(
     tx: Transaction, tenant: str, workflow: str | None = None, most: int = MAX_COUNTED
 ) -> Counts:
     """As `count_jobs`; those that wait for a person or a moment are `waiting`, and not pending or running."""
-    params = {"tenant": tenant, "workflow": workflow, "statuses": list(STATUSES)}
+    params = {"tenant": tenant, "workflow": workflow, "statuses": list(JOB_STATES)}
     return _counts(await tx.fetch(COUNT_SHOWN_JOBS, **params, most=most + 1), workflow, most)
 
 

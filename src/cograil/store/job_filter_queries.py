@@ -9,8 +9,9 @@ from uuid import UUID
 
 import orjson
 
+from cograil.model.states import DISPLAY_STATUSES
 from cograil.store.database import Transaction
-from cograil.store.job_queries import LAST_ID, SHOWN_STATUSES, View, job_view
+from cograil.store.job_queries import LAST_ID, View, job_view
 from cograil.store.statements import statement
 
 FILTER_JOBS = statement("filter_jobs")
@@ -45,7 +46,7 @@ async def filter_jobs(
     rows = await tx.fetch(
         FILTER_JOBS,
         tenant=tenant,
-        statuses=list(criteria.statuses or SHOWN_STATUSES),
+        statuses=list(criteria.statuses or DISPLAY_STATUSES),
         workflow=criteria.workflow,
         labels=orjson.dumps(dict(criteria.labels)).decode() if criteria.labels else None,
         first=FIRST_ID if criteria.since is None else _first_id_at(criteria.since),

@@ -8,6 +8,7 @@ from datetime import datetime
 from uuid import UUID
 
 from cograil.errors import Conflict, JobNotFound, UsageError
+from cograil.model.states import JOB_TERMINAL
 from cograil.store.database import Transaction
 from cograil.store.job_queries import View, event_view
 from cograil.store.statements import statement
@@ -18,7 +19,6 @@ WATCH_EVENTS = statement("watch_events")
 FIND_JOB_IDS = statement("find_job_ids")
 
 MIN_PREFIX = 8
-TERMINAL = frozenset({"completed", "failed", "cancelled"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class JobGlance:
 
     @property
     def is_over(self) -> bool:
-        return self.status in TERMINAL
+        return self.status in JOB_TERMINAL
 
 
 async def glance(tx: Transaction, job_id: str, tenant: str = "default") -> JobGlance:
@@ -77,7 +77,7 @@ async def is_over(tx: Transaction, job_id: str, tenant: str = "default") -> bool
     rows = await tx.fetch(WATCH_JOB, tenant=tenant, job=job_id)
     if not rows:
         raise JobNotFound(job_id)
-    return rows[0][0] in TERMINAL
+    return rows[0][0] in JOB_TERMINAL
 
 
 async def new_events(tx: Transaction, job_id: str, after: int, tenant: str = "default") -> list[View]:

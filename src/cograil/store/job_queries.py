@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import orjson
 
 from cograil.model.ids import is_id, task_name
+from cograil.model.states import DISPLAY_STATUSES, JOB_STATES
 from cograil.model.workflow import Json, Workflow
 from cograil.store.array_params import uuids
 from cograil.store.database import Row, Transaction
@@ -29,8 +30,6 @@ FIND_TRACEBACK = statement("find_traceback")
 View = dict[str, Json]
 ANY_BYTES = 2**62
 MAX_PAGE_BYTES = 32 * 1024 * 1024  # of the inputs and results of the jobs of one page
-STATUSES = ("pending", "running", "completed", "failed", "cancelled")
-SHOWN_STATUSES = ("pending", "running", "waiting", "completed", "failed", "cancelled")  # in lists for people
 LAST_ID = "ffffffff-ffff-ffff-ffff-ffffffffffff"  # sorts after any other
 
 EVENT_STATUS = {
@@ -135,7 +134,7 @@ async def list_jobs(
         LIST_JOBS,
         way=way_of(statuses, workflow, correlation),
         tenant=tenant,
-        statuses=list(statuses or (SHOWN_STATUSES if is_apart else STATUSES)),
+        statuses=list(statuses or (DISPLAY_STATUSES if is_apart else JOB_STATES)),
         is_apart=is_apart,
         workflow=workflow,
         correlation=correlation,

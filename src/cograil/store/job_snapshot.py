@@ -14,9 +14,10 @@ from typing import Literal, NamedTuple
 import orjson
 
 from cograil.model.ids import is_id
+from cograil.model.states import DISPLAY_STATUSES, JOB_STATES
 from cograil.model.workflow import Json
 from cograil.store.database import Transaction
-from cograil.store.job_queries import LAST_ID, SHOWN_STATUSES, STATUSES, View, event_view, job_view, node_view
+from cograil.store.job_queries import LAST_ID, View, event_view, job_view, node_view
 from cograil.store.retention_queries import FIRST_ID
 from cograil.store.statements import statement
 
@@ -230,7 +231,7 @@ async def search_jobs(
     rows = await tx.fetch(
         SEARCH_JOBS,
         tenant=tenant,
-        statuses=list(statuses or (SHOWN_STATUSES if is_apart else STATUSES)),
+        statuses=list(statuses or (DISPLAY_STATUSES if is_apart else JOB_STATES)),
         workflow=workflow,
         labels=orjson.dumps(valued).decode() if valued else None,
         keys=named or None,

@@ -8,7 +8,6 @@ from datetime import datetime, timedelta
 import orjson
 
 from cograil.engine import advance
-from cograil.engine.states import JOB_TERMINAL, NODE_TERMINAL
 from cograil.model.job import (
     Changes,
     ChildJob,
@@ -24,6 +23,7 @@ from cograil.model.job import (
     WantedJob,
 )
 from cograil.model.outcome import Completed
+from cograil.model.states import JOB_TERMINAL, NODE_TERMINAL
 from cograil.model.workflow import Json, Workflow
 
 Prepare = Callable[[WantedJob], ChildJob | Refused]

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from cograil.engine.states import NODE_TERMINAL
+from cograil.model.states import NODE_TERMINAL
 from cograil.model.workflow import Workflow
 from cograil.store.job_queries import View
 from cograil.store.job_snapshot import Board

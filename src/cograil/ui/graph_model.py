@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 
-from cograil.engine.states import JOB_TERMINAL, NODE_STATES, NODE_TERMINAL
+from cograil.model.states import JOB_TERMINAL, NODE_STATES, NODE_TERMINAL
 from cograil.model.workflow import Json, Node, NodeType, Workflow
 from cograil.store.job_queries import View
 from cograil.store.job_snapshot import Board, NodeCard

@@ -12,8 +12,8 @@ from markupsafe import Markup
 from starlette.responses import Response
 
 from cograil import clock
-from cograil.engine.states import EVENT_TYPES
 from cograil.http.server.problem_details import plain
+from cograil.model.states import EVENT_TYPES
 from cograil.model.workflow import Json
 from cograil.ui import times
 from cograil.ui.browser_sessions import COOKIE, FLASH, SECONDS, Session, cookie

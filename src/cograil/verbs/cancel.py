@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from cograil.engine.states import JOB_TERMINAL
 from cograil.errors import AlreadyTerminal, JobNotFound
 from cograil.model.job import CancelAsked
+from cograil.model.states import JOB_TERMINAL
 from cograil.store import locked_jobs as store
 from cograil.store.database import Transaction
 from cograil.verbs.advance import Decider, advance_locked

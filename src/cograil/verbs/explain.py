@@ -9,9 +9,9 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from cograil.engine.states import JOB_TERMINAL, NODE_TERMINAL
 from cograil.errors import JobNotFound
 from cograil.model.job import shown_node_status
+from cograil.model.states import JOB_TERMINAL, NODE_TERMINAL
 from cograil.store import explain_queries, job_queries
 from cograil.store.database import Transaction
 from cograil.store.explain_queries import EngineState, Moment, TaskGroup

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from cograil.engine.states import JOB_TERMINAL
 from cograil.errors import AlreadyTerminal, JobNotFound, StaleAttempt
 from cograil.model.outcome import Completed, Failed, WorkItem
+from cograil.model.states import JOB_TERMINAL
 from cograil.store import http_worker_queries, task_queries
 from cograil.store.advisory_locks import lock_name
 from cograil.store.database import Transaction

@@ -12,8 +12,8 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from cograil.engine.states import JOB_TERMINAL
 from cograil.model.job import Changes, JobState, NodeState
+from cograil.model.states import JOB_TERMINAL
 from cograil.model.workflow import Workflow
 
 NODE_BYTES = 1000  # about what the state of a node takes

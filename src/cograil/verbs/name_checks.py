@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from cograil.engine.states import JOB_TERMINAL
 from cograil.errors import AlreadyTerminal, InvalidInput, JobNotFound, Problem
 from cograil.model.ids import is_id
+from cograil.model.states import JOB_TERMINAL
 from cograil.store import job_queries
 from cograil.store.database import Transaction
 

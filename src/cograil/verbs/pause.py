@@ -8,8 +8,8 @@ retry work as always.
 from __future__ import annotations
 
 from cograil.definitions.mapping_reader import WORD
-from cograil.engine.states import JOB_TERMINAL
 from cograil.errors import AlreadyTerminal, Conflict, InvalidInput, JobNotFound, Problem, WorkflowNotFound
+from cograil.model.states import JOB_TERMINAL
 from cograil.store import locked_jobs, pause_queries
 from cograil.store.database import Transaction
 from cograil.store.workflow_queries import find_workflow

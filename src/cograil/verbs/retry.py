@@ -14,11 +14,11 @@ from cograil.definitions import apply_inputs
 from cograil.engine.readiness import Verdict
 from cograil.engine.retry_keys import KeyPlan, Rerun, has_key, plan_keys
 from cograil.engine.skip_prediction import Foresight, foresee
-from cograil.engine.states import JOB_TERMINAL
 from cograil.errors import Conflict, JobNotFound, NodeNotFound, NotFinished
 from cograil.model.idempotency_keys import KeyRoots
 from cograil.model.ids import new_id
 from cograil.model.job import JobState, NodeState, RetryAsked
+from cograil.model.states import JOB_TERMINAL
 from cograil.model.workflow import Json, NodeType, Workflow
 from cograil.store import locked_jobs as store
 from cograil.store import retry_queries

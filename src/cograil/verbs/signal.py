@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from cograil import strict_json
 from cograil.definitions.form_answers import find_misfits
 from cograil.engine.approvals import DECISIONS, is_open
-from cograil.engine.states import JOB_TERMINAL
 from cograil.errors import (
     AlreadyTerminal,
     Conflict,
@@ -21,6 +20,7 @@ from cograil.errors import (
     UsageError,
 )
 from cograil.model.job import JobState, NodeState, Signalled
+from cograil.model.states import JOB_TERMINAL
 from cograil.model.workflow import Json, Node
 from cograil.store import locked_jobs as store
 from cograil.store import retry_queries

@@ -19,8 +19,8 @@ from cograil.cli.input_parsing import Moment, read_labels
 from cograil.cli.instance_client import Client, audit, connected, connected_to_read, who
 from cograil.cli.job_wait import listening
 from cograil.cli.options import instance_options, settings_for, tenant_option, timeout_option, wait_option
-from cograil.engine.states import JOB_STATES
 from cograil.errors import UsageError
+from cograil.model.states import JOB_STATES
 from cograil.processes import run_async
 from cograil.settings import Settings
 from cograil.store.job_progress_queries import resolve_job

@@ -21,6 +21,7 @@ from cograil.cli.input_parsing import SpanOrMoment, read_labels
 from cograil.cli.instance_client import Client, connected, connected_to_read, find_job, find_job_and_workflow
 from cograil.cli.options import instance_options, settings_for, tenant_option
 from cograil.errors import Conflict, NodeNotFound
+from cograil.model.states import DISPLAY_STATUSES
 from cograil.processes import run_async
 from cograil.settings import Settings
 from cograil.store import job_queries
@@ -76,8 +77,8 @@ class Statuses(click.ParamType[str]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         for name in str(value).split(","):
-            if name not in job_queries.SHOWN_STATUSES:
-                self.fail(f"{name!r} is not one of {', '.join(job_queries.SHOWN_STATUSES)}.", param, ctx)
+            if name not in DISPLAY_STATUSES:
+                self.fail(f"{name!r} is not one of {', '.join(DISPLAY_STATUSES)}.", param, ctx)
         return str(value)
 
 
@@ -87,7 +88,7 @@ class Statuses(click.ParamType[str]):
     "statuses",
     multiple=True,
     type=Statuses(),
-    help=f"One of {', '.join(job_queries.SHOWN_STATUSES)}; several with commas, or repeat it.",
+    help=f"One of {', '.join(DISPLAY_STATUSES)}; several with commas, or repeat it.",
 )
 @click.option("--workflow", help="Only jobs of this workflow.")
 @click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="With this label; repeatable.")

@@ -12,7 +12,7 @@ from rich.text import Text
 from cograil.cli.display.formatting import STATE_STYLES, ago, duration, number
 from cograil.cli.display.output import plain, state, table
 from cograil.cli.display.top_data import busy
-from cograil.store.job_queries import SHOWN_STATUSES
+from cograil.model.states import DISPLAY_STATUSES
 
 BARS = "▁▂▃▄▅▆▇█"
 PLAIN_BARS = "._-=+*#@"
@@ -60,7 +60,7 @@ def _headline(frame: dict[str, Any], note: str) -> Text:
 
 def _jobs(frame: dict[str, Any]) -> Text:
     line = Text("jobs", style="bold", no_wrap=True, overflow="ellipsis")
-    for status in SHOWN_STATUSES:
+    for status in DISPLAY_STATUSES:
         count = frame["jobs"].get(status, 0)
         line.append(f"  {status} ", "not bold dim")
         line.append(

@@ -21,7 +21,6 @@ from pydantic import Field
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from cograil.engine.states import EVENT_TYPES
 from cograil.errors import DatabaseUnavailable
 from cograil.http.routes.job_routes import find_job
 from cograil.http.server.dispatcher import Call
@@ -31,6 +30,7 @@ from cograil.http.server.request_parsing import Query
 from cograil.http.server.routing import Table
 from cograil.http.server.timeouts import until_gone
 from cograil.http.streams.event_subscribers import Ear
+from cograil.model.states import EVENT_TYPES
 from cograil.store.event_feed import Place, read_place
 from cograil.store.job_queries import View
 

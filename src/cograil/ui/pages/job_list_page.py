@@ -14,10 +14,11 @@ from cograil import clock
 from cograil.http.routes.job_routes import labels_of
 from cograil.http.server.problem_details import Refusal
 from cograil.http.server.request_parsing import Query
+from cograil.model.states import DISPLAY_STATUSES
 from cograil.store import job_queries
 from cograil.store import workflow_queries as workflow_store
 from cograil.store.database import Transaction
-from cograil.store.job_queries import SHOWN_STATUSES, View
+from cograil.store.job_queries import View
 from cograil.store.job_snapshot import JobSort, JobWindow, search_jobs
 from cograil.store.monitoring_queries import first_id
 from cograil.ui.page_context import HTML, Visit, pages
@@ -52,7 +53,7 @@ class JobFilters(Query):
         """The filters that are set, with times in UTC. Raises Refusal for a value that does not exist."""
         given = {name: value.strip() for name, value in self.model_dump(exclude={"cursor", "zone"}).items()}
         filters = {name: value for name, value in given.items() if value}
-        _check(filters, "status", SHOWN_STATUSES)
+        _check(filters, "status", DISPLAY_STATUSES)
         _check(filters, "period", tuple(PERIODS))
         _check(filters, "sort", tuple(SORTS))
         for name in ("since", "until"):
@@ -104,7 +105,7 @@ async def list_jobs(visit: Visit) -> Response:
         "jobs.html",
         jobs=found,
         filters=filters,
-        statuses=SHOWN_STATUSES,
+        statuses=DISPLAY_STATUSES,
         periods=PERIOD_NAMES,
         sorts=SORTS,
         workflows=sorted({one["workflow_id"] for one in known}),

@@ -9,10 +9,10 @@ import orjson
 from pydantic import Field
 from starlette.responses import Response
 
-from cograil.engine.states import NODE_STATES
 from cograil.http.routes.health_routes import show_health
 from cograil.http.server.problem_details import Refusal
 from cograil.http.server.request_parsing import Query
+from cograil.model.states import NODE_STATES
 from cograil.store import job_queries
 from cograil.store import monitoring_queries as store
 from cograil.store.api_keys import list_audit

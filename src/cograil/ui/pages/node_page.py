@@ -10,11 +10,11 @@ from typing import Annotated
 from pydantic import Field
 from starlette.responses import Response
 
-from cograil.engine.states import NODE_STATES
 from cograil.errors import NodeNotFound
 from cograil.http.routes.job_routes import find_job
 from cograil.http.server.dispatcher import reply
 from cograil.http.server.request_parsing import Query
+from cograil.model.states import NODE_STATES
 from cograil.model.workflow import Json, NodeType, Workflow
 from cograil.store import job_queries
 from cograil.store import job_snapshot as store

@@ -10,10 +10,10 @@ import orjson
 from pydantic import Field
 from starlette.responses import Response
 
-from cograil.engine.states import JOB_TERMINAL
 from cograil.errors import CograilError, Conflict, InvalidInput, Problem
 from cograil.http.routes import job_action_routes
 from cograil.http.server.request_parsing import Query, as_model
+from cograil.model.states import JOB_TERMINAL
 from cograil.model.workflow import Json, NodeType, Workflow
 from cograil.store.job_queries import View
 from cograil.store.job_snapshot import Board

@@ -1,9 +1,14 @@
-"""Every state and every move: the only list. SQL, CHECK constraints and docs are tested against it."""
+"""The states of jobs, nodes and tasks, and the moves between them.
+
+This is the only list. Tests compare the SQL statements, the CHECK constraints and the documentation with it.
+"""
 
 from __future__ import annotations
 
 JOB_STATES = ("pending", "running", "completed", "failed", "cancelled")
 JOB_TERMINAL = frozenset({"completed", "failed", "cancelled"})
+# What lists and filters show: a pending or running job that waits for a person or a time is `waiting`.
+DISPLAY_STATUSES = ("pending", "running", "waiting", "completed", "failed", "cancelled")
 
 NODE_STATES = (
     "pending",
@@ -79,7 +84,7 @@ EVENT_TYPES = (
 
 
 def moved(moves: Moves, verb: str, current: str) -> str:
-    """The state after `verb`; a move that is not in the list is a bug and raises."""
+    """Return the state after `verb`. Raises ValueError for a move that is not in the list: that is a bug."""
     sources, target = moves[verb]
     if current not in sources:
         raise ValueError(f"no move {verb!r} from {current!r}")
