@@ -24,12 +24,12 @@ from tests.containers.runtimes import IMAGE, dockerd
 from bench.engine import ALIVE, Bench, process
 from bench.figures import Figures
 from bench.http import Line, api
-from cograil.containers.docker_engine import Policy, Run, container_config
+from cograil.containers.docker_engine import ContainerPolicy, ContainerRun, container_config
 
 PARALLEL = 8
 COMMAND = "true"
 MEMORY_MB = 64
-POLICY = Policy(network="none", pull="never")
+POLICY = ContainerPolicy(network="none", pull="never")
 ENDED = {"completed", "failed", "cancelled"}
 NUMBERS = itertools.count(1)
 
@@ -78,7 +78,7 @@ async def by_engine(engine: aiodocker.Docker, directory: Path) -> float:
     """Seconds from create to exit, with nothing but the engine; the removal does not count."""
     room = directory / f"bare-{uuid4().hex}"
     room.mkdir()
-    run = Run(room.name, f"{IMAGE}:latest", COMMAND, room, "/workspace", 1.0, MEMORY_MB, {}, {})
+    run = ContainerRun(room.name, f"{IMAGE}:latest", COMMAND, room, "/workspace", 1.0, MEMORY_MB, {}, {})
     began = time.perf_counter()
     container = await engine.containers.create(container_config(run, POLICY), name=room.name)
     await container.start()

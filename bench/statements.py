@@ -24,7 +24,7 @@ from cograil.store.statements import Statement
 from cograil.verbs import tasks
 from cograil.verbs.advance import Decider, advance_due
 from cograil.verbs.job_cache import Memory
-from cograil.verbs.tasks import Lanes, Report
+from cograil.verbs.tasks import Report, Slots
 
 BATCH = 200
 ROUNDS = 3
@@ -55,7 +55,7 @@ async def drain(bench: Bench) -> None:
     async with bench.db.single("bench") as tx:
         worker = await tasks.register_process(tx, "worker", "bench", 3600)
     decider = Decider(memory=Memory())
-    while items := await tasks.claim(bench.db, worker, Lanes(["hello_world"], [], BATCH, 0, None)):
+    while items := await tasks.claim(bench.db, worker, Slots(["hello_world"], [], BATCH, 0, None)):
         await tasks.report(bench.db, worker, "bench", [Report(item, OUTPUT) for item in items])
         async with bench.db.transaction("advance") as tx:
             done = await advance_due(tx, decider, BATCH)

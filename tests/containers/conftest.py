@@ -12,7 +12,7 @@ from runtimes import dockerd, groups_of, podman, runtime_at, sandboxes
 from tests.components import need
 
 from cograil.containers.container_runtime import Runtime
-from cograil.containers.container_workspaces import Rooms
+from cograil.containers.container_workspaces import ContainerWorkspaces
 from cograil.containers.docker_engine import ContainerEngine
 
 
@@ -86,5 +86,7 @@ async def house(
     async with open_house(dsn, engine, house_settings(tmp_path / "data")) as house:
         yield house
         assert [str(finding) for finding in await house.lab.findings()] == []
-        for one in await engine.held({"cograil.place": Rooms(tmp_path / "data" / "workspaces").place}):
+        for one in await engine.held(
+            {"cograil.place": ContainerWorkspaces(tmp_path / "data" / "workspaces").place}
+        ):
             await engine.remove(one.container)

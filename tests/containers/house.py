@@ -19,7 +19,7 @@ from receivers import HERE, QUICK, Receiver, Request, receiving, relaying
 
 from cograil.apps.containers.worker_lifespan import running_containers
 from cograil.containers.container_runtime import Runtime
-from cograil.containers.container_workspaces import Rooms
+from cograil.containers.container_workspaces import ContainerWorkspaces
 from cograil.settings import Settings
 
 IMAGE = "cograil-test:latest"
@@ -108,7 +108,7 @@ class House:
     async def swept(self, seconds: float = 20.0) -> None:
         """Returns when no container and no workspace is left."""
         until = time.monotonic() + seconds
-        place = Rooms(self.data_dir / "workspaces").place
+        place = ContainerWorkspaces(self.data_dir / "workspaces").place
         while left := [*await self.engine.held({"cograil.place": place}), *self.rooms()]:
             assert time.monotonic() < until, left
             await asyncio.sleep(0.05)

@@ -11,14 +11,14 @@ from pathlib import Path
 
 from runtimes import runtime_at
 
-from cograil.containers.container_runtime import Policy, Run
+from cograil.containers.container_runtime import ContainerPolicy, ContainerRun
 
 
 async def main(where: str, given: str) -> None:
     facts = json.loads(given)
-    run = Run(**(facts | {"room": Path(facts["room"])}))
+    run = ContainerRun(**(facts | {"room": Path(facts["room"])}))
     async with runtime_at(where) as runtime:
-        print(await runtime.start(run, Policy(network="none")), flush=True)
+        print(await runtime.start(run, ContainerPolicy(network="none")), flush=True)
         os.kill(os.getpid(), signal.SIGKILL)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cograil.cli import main
-from cograil.containers.container_runtime import Policy, Run, Runtime
+from cograil.containers.container_runtime import ContainerPolicy, ContainerRun, Runtime
 from cograil.containers.docker_engine import ContainerEngine, engine_urls
 from cograil.containers.runtime_selection import choose_runtime
 from cograil.containers.sandbox import Sandbox
@@ -132,8 +132,10 @@ async def test_an_image_in_which_something_runs_is_not_replaced(
     archive.write_bytes(root_file_system())
     command = ["containers", "import", f"{IMAGE}:latest", str(archive), "--data-dir", str(sandbox_place)]
     runtime: Runtime = Sandbox(sandbox_place)
-    asked = Run("n-in-use", IMAGE, "sleep 600", room, "/workspace", 1.0, 64, {}, {"cograil.test": "yes"})
-    container = await runtime.start(asked, Policy(network="none"))
+    asked = ContainerRun(
+        "n-in-use", IMAGE, "sleep 600", room, "/workspace", 1.0, 64, {}, {"cograil.test": "yes"}
+    )
+    container = await runtime.start(asked, ContainerPolicy(network="none"))
     assert main(command) == 4
     assert "n-in-use" in capsys.readouterr().err
     await runtime.remove(container)

@@ -11,15 +11,15 @@ from test_runtimes import run
 
 from cograil.containers import container_log
 from cograil.containers.container_log import follow_log
-from cograil.containers.docker_engine import BEGINNING, ContainerEngine, LogPlace, Policy, Stream
+from cograil.containers.docker_engine import BEGINNING, ContainerEngine, ContainerPolicy, LogCursor, LogStream
 
 
 class Forgetful(ContainerEngine):
     """A real engine that tells a log and does not end it."""
 
     async def lines(
-        self, container: str, stream: Stream, after: LogPlace = BEGINNING
-    ) -> AsyncGenerator[tuple[LogPlace, str]]:
+        self, container: str, stream: LogStream, after: LogCursor = BEGINNING
+    ) -> AsyncGenerator[tuple[LogCursor, str]]:
         async for line in super().lines(container, stream, after):
             yield line
         await asyncio.Event().wait()
@@ -31,11 +31,11 @@ async def test_a_log_that_is_never_ended_is_told_once_and_left(
     monkeypatch.setattr(container_log, "SILENT_SECONDS", 0.3)
     told: list[str] = []
 
-    async def tell(stream: Stream, lines: list[str], place: LogPlace) -> None:
+    async def tell(stream: LogStream, lines: list[str], place: LogCursor) -> None:
         told.extend(lines)
 
     async with Forgetful(engine_url) as forgetful:
-        container = await forgetful.start(run(room, "echo one; echo two"), Policy(network="none"))
+        container = await forgetful.start(run(room, "echo one; echo two"), ContainerPolicy(network="none"))
         ended = asyncio.Event()
         async with asyncio.timeout(20), asyncio.TaskGroup() as group:
             group.create_task(follow_log(forgetful, container, lambda _: BEGINNING, tell, ended))
@@ -49,6 +49,6 @@ async def test_an_end_that_an_engine_misses_is_looked_for(
 ) -> None:
     """Asked again and again, while it runs and when it has ended."""
     monkeypatch.setattr("cograil.containers.docker_engine.LOOK_SECONDS", 0.05)
-    container = await engine.start(run(room, "sleep 0.5; exit 3"), Policy(network="none"))
+    container = await engine.start(run(room, "sleep 0.5; exit 3"), ContainerPolicy(network="none"))
     async with asyncio.timeout(20):
         assert (await engine.wait(container)).exit_code == 3

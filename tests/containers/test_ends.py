@@ -11,7 +11,7 @@ from house import IMAGE, House, open_site, working
 from test_wire import settled
 
 from cograil.apps.containers.sweeper import settle_ended
-from cograil.containers.container_workspaces import Rooms
+from cograil.containers.container_workspaces import ContainerWorkspaces
 from cograil.containers.docker_engine import ContainerEngine
 from cograil.model.ids import new_id
 from cograil.store import container_jobs
@@ -111,18 +111,18 @@ async def test_a_workspace_that_cannot_be_removed_holds_up_no_other(
     house: House, monkeypatch: pytest.MonkeyPatch, eventually: Any
 ) -> None:
     """As those of a worker that is not root, where the containers were."""
-    rooms = Rooms(house.data_dir / "workspaces")
+    rooms = ContainerWorkspaces(house.data_dir / "workspaces")
     stuck, *others = (f"{new_id()}.run.1" for _ in range(4))
-    remove = Rooms.remove
+    remove = ContainerWorkspaces.remove
 
-    def refuse(self: Rooms, name: str) -> None:
+    def refuse(self: ContainerWorkspaces, name: str) -> None:
         if name == stuck:
             raise PermissionError(13, "Permission denied")
         remove(self, name)
 
     async with working(house.lab):
         with monkeypatch.context() as patched:
-            patched.setattr(Rooms, "remove", refuse)
+            patched.setattr(ContainerWorkspaces, "remove", refuse)
             for name in (stuck, *others):
                 rooms.make(name)
             await eventually(lambda: house.rooms() == [stuck])

@@ -9,7 +9,13 @@ import aiodocker
 import pytest
 from test_runtimes import POLICY, run
 
-from cograil.containers.docker_engine import ContainerEngine, EngineError, Policy, Run, container_config
+from cograil.containers.docker_engine import (
+    ContainerEngine,
+    ContainerPolicy,
+    ContainerRun,
+    EngineError,
+    container_config,
+)
 
 
 async def test_an_engine_that_is_not_there_is_told(tmp_path: Path) -> None:
@@ -26,8 +32,8 @@ async def test_an_engine_says_what_it_is(engine: ContainerEngine, podman_url: st
 
 
 def test_nothing_of_the_host_is_asked_for_but_the_room() -> None:
-    run = Run("n", "i", "x", Path("/room"), "/workspace", 1.0, 64, {}, {})
-    asked = container_config(run, Policy())
+    run = ContainerRun("n", "i", "x", Path("/room"), "/workspace", 1.0, 64, {}, {})
+    asked = container_config(run, ContainerPolicy())
     host = asked["HostConfig"]
     assert [mount["Source"] for mount in host["Mounts"]] == ["/room"]
     assert (host["CapDrop"], host["CapAdd"], host["Privileged"]) == (["ALL"], [], False)

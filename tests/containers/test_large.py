@@ -21,7 +21,7 @@ MOVING = """
 import asyncio, re, sys
 from pathlib import Path
 from cograil.egress import PublicOnly
-from cograil.containers.artifact_transfer import Mover
+from cograil.containers.artifact_transfer import ArtifactTransfer
 from cograil.setting_sections import OutboundSettings
 
 def peak():
@@ -29,7 +29,7 @@ def peak():
     return int(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1]) * 1024
 
 async def main(room, port):
-    mover = Mover(Path(room), PublicOnly(OutboundSettings(allow_networks=("127.0.0.0/8",))))
+    mover = ArtifactTransfer(Path(room), PublicOnly(OutboundSettings(allow_networks=("127.0.0.0/8",))))
     await mover.write("x", "warm.txt")
     await mover.upload("warm.txt", f"http://127.0.0.1:{port}/warm")
     before = peak()

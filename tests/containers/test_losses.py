@@ -15,12 +15,12 @@ from test_runtimes import run
 
 from cograil.apps.containers import worker_lifespan
 from cograil.containers import container_log, docker_engine
-from cograil.containers.container_runtime import EngineError, Policy
+from cograil.containers.container_runtime import ContainerPolicy, EngineError
 from cograil.containers.docker_engine import ContainerEngine
 from cograil.containers.runtime_selection import choose_runtime
 from cograil.settings import Settings
 
-POLICY = Policy(network="none")
+POLICY = ContainerPolicy(network="none")
 ONCE = "echo ran >> runs; cat runs"
 # aiodocker does not close a connection whose other end is gone; it is left to the collector.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")

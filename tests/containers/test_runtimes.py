@@ -20,9 +20,16 @@ from uuid import uuid4
 import pytest
 from runtimes import IMAGE, runtime_at
 
-from cograil.containers.container_runtime import EngineError, LogPlace, Policy, Run, Runtime, Stream
+from cograil.containers.container_runtime import (
+    ContainerPolicy,
+    ContainerRun,
+    EngineError,
+    LogCursor,
+    LogStream,
+    Runtime,
+)
 
-POLICY = Policy(network="none")
+POLICY = ContainerPolicy(network="none")
 HUNGRY = "head -c 100000000 /dev/zero | tail -c 100000000 > /dev/null"
 BUSY = """
 look() { read -r stat < /proc/$$/stat; read -r up rest < /proc/uptime; echo "$up $stat"; }
@@ -36,7 +43,7 @@ look
 """
 
 
-def run(room: Path, command: str, **more: Any) -> Run:
+def run(room: Path, command: str, **more: Any) -> ContainerRun:
     name = f"cograil-test-{uuid4().hex[:12]}"
     given: dict[str, Any] = {
         "name": name,
@@ -49,16 +56,18 @@ def run(room: Path, command: str, **more: Any) -> Run:
         "environment": {},
         "labels": {"cograil.test": "yes", "cograil.name": name},
     }
-    return Run(**(given | more))
+    return ContainerRun(**(given | more))
 
 
 async def output(
-    runtime: Runtime, container: str, stream: Stream = "stdout", after: LogPlace | None = None
+    runtime: Runtime, container: str, stream: LogStream = "stdout", after: LogCursor | None = None
 ) -> list[str]:
-    return [text async for _, text in runtime.lines(container, stream, after or LogPlace())]
+    return [text async for _, text in runtime.lines(container, stream, after or LogCursor())]
 
 
-async def said(runtime: Runtime, room: Path, command: str, policy: Policy = POLICY, **more: Any) -> str:
+async def said(
+    runtime: Runtime, room: Path, command: str, policy: ContainerPolicy = POLICY, **more: Any
+) -> str:
     container = await runtime.start(run(room, command, **more), policy)
     await runtime.wait(container)
     return "\n".join(await output(runtime, container))
@@ -279,7 +288,7 @@ async def test_without_a_network_there_is_none(runtime: Runtime, room: Path) -> 
 async def test_the_network_of_the_machine_is_given_by_the_operator_alone(
     runtime: Runtime, room: Path
 ) -> None:
-    told = await said(runtime, room, "cat /proc/net/dev", Policy(network="host"))
+    told = await said(runtime, room, "cat /proc/net/dev", ContainerPolicy(network="host"))
     here = Path("/proc/self/net/dev").read_text().splitlines()[2:]
     assert {line.split(":")[0].strip() for line in told.splitlines()[2:]} == {
         line.split(":")[0].strip() for line in here
@@ -293,7 +302,7 @@ async def test_it_sees_no_process_but_its_own(runtime: Runtime, room: Path) -> N
 
 async def test_limits_of_processes_are_real(runtime: Runtime, room: Path) -> None:
     command = "for i in $(seq 1 40); do sleep 5 & done; echo started"
-    container = await runtime.start(run(room, command), Policy(network="none", processes=10))
+    container = await runtime.start(run(room, command), ContainerPolicy(network="none", processes=10))
     await runtime.wait(container)
     assert "can't fork" in "\n".join(await output(runtime, container, "stderr"))
 
@@ -305,7 +314,7 @@ async def test_an_image_does_not_change_by_what_runs_in_it(runtime: Runtime, roo
 
 
 async def test_operators_may_tighten_it(runtime: Runtime, room: Path) -> None:
-    policy = Policy(network="none", user="65534:65534", is_root_read_only=True)
+    policy = ContainerPolicy(network="none", user="65534:65534", is_root_read_only=True)
     command = "id; touch /x; touch /etc/x; touch /tmp/x && echo tmp; touch y && echo room"
     told = await said(runtime, room, command, policy)
     assert "uid=65534" in told
@@ -313,7 +322,7 @@ async def test_operators_may_tighten_it(runtime: Runtime, room: Path) -> None:
 
 
 async def test_a_user_is_known_by_the_name_in_the_image(runtime: Runtime, room: Path) -> None:
-    policy = Policy(network="none", user="worker")
+    policy = ContainerPolicy(network="none", user="worker")
     told = await said(runtime, room, "id; touch /etc/x && echo etc; touch y && echo room", policy)
     assert "uid=1234" in told
     assert "gid=1235" in told
@@ -323,14 +332,16 @@ async def test_a_user_is_known_by_the_name_in_the_image(runtime: Runtime, room: 
 async def test_an_image_that_cannot_be_had_is_named(runtime: Runtime, room: Path) -> None:
     for pull in ("never", "missing"):
         with pytest.raises(EngineError, match="nowhere/nothing") as caught:
-            await runtime.start(run(room, "x", image="nowhere/nothing:1"), Policy(network="none", pull=pull))
+            await runtime.start(
+                run(room, "x", image="nowhere/nothing:1"), ContainerPolicy(network="none", pull=pull)
+            )
         assert caught.value.code == "image_not_found"
 
 
 async def test_a_container_that_cannot_start_is_not_left_behind(runtime: Runtime, room: Path) -> None:
     asked = run(room, "echo")
     with pytest.raises(EngineError, match="nobody-here"):
-        await runtime.start(asked, Policy(network="none", user="nobody-here"))
+        await runtime.start(asked, ContainerPolicy(network="none", user="nobody-here"))
     assert await runtime.find(asked.labels) is None
 
 

@@ -22,11 +22,11 @@ import pytest
 from runtimes import IMAGE, groups_of, root_file_system
 from test_runtimes import POLICY, output, run, said, until_it_says
 
-from cograil.containers.container_runtime import EngineError, LogPlace, Policy
+from cograil.containers.container_runtime import ContainerPolicy, EngineError, LogCursor
 from cograil.containers.sandbox import Sandbox
 from cograil.containers.sandbox.bwrap_arguments import ROOT_OUTSIDE, owner_of_images
 from cograil.containers.sandbox.cgroups import Groups
-from cograil.containers.sandbox.sandbox_directory import Place
+from cograil.containers.sandbox.sandbox_directory import SandboxDirectory
 from cograil.containers.sandbox.sandbox_images import InvalidImage, image_directory, image_names, import_image
 from cograil.processes import run_async
 
@@ -47,7 +47,7 @@ async def sandbox(sandbox_place: Path) -> AsyncIterator[Sandbox]:
 async def test_a_sandbox_dies_with_its_supervisor(sandbox: Sandbox, sandbox_place: Path, room: Path) -> None:
     container = await sandbox.start(run(room, "echo up; sleep 600"), POLICY)
     await until_it_says(sandbox, container, "up")
-    place = Place(sandbox_place / "sandboxes" / container)
+    place = SandboxDirectory(sandbox_place / "sandboxes" / container)
     inside = [int(pid) for group in groups_of(container)[:1] for pid in _processes(group)]
     assert len(inside) >= 3, "bwrap, its first process and the command"
     os.kill(place.supervisor(), signal.SIGKILL)
@@ -196,7 +196,7 @@ async def test_stamps_only_go_up(sandbox: Sandbox, room: Path) -> None:
     async with aclosing(sandbox.lines(container, "stdout")) as lines:
         places = [place async for place, _ in lines]
     assert places == sorted(set(places))
-    assert await output(sandbox, container, after=LogPlace("9999")) == []
+    assert await output(sandbox, container, after=LogCursor("9999")) == []
 
 
 @pytest.mark.parametrize(
@@ -229,7 +229,7 @@ async def test_an_image_that_is_not_there_is_told_before_all_else(sandbox: Sandb
 
 async def test_a_network_it_does_not_have_is_refused(sandbox: Sandbox, room: Path) -> None:
     with pytest.raises(EngineError, match="only none or host"):
-        await sandbox.start(run(room, "true"), Policy(network="backend"))
+        await sandbox.start(run(room, "true"), ContainerPolicy(network="backend"))
 
 
 async def test_a_room_that_is_not_there_is_told(sandbox: Sandbox, room: Path) -> None:

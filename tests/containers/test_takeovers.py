@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from house import House, working
 
-from cograil.containers.container_slots import Slots
+from cograil.containers.container_slots import ContainerSlots
 
 UNTIL_STOPPED = "echo ran >> runs; echo up; until [ -f stop ]; do sleep 0.1; done"
 LATE = "select 1 from cograil.checkpoints where data ->> 'is_late' = 'true'"
@@ -105,13 +105,13 @@ async def test_what_runs_already_waits_for_no_slot_and_leaves_none_to_the_next(
     fewer = house.lab.settings.containers.model_copy(update={"concurrency": 1})
     house.lab.settings = house.lab.settings.model_copy(update={"containers": fewer})
     asked: list[bool] = []
-    one = Slots.one
+    one = ContainerSlots.one
 
-    def noted(self: Slots, *, runs_already: bool = False) -> AbstractAsyncContextManager[None]:
+    def noted(self: ContainerSlots, *, runs_already: bool = False) -> AbstractAsyncContextManager[None]:
         asked.append(runs_already)
         return one(self, runs_already=runs_already)
 
-    monkeypatch.setattr(Slots, "one", noted)
+    monkeypatch.setattr(ContainerSlots, "one", noted)
     async with working(house.lab):
         await eventually(lambda: asked == [True, True])
         await house.start("next", "true")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from runtimes import IMAGE, root_file_system
 
-from cograil.containers.container_runtime import Policy, Run
+from cograil.containers.container_runtime import ContainerPolicy, ContainerRun
 from cograil.containers.sandbox import Sandbox
 from cograil.containers.sandbox.bwrap_arguments import owner_of_images
 from cograil.containers.sandbox.sandbox_images import import_image
@@ -21,10 +21,12 @@ async def main(data_dir: Path) -> None:
     import_image(data_dir / "images", IMAGE, io.BytesIO(root_file_system()), owner_of_images())
     room = data_dir / "room"
     room.mkdir()
-    run = Run("n", IMAGE, "id; echo x > /etc/mine && echo wrote; exit 3", room, "/workspace", 1.0, 64, {}, {})
+    run = ContainerRun(
+        "n", IMAGE, "id; echo x > /etc/mine && echo wrote; exit 3", room, "/workspace", 1.0, 64, {}, {}
+    )
     async with Sandbox(data_dir) as sandbox:
         await sandbox.version()
-        container = await sandbox.start(run, Policy(network="none"))
+        container = await sandbox.start(run, ContainerPolicy(network="none"))
         state = await sandbox.wait(container)
         lines = [text async for _, text in sandbox.lines(container, "stdout")]
         await sandbox.remove(container)

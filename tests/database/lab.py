@@ -27,7 +27,7 @@ from cograil.verbs.limits import Admission
 from cograil.verbs.publish import keep_draft, publish
 from cograil.verbs.retry import retry
 from cograil.verbs.submit import Submission, submit
-from cograil.verbs.tasks import Heartbeat, Lanes, Report, Tick
+from cograil.verbs.tasks import Heartbeat, Report, Slots, Tick
 from cograil.worker.worker_loop import Worker
 
 
@@ -56,14 +56,14 @@ class Hand:
         async with self.db.single("test") as tx:
             query = b"select distinct handler from cograil.tasks"
             names = handlers or [row[0] for row in await (await tx.connection.execute(query)).fetchall()]
-        return await tasks.claim(self.db, self.worker_id, Lanes(list(names), [], slots, 0, queues))
+        return await tasks.claim(self.db, self.worker_id, Slots(list(names), [], slots, 0, queues))
 
     async def claim_alone(self, *, queues: list[str] | None = None) -> list[WorkItem]:
         """Take a task that must run alone, of any handler."""
         async with self.db.single("test") as tx:
             query = b"select distinct handler from cograil.tasks"
             names = [row[0] for row in await (await tx.connection.execute(query)).fetchall()]
-        return await tasks.claim_alone(self.db, self.worker_id, Lanes(names, [], 1, 0, queues))
+        return await tasks.claim_alone(self.db, self.worker_id, Slots(names, [], 1, 0, queues))
 
     async def claim_one(self) -> WorkItem:
         (item,) = await self.claim()

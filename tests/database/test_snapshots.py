@@ -16,7 +16,7 @@ from cograil.store.scan_cursors import BEGINNING, LOOK_SECONDS, ClaimPlaces, New
 from cograil.store.statements import statement
 from cograil.verbs import tasks
 from cograil.verbs.advance import Decider, Pass, advance_due
-from cograil.verbs.tasks import Lanes
+from cograil.verbs.tasks import Slots
 
 CHAIN = """
 workflow_id: chain
@@ -49,7 +49,7 @@ async def old_snapshot(dsn: str) -> AsyncIterator[psycopg.AsyncConnection[tuple[
 
 
 async def claim(hand: Hand, places: ClaimPlaces, slots: int = SOME) -> list[WorkItem]:
-    return await tasks.claim(hand.db, hand.worker_id, Lanes(["echo"], [], slots, 0), places)
+    return await tasks.claim(hand.db, hand.worker_id, Slots(["echo"], [], slots, 0), places)
 
 
 async def entries(lab: Lab, index: str) -> int:

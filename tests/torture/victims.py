@@ -25,7 +25,7 @@ from tests.torture.app import App
 from cograil import fault_injection
 from cograil.apps.containers.sweeper import Sweeper
 from cograil.cli.instance_client import audit
-from cograil.containers.container_handler import tools_of
+from cograil.containers.container_handler import make_container_tools
 from cograil.containers.sandbox import Sandbox
 from cograil.definitions import read_workflow
 from cograil.delivery import relay
@@ -204,7 +204,7 @@ async def _ask(order: Order) -> str | list[str]:
 async def sweep(db: Database, settings: Settings, data_dir: Path) -> str:
     """As beside a worker that runs sandboxes, of which there are none yet."""
     guard = PublicOnly(settings.outbound)
-    tools = tools_of(Sandbox(data_dir), settings.containers, data_dir, guard)
+    tools = make_container_tools(Sandbox(data_dir), settings.containers, data_dir, guard)
     await Sweeper(db, tools, settings.containers).sweep()
     return "swept"
 

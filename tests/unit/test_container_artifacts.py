@@ -10,19 +10,19 @@ import pytest
 from tars import entry, tar_gz
 
 from cograil.containers import container_artifacts
-from cograil.containers.artifact_transfer import Mover
+from cograil.containers.artifact_transfer import ArtifactTransfer
 from cograil.containers.container_artifacts import content_of, move
 from cograil.egress import PublicOnly
 from cograil.model.container_spec import Archive, List, Read, Unarchive, Write
 from cograil.settings import OutboundSettings
 
 
-def mover(room: Path) -> Mover:
-    return Mover(room, PublicOnly(OutboundSettings()))
+def mover(room: Path) -> ArtifactTransfer:
+    return ArtifactTransfer(room, PublicOnly(OutboundSettings()))
 
 
 async def test_a_full_disk_is_told(tmp_path: Path) -> None:
-    class Full(Mover):
+    class Full(ArtifactTransfer):
         async def write(self, text: str, path: str) -> int:
             raise OSError(errno.ENOSPC, "No space left on device", "/somewhere/of/ours")
 

@@ -1,10 +1,10 @@
-"""Slots of containers: what runs already has one, and counts."""
+"""ContainerSlots of containers: what runs already has one, and counts."""
 
 from __future__ import annotations
 
 import asyncio
 
-from cograil.containers.container_slots import Slots
+from cograil.containers.container_slots import ContainerSlots
 
 
 async def settle() -> None:
@@ -16,12 +16,12 @@ async def settle() -> None:
 class Container:
     """One that ends when it is told to."""
 
-    def __init__(self, slots: Slots, *, runs_already: bool = False) -> None:
+    def __init__(self, slots: ContainerSlots, *, runs_already: bool = False) -> None:
         self.may_end = asyncio.Event()
         self.has_begun = False
         self.task = asyncio.create_task(self._run(slots, runs_already))
 
-    async def _run(self, slots: Slots, runs_already: bool) -> None:
+    async def _run(self, slots: ContainerSlots, runs_already: bool) -> None:
         async with slots.one(runs_already=runs_already):
             self.has_begun = True
             await self.may_end.wait()
@@ -33,7 +33,7 @@ class Container:
 
 
 async def test_as_many_run_as_there_are_slots() -> None:
-    slots = Slots(2)
+    slots = ContainerSlots(2)
     first, second, third = (Container(slots) for _ in range(3))
     await settle()
     assert [one.has_begun for one in (first, second, third)] == [True, True, False]
@@ -44,7 +44,7 @@ async def test_as_many_run_as_there_are_slots() -> None:
 
 
 async def test_what_runs_already_waits_for_none_and_leaves_none_to_others() -> None:
-    slots = Slots(1)
+    slots = ContainerSlots(1)
     running = [Container(slots, runs_already=True) for _ in range(3)]
     new = [Container(slots) for _ in range(2)]
     await settle()
@@ -63,7 +63,7 @@ async def test_what_runs_already_waits_for_none_and_leaves_none_to_others() -> N
 
 
 async def test_who_is_cancelled_gives_back_what_it_had() -> None:
-    slots = Slots(1)
+    slots = ContainerSlots(1)
     waiting = [Container(slots, runs_already=True), Container(slots, runs_already=True), Container(slots)]
     await settle()
     for one in waiting:

@@ -7,21 +7,21 @@ import time
 import pytest
 
 from cograil.definitions import yaml_loader
-from cograil.definitions.diagnostics import Report
+from cograil.definitions.diagnostics import Diagnostics
 from cograil.definitions.yaml_loader import MAX_BYTES, Unreadable, read_yaml
 from cograil.errors import Problem
 from cograil.model.workflow import Json
 
 
 def parsed(text: str) -> Json:
-    report = Report()
+    report = Diagnostics()
     value = read_yaml(text, report)
     assert report.problems == []
     return value
 
 
 def problems(text: str) -> list[Problem]:
-    report = Report()
+    report = Diagnostics()
     try:
         read_yaml(text, report)
     except Unreadable:
@@ -141,7 +141,7 @@ def test_a_file_of_too_many_values_is_refused(monkeypatch: pytest.MonkeyPatch) -
     """With a lower limit: to read 50,000 of them takes seconds."""
     monkeypatch.setattr(yaml_loader, "MAX_VALUES", 100)
     assert "too_large" in refused("a: [" + "1," * 100 + "]")
-    assert len(read_yaml("a: [" + "1," * 90 + "]", Report())["a"]) == 90
+    assert len(read_yaml("a: [" + "1," * 90 + "]", Diagnostics())["a"]) == 90
 
 
 @pytest.mark.parametrize(
@@ -197,12 +197,12 @@ def test_a_flaw_of_the_syntax_is_where_the_parser_stumbled() -> None:
 
 
 def test_of_two_equal_keys_the_first_counts() -> None:
-    report = Report()
+    report = Diagnostics()
     assert read_yaml("a: {b: 1}\na: {b: 2}\n", report) == {"a": {"b": 1}}
     assert report.values["/a/b"] == (1, 8)
 
 
 def test_pointers_escape_slashes_and_tildes() -> None:
-    report = Report()
+    report = Diagnostics()
     read_yaml("a/b: {c~d: 1}", report)
     assert "/a~1b/c~0d" in report.values

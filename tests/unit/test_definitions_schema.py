@@ -11,7 +11,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from cograil.definitions import read_workflow, schema
-from cograil.definitions.diagnostics import Report
+from cograil.definitions.diagnostics import Diagnostics
 from cograil.definitions.yaml_loader import read_yaml
 from cograil.errors import InvalidWorkflow
 
@@ -30,7 +30,7 @@ def is_checked(text: str) -> bool:
 
 
 def is_valid(text: str) -> bool:
-    report = Report()
+    report = Diagnostics()
     document = read_yaml(text, report)
     assert not report.problems
     return bool(VALIDATOR.is_valid(document))

@@ -16,7 +16,7 @@ from http_sites import HERE, Open
 from tars import entry, tar_gz
 
 from cograil.containers import artifact_transfer
-from cograil.containers.artifact_transfer import Mover, MovingFailed, MovingLimits
+from cograil.containers.artifact_transfer import ArtifactTransfer, TransferFailed, TransferLimits
 from cograil.egress import Destination, PublicOnly
 from cograil.settings import OutboundSettings
 
@@ -32,8 +32,8 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(artifact_transfer, "FIRST_PAUSE", 0.001)
 
 
-def mover(room: Path, **limits: float) -> Mover:
-    return Mover(room, PublicOnly(HERE), MovingLimits(**limits))  # type: ignore[arg-type]
+def mover(room: Path, **limits: float) -> ArtifactTransfer:
+    return ArtifactTransfer(room, PublicOnly(HERE), TransferLimits(**limits))  # type: ignore[arg-type]
 
 
 async def test_a_file_is_fetched_whole(room: Path, open_site: Open) -> None:
@@ -51,7 +51,7 @@ async def test_only_200_is_a_file_and_only_faults_of_the_server_are_tried_again(
 ) -> None:
     site = await open_site()
     site.answers(status, b"no", Location="http://127.0.0.1:1/")
-    with pytest.raises(MovingFailed, match=f"127.0.0.1 answered {status}") as caught:
+    with pytest.raises(TransferFailed, match=f"127.0.0.1 answered {status}") as caught:
         await mover(room).download(site.url + "/secret", "x")
     assert caught.value.code == "http_status"
     assert "secret" not in str(caught.value)
@@ -70,7 +70,7 @@ async def test_a_redirect_of_a_download_is_followed(room: Path, open_site: Open,
     first, second = await open_site(), await open_site()
     second.answers(200, b"file")
     first.answer = moved(f"{second.url.replace('127.0.0.1', 'localhost')}/x#part", status)
-    one = Mover(room, PublicOnly(OutboundSettings(allow_private=True)))
+    one = ArtifactTransfer(room, PublicOnly(OutboundSettings(allow_private=True)))
     assert await one.download(f"{first.url}/y?signature=secret", "x") == 4
     assert (room / "x").read_bytes() == b"file"
     told = str(second.requests[0]).lower()
@@ -80,7 +80,7 @@ async def test_a_redirect_of_a_download_is_followed(room: Path, open_site: Open,
 async def test_a_relative_redirect_stays_on_its_host(room: Path, open_site: Open) -> None:
     site = await open_site()
     site.answer = moved("/y")
-    with pytest.raises(MovingFailed, match="more than 5 redirects") as caught:
+    with pytest.raises(TransferFailed, match="more than 5 redirects") as caught:
         await mover(room).download(f"{site.url}/x", "x")
     assert caught.value.code == "too_many_redirects"
     assert len(site.requests) == artifact_transfer.MAX_REDIRECTS + 1
@@ -102,7 +102,7 @@ async def test_a_redirect_leads_nowhere_that_a_request_may_not_go(
 ) -> None:
     site = await open_site()
     site.answer = moved(target)
-    with pytest.raises(MovingFailed, match=r"127\.0\.0\.1 redirects") as caught:
+    with pytest.raises(TransferFailed, match=r"127\.0\.0\.1 redirects") as caught:
         await mover(room).download(site.url, "x")
     assert caught.value.code == "outbound_refused"
     assert len(site.requests) == 1
@@ -128,7 +128,7 @@ async def test_a_redirect_from_https_to_http_is_not_followed(
 
     monkeypatch.setattr(one, "_checked", as_https)
     monkeypatch.setattr(artifact_transfer, "open_request", as_http)
-    with pytest.raises(MovingFailed, match="from https to http"):
+    with pytest.raises(TransferFailed, match="from https to http"):
         await one.download(f"{site.url}/x", "x")
     assert len(site.requests) == 1
 
@@ -137,7 +137,7 @@ async def test_an_upload_follows_no_redirect(room: Path, open_site: Open) -> Non
     site = await open_site()
     site.answer = moved("/y", 307)
     (room / "x").write_text("x")
-    with pytest.raises(MovingFailed, match="answered 307"):
+    with pytest.raises(TransferFailed, match="answered 307"):
         await mover(room).upload("x", f"{site.url}/x")
     assert len(site.requests) == 1
 
@@ -145,7 +145,7 @@ async def test_an_upload_follows_no_redirect(room: Path, open_site: Open) -> Non
 async def test_an_answer_that_is_cut_leaves_nothing(room: Path, open_site: Open) -> None:
     site = await open_site()
     site.answer = b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\nConnection: close\r\n\r\nabc"
-    with pytest.raises(MovingFailed) as caught:
+    with pytest.raises(TransferFailed) as caught:
         await mover(room, stall_seconds=0.2).download(site.url, "x")
     assert caught.value.code in ("stalled", "unreachable")
     assert os.listdir(room) == []
@@ -160,7 +160,7 @@ async def test_who_never_answers_is_not_waited_for_for_ever(room: Path, open_sit
     for moved in (one.download(site.url, "y"), one.upload("x", site.url)):
         before = site.connections
         async with asyncio.timeout(20):
-            with pytest.raises(MovingFailed) as caught:
+            with pytest.raises(TransferFailed) as caught:
                 await moved
         assert caught.value.code == "stalled"
         assert site.connections == before + artifact_transfer.TRIES
@@ -177,7 +177,7 @@ async def test_who_takes_nothing_is_not_sent_to_for_ever(room: Path) -> None:
         file.truncate(64 << 20)
     server = await asyncio.start_server(deaf, "127.0.0.1", 0, limit=1024)
     async with server, asyncio.timeout(20):
-        with pytest.raises(MovingFailed) as caught:
+        with pytest.raises(TransferFailed) as caught:
             await mover(room, stall_seconds=0.3).upload(
                 "x", f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
             )
@@ -203,7 +203,7 @@ async def test_who_is_slow_but_goes_on_is_waited_for(room: Path) -> None:
 async def test_what_has_no_end_is_cut(room: Path, open_site: Open) -> None:
     site = await open_site()
     site.answer, site.is_endless = b"HTTP/1.1 200 OK\r\n\r\n", True
-    with pytest.raises(MovingFailed) as caught:
+    with pytest.raises(TransferFailed) as caught:
         await mover(room, file_bytes=5_000_000).download(site.url, "x")
     assert caught.value.code == "too_large"
     assert os.listdir(room) == []
@@ -212,9 +212,9 @@ async def test_what_has_no_end_is_cut(room: Path, open_site: Open) -> None:
 async def test_requests_go_only_where_the_guard_lets_them(room: Path, open_site: Open) -> None:
     site = await open_site()
     (room / "x").write_text("x")
-    strict = Mover(room, PublicOnly(OutboundSettings()))
+    strict = ArtifactTransfer(room, PublicOnly(OutboundSettings()))
     for moved in (strict.download(site.url, "y"), strict.upload("x", site.url)):
-        with pytest.raises(MovingFailed) as caught:
+        with pytest.raises(TransferFailed) as caught:
             await moved
         assert caught.value.code == "outbound_refused"
     assert site.connections == 0
@@ -239,7 +239,7 @@ async def test_a_put_is_tried_again_from_the_beginning_unless_it_was_refused(
     site = await open_site()
     site.answers(status)
     (room / "x").write_bytes(b"content")
-    with pytest.raises(MovingFailed):
+    with pytest.raises(TransferFailed):
         await mover(room).upload("x", site.url)
     assert [body for _, _, body in site.requests] == [b"content"] * tries
 
@@ -248,7 +248,7 @@ async def test_a_sparse_giant_is_not_sent(room: Path, open_site: Open) -> None:
     site = await open_site()
     with (room / "x").open("wb") as file:
         file.truncate(100 << 30)
-    with pytest.raises(MovingFailed) as caught:
+    with pytest.raises(TransferFailed) as caught:
         await mover(room).upload("x", site.url)
     assert caught.value.code == "too_large"
     assert site.connections == 0
@@ -269,7 +269,7 @@ async def test_a_file_that_becomes_shorter_while_it_is_sent_is_not_sent(room: Pa
         file.truncate(64 << 20)
     server = await asyncio.start_server(shorten, "127.0.0.1", 0, limit=1024)
     async with server:
-        with pytest.raises(MovingFailed) as caught:
+        with pytest.raises(TransferFailed) as caught:
             await mover(room).upload("x", f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/")
         await over.wait()
     assert caught.value.code == "workspace_changed"
@@ -283,7 +283,7 @@ async def test_nothing_behind_a_link_is_sent_or_read(room: Path, open_site: Open
         mover(room).read("x"),
         mover(room).pack("x", "y.tar.gz"),
     ):
-        with pytest.raises(MovingFailed) as caught:
+        with pytest.raises(TransferFailed) as caught:
             await moved
         assert caught.value.code == "not_a_regular_file"
     assert site.requests == []
@@ -297,14 +297,14 @@ async def test_files_are_written_read_packed_unpacked_and_listed(room: Path) -> 
     assert (await one.unpack("all.tar.gz", "copy")).files == 1
     assert await one.list(".", excludes=["*.gz"]) == ["copy/x", "src/x"]
     (room / "bad.tar.gz").write_bytes(tar_gz(entry(b"../x", b"x")))
-    with pytest.raises(MovingFailed) as caught:
+    with pytest.raises(TransferFailed) as caught:
         await one.unpack("bad.tar.gz", "copy")
     assert caught.value.code == "unsafe_path"
 
 
 async def test_a_file_that_is_too_large_to_be_told_is_not_read(room: Path) -> None:
     (room / "x").write_bytes(bytes(100))
-    with pytest.raises(MovingFailed) as caught:
+    with pytest.raises(TransferFailed) as caught:
         await mover(room, read_bytes=99).read("x")
     assert caught.value.code == "too_large"
 
@@ -315,7 +315,7 @@ async def test_large_files_pass_through_little_memory(room: Path, open_site: Ope
     with (room / "x").open("wb") as file:
         file.truncate(64 << 20)
     tracemalloc.start()
-    with pytest.raises(MovingFailed):
+    with pytest.raises(TransferFailed):
         await mover(room, file_bytes=64 << 20).download(site.url, "y")
     await mover(room).pack("x", "x.tar.gz")
     peak = tracemalloc.get_traced_memory()[1]

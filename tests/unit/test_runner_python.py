@@ -203,7 +203,7 @@ async def test_what_goes_wrong_after_the_handler_is_a_failure_too(attempt: Attem
     """Whoever waits for its end must hear of one: nobody else would report it."""
 
     async def work(ctx: Context) -> None:
-        ctx.joint = Broken()  # type: ignore[assignment]
+        ctx.handler_transaction = Broken()  # type: ignore[assignment]
 
     assert "the way back is lost" in failed(await attempt(work), "handler_error").message
 

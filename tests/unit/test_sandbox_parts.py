@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from cograil.containers.container_runtime import Policy, Run
+from cograil.containers.container_runtime import ContainerPolicy, ContainerRun
 from cograil.containers.sandbox.bwrap_arguments import User, bwrap_arguments
 from cograil.containers.sandbox.cgroups import Groups, find_groups
 from cograil.containers.sandbox.sandbox_runtime import shortcomings
 from cograil.containers.sandbox.seccomp import denied, seccomp_filter
 
 ALLOW, KILL, ERROR = 0x7FFF0000, 0x80000000, 0x00050000
-RUN = Run("n", "i", "c", Path("/room"), "/workspace", 0.5, 64, {"TOKEN": "t"}, {})
+RUN = ContainerRun("n", "i", "c", Path("/room"), "/workspace", 0.5, 64, {"TOKEN": "t"}, {})
 
 
 def judged(number: int, first: int = 0, audit: int = 0xC000003E) -> int:
@@ -86,10 +86,12 @@ def test_where_no_group_can_be_made_that_is_said(tmp_path: Path) -> None:
 
 
 def test_nothing_of_the_machine_is_asked_for_but_the_stage() -> None:
-    parts = bwrap_arguments(RUN, Policy(), User(0, 0, "/root"), "/mnt")
+    parts = bwrap_arguments(RUN, ContainerPolicy(), User(0, 0, "/root"), "/mnt")
     bound = [parts[at + 1] for at, part in enumerate(parts) if part.endswith("bind")]
     assert bound == ["/mnt/root", "/mnt/room"]
     assert "--unshare-net" in parts, "there is no bridge, so there is nothing"
     for needed in ("--unshare-user", "--unshare-pid", "--disable-userns", "--die-with-parent", "--clearenv"):
         assert needed in parts
-    assert "--unshare-net" not in bwrap_arguments(RUN, Policy(network="host"), User(0, 0, "/"), "/mnt")
+    assert "--unshare-net" not in bwrap_arguments(
+        RUN, ContainerPolicy(network="host"), User(0, 0, "/"), "/mnt"
+    )

@@ -41,7 +41,7 @@ LONG = ThreadPoolExecutor(8, "moving")  # apart: who looks up a name must not wa
 T = TypeVar("T")
 
 
-class MovingFailed(Exception):
+class TransferFailed(Exception):
     """A file could not be moved; `code` says why. It may be worth another try."""
 
     def __init__(self, code: str, message: str, *, is_passing: bool = False) -> None:
@@ -51,7 +51,7 @@ class MovingFailed(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class MovingLimits:
+class TransferLimits:
     """How much may be moved, and how long nothing may come."""
 
     file_bytes: int = 64 * 1024**3
@@ -61,13 +61,13 @@ class MovingLimits:
     archive: Bounds = field(default_factory=Bounds)
 
 
-class Mover:
+class ArtifactTransfer:
     """Moves files for one workspace."""
 
-    def __init__(self, room: Path, guard: OutboundGuard, limits: MovingLimits | None = None) -> None:
+    def __init__(self, room: Path, guard: OutboundGuard, limits: TransferLimits | None = None) -> None:
         self._room = room
         self._guard = guard
-        self._limits = limits or MovingLimits()
+        self._limits = limits or TransferLimits()
 
     async def download(self, url: str, path: str) -> int:
         """Fetch a file; its length. Only an answer of 200 is one; redirects are followed to it.
@@ -98,7 +98,7 @@ class Mover:
             with workspace.reading(path) as file:
                 content = file.read(self._limits.read_bytes + 1)
             if len(content) > self._limits.read_bytes:
-                raise MovingFailed("too_large", f"{path!r} has more than {self._limits.read_bytes:,} bytes")
+                raise TransferFailed("too_large", f"{path!r} has more than {self._limits.read_bytes:,} bytes")
             return content
 
         return await self._in_thread(work)
@@ -137,7 +137,7 @@ class Mover:
             if isinstance(answered, int):
                 return answered
             url, destination = await self._redirected(url, destination, answered)
-        raise MovingFailed("too_many_redirects", f"there are more than {MAX_REDIRECTS} redirects")
+        raise TransferFailed("too_many_redirects", f"there are more than {MAX_REDIRECTS} redirects")
 
     async def _fetch_from(self, destination: Destination, path: str) -> int | str:
         """The length of the file, which is there now; or where the answer says it is."""
@@ -158,7 +158,7 @@ class Mover:
             async for piece in _pieces(answer, heard):
                 size += len(piece)
                 if size > self._limits.file_bytes:
-                    raise MovingFailed("too_large", f"{destination.host} sends more than may be fetched")
+                    raise TransferFailed("too_large", f"{destination.host} sends more than may be fetched")
                 await asyncio.to_thread(file.write, piece)
         return size
 
@@ -167,15 +167,15 @@ class Mover:
         try:
             target = urljoin(url, location).partition("#")[0]
         except ValueError:
-            raise MovingFailed("outbound_refused", f"{before.host} redirects to no URL") from None
+            raise TransferFailed("outbound_refused", f"{before.host} redirects to no URL") from None
         try:
             destination = await self._checked(target)
-        except MovingFailed as error:
+        except TransferFailed as error:
             message = f"{before.host} redirects: {error}"
-            raise MovingFailed(error.code, message, is_passing=error.is_passing) from error
+            raise TransferFailed(error.code, message, is_passing=error.is_passing) from error
         if before.scheme == "https" and destination.scheme != "https":
             message = f"{before.host} redirects from https to http, which is not followed"
-            raise MovingFailed("outbound_refused", message)
+            raise TransferFailed("outbound_refused", message)
         return target, destination
 
     async def _put(self, path: str, url: str) -> int:
@@ -184,7 +184,7 @@ class Mover:
         with _told(destination), Workspace(self._room) as workspace, workspace.reading(path) as file:
             size = os.fstat(file.fileno()).st_size
             if size > limits.file_bytes:
-                raise MovingFailed(
+                raise TransferFailed(
                     "too_large", f"{path!r} has {size:,} bytes, which is more than may be sent"
                 )
             headers: Headers = [
@@ -208,7 +208,7 @@ class Mover:
         for _ in range(TRIES - 1):
             try:
                 return await once()
-            except MovingFailed as error:
+            except TransferFailed as error:
                 if not error.is_passing:
                     raise
             await asyncio.sleep(pause)
@@ -219,9 +219,9 @@ class Mover:
         try:
             return await self._guard.check(url)
         except ForbiddenDestination as error:
-            raise MovingFailed("outbound_refused", str(error)) from error
+            raise TransferFailed("outbound_refused", str(error)) from error
         except UnknownHost as error:
-            raise MovingFailed("unknown_host", str(error), is_passing=True) from error
+            raise TransferFailed("unknown_host", str(error), is_passing=True) from error
 
     async def _in_thread(
         self, work: Callable[[Workspace], T], threads: ThreadPoolExecutor | None = None
@@ -233,7 +233,7 @@ class Mover:
         try:
             return await asyncio.get_running_loop().run_in_executor(threads, run)
         except WorkspaceError as error:
-            raise MovingFailed(error.code, str(error)) from error
+            raise TransferFailed(error.code, str(error)) from error
 
 
 @contextmanager
@@ -244,23 +244,23 @@ def _told(destination: Destination) -> Iterator[None]:
     try:
         yield
     except WorkspaceError as error:
-        raise MovingFailed(error.code, str(error)) from error
+        raise TransferFailed(error.code, str(error)) from error
     except ForbiddenDestination as error:  # the other end was not the one that was checked
-        raise MovingFailed("outbound_refused", str(error)) from error
+        raise TransferFailed("outbound_refused", str(error)) from error
     except httpx2.RequestError as error:
         why = str(error) or type(error).__name__
-        raise MovingFailed("unreachable", f"{destination.host}: {why}", is_passing=True) from error
+        raise TransferFailed("unreachable", f"{destination.host}: {why}", is_passing=True) from error
 
 
 def _expect(answer: httpx2.Response, destination: Destination, *, is_good: bool) -> None:
     status = answer.status_code
     if not is_good:
-        raise MovingFailed("http_status", f"{destination.host} answered {status}", is_passing=status >= 500)
+        raise TransferFailed("http_status", f"{destination.host} answered {status}", is_passing=status >= 500)
 
 
 @asynccontextmanager
 async def _going_on(seconds: float) -> AsyncIterator[Heard]:
-    """Raises MovingFailed when nothing was heard for so long; what is given is called when something was.
+    """Raises TransferFailed when nothing was heard for so long; what is given is called when something was.
 
     It takes how long the next thing may take, if that is not the usual.
     """
@@ -274,7 +274,7 @@ async def _going_on(seconds: float) -> AsyncIterator[Heard]:
 
             yield heard
     except TimeoutError:
-        raise MovingFailed("stalled", "nothing more comes", is_passing=True) from None
+        raise TransferFailed("stalled", "nothing more comes", is_passing=True) from None
 
 
 async def _pieces(answer: httpx2.Response, heard: Heard) -> AsyncIterator[bytes]:
@@ -300,7 +300,7 @@ async def _file_pieces(
     while size:
         piece = await asyncio.to_thread(file.read, min(SENT_PIECE, size))
         if not piece:
-            raise MovingFailed("workspace_changed", "the file became shorter while it was sent")
+            raise TransferFailed("workspace_changed", "the file became shorter while it was sent")
         size -= len(piece)
         heard(None)
         yield piece

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from cograil import strict_json
-from cograil.containers.artifact_transfer import Mover, MovingFailed
+from cograil.containers.artifact_transfer import ArtifactTransfer, TransferFailed
 from cograil.model.container_spec import Archive, Artifact, Download, List, Read, Unarchive, Upload, Write
 from cograil.model.workflow import Json
 
@@ -19,13 +19,13 @@ Done = dict[str, Json]
 Note = Callable[..., None]  # takes a message and fields
 
 
-async def move(artifact: Artifact, mover: Mover, note: Note) -> Done:
+async def move(artifact: Artifact, mover: ArtifactTransfer, note: Note) -> Done:
     """What became of it: `{status, content?, error?}`. What was left out of it is noted."""
     try:
         content = await _moved(artifact, mover, note)
         if content is not None:
             strict_json.write(content, max_bytes=MAX_CONTENT)
-    except MovingFailed as error:
+    except TransferFailed as error:
         return _failed(f"{error.code}: {error}")
     except strict_json.InvalidJson as error:
         return _failed(f"too_large: what it holds cannot be told: {error}")
@@ -48,7 +48,7 @@ def out_of_reach() -> Done:
     return {"status": FAILED, "error": "workspace_lost: the machine that has the workspace is gone"}
 
 
-async def _moved(artifact: Artifact, mover: Mover, note: Note) -> Json:
+async def _moved(artifact: Artifact, mover: ArtifactTransfer, note: Note) -> Json:
     """What there is to tell of it, if anything."""
     left_out: list[str] = []
     match artifact:

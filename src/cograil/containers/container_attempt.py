@@ -15,22 +15,22 @@ from typing import TypeVar
 import orjson
 
 from cograil import clock
-from cograil.containers.artifact_transfer import Mover
+from cograil.containers.artifact_transfer import ArtifactTransfer
 from cograil.containers.container_artifacts import SUCCESS, Done, move, not_run, out_of_reach
-from cograil.containers.container_checkpoint import KILLED, NEVER_RAN, Exit, facts_of
+from cograil.containers.container_checkpoint import KILLED, NEVER_RAN, Exit, read_checkpoint
 from cograil.containers.container_log import follow_log
 from cograil.containers.container_runtime import (
     STOP_SECONDS,
+    ContainerPolicy,
+    ContainerRun,
+    ContainerState,
     EngineError,
-    LogPlace,
-    Policy,
-    Run,
+    LogCursor,
+    LogStream,
     Runtime,
-    State,
-    Stream,
 )
-from cograil.containers.container_slots import Slots
-from cograil.containers.container_workspaces import Rooms
+from cograil.containers.container_slots import ContainerSlots
+from cograil.containers.container_workspaces import ContainerWorkspaces
 from cograil.egress import OutboundGuard
 from cograil.model.artifact_plan import make_plan
 from cograil.model.container_spec import JOB, Artifact, ContainerBody
@@ -44,27 +44,27 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Tools:
+class ContainerTools:
     """What the attempts of one worker share."""
 
     engine: Runtime
-    rooms: Rooms
+    rooms: ContainerWorkspaces
     guard: OutboundGuard
-    policy: Policy
-    slots: Slots
+    policy: ContainerPolicy
+    slots: ContainerSlots
     is_to_sweep: asyncio.Event  # there may be a container that nobody needs
 
 
 class ContainerAttempt:
     """One attempt. With a `name`, its caller's, events are told under it; else its log is the attempt's."""
 
-    def __init__(self, ctx: Context, body: ContainerBody, name: str | None, tools: Tools) -> None:
+    def __init__(self, ctx: Context, body: ContainerBody, name: str | None, tools: ContainerTools) -> None:
         self._ctx = ctx
         self._body = body
         self._name = name
         self._tools = tools
         self._plan = make_plan(body.artifacts)
-        self._facts = facts_of(ctx.checkpoint_data, tools.rooms.place, is_end_final=name is not None)
+        self._facts = read_checkpoint(ctx.checkpoint_data, tools.rooms.place, is_end_final=name is not None)
         self._room = f"{ctx.job_id}.{ctx.node_id}.{self._facts.run}"
         self._is_final = False  # it cannot be started, however often one tries
         self._telling = asyncio.Lock()  # what is kept is what was told, in this order
@@ -129,7 +129,7 @@ class ContainerAttempt:
             ended.set()
         await self._tell_exit(self._exit_of(state))
 
-    async def _end(self, container: str) -> State | None:
+    async def _end(self, container: str) -> ContainerState | None:
         """How it ended; one that runs for too long is stopped. What ended while nobody looked is not late."""
         facts = self._facts
         if not facts.is_late:
@@ -174,11 +174,11 @@ class ContainerAttempt:
 
     # -- files ---------------------------------------------------------------------------------------
 
-    async def _mover(self) -> Mover:
+    async def _mover(self) -> ArtifactTransfer:
         room = await asyncio.to_thread(self._tools.rooms.make, self._room)
-        return Mover(room, self._tools.guard)
+        return ArtifactTransfer(room, self._tools.guard)
 
-    async def _move(self, artifact: Artifact, mover: Mover | None) -> bool:
+    async def _move(self, artifact: Artifact, mover: ArtifactTransfer | None) -> bool:
         """Move it and tell so; whether it went well. Without a mover its workspace is out of reach."""
         facts = self._facts
         before = facts.done.get(artifact.depends or "", {"status": SUCCESS})
@@ -201,9 +201,9 @@ class ContainerAttempt:
 
     # -- the container -------------------------------------------------------------------------------
 
-    def _wanted(self) -> Run:
+    def _wanted(self) -> ContainerRun:
         ctx, body, facts = self._ctx, self._body, self._facts
-        return Run(
+        return ContainerRun(
             name=f"cograil-{ctx.job_id}-{ctx.node_id}-{facts.run}",
             image=body.image,
             command=body.command,
@@ -215,7 +215,7 @@ class ContainerAttempt:
             labels=labels_of(facts.place, ctx.job_id, ctx.node_id, facts.run),
         )
 
-    async def _ended(self, container: str) -> State | None:
+    async def _ended(self, container: str) -> ContainerState | None:
         """How it ended, when it has; None when somebody removed it."""
         try:
             return await self._patiently(lambda: self._tools.engine.wait(container))
@@ -261,7 +261,7 @@ class ContainerAttempt:
                 self._ctx.progress(0, message=str(error))
             await asyncio.sleep(RETRY_SECONDS)
 
-    def _exit_of(self, state: State | None) -> Exit:
+    def _exit_of(self, state: ContainerState | None) -> Exit:
         body = self._body
         if self._facts.is_late:
             return Exit(KILLED, "timeout", f"timeout: it ran for more than {body.seconds} s and was stopped")
@@ -289,7 +289,7 @@ class ContainerAttempt:
         told: dict[str, Json] = {"exitCode": exit_.code}
         await self._tell("exit", told if exit_.error is None else told | {"error": exit_.error})
 
-    async def _tell_log(self, stream: Stream, lines: list[str], place: LogPlace) -> None:
+    async def _tell_log(self, stream: LogStream, lines: list[str], place: LogCursor) -> None:
         async with self._telling:
             self._facts.logs[stream] = place
             if self._name is None:

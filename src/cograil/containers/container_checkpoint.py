@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from cograil.containers.docker_engine import BEGINNING, LogPlace, Stream
+from cograil.containers.docker_engine import BEGINNING, LogCursor, LogStream
 from cograil.model.workflow import Json
 
 KILLED = 137  # what a container that was stopped by us ended with, whatever it says itself
@@ -22,7 +22,7 @@ class Exit:
 
 
 @dataclass(slots=True)
-class Facts:
+class RunCheckpoint:
     """How far a run has come, on the machine that has its room."""
 
     place: str
@@ -30,7 +30,7 @@ class Facts:
     done: dict[str, dict[str, Json]] = field(default_factory=dict)  # what became of artifacts
     container: str | None = None
     started_at: float = 0.0
-    logs: dict[Stream, LogPlace] = field(default_factory=dict)
+    logs: dict[LogStream, LogCursor] = field(default_factory=dict)
     exit: Exit | None = None
     is_late: bool = False  # it ran for too long and is being stopped
     is_complete: bool = False
@@ -43,7 +43,7 @@ class Facts:
             return "complete" if self.is_complete else "outputs"
         return "inputs" if self.container is None else "running"
 
-    def log_place(self, stream: Stream) -> LogPlace:
+    def log_place(self, stream: LogStream) -> LogCursor:
         """How far this log was told."""
         return self.logs.get(stream, BEGINNING)
 
@@ -59,25 +59,27 @@ class Facts:
         return known | {mark: True for mark in marks if getattr(self, mark)}
 
 
-def facts_of(kept: Json, place: str, *, is_end_final: bool = False) -> Facts:
+def read_checkpoint(kept: Json, place: str, *, is_end_final: bool = False) -> RunCheckpoint:
     """What the last attempt left. What is elsewhere cannot be reached from here: then it begins anew.
 
     Unless it has ended and its caller was told so (`is_end_final`): then its files alone are out of reach.
     """
     if not isinstance(kept, dict):
-        return Facts(place)
+        return RunCheckpoint(place)
     run = int(kept.get("run", 1))
     is_over = "exit" in kept and (is_end_final or bool(kept.get("is_complete")))
     if kept.get("place", place) != place and not is_over:
-        return Facts(place, run + 1, was_elsewhere=bool(kept.get("container") or kept.get("was_elsewhere")))
+        return RunCheckpoint(
+            place, run + 1, was_elsewhere=bool(kept.get("container") or kept.get("was_elsewhere"))
+        )
     exit_ = kept.get("exit")
-    return Facts(
+    return RunCheckpoint(
         kept.get("place", place),
         run,
         dict(kept.get("done", {})),
         kept.get("container"),
         float(kept.get("started_at", 0.0)),
-        {stream: LogPlace(*where) for stream, where in kept.get("logs", {}).items()},
+        {stream: LogCursor(*where) for stream, where in kept.get("logs", {}).items()},
         None if exit_ is None else Exit(exit_["code"], exit_["kind"], exit_["error"]),
         bool(kept.get("is_late")),
         "exit" in kept and bool(kept.get("is_complete")),

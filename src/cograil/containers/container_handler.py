@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from cograil.containers.container_attempt import ContainerAttempt, Tools
-from cograil.containers.container_runtime import Policy, Runtime
-from cograil.containers.container_slots import Slots
-from cograil.containers.container_workspaces import Rooms
+from cograil.containers.container_attempt import ContainerAttempt, ContainerTools
+from cograil.containers.container_runtime import ContainerPolicy, Runtime
+from cograil.containers.container_slots import ContainerSlots
+from cograil.containers.container_workspaces import ContainerWorkspaces
 from cograil.egress import OutboundGuard
 from cograil.model.container_spec import ContainerBody, InvalidRequest, read_body
 from cograil.model.workflow import CONTAINER, Json
@@ -19,9 +19,11 @@ from cograil.setting_sections import ContainerSettings
 ROOMS = "workspaces"  # below the data directory
 
 
-def tools_of(runtime: Runtime, settings: ContainerSettings, data_dir: Path, guard: OutboundGuard) -> Tools:
+def make_container_tools(
+    runtime: Runtime, settings: ContainerSettings, data_dir: Path, guard: OutboundGuard
+) -> ContainerTools:
     """What attempts need, by these settings."""
-    policy = Policy(
+    policy = ContainerPolicy(
         capabilities=settings.capabilities,
         is_root_read_only=settings.read_only_root,
         user=settings.user,
@@ -29,11 +31,13 @@ def tools_of(runtime: Runtime, settings: ContainerSettings, data_dir: Path, guar
         processes=settings.pids,
         pull=settings.pull,
     )
-    rooms = Rooms(data_dir / ROOMS)
-    return Tools(runtime, rooms, guard, policy, Slots(settings.concurrency), asyncio.Event())
+    rooms = ContainerWorkspaces(data_dir / ROOMS)
+    return ContainerTools(
+        runtime, rooms, guard, policy, ContainerSlots(settings.concurrency), asyncio.Event()
+    )
 
 
-def register_container(registry: Registry, tools: Tools, most: int | None = None) -> None:
+def register_container(registry: Registry, tools: ContainerTools, most: int | None = None) -> None:
     """Let the workers of this registry run containers, and take so many tasks for them at a time."""
 
     async def container(ctx: Context, body: dict[str, Json], name: str | None = None) -> dict[str, Json]:

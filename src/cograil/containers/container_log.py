@@ -10,9 +10,9 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
-from cograil.containers.container_runtime import EngineError, LogPlace, Runtime, Stream
+from cograil.containers.container_runtime import EngineError, LogCursor, LogStream, Runtime
 
-STREAMS: tuple[Stream, ...] = ("stdout", "stderr")
+STREAMS: tuple[LogStream, ...] = ("stdout", "stderr")
 MAX_LINES = 500
 MAX_CHARACTERS = 64 * 1024
 WAIT_SECONDS = 0.3
@@ -21,12 +21,16 @@ RETRY_SECONDS = 0.5
 SILENT_SECONDS = 5.0  # after the end of a container, until its log is taken for broken off
 QUIET_SECONDS = 300.0  # before its end, until it is asked for anew: who tells it may have died without a word
 
-Line = tuple[LogPlace, str]
-Told = Callable[[Stream, list[str], LogPlace], Awaitable[None]]
+Line = tuple[LogCursor, str]
+Told = Callable[[LogStream, list[str], LogCursor], Awaitable[None]]
 
 
 async def follow_log(
-    engine: Runtime, container: str, places: Callable[[Stream], LogPlace], told: Told, ended: asyncio.Event
+    engine: Runtime,
+    container: str,
+    places: Callable[[LogStream], LogCursor],
+    told: Told,
+    ended: asyncio.Event,
 ) -> None:
     """Returns when the container has ended and all it said was told; an engine that is away is waited for.
 
@@ -34,7 +38,7 @@ async def follow_log(
     """
     telling = asyncio.Lock()
 
-    async def tell(stream: Stream, lines: list[str], place: LogPlace) -> None:
+    async def tell(stream: LogStream, lines: list[str], place: LogCursor) -> None:
         async with telling:
             await told(stream, lines, place)
 
@@ -48,8 +52,8 @@ async def follow_log(
 async def _read(
     engine: Runtime,
     container: str,
-    stream: Stream,
-    place: LogPlace,
+    stream: LogStream,
+    place: LogCursor,
     lines: asyncio.Queue[Line | None],
     ended: asyncio.Event,
 ) -> None:
@@ -132,7 +136,7 @@ async def _is_over(engine: Runtime, container: str) -> bool:
         return error.code == "not_found"
 
 
-async def _tell_batches(stream: Stream, lines: asyncio.Queue[Line | None], told: Told) -> None:
+async def _tell_batches(stream: LogStream, lines: asyncio.Queue[Line | None], told: Told) -> None:
     while (line := await lines.get()) is not None:
         batch = [line]
         is_more = await _gather(batch, lines)

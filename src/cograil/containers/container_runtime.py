@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple, Protocol, Self
 
-Stream = Literal["stdout", "stderr"]
+LogStream = Literal["stdout", "stderr"]
 Pull = Literal["missing", "always", "never"]
 STOP_SECONDS = 10
 MAX_LINE = 64 * 1024
@@ -28,7 +28,7 @@ class EngineError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class ContainerPolicy:
     """What containers may do to the machine, by the operator's word."""
 
     capabilities: tuple[str, ...] = ()
@@ -40,7 +40,7 @@ class Policy:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class ContainerRun:
     """What is to run: an image with a command, in a room of the machine that is mounted at `mount`."""
 
     name: str
@@ -54,7 +54,7 @@ class Run:
     labels: Mapping[str, str]
 
 
-class State(NamedTuple):
+class ContainerState(NamedTuple):
     """How a container is."""
 
     is_running: bool
@@ -63,21 +63,21 @@ class State(NamedTuple):
     is_out_of_memory: bool
 
 
-class Held(NamedTuple):
+class ContainerRecord(NamedTuple):
     """A container that is there, running or not."""
 
     container: str
     labels: Mapping[str, str]
 
 
-class LogPlace(NamedTuple):
+class LogCursor(NamedTuple):
     """How far a log was read: the stamp of the last line, and how many lines had it."""
 
     stamp: str = ""
     lines: int = 0
 
 
-BEGINNING = LogPlace()
+BEGINNING = LogCursor()
 
 
 class Runtime(Protocol):
@@ -97,16 +97,16 @@ class Runtime(Protocol):
     async def find(self, labels: Mapping[str, str]) -> str | None:
         """The container with these labels, running or not."""
 
-    async def held(self, labels: Mapping[str, str]) -> list[Held]:
+    async def held(self, labels: Mapping[str, str]) -> list[ContainerRecord]:
         """All containers with these labels."""
 
-    async def start(self, run: Run, policy: Policy) -> str:
+    async def start(self, run: ContainerRun, policy: ContainerPolicy) -> str:
         """Run it, unless it runs or has run already; its container. When it raises, nothing is left."""
 
-    async def state(self, container: str) -> State:
+    async def state(self, container: str) -> ContainerState:
         """How it is. Raises EngineError `not_found`."""
 
-    async def wait(self, container: str) -> State:
+    async def wait(self, container: str) -> ContainerState:
         """How it ended; waits until it does."""
 
     async def stop(self, container: str, seconds: int = STOP_SECONDS) -> None:
@@ -116,8 +116,8 @@ class Runtime(Protocol):
         """Remove it with all that is its, whatever it does. That it is gone already is fine."""
 
     def lines(
-        self, container: str, stream: Stream, after: LogPlace = BEGINNING
-    ) -> AsyncGenerator[tuple[LogPlace, str]]:
+        self, container: str, stream: LogStream, after: LogCursor = BEGINNING
+    ) -> AsyncGenerator[tuple[LogCursor, str]]:
         """The lines of a log behind this place, each with its own, until the container ends.
 
         Whoever stops reading before that has to close it (`aclosing`), or the engine goes on telling.

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 
-class Slots:
+class ContainerSlots:
     """So many slots. What runs already has one at once; where none is free, the next that ends leaves none.
 
     Else every restart of a worker would add as many containers as it may run.

@@ -1,4 +1,4 @@
-"""Rooms: the workspaces of containers on this machine, one directory for each run."""
+"""ContainerWorkspaces: the workspaces of containers on this machine, one directory for each run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cograil.workspace.confined_tree import remove_tree
 PLACE = ".place"
 
 
-class Rooms:
+class ContainerWorkspaces:
     """All rooms below one directory, which nobody else may enter; whoever is inside may do what they like."""
 
     def __init__(self, parent: Path) -> None:

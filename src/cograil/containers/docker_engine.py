@@ -18,14 +18,14 @@ from cograil.containers.container_runtime import (
     BEGINNING,
     KILLED,
     STOP_SECONDS,
+    ContainerPolicy,
+    ContainerRecord,
+    ContainerRun,
+    ContainerState,
     EngineError,
-    Held,
-    LogPlace,
-    Policy,
+    LogCursor,
+    LogStream,
     Pull,
-    Run,
-    State,
-    Stream,
 )
 from cograil.containers.docker_log_frames import frames_of, lines_behind, seconds_of
 from cograil.containers.oom_detection import was_out_of_memory
@@ -34,14 +34,14 @@ __all__ = [
     "BEGINNING",
     "STOP_SECONDS",
     "ContainerEngine",
+    "ContainerPolicy",
+    "ContainerRecord",
+    "ContainerRun",
+    "ContainerState",
     "EngineError",
-    "Held",
-    "LogPlace",
-    "Policy",
+    "LogCursor",
+    "LogStream",
     "Pull",
-    "Run",
-    "State",
-    "Stream",
     "container_config",
     "engine_urls",
 ]
@@ -59,7 +59,7 @@ NO_CONNECTION, NOT_FOUND, CONFLICT = 900, 404, 409  # the first is the library's
 RETRY_SECONDS = 0.5
 
 
-def container_config(run: Run, policy: Policy) -> dict[str, Any]:
+def container_config(run: ContainerRun, policy: ContainerPolicy) -> dict[str, Any]:
     """What the engine is asked for. Nothing in it comes from elsewhere."""
     memory = run.memory_mb * 1024 * 1024
     host: dict[str, Any] = {
@@ -155,14 +155,14 @@ class ContainerEngine:
             found = await self._docker.containers.list(all=True, filters={"label": wanted})
         return found[0].id if found else None
 
-    async def held(self, labels: Mapping[str, str]) -> list[Held]:
+    async def held(self, labels: Mapping[str, str]) -> list[ContainerRecord]:
         """All containers with these labels."""
         wanted = [f"{name}={value}" for name, value in labels.items()]
         async with _told("engine_unreachable"):
             found = await self._docker.containers.list(all=True, filters={"label": wanted})
-        return [Held(one.id, one["Labels"]) for one in found]
+        return [ContainerRecord(one.id, one["Labels"]) for one in found]
 
-    async def start(self, run: Run, policy: Policy) -> str:
+    async def start(self, run: ContainerRun, policy: ContainerPolicy) -> str:
         """Run it, unless it runs already; its container. Raises EngineError; who refuses leaves nothing."""
         if (known := await self.find(run.labels)) is None:
             await self._have_image(run.image, policy.pull)
@@ -178,7 +178,7 @@ class ContainerEngine:
                 raise
         return known
 
-    async def _create(self, run: Run, policy: Policy) -> str:
+    async def _create(self, run: ContainerRun, policy: ContainerPolicy) -> str:
         """A new container; or that of whoever was quicker: an attempt of this run that was taken for dead."""
         try:
             async with _told("create_failed"):
@@ -191,7 +191,7 @@ class ContainerEngine:
                 return known
             raise
 
-    async def _named(self, run: Run, seconds: float) -> str | None:
+    async def _named(self, run: ContainerRun, seconds: float) -> str | None:
         """The container of this run by its name. One that is being made has its name before all else."""
         until = asyncio.get_running_loop().time() + seconds
         while True:
@@ -208,16 +208,16 @@ class ContainerEngine:
                 return str(found["Id"]) if is_its else None
             await asyncio.sleep(RETRY_SECONDS)
 
-    async def state(self, container: str) -> State:
+    async def state(self, container: str) -> ContainerState:
         """How it is."""
         async with _told("engine_unreachable"):
-            told = (await self._docker.containers.container(container).show())["State"]
+            told = (await self._docker.containers.container(container).show())["ContainerState"]
         has_run = not str(told.get("StartedAt", "0001")).startswith("0001")
         exit_code, is_running = int(told.get("ExitCode", 0)), bool(told.get("Running"))
         is_out = bool(told.get("OOMKilled")) and bool(exit_code)  # else it got over what was killed
         if exit_code == KILLED and not is_running and not is_out:
             is_out = await self._is_likely_out_of_memory(container)
-        return State(is_running, has_run, exit_code, is_out)
+        return ContainerState(is_running, has_run, exit_code, is_out)
 
     async def _is_likely_out_of_memory(self, container: str) -> bool:
         """podman does not say: the kernel does, or nobody else is known who would have killed it."""
@@ -229,7 +229,7 @@ class ContainerEngine:
         found = await asyncio.to_thread(was_out_of_memory, container) if is_here else None
         return container not in self._stopped if found is None else found
 
-    async def wait(self, container: str) -> State:
+    async def wait(self, container: str) -> ContainerState:
         """How it ended; waits until it does. An engine may miss an end, so now and then it is asked anew."""
         while True:
             try:
@@ -258,8 +258,8 @@ class ContainerEngine:
                 raise
 
     async def lines(
-        self, container: str, stream: Stream, after: LogPlace = BEGINNING
-    ) -> AsyncGenerator[tuple[LogPlace, str]]:
+        self, container: str, stream: LogStream, after: LogCursor = BEGINNING
+    ) -> AsyncGenerator[tuple[LogCursor, str]]:
         """The lines of a log behind this place, each with its own, until the container ends."""
         asked: dict[str, Any] = {stream: True, "follow": True, "timestamps": True}
         if after.stamp:

@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from datetime import datetime
 from typing import Protocol
 
-from cograil.containers.container_runtime import BEGINNING, LogPlace
+from cograil.containers.container_runtime import BEGINNING, LogCursor
 from cograil.containers.sandbox.supervisor import pieces_of
 
 _HEADER = struct.Struct(">BxxxL")  # of a frame: which stream, and how long it is
@@ -39,15 +39,15 @@ async def frames_of(content: Content) -> AsyncGenerator[bytes]:
 
 
 async def lines_behind(
-    frames: AsyncIterator[bytes], after: LogPlace = BEGINNING
-) -> AsyncGenerator[tuple[LogPlace, str]]:
+    frames: AsyncIterator[bytes], after: LogCursor = BEGINNING
+) -> AsyncGenerator[tuple[LogCursor, str]]:
     """The lines behind this place, each with its own: the stamp of its last frame, and how many had that.
 
     What comes behind a line that is behind it is so too, whatever the clock of the engine did meanwhile.
     """
-    place, is_behind = LogPlace(), not after.stamp
+    place, is_behind = LogCursor(), not after.stamp
     async for stamp, line in _whole_lines(frames):
-        place = LogPlace(stamp, place.lines + 1 if stamp == place.stamp else 1)
+        place = LogCursor(stamp, place.lines + 1 if stamp == place.stamp else 1)
         is_behind = is_behind or (_moment(stamp), place.lines) > (_moment(after.stamp), after.lines)
         if is_behind:
             yield place, line.decode(errors="replace").rstrip("\r")

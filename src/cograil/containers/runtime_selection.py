@@ -10,19 +10,19 @@ from cograil.containers.sandbox import Sandbox
 from cograil.settings import Settings
 
 
-class Choice(NamedTuple):
+class RuntimeChoice(NamedTuple):
     """What was chosen, if anything, and a sentence that says which and why."""
 
     runtime: Runtime | None
     why: str
 
 
-async def choose_runtime(settings: Settings) -> Choice:
+async def choose_runtime(settings: Settings) -> RuntimeChoice:
     """The runtime of this machine. Whoever gets one closes it (`async with`)."""
     asked = settings.containers.runtime
     if asked == "none":
-        return Choice(None, "containers do not run here: COGRAIL_CONTAINERS__RUNTIME is none")
-    engine = sandbox = Choice(None, "")
+        return RuntimeChoice(None, "containers do not run here: COGRAIL_CONTAINERS__RUNTIME is none")
+    engine = sandbox = RuntimeChoice(None, "")
     if asked in ("auto", "docker"):
         engine = await _engine()
         if engine.runtime is not None:
@@ -31,11 +31,11 @@ async def choose_runtime(settings: Settings) -> Choice:
         sandbox = await _sandbox(settings)
     reasons = "; ".join(choice.why for choice in (engine, sandbox) if choice.why)
     if sandbox.runtime is not None:
-        return Choice(sandbox.runtime, reasons)
-    return Choice(None, f"containers do not run here: {reasons}")
+        return RuntimeChoice(sandbox.runtime, reasons)
+    return RuntimeChoice(None, f"containers do not run here: {reasons}")
 
 
-async def _engine() -> Choice:
+async def _engine() -> RuntimeChoice:
     """The first engine that answers."""
     refusals = []
     for url in engine_urls():
@@ -45,20 +45,20 @@ async def _engine() -> Choice:
             refusals.append(str(error))
             continue
         try:
-            return Choice(engine, f"containers run on {await engine.version()} at {url}")
+            return RuntimeChoice(engine, f"containers run on {await engine.version()} at {url}")
         except BaseException as error:  # also when nobody waits for the answer any more
             await engine.__aexit__()
             if not isinstance(error, EngineError):
                 raise
             refusals.append(f"{url} does not answer")
-    return Choice(
+    return RuntimeChoice(
         None, "; ".join(refusals) or "there is no container engine, by DOCKER_HOST or a usual socket"
     )
 
 
-async def _sandbox(settings: Settings) -> Choice:
+async def _sandbox(settings: Settings) -> RuntimeChoice:
     sandbox = Sandbox(settings.data_dir)
     try:
-        return Choice(sandbox, f"containers run in sandboxes of {await sandbox.version()}")
+        return RuntimeChoice(sandbox, f"containers run in sandboxes of {await sandbox.version()}")
     except EngineError as error:
-        return Choice(None, str(error))
+        return RuntimeChoice(None, str(error))

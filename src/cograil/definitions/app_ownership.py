@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from cograil.definitions.diagnostics import Report
-from cograil.definitions.unlinked_nodes import Draft
+from cograil.definitions.diagnostics import Diagnostics
+from cograil.definitions.unlinked_nodes import UnlinkedNode
 from cograil.model.handler_ownership import is_reserved_workflow, owner_of_handler
 from cograil.model.workflow import NodeType
 
 
-def check_owner(workflow_id: str, drafts: Mapping[str, Draft], app: str | None, report: Report) -> None:
+def check_owner(
+    workflow_id: str, drafts: Mapping[str, UnlinkedNode], app: str | None, report: Diagnostics
+) -> None:
     """Report what in this file only another app may use; `app` is the one that publishes it."""
     if app is None and is_reserved_workflow(workflow_id):
         message = f"workflow ids that begin with 'cograil.' belong to apps; give {workflow_id!r} another name"

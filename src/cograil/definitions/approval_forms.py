@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 from urllib.parse import unquote
 
-from cograil.definitions.diagnostics import MAX_PROBLEMS, Report, child
+from cograil.definitions.diagnostics import MAX_PROBLEMS, Diagnostics, child
 from cograil.definitions.linear_patterns import PatternError, compile_pattern
-from cograil.definitions.mapping_reader import Section
+from cograil.definitions.mapping_reader import MappingReader
 from cograil.definitions.operators import size_of
-from cograil.definitions.unlinked_nodes import Draft
+from cograil.definitions.unlinked_nodes import UnlinkedNode
 from cograil.model.workflow import Json
 
 MAX_FORM_BYTES = 16 * 1024
@@ -30,7 +30,7 @@ _UNSUPPORTED = ("unevaluatedItems", "unevaluatedProperties")
 Form = Mapping[str, Json]
 
 
-def read_form(keys: Section, key: str) -> Form | None:
+def read_form(keys: MappingReader, key: str) -> Form | None:
     """The mapping under a key, which `check_forms` looks into; None without one."""
     section = keys.section(key)
     if section is None or not section.is_there:
@@ -42,7 +42,7 @@ def read_form(keys: Section, key: str) -> Form | None:
     return section.values
 
 
-def check_forms(drafts: Mapping[str, Draft], report: Report) -> None:
+def check_forms(drafts: Mapping[str, UnlinkedNode], report: Diagnostics) -> None:
     """Report what is wrong with the forms, each flaw at its place."""
     forms = {
         f"{draft.pointer}/approval/form": draft.node.approval.form
@@ -57,7 +57,7 @@ def check_forms(drafts: Mapping[str, Draft], report: Report) -> None:
         return
     judge = _meta_schema()
     for pointer, form in forms.items():
-        if any(place.startswith(f"{pointer}/") for place in report.spoiled):
+        if any(place.startswith(f"{pointer}/") for place in report.unreadable):
             continue
         unusable = _unusable(form) if report.is_new else ()
         for path, message in (*_flaws(judge, form), *_References(form).flaws(), *unusable):

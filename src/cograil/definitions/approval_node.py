@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from cograil.definitions.approval_forms import read_form
-from cograil.definitions.mapping_reader import MISSING, Range, Section
-from cograil.definitions.template_collector import Holes
+from cograil.definitions.mapping_reader import MISSING, MappingReader, Range
+from cograil.definitions.template_collector import TemplateCollector
 from cograil.definitions.templates import compile_text
 from cograil.model.workflow import Approval, Node
 
@@ -14,11 +14,11 @@ DEADLINE = Range(0, 315_360_000, above_least=True)  # ten years
 ON_TIMEOUT = ("reject", "fail")
 
 
-def read_approval(node: Node, above: Section, holes: Holes) -> Node:
+def read_approval(node: Node, above: MappingReader, holes: TemplateCollector) -> Node:
     """The node with its question; one that cannot be asked is reported and stands in as a blank."""
     if not above.require("approval", "say what is to be approved"):
         return node
-    keys = Section.of(above.get("approval"), above.at("approval"), above.report)
+    keys = MappingReader.of(above.get("approval"), above.at("approval"), above.report)
     keys.require("message", "say what is to be approved")
     text = keys.filled("message")
     message = holes.text(node.node_id, text or "", keys.at("message")) or compile_text("")
@@ -32,7 +32,7 @@ def read_approval(node: Node, above: Section, holes: Holes) -> Node:
     return replace(node, approval=Approval(message, approvers, form, deadline, on_timeout))
 
 
-def _read_approvers(keys: Section) -> tuple[str, ...]:
+def _read_approvers(keys: MappingReader) -> tuple[str, ...]:
     """Who may answer. An empty list is refused: it looks like nobody and would mean anybody."""
     if keys.get("approvers") == []:
         message = "approvers is empty; name somebody, or remove the key to let anybody answer"

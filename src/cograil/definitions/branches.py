@@ -17,9 +17,9 @@ from dataclasses import dataclass
 
 from cograil.definitions.conditions import compile_match
 from cograil.definitions.diagnostics import child
-from cograil.definitions.mapping_reader import MISSING, Section
+from cograil.definitions.mapping_reader import MISSING, MappingReader
 from cograil.definitions.operators import as_choice, as_text
-from cograil.definitions.template_collector import Holes
+from cograil.definitions.template_collector import TemplateCollector
 from cograil.definitions.templates import CompiledTemplate, compile_template
 from cograil.definitions.unlinked_nodes import Target, read_next, read_targets
 from cograil.model.evaluation_budget import Budget
@@ -30,7 +30,7 @@ DEFAULT = "default"
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class ParsedBranch:
     """A branch, with its targets where they stand in the file."""
 
     name: str
@@ -42,13 +42,13 @@ class Way:
         return Branch(self.name, self.test, tuple(target.node_id for target in self.targets))
 
 
-def read_branches(node_id: str, keys: Section, holes: Holes) -> tuple[Way, ...]:
+def read_branches(node_id: str, keys: MappingReader, holes: TemplateCollector) -> tuple[ParsedBranch, ...]:
     """The branches of a conditional in the order they are tried, the default last."""
     written = keys.get("branches")
     if not keys.require("branches", "list where the node leads to, each with a condition"):
         return _without_branches(node_id, keys, holes)
     if _is_by_value(written):
-        ways = _from_mapping(node_id, keys, Section(written, keys.at("branches"), keys.report), holes)
+        ways = _from_mapping(node_id, keys, MappingReader(written, keys.at("branches"), keys.report), holes)
     elif isinstance(written, list | dict):
         ways = _from_list(node_id, keys, written, holes)
     else:
@@ -59,7 +59,9 @@ def read_branches(node_id: str, keys: Section, holes: Holes) -> tuple[Way, ...]:
     return tuple(sorted(ways, key=lambda way: way.is_default))
 
 
-def _without_branches(node_id: str, keys: Section, holes: Holes) -> tuple[Way, ...]:
+def _without_branches(
+    node_id: str, keys: MappingReader, holes: TemplateCollector
+) -> tuple[ParsedBranch, ...]:
     """None; what decides between them is read all the same, for what is wrong with it is told as well."""
     condition = keys.text_or_none("condition")
     _read_field(node_id, keys, holes)
@@ -73,7 +75,9 @@ def _is_by_value(written: Json) -> bool:
     return isinstance(written, dict) and not any(isinstance(way, dict) for way in written.values())
 
 
-def _from_mapping(node_id: str, keys: Section, written: Section, holes: Holes) -> list[Way]:
+def _from_mapping(
+    node_id: str, keys: MappingReader, written: MappingReader, holes: TemplateCollector
+) -> list[ParsedBranch]:
     """Branches that are named by the value they are for."""
     values = [key for key, _, _ in written.items() if key != DEFAULT]
     subject = _read_value(node_id, keys, holes, is_boolean=set(values) <= {"true", "false"})
@@ -81,11 +85,13 @@ def _from_mapping(node_id: str, keys: Section, written: Section, holes: Holes) -
     for key in written.values:
         is_default = key == DEFAULT
         test = None if is_default or subject is None else compile_match(subject, key)
-        ways.append(Way(key, test, read_targets(written, key, may_be_empty=True), is_default))
+        ways.append(ParsedBranch(key, test, read_targets(written, key, may_be_empty=True), is_default))
     return ways
 
 
-def _read_value(node_id: str, keys: Section, holes: Holes, *, is_boolean: bool) -> CompiledTemplate | None:
+def _read_value(
+    node_id: str, keys: MappingReader, holes: TemplateCollector, *, is_boolean: bool
+) -> CompiledTemplate | None:
     """What decides between the branches of a mapping, as text: their keys are text too."""
     field, condition = _read_field(node_id, keys, holes), keys.text_or_none("condition")
     if keys.get("condition_field") is MISSING and keys.get("condition") is MISSING:
@@ -109,12 +115,14 @@ def _as_text(value: CompiledTemplate, *, is_boolean: bool) -> CompiledTemplate:
     return CompiledTemplate.of(evaluate, value.facts)
 
 
-def _read_field(node_id: str, keys: Section, holes: Holes) -> CompiledTemplate | None:
+def _read_field(node_id: str, keys: MappingReader, holes: TemplateCollector) -> CompiledTemplate | None:
     text = keys.text_or_none("condition_field")
     return None if text is None else holes.condition_field(node_id, text, keys.at("condition_field"))
 
 
-def _from_list(node_id: str, keys: Section, written: list[Json] | dict[str, Json], holes: Holes) -> list[Way]:
+def _from_list(
+    node_id: str, keys: MappingReader, written: list[Json] | dict[str, Json], holes: TemplateCollector
+) -> list[ParsedBranch]:
     """Branches that each have a condition, and perhaps a name before them."""
     if keys.get("condition") is not MISSING:
         message = "here each branch has its own condition; a condition above needs a mapping of its values"
@@ -126,7 +134,8 @@ def _from_list(node_id: str, keys: Section, written: list[Json] | dict[str, Json
         written.items() if isinstance(written, dict) else enumerate(written)
     )
     sections = [
-        Section.of(value, child(keys.at("branches"), key), keys.report) for key, value in entries.items()
+        MappingReader.of(value, child(keys.at("branches"), key), keys.report)
+        for key, value in entries.items()
     ]
     ways = [
         _read_branch(node_id, section, holes, subject, key)
@@ -142,8 +151,12 @@ def _from_list(node_id: str, keys: Section, written: list[Json] | dict[str, Json
 
 
 def _read_branch(
-    node_id: str, keys: Section, holes: Holes, subject: CompiledTemplate | None, key: str | int
-) -> Way:
+    node_id: str,
+    keys: MappingReader,
+    holes: TemplateCollector,
+    subject: CompiledTemplate | None,
+    key: str | int,
+) -> ParsedBranch:
     is_default = keys.flag("default", False)
     targets = read_next(keys)
     name = keys.text("name", DEFAULT if is_default and isinstance(key, int) else str(key), longest=64)
@@ -154,11 +167,15 @@ def _read_branch(
     elif not is_default and keys.require("condition", "say when this branch is taken, or `default: true`"):
         test = read_condition(node_id, keys, "condition", holes, subject)
     keys.close()
-    return Way(name, test, targets, is_default)
+    return ParsedBranch(name, test, targets, is_default)
 
 
 def read_condition(
-    node_id: str, keys: Section, key: str, holes: Holes, subject: CompiledTemplate | None = None
+    node_id: str,
+    keys: MappingReader,
+    key: str,
+    holes: TemplateCollector,
+    subject: CompiledTemplate | None = None,
 ) -> CompiledTemplate | None:
     """What stands under a key as a condition: an expression, with or without braces, or true or false.
 
@@ -169,7 +186,7 @@ def read_condition(
     return None if text is None else holes.condition(node_id, text, keys.at(key), subject)
 
 
-def _check_default(keys: Section, ways: list[Way]) -> None:
+def _check_default(keys: MappingReader, ways: list[ParsedBranch]) -> None:
     defaults = sum(way.is_default for way in ways)
     pointer = keys.at("branches")
     if defaults > 1:

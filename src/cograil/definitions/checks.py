@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from cograil.definitions.diagnostics import Report, child
-from cograil.definitions.exclusive_branches import Exclusion
+from cograil.definitions.diagnostics import Diagnostics, child
+from cograil.definitions.exclusive_branches import ExclusiveBranches
 from cograil.definitions.graph import Graph
 from cograil.definitions.partial_graph import Outlook
-from cograil.definitions.template_collector import Hole
+from cograil.definitions.template_collector import CollectedTemplate
 from cograil.definitions.templates import CompiledTemplate
-from cograil.definitions.unlinked_nodes import Draft
+from cograil.definitions.unlinked_nodes import UnlinkedNode
 from cograil.model.workflow import InputSpec, NodeType
 
-Drafts = Mapping[str, Draft]
+UnlinkedNodes = Mapping[str, UnlinkedNode]
 
 
-def check_graph(drafts: Drafts, outlook: Outlook, report: Report) -> None:
+def check_graph(drafts: UnlinkedNodes, outlook: Outlook, report: Diagnostics) -> None:
     """Report what is wrong with the graph, but not what may be right once a broken edge is mended."""
     graph = outlook.graph
     for cycle in graph.cycles():
@@ -31,7 +31,7 @@ def check_graph(drafts: Drafts, outlook: Outlook, report: Report) -> None:
     _check_fan_ins(drafts, outlook, report)
 
 
-def _check_starts(starts: list[str], graph: Graph, report: Report) -> None:
+def _check_starts(starts: list[str], graph: Graph, report: Diagnostics) -> None:
     for second in starts[1:]:
         message = f"{starts[0]!r} is a start already; a workflow has one"
         report.add("dag_many_starts", message, child("/nodes", second), at_key=True)
@@ -42,14 +42,14 @@ def _check_starts(starts: list[str], graph: Graph, report: Report) -> None:
             report.add("dag_start_has_predecessors", message, child("/nodes", start), at_key=True)
 
 
-def _check_reachable(starts: list[str], outlook: Outlook, report: Report) -> None:
+def _check_reachable(starts: list[str], outlook: Outlook, report: Diagnostics) -> None:
     for node_id in outlook.graph.edges:
         if node_id not in starts and not any(outlook.may_come_before(start, node_id) for start in starts):
             message = f"{node_id!r} cannot be reached from the start {starts[0]!r}; let a node lead to it"
             report.add("dag_unreachable", message, child("/nodes", node_id), at_key=True)
 
 
-def _check_fan_ins(drafts: Drafts, outlook: Outlook, report: Report) -> None:
+def _check_fan_ins(drafts: UnlinkedNodes, outlook: Outlook, report: Diagnostics) -> None:
     for node_id, draft in drafts.items():
         if draft.node.type is NodeType.FAN_IN and not any(
             outlook.may_be(source, NodeType.FAN_OUT) for source in outlook.possible_sources(node_id)
@@ -58,7 +58,7 @@ def _check_fan_ins(drafts: Drafts, outlook: Outlook, report: Report) -> None:
             report.add("fan_in_without_fan_out", message, child("/nodes", node_id), at_key=True)
 
 
-def check_recursion(workflow_id: str, drafts: Drafts, report: Report) -> None:
+def check_recursion(workflow_id: str, drafts: UnlinkedNodes, report: Diagnostics) -> None:
     """A workflow that starts itself never ends; longer circles are found when they run."""
     for draft in drafts.values():
         inner = draft.node.subworkflow
@@ -73,19 +73,23 @@ class _Trouble(NamedTuple):
     near: tuple[str, list[str]] | None = None
 
 
-class References:
+class ReferenceChecker:
     """Checks what templates refer to."""
 
     def __init__(
-        self, drafts: Drafts, outlook: Outlook, inputs: Mapping[str, InputSpec] | None, report: Report
+        self,
+        drafts: UnlinkedNodes,
+        outlook: Outlook,
+        inputs: Mapping[str, InputSpec] | None,
+        report: Diagnostics,
     ) -> None:
         self._drafts = drafts
         self._outlook = outlook
         self._inputs = inputs
         self._report = report
-        self._exclusion = Exclusion(outlook.graph)
+        self._exclusion = ExclusiveBranches(outlook.graph)
 
-    def check(self, hole: Hole) -> None:
+    def check(self, hole: CollectedTemplate) -> None:
         """Report every reference that cannot work, at the string that makes it."""
         if next(self._troubles(hole, hole.template), None) is None:
             return
@@ -93,7 +97,7 @@ class References:
             for trouble in self._troubles(hole, template):
                 self._report.add(trouble.code, trouble.message, pointer, near=trouble.near)
 
-    def _troubles(self, hole: Hole, template: CompiledTemplate) -> Iterator[_Trouble]:
+    def _troubles(self, hole: CollectedTemplate, template: CompiledTemplate) -> Iterator[_Trouble]:
         yield from self._unknown_inputs(template)
         if hole.at_end:
             yield from self._unknown_at_end(template)

@@ -11,7 +11,7 @@ from cograil.definitions.evaluation import Evaluate, compile_expression
 from cograil.definitions.expressions import (
     Constant,
     Expression,
-    Facts,
+    ExpressionUsage,
     Operation,
     Path,
     Subject,
@@ -45,7 +45,7 @@ def compile_condition(
     if subject is not None and isinstance(expression, Constant) and isinstance(expression.value, bool):
         # A branch that is always or never taken, whatever the field holds, is nobody's wish.
         expression = Operation("==", (Subject(), expression), depth=2)
-    facts = check_names(expression, text) | (subject.facts if subject else Facts())
+    facts = check_names(expression, text) | (subject.facts if subject else ExpressionUsage())
     evaluate = compile_expression(expression, as_boolean, subject.evaluate if subject else None)
     conclude = as_choice if null_is_false else as_boolean
     return CompiledTemplate.of(_counted(evaluate, conclude, expression, text), facts)

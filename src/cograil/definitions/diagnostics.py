@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from cograil.definitions.suggestions import Hints
+from cograil.definitions.suggestions import Suggestions
 from cograil.errors import InvalidWorkflow, Problem
 
 MAX_PROBLEMS = 100
@@ -12,10 +12,10 @@ MAX_PROBLEMS = 100
 Place = tuple[int, int]  # line and column, both counted from 1
 
 
-class Report:
+class Diagnostics:
     """Collects problems and knows where each JSON pointer lies in the text it came from.
 
-    What cannot be read is `spoil`ed: later stages see a stand-in there, and their complaints about
+    What cannot be read is `mark_unreadable`ed: later stages see a stand-in there, and their complaints about
     the stand-in are dropped. From `MAX_PROBLEMS` on, problems are only counted: a hostile file must
     not cost more the more it is wrong.
 
@@ -28,9 +28,9 @@ class Report:
         self.problems: list[Problem] = []
         self.values: dict[str, Place] = {}
         self.keys: dict[str, Place] = {}
-        self.spoiled: set[str] = set()
+        self.unreadable: set[str] = set()
         self._left_out = 0
-        self._hints = Hints()
+        self._suggestions = Suggestions()
 
     def add(
         self,
@@ -49,14 +49,14 @@ class Report:
             self._left_out += 1
             return
         line, column = place or self._place_of(pointer, at_key) or (None, None)
-        close = self._hints.suggest(*near) if near else None
+        close = self._suggestions.suggest(*near) if near else None
         hint = f"; did you mean {close!r}?" if close else ""
         self.problems.append(Problem(code, _short(message) + hint, pointer, line, column))
 
-    def spoil(self, code: str, message: str, pointer: str, place: Place) -> None:
+    def mark_unreadable(self, code: str, message: str, pointer: str, place: Place) -> None:
         """Note that what stands at `pointer` cannot be read at all."""
         self.add(code, message, pointer, place=place)
-        self.spoiled.add(pointer)
+        self.unreadable.add(pointer)
 
     def error(self, source: str = "") -> InvalidWorkflow:
         """Everything noted, in the order of the text."""
@@ -66,7 +66,7 @@ class Report:
         return InvalidWorkflow(ordered, source)
 
     def _is_spoiled(self, pointer: str) -> bool:
-        return bool(self.spoiled) and any(above in self.spoiled for above in _upwards(pointer))
+        return bool(self.unreadable) and any(above in self.unreadable for above in _upwards(pointer))
 
     def _place_of(self, pointer: str, at_key: bool) -> Place | None:
         """Of the key or value itself, or of the nearest thing around it that is in the text."""

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from cograil.definitions.diagnostics import Report
+from cograil.definitions.diagnostics import Diagnostics
 from cograil.definitions.graph import Graph
-from cograil.definitions.unlinked_nodes import Dependencies, Draft, Target
+from cograil.definitions.unlinked_nodes import Dependencies, Target, UnlinkedNode
 from cograil.model.workflow import Edge
 
 IMPLIED_END = "END"
 MAX_EDGES = 10_000
 
-Drafts = Mapping[str, Draft]
+UnlinkedNodes = Mapping[str, UnlinkedNode]
 Arrivals = dict[str, frozenset[str] | None]  # who leads to a node, and by which of its branches
 
 
-def connect(drafts: Drafts, report: Report) -> Graph:
+def connect(drafts: UnlinkedNodes, report: Diagnostics) -> Graph:
     """Follow every pointer; one that leads nowhere is reported and left out."""
     arrivals = _arrivals(drafts, report)
     graph = Graph(
@@ -29,7 +29,7 @@ def connect(drafts: Drafts, report: Report) -> Graph:
     return graph
 
 
-def _arrivals(drafts: Drafts, report: Report) -> dict[str, Arrivals]:
+def _arrivals(drafts: UnlinkedNodes, report: Diagnostics) -> dict[str, Arrivals]:
     """What leads to each node by `next` or by a branch, in the order of the file."""
     arrivals: dict[str, Arrivals] = {node_id: {} for node_id in drafts}
     for source, draft in drafts.items():
@@ -43,7 +43,7 @@ def _arrivals(drafts: Drafts, report: Report) -> dict[str, Arrivals]:
 
 
 def _edges_into(
-    draft: Draft, arrivals: Arrivals, drafts: Drafts, report: Report
+    draft: UnlinkedNode, arrivals: Arrivals, drafts: UnlinkedNodes, report: Diagnostics
 ) -> tuple[tuple[Edge, ...], tuple[Edge, ...]]:
     """The all_of and any_of edges of one node, one per source.
 
@@ -69,7 +69,9 @@ def _edges_into(
     return (*all_of, *gates), tuple(any_of)
 
 
-def _known(targets: Iterable[Target], source: str, drafts: Drafts, report: Report) -> Iterator[Target]:
+def _known(
+    targets: Iterable[Target], source: str, drafts: UnlinkedNodes, report: Diagnostics
+) -> Iterator[Target]:
     """The pointers of `source` that lead to another node; `END` may also mean just the end."""
     for target in targets:
         if target.node_id == source:
@@ -83,7 +85,7 @@ def _known(targets: Iterable[Target], source: str, drafts: Drafts, report: Repor
 
 
 def _known_sources(
-    draft: Draft, targets: Iterable[Target], drafts: Drafts, report: Report
+    draft: UnlinkedNode, targets: Iterable[Target], drafts: UnlinkedNodes, report: Diagnostics
 ) -> Iterator[Target]:
     for target in targets:
         if target.node_id == draft.node.node_id:
@@ -96,7 +98,7 @@ def _known_sources(
             report.add("dag_unknown_node", message, target.pointer, near=(target.node_id, list(drafts)))
 
 
-def _once(wanted: Dependencies, report: Report) -> Dependencies:
+def _once(wanted: Dependencies, report: Diagnostics) -> Dependencies:
     """The dependencies without what stands in both lists."""
     needed = {target.node_id for target in wanted.all_of}
     for target in wanted.any_of:

@@ -15,7 +15,7 @@ MAX_CHOICES = 32  # of so many conditionals, the nearest, it is known which bran
 Choices = dict[str, frozenset[str]]  # conditional -> one of these branches was taken
 
 
-class Exclusion:
+class ExclusiveBranches:
     """What must have been chosen for each node to run."""
 
     def __init__(self, graph: Graph) -> None:

@@ -94,7 +94,7 @@ Expression = Constant | Path | Subject | Operation
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class ExpressionUsage:
     """What a reader of the workflow must know about an expression without running it."""
 
     names: frozenset[str] = frozenset()
@@ -102,8 +102,8 @@ class Facts:
     input_names: frozenset[str] = frozenset()
     has_all_inputs: bool = False  # it reads `inputs` as a whole, or one that is named only when it runs
 
-    def __or__(self, other: Facts) -> Facts:
-        return Facts(
+    def __or__(self, other: ExpressionUsage) -> ExpressionUsage:
+        return ExpressionUsage(
             self.names | other.names,
             self.references | other.references,
             self.input_names | other.input_names,
@@ -117,13 +117,13 @@ def refuse_long(text: str) -> None:
         raise TemplateError("template_too_complex", f"an expression may have at most {MAX_TEXT_BYTES} bytes")
 
 
-def check_names(expression: Expression, text: str) -> Facts:
+def check_names(expression: Expression, text: str) -> ExpressionUsage:
     """The facts of an expression; raises TemplateError for a name that it may not use."""
     paths = list(_paths(expression))
     for path in paths:
         _check_root(path, text)
         _check_fields(path, text)
-    return Facts(
+    return ExpressionUsage(
         names=frozenset(path.root for path in paths),
         references=frozenset(str(path.steps[0]) for path in paths if path.root == "nodes"),
         input_names=frozenset(

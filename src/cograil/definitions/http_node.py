@@ -8,8 +8,8 @@ from dataclasses import replace
 from urllib.parse import urlsplit
 
 from cograil.definitions.diagnostics import child
-from cograil.definitions.mapping_reader import MISSING, Section
-from cograil.definitions.template_collector import Holes
+from cograil.definitions.mapping_reader import MISSING, MappingReader
+from cograil.definitions.template_collector import TemplateCollector
 from cograil.model.workflow import Json, Node
 from cograil.strict_json import kind_of
 
@@ -24,12 +24,12 @@ _NOT_IN_URL = re.compile(r"[\x00-\x20\x7f\\]")
 _STATUS_CLASS = re.compile(r"[1-5]xx")
 
 
-def read_http(node: Node, above: Section, holes: Holes) -> Node:
+def read_http(node: Node, above: MappingReader, holes: TemplateCollector) -> Node:
     """The node as a task: its params are the request, with method and expect_status always given."""
     node = replace(node, handler=HANDLER)
     if not above.require("http", "give the url"):
         return node
-    keys = Section.of(above.get("http"), above.at("http"), above.report)
+    keys = MappingReader.of(above.get("http"), above.at("http"), above.report)
     keys.require("url", "say where the request goes")
     request = {
         "method": keys.choice("method", METHODS, "GET"),
@@ -43,7 +43,7 @@ def read_http(node: Node, above: Section, holes: Holes) -> Node:
     return replace(node, params=holes.template(node.node_id, given, keys.pointer))
 
 
-def _read_url(keys: Section) -> Json:
+def _read_url(keys: MappingReader) -> Json:
     """A url, as far as it is known before it is rendered."""
     url = keys.filled("url")
     if url is None:
@@ -72,7 +72,7 @@ def _flaw_of(url: str) -> str | None:
     return "must not hold a user or password; send a header" if "@" in parts.netloc else None
 
 
-def _read_headers(keys: Section) -> Json:
+def _read_headers(keys: MappingReader) -> Json:
     """The headers that can be sent; MISSING without any."""
     headers = keys.section("headers")
     if headers is None:
@@ -80,7 +80,7 @@ def _read_headers(keys: Section) -> Json:
     return {name: value for name, value, pointer in headers.items() if _is_header(name, value, pointer, keys)}
 
 
-def _is_header(name: str, value: Json, pointer: str, keys: Section) -> bool:
+def _is_header(name: str, value: Json, pointer: str, keys: MappingReader) -> bool:
     if not _HEADER_NAME.fullmatch(name):
         message = f"{name[:80]!r} cannot be the name of a header: letters, digits and !#$%&'*+.^_`|~- only"
         keys.report.add("invalid_value", message, pointer, at_key=True)
@@ -93,7 +93,7 @@ def _is_header(name: str, value: Json, pointer: str, keys: Section) -> bool:
     return True
 
 
-def _read_statuses(keys: Section) -> Iterator[Json]:
+def _read_statuses(keys: MappingReader) -> Iterator[Json]:
     """What counts as success: codes, classes such as 2xx, or a single one of them."""
     value, pointer = keys.get("expect_status"), keys.at("expect_status")
     if value is MISSING:
@@ -110,7 +110,7 @@ def _read_statuses(keys: Section) -> Iterator[Json]:
             yield status
 
 
-def _check_status(status: Json, pointer: str, keys: Section) -> None:
+def _check_status(status: Json, pointer: str, keys: MappingReader) -> None:
     is_code = isinstance(status, int) and not isinstance(status, bool)
     if (is_code and 100 <= status <= 599) or (isinstance(status, str) and _STATUS_CLASS.fullmatch(status)):
         return

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 
 from cograil.definitions.diagnostics import child
-from cograil.definitions.mapping_reader import ID, MISSING, Section
-from cograil.definitions.suggestions import Hints
+from cograil.definitions.mapping_reader import ID, MISSING, MappingReader
+from cograil.definitions.suggestions import Suggestions
 from cograil.errors import InvalidInput, Problem
 from cograil.model.workflow import InputSpec, Json, Workflow
 from cograil.strict_json import kind_of
@@ -26,15 +26,15 @@ TYPES: Mapping[str, Callable[[Json], bool]] = {
 }
 
 
-def read_inputs(section: Section) -> dict[str, InputSpec]:
+def read_inputs(section: MappingReader) -> dict[str, InputSpec]:
     """The declared inputs; what is wrong goes to the report of the section."""
     return {
-        name: _read_input(name, Section.of(value, pointer, section.report))
+        name: _read_input(name, MappingReader.of(value, pointer, section.report))
         for name, value, pointer in section.items()
     }
 
 
-def _read_input(name: str, keys: Section) -> InputSpec:
+def _read_input(name: str, keys: MappingReader) -> InputSpec:
     if not ID.fullmatch(name):
         rule = "1 to 64 letters, digits, `_`, `.` and `-`, the first a letter or digit"
         keys.report.add("invalid_id", f"input {name[:80]!r} must be {rule}", keys.pointer, at_key=True)
@@ -57,16 +57,16 @@ def _read_input(name: str, keys: Section) -> InputSpec:
 
 
 def apply_inputs(
-    workflow: Workflow, given: Mapping[str, Json], hints: Hints | None = None
+    workflow: Workflow, given: Mapping[str, Json], suggestions: Suggestions | None = None
 ) -> dict[str, Json]:
     """The inputs a job runs with: what is given, completed by the defaults.
 
     Raises InvalidInput with what does not fit. A workflow that declares no inputs takes any. A caller that
-    checks many jobs shares its hints among them.
+    checks many jobs shares its suggestions among them.
     """
     if workflow.inputs is None:
         return dict(given)
-    problems = unknown_inputs(given, workflow.inputs, hints)
+    problems = unknown_inputs(given, workflow.inputs, suggestions)
     complete: dict[str, Json] = {}
     for name, spec in workflow.inputs.items():
         problem = _misfit(spec, given)
@@ -93,19 +93,19 @@ def _misfit(spec: InputSpec, given: Mapping[str, Json]) -> Problem | None:
 
 
 def unknown_inputs(
-    given: Iterable[str], declared: Mapping[str, InputSpec], hints: Hints | None = None
+    given: Iterable[str], declared: Mapping[str, InputSpec], suggestions: Suggestions | None = None
 ) -> list[Problem]:
     """What is given and not declared; after `MAX_UNKNOWN_INPUTS` the others are only counted."""
-    hints = hints or Hints()
+    suggestions = suggestions or Suggestions()
     unknown = [name for name in given if name not in declared]
-    problems = [_undeclared(name, declared, hints) for name in unknown[:MAX_UNKNOWN_INPUTS]]
+    problems = [_undeclared(name, declared, suggestions) for name in unknown[:MAX_UNKNOWN_INPUTS]]
     if left := len(unknown) - len(problems):
         problems.append(Problem("unknown_input", f"and {left:,} more unknown inputs", INPUTS))
     return problems
 
 
-def _undeclared(name: str, declared: Mapping[str, InputSpec], hints: Hints) -> Problem:
-    close = hints.suggest(name, declared)
+def _undeclared(name: str, declared: Mapping[str, InputSpec], suggestions: Suggestions) -> Problem:
+    close = suggestions.suggest(name, declared)
     known = f"did you mean {close!r}?" if close else f"it takes {_listed(declared)}"
     message = f"the workflow has no input {name[:MAX_SHOWN_CHARACTERS]!r}; {known}"
     return Problem("unknown_input", message, child(INPUTS, name))

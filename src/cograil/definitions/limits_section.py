@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 
-from cograil.definitions.mapping_reader import MISSING, Range, Section
-from cograil.definitions.template_collector import Holes
+from cograil.definitions.mapping_reader import MISSING, MappingReader, Range
+from cograil.definitions.template_collector import TemplateCollector
 from cograil.model.workflow import Limit
 from cograil.strict_json import kind_of
 
@@ -21,7 +21,7 @@ _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 def read_limits(
-    node_id: str | None, above: Section, holes: Holes, *, in_children: bool = False
+    node_id: str | None, above: MappingReader, holes: TemplateCollector, *, in_children: bool = False
 ) -> Limit | None:
     """The limit of a node's tasks, or without a node of the workflow's jobs; None without one."""
     keys = above.section("limits")
@@ -42,11 +42,11 @@ def read_limits(
     return limit
 
 
-def _read_rate(above: Section) -> tuple[float, float]:
+def _read_rate(above: MappingReader) -> tuple[float, float]:
     """How many in how many seconds."""
     written, pointer = above.get("rate"), above.at("rate")
     if isinstance(written, dict):
-        return _read_span(Section.of(written, pointer, above.report))
+        return _read_span(MappingReader.of(written, pointer, above.report))
     found = _RATE.fullmatch(written) if isinstance(written, str) else None
     if found:
         return float(found[1]), _SECONDS[found[2]]
@@ -58,7 +58,7 @@ def _read_rate(above: Section) -> tuple[float, float]:
     return 1.0, 1.0
 
 
-def _read_span(keys: Section) -> tuple[float, float]:
+def _read_span(keys: MappingReader) -> tuple[float, float]:
     keys.require("count", "say how many may begin")
     keys.require("per_seconds", "say within how many seconds")
     rate = float(keys.integer("count", 1, COUNT)), keys.number("per_seconds", 1.0, SPAN)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from cograil.definitions.diagnostics import Report, child
+from cograil.definitions.diagnostics import Diagnostics, child
 from cograil.model.workflow import Json
 from cograil.strict_json import kind_of
 
@@ -36,7 +36,7 @@ class Range:
         return f"{lower} and at most {self.most:.15g}"
 
 
-class Section:
+class MappingReader:
     """Reads the keys of one mapping; a key that does not fit is reported and read as its default.
 
     Every key that was asked for is known; `close` reports the others. `description` is allowed
@@ -45,14 +45,14 @@ class Section:
 
     is_there = True
 
-    def __init__(self, values: Mapping[str, Json], pointer: str, report: Report) -> None:
+    def __init__(self, values: Mapping[str, Json], pointer: str, report: Diagnostics) -> None:
         self.values = values
         self.pointer = pointer
         self.report = report
         self._asked = {"description"}
 
     @classmethod
-    def of(cls, value: Json, pointer: str, report: Report) -> Section:
+    def of(cls, value: Json, pointer: str, report: Diagnostics) -> MappingReader:
         """The section at `pointer`; an empty one, reported, when there is no mapping."""
         if isinstance(value, dict):
             return cls(value, pointer, report)
@@ -67,17 +67,17 @@ class Section:
         """The value of a key as it stands, or MISSING; marks the key as known."""
         value = self.get_or_null(key)
         # What could not be read is null too, but was there.
-        return MISSING if value is None and self.at(key) not in self.report.spoiled else value
+        return MISSING if value is None and self.at(key) not in self.report.unreadable else value
 
     def get_or_null(self, key: str) -> Json:
         """The same for a key where null has a meaning."""
         self._asked.add(key)
         return self.values.get(key, MISSING)
 
-    def section(self, key: str) -> Section | None:
+    def section(self, key: str) -> MappingReader | None:
         """The mapping under a key; None without that key."""
         value = self.get(key)
-        return None if value is MISSING else Section.of(value, self.at(key), self.report)
+        return None if value is MISSING else MappingReader.of(value, self.at(key), self.report)
 
     def require(self, key: str, why: str) -> bool:
         """Whether the key is there; its absence is a problem."""
@@ -191,7 +191,7 @@ class Section:
         self.report.add("invalid_value", f"{key} {message}", self.at(key))
 
 
-class _Nothing(Section):
+class _Nothing(MappingReader):
     """Stands in for a section that is not there: what it lacks has been reported already."""
 
     is_there = False
@@ -200,7 +200,7 @@ class _Nothing(Section):
         return False
 
 
-def check_id(value: str, pointer: str, report: Report, what: str, *, at_key: bool) -> bool:
+def check_id(value: str, pointer: str, report: Diagnostics, what: str, *, at_key: bool) -> bool:
     """Whether `value` may name a workflow or a node; reports why not."""
     if not ID.fullmatch(value):
         rule = "1 to 64 letters, digits, `_`, `.` and `-`, the first a letter or digit"

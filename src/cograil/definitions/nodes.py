@@ -6,15 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from cograil.definitions.approval_node import read_approval
-from cograil.definitions.branches import Way, read_branches, read_condition
+from cograil.definitions.branches import ParsedBranch, read_branches, read_condition
 from cograil.definitions.container_node import read_container
 from cograil.definitions.http_node import read_http
 from cograil.definitions.limits_section import read_limits
-from cograil.definitions.mapping_reader import MISSING, Range, Section, check_id
+from cograil.definitions.mapping_reader import MISSING, MappingReader, Range, check_id
 from cograil.definitions.subworkflow_node import read_subworkflow
-from cograil.definitions.template_collector import Holes
+from cograil.definitions.template_collector import TemplateCollector
 from cograil.definitions.templates import CompiledTemplate
-from cograil.definitions.unlinked_nodes import Draft, read_dependencies, read_next
+from cograil.definitions.unlinked_nodes import UnlinkedNode, read_dependencies, read_next
 from cograil.definitions.wait_node import read_wait
 from cograil.model.workflow import (
     CONTAINER,
@@ -57,16 +57,16 @@ _BELONGS_TO = {
 }
 
 
-def read_nodes(section: Section, holes: Holes) -> dict[str, Draft]:
+def read_nodes(section: MappingReader, holes: TemplateCollector) -> dict[str, UnlinkedNode]:
     """All nodes by name; what is wrong with them goes to the report of the section."""
     drafts = {}
     for node_id, value, pointer in section.items():
         check_id(node_id, pointer, section.report, "node", at_key=True)
-        drafts[node_id] = _read_node(node_id, Section.of(value, pointer, section.report), holes)
+        drafts[node_id] = _read_node(node_id, MappingReader.of(value, pointer, section.report), holes)
     return drafts
 
 
-def _read_node(node_id: str, keys: Section, holes: Holes) -> Draft:
+def _read_node(node_id: str, keys: MappingReader, holes: TemplateCollector) -> UnlinkedNode:
     kind = _read_type(keys)
     node = Node(
         node_id,
@@ -79,7 +79,7 @@ def _read_node(node_id: str, keys: Section, holes: Holes) -> Draft:
         retry=read_retry(keys, RetryPolicy()),
     )
     if kind is None:  # what such a node may hold is anybody's guess; its edges count all the same
-        return Draft(node, keys.pointer, next=read_next(keys), depends_on=read_dependencies(keys))
+        return UnlinkedNode(node, keys.pointer, next=read_next(keys), depends_on=read_dependencies(keys))
     draft = _READERS[kind](_Reading(_with_what_some_share(kind, node, keys, holes), keys, holes))
     if kind not in (NodeType.END, NodeType.CONDITIONAL):
         draft = replace(draft, next=read_next(keys))
@@ -89,7 +89,7 @@ def _read_node(node_id: str, keys: Section, holes: Holes) -> Draft:
     return draft
 
 
-def _with_what_some_share(kind: str, node: Node, keys: Section, holes: Holes) -> Node:
+def _with_what_some_share(kind: str, node: Node, keys: MappingReader, holes: TemplateCollector) -> Node:
     """The node with the keys that several types have, but not all."""
     if kind not in (NodeType.START, NodeType.END):
         node = replace(node, when=read_condition(node.node_id, keys, "when", holes))
@@ -101,12 +101,12 @@ def _with_what_some_share(kind: str, node: Node, keys: Section, holes: Holes) ->
     return node
 
 
-def _read_timeout(kind: str | None, keys: Section) -> float:
+def _read_timeout(kind: str | None, keys: MappingReader) -> float:
     within = LONG_TIMEOUT if CONTAINER in (kind, keys.values.get("handler")) else TIMEOUT
     return keys.number("timeout_seconds", DEFAULT_TIMEOUT_SECONDS, within)
 
 
-def _read_type(keys: Section) -> str | None:
+def _read_type(keys: MappingReader) -> str | None:
     """The type; None, reported, when this version cannot run it."""
     value = keys.get("type")
     if value is MISSING:
@@ -119,16 +119,16 @@ def _read_type(keys: Section) -> str | None:
     return None
 
 
-def _has_queue(keys: Section) -> bool:
+def _has_queue(keys: MappingReader) -> bool:
     """Whether a queue is named; an empty name is none."""
     return keys.get("queue") not in (MISSING, "")
 
 
-def _read_queue(keys: Section, default: str) -> str:
+def _read_queue(keys: MappingReader, default: str) -> str:
     return keys.word("queue", default) if _has_queue(keys) else default
 
 
-def read_retry(above: Section, default: RetryPolicy) -> RetryPolicy:
+def read_retry(above: MappingReader, default: RetryPolicy) -> RetryPolicy:
     """`retry`; a key that it leaves out has the value of a node without `retry`."""
     keys = above.section("retry")
     if keys is None:
@@ -152,33 +152,33 @@ class _Reading:
     """A node with what all types share, and its keys for the reader of its type."""
 
     node: Node
-    keys: Section
-    holes: Holes
+    keys: MappingReader
+    holes: TemplateCollector
 
-    def draft(self, node: Node | None = None, ways: tuple[Way, ...] = ()) -> Draft:
+    def draft(self, node: Node | None = None, ways: tuple[ParsedBranch, ...] = ()) -> UnlinkedNode:
         targets = tuple((way.name, target) for way in ways for target in way.targets)
-        return Draft(node or self.node, self.keys.pointer, branch_targets=targets)
+        return UnlinkedNode(node or self.node, self.keys.pointer, branch_targets=targets)
 
 
-def _read_plain(reading: _Reading) -> Draft:
+def _read_plain(reading: _Reading) -> UnlinkedNode:
     return reading.draft()
 
 
-def _read_task(reading: _Reading) -> Draft:
+def _read_task(reading: _Reading) -> UnlinkedNode:
     return reading.draft(_with_work(reading, reading.keys, in_children=False))
 
 
-def _read_conditional(reading: _Reading) -> Draft:
+def _read_conditional(reading: _Reading) -> UnlinkedNode:
     ways = read_branches(reading.node.node_id, reading.keys, reading.holes)
     return reading.draft(replace(reading.node, branches=tuple(way.branch() for way in ways)), ways)
 
 
-def _read_fan_out(reading: _Reading) -> Draft:
+def _read_fan_out(reading: _Reading) -> UnlinkedNode:
     node, keys = reading.node, reading.keys
     if keys.require("source", 'name the list to spread over, such as "{{ inputs.files }}"'):
         node = replace(node, source=_read_source(reading))
     if keys.require("task", "say which handler works on each item"):
-        task = Section.of(keys.get("task"), keys.at("task"), keys.report)
+        task = MappingReader.of(keys.get("task"), keys.at("task"), keys.report)
         node = replace(
             _with_work(replace(reading, node=node), task, in_children=True),
             queue=_read_queue(task, node.queue),
@@ -199,7 +199,7 @@ def _read_source(reading: _Reading) -> CompiledTemplate | None:
     return None
 
 
-def _with_work(reading: _Reading, keys: Section, *, in_children: bool) -> Node:
+def _with_work(reading: _Reading, keys: MappingReader, *, in_children: bool) -> Node:
     """The node with handler and params from `keys`: of itself or of its children."""
     node = reading.node
     if keys.require("handler", "name the function that does the work"):
@@ -215,32 +215,32 @@ def _with_work(reading: _Reading, keys: Section, *, in_children: bool) -> Node:
     return replace(node, params=template)
 
 
-def _read_fan_in(reading: _Reading) -> Draft:
+def _read_fan_in(reading: _Reading) -> UnlinkedNode:
     aggregation = reading.keys.choice("aggregation", AGGREGATIONS, "collect")
     return reading.draft(replace(reading.node, aggregation=aggregation))
 
 
-def _read_wait(reading: _Reading) -> Draft:
+def _read_wait(reading: _Reading) -> UnlinkedNode:
     return reading.draft(read_wait(reading.node, reading.keys, reading.holes))
 
 
-def _read_http(reading: _Reading) -> Draft:
+def _read_http(reading: _Reading) -> UnlinkedNode:
     return reading.draft(read_http(reading.node, reading.keys, reading.holes))
 
 
-def _read_container(reading: _Reading) -> Draft:
+def _read_container(reading: _Reading) -> UnlinkedNode:
     return reading.draft(read_container(reading.node, reading.keys, reading.holes))
 
 
-def _read_approval(reading: _Reading) -> Draft:
+def _read_approval(reading: _Reading) -> UnlinkedNode:
     return reading.draft(read_approval(reading.node, reading.keys, reading.holes))
 
 
-def _read_subworkflow(reading: _Reading) -> Draft:
+def _read_subworkflow(reading: _Reading) -> UnlinkedNode:
     return reading.draft(read_subworkflow(reading.node, reading.keys, reading.holes))
 
 
-_READERS: dict[str, Callable[[_Reading], Draft]] = {
+_READERS: dict[str, Callable[[_Reading], UnlinkedNode]] = {
     NodeType.START: _read_plain,
     NodeType.END: _read_plain,
     NodeType.TASK: _read_task,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from cograil.definitions.mapping_reader import ID, Section
-from cograil.definitions.template_collector import Holes
+from cograil.definitions.mapping_reader import ID, MappingReader
+from cograil.definitions.template_collector import TemplateCollector
 from cograil.definitions.templates import CompiledTemplate
 
 
-def read_outputs(section: Section, holes: Holes) -> dict[str, CompiledTemplate]:
+def read_outputs(section: MappingReader, holes: TemplateCollector) -> dict[str, CompiledTemplate]:
     """The declared outputs; what is wrong goes to the report of the section."""
     found: dict[str, CompiledTemplate] = {}
     for name, value, pointer in section.items():

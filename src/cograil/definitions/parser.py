@@ -55,7 +55,7 @@ _JINJA_FILTERS = re.compile(
 )
 
 
-class Hole(NamedTuple):
+class Placeholder(NamedTuple):
     """The expression of a `{{ ... }}`, where it ends and how many nodes it has."""
 
     expression: Expression
@@ -63,11 +63,11 @@ class Hole(NamedTuple):
     nodes: int
 
 
-def parse_hole(text: str, start: int, max_nodes: int = MAX_NODES) -> Hole:
+def parse_placeholder(text: str, start: int, max_nodes: int = MAX_NODES) -> Placeholder:
     """The `{{ ... }}` that begins at `start`; raises TemplateError."""
     scanner = Scanner(text, start)
     parser = _Parser(text, scanner.hole(), max_nodes=max_nodes)
-    return Hole(parser.parse(), scanner.position, parser.nodes)
+    return Placeholder(parser.parse(), scanner.position, parser.nodes)
 
 
 def parse_condition(text: str, *, has_subject: bool) -> Expression:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import cached_property
 
-from cograil.definitions.edges import Drafts
+from cograil.definitions.edges import UnlinkedNodes
 from cograil.definitions.graph import Graph
 from cograil.definitions.unresolved_edges import Doubts
 from cograil.model.workflow import Edge, NodeType
@@ -17,7 +17,7 @@ from cograil.model.workflow import Edge, NodeType
 class Outlook:
     """The graph with all edges that may be meant, and with those only that will stay."""
 
-    def __init__(self, drafts: Drafts, graph: Graph, doubts: Doubts) -> None:
+    def __init__(self, drafts: UnlinkedNodes, graph: Graph, doubts: Doubts) -> None:
         self.graph = graph
         self._drafts = drafts
         self._doubts = doubts

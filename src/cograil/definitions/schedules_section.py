@@ -12,7 +12,7 @@ from typing import cast
 from cograil.definitions.cron import MAX_CRON, check_calendar
 from cograil.definitions.diagnostics import child
 from cograil.definitions.inputs_section import INPUTS, apply_inputs
-from cograil.definitions.mapping_reader import ID, Range, Section
+from cograil.definitions.mapping_reader import ID, MappingReader, Range
 from cograil.errors import InvalidInput
 from cograil.model.schedule import MISSED, OVERLAPS, Missed, Overlap, Plan
 from cograil.model.workflow import Json, Workflow
@@ -24,7 +24,7 @@ PRIORITY = Range(0, 10)
 SAMPLE_MOMENT = datetime(2026, 1, 1, tzinfo=UTC).isoformat().replace("+00:00", "Z")
 
 
-def read_schedules(section: Section, workflow: Workflow) -> dict[str, Plan]:
+def read_schedules(section: MappingReader, workflow: Workflow) -> dict[str, Plan]:
     """The schedules by name; what is wrong goes to the report of the section."""
     if len(section.values) > MAX_SCHEDULES:
         message = f"the file has {len(section.values)} schedules; at most {MAX_SCHEDULES} are allowed"
@@ -35,11 +35,11 @@ def read_schedules(section: Section, workflow: Workflow) -> dict[str, Plan]:
         if not ID.fullmatch(name):
             rule = "1 to 64 letters, digits, `_`, `.` and `-`, the first a letter or digit"
             section.report.add("invalid_id", f"schedule {name[:80]!r} must be {rule}", pointer, at_key=True)
-        found[name] = _read_schedule(Section.of(value, pointer, section.report), workflow)
+        found[name] = _read_schedule(MappingReader.of(value, pointer, section.report), workflow)
     return found
 
 
-def _read_schedule(keys: Section, workflow: Workflow) -> Plan:
+def _read_schedule(keys: MappingReader, workflow: Workflow) -> Plan:
     has_cron = keys.require("cron", "say when it fires, such as '30 6 * * 1-5'")
     plan = Plan(
         workflow.workflow_id,
@@ -57,12 +57,12 @@ def _read_schedule(keys: Section, workflow: Workflow) -> Plan:
     return plan
 
 
-def _read_inputs(keys: Section) -> dict[str, Json]:
+def _read_inputs(keys: MappingReader) -> dict[str, Json]:
     inputs = keys.section("inputs")
     return {} if inputs is None else {name: value for name, value, _ in inputs.items()}
 
 
-def _check_calendar(keys: Section, plan: Plan, *, has_cron: bool) -> None:
+def _check_calendar(keys: MappingReader, plan: Plan, *, has_cron: bool) -> None:
     try:
         check_calendar(plan.cron, plan.timezone)
     except InvalidInput as error:
@@ -72,7 +72,7 @@ def _check_calendar(keys: Section, plan: Plan, *, has_cron: bool) -> None:
                 keys.report.add(problem.code, problem.message, keys.at(key))
 
 
-def _check_inputs(keys: Section, plan: Plan, workflow: Workflow) -> None:
+def _check_inputs(keys: MappingReader, plan: Plan, workflow: Workflow) -> None:
     """Report what jobs of this schedule would be refused for."""
     given = dict(plan.input or {})
     if plan.due_input is not None:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cograil.definitions.mapping_reader import MAX_VERSION, MISSING, Range, Section, check_id
-from cograil.definitions.template_collector import Holes
+from cograil.definitions.mapping_reader import MAX_VERSION, MISSING, MappingReader, Range, check_id
+from cograil.definitions.template_collector import TemplateCollector
 from cograil.definitions.templates import CompiledTemplate
 from cograil.model.workflow import Node, Subworkflow
 from cograil.strict_json import kind_of
 
 
-def read_subworkflow(node: Node, above: Section, holes: Holes) -> Node:
+def read_subworkflow(node: Node, above: MappingReader, holes: TemplateCollector) -> Node:
     """The node with the workflow it starts; without it, which is reported, where none is named."""
     if not above.require("subworkflow", "name the workflow to start"):
         return node
-    keys = Section.of(above.get("subworkflow"), above.at("subworkflow"), above.report)
+    keys = MappingReader.of(above.get("subworkflow"), above.at("subworkflow"), above.report)
     keys.require("workflow_id", "name the workflow to start")
     workflow_id = keys.text_or_none("workflow_id")
     is_pinned = keys.get("version") is not MISSING
@@ -29,7 +29,7 @@ def read_subworkflow(node: Node, above: Section, holes: Holes) -> Node:
     return replace(node, subworkflow=Subworkflow(workflow_id, version if is_pinned else None, inputs))
 
 
-def _read_inputs(node_id: str, keys: Section, holes: Holes) -> CompiledTemplate | None:
+def _read_inputs(node_id: str, keys: MappingReader, holes: TemplateCollector) -> CompiledTemplate | None:
     inputs = keys.get("inputs")
     if inputs is MISSING:
         return None

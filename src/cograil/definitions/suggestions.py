@@ -14,14 +14,14 @@ MAX_CANDIDATES = 1_000
 MAX_COMPARED = 20  # in full, which takes a tenth of a millisecond each
 
 
-class Hints:
+class Suggestions:
     """The suggestions for one document or request: the first few words get one, the others none."""
 
     def __init__(self, count: int = MAX_HINTS) -> None:
         self._left = count
 
     def suggest(self, word: str, candidates: Iterable[str]) -> str | None:
-        """The candidate that this word is most like, if one is close and there are hints left."""
+        """The candidate that this word is most like, if one is close and there are suggestions left."""
         if self._left <= 0 or len(word) > MAX_WORD_CHARACTERS:
             return None
         self._left -= 1

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from cograil.definitions.conditions import compile_condition, compile_condition_field, refuse_quoted_holes
-from cograil.definitions.diagnostics import Report, child
+from cograil.definitions.diagnostics import Diagnostics, child
 from cograil.definitions.expressions import TemplateError
 from cograil.definitions.templates import CompiledTemplate, compile_template, compile_text
 from cograil.model.workflow import Json
 
 
 @dataclass(frozen=True, slots=True)
-class Hole:
+class CollectedTemplate:
     """A template, the node that renders it and the value it was made from."""
 
     node_id: str | None  # None: rendered for the job as a whole, which has nothing but its inputs
@@ -33,11 +33,11 @@ class Hole:
             yield self.template, self.pointer
 
 
-class Holes:
+class TemplateCollector:
     """Compiles; what does not compile is reported at the string in question."""
 
-    def __init__(self, report: Report) -> None:
-        self.found: list[Hole] = []
+    def __init__(self, report: Diagnostics) -> None:
+        self.found: list[CollectedTemplate] = []
         self._report = report
 
     def template(
@@ -59,7 +59,7 @@ class Holes:
             for text, place in strings_in(value, pointer):
                 self._kept(node_id, compile_template, text, place, in_children=in_children, at_end=at_end)
             return None
-        self.found.append(Hole(node_id, template, value, pointer, in_children, at_end))
+        self.found.append(CollectedTemplate(node_id, template, value, pointer, in_children, at_end))
         return template
 
     def text(self, node_id: str, text: str, pointer: str) -> CompiledTemplate | None:
@@ -102,7 +102,7 @@ class Holes:
     ) -> CompiledTemplate | None:
         template = self._compiled(compiler, text, pointer)
         if template is not None:
-            self.found.append(Hole(node_id, template, text, pointer, in_children, at_end))
+            self.found.append(CollectedTemplate(node_id, template, text, pointer, in_children, at_end))
         return template
 
     def _compiled(

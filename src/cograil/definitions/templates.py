@@ -14,13 +14,13 @@ from cograil.definitions.evaluation import Evaluate, compile_expression
 from cograil.definitions.expressions import (
     MAX_DEPTH,
     MAX_NODES,
-    Facts,
+    ExpressionUsage,
     TemplateError,
     check_names,
     refuse_long,
 )
 from cograil.definitions.operators import MAX_RENDERED_BYTES, Meter, as_text, bounded, size_of
-from cograil.definitions.parser import parse_hole
+from cograil.definitions.parser import parse_placeholder
 from cograil.model.evaluation_budget import Budget, ExpressionTooCostly
 from cograil.model.workflow import Json, Scope
 
@@ -47,7 +47,7 @@ class CompiledTemplate:
     has_all_inputs: bool = False
 
     @classmethod
-    def of(cls, evaluate: Evaluate, facts: Facts, *, is_constant: bool = False) -> CompiledTemplate:
+    def of(cls, evaluate: Evaluate, facts: ExpressionUsage, *, is_constant: bool = False) -> CompiledTemplate:
         """A template that renders so and mentions these."""
         uses_output = not facts.names.isdisjoint(("output", "upstream"))
         return cls(
@@ -69,9 +69,9 @@ class CompiledTemplate:
         return self.has_all_inputs or name in self.input_names
 
     @property
-    def facts(self) -> Facts:
+    def facts(self) -> ExpressionUsage:
         """What it mentions, to be joined with the facts of others."""
-        return Facts(self.names, self.references, self.input_names, self.has_all_inputs)
+        return ExpressionUsage(self.names, self.references, self.input_names, self.has_all_inputs)
 
 
 def compile_template(value: Json) -> CompiledTemplate:
@@ -79,7 +79,7 @@ def compile_template(value: Json) -> CompiledTemplate:
     compiler = _Compiler()
     fill = compiler.compile(value, depth=0)
     if fill is None:
-        return CompiledTemplate.of(lambda scope, budget: value, Facts(), is_constant=True)
+        return CompiledTemplate.of(lambda scope, budget: value, ExpressionUsage(), is_constant=True)
     room = MAX_RENDERED_BYTES - (size_of(value) - compiler.source_bytes)
     steps = compiler.steps
 
@@ -104,7 +104,7 @@ class _Compiler:
     """Compiles the strings of one value and gathers what they mention."""
 
     def __init__(self) -> None:
-        self.facts = Facts()
+        self.facts = ExpressionUsage()
         self.steps = 0  # what every rendering takes, whatever the values are
         self.source_bytes = 0  # of the strings with holes: all other bytes are rendered as they stand
 
@@ -148,7 +148,7 @@ class _Compiler:
         while marker := _MARKER.search(text, position):
             start = marker.start()
             _refuse_statement(text, start)
-            hole = parse_hole(text, start, MAX_NODES - nodes)
+            hole = parse_placeholder(text, start, MAX_NODES - nodes)
             before = text[position:start]
             parts.append(before.rstrip() if text.startswith("{{-", start) else before)
             self.facts |= check_names(hole.expression, text)

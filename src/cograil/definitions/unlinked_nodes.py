@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cograil.definitions.diagnostics import child
-from cograil.definitions.mapping_reader import MISSING, Section
+from cograil.definitions.mapping_reader import MISSING, MappingReader
 from cograil.model.workflow import Json, Node
 from cograil.strict_json import kind_of
 
@@ -27,7 +27,7 @@ class Dependencies:
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class UnlinkedNode:
     """A node without edges, and what it says about them."""
 
     node: Node
@@ -37,17 +37,17 @@ class Draft:
     depends_on: Dependencies | None = None
 
 
-def read_next(keys: Section) -> tuple[Target, ...]:
+def read_next(keys: MappingReader) -> tuple[Target, ...]:
     """Where a node or a branch leads: one name, several, or none."""
     return read_targets(keys, "next", may_be_empty=True)
 
 
-def read_dependencies(keys: Section) -> Dependencies | None:
+def read_dependencies(keys: MappingReader) -> Dependencies | None:
     """`depends_on`: a name, a list (all of them), or a mapping with all_of and any_of."""
     if not isinstance(keys.get("depends_on"), dict):
         found = read_targets(keys, "depends_on", hint=" or a mapping with all_of and any_of")
         return Dependencies(all_of=found) if found else None
-    inner = Section.of(keys.get("depends_on"), keys.at("depends_on"), keys.report)
+    inner = MappingReader.of(keys.get("depends_on"), keys.at("depends_on"), keys.report)
     dependencies = Dependencies(read_targets(inner, "all_of"), read_targets(inner, "any_of"))
     if inner.get("all_of") is MISSING and inner.get("any_of") is MISSING:
         keys.report.add("missing_key", "depends_on needs all_of or any_of", inner.pointer, at_key=True)
@@ -56,7 +56,7 @@ def read_dependencies(keys: Section) -> Dependencies | None:
 
 
 def read_targets(
-    keys: Section, key: str, hint: str = "", *, may_be_empty: bool = False
+    keys: MappingReader, key: str, hint: str = "", *, may_be_empty: bool = False
 ) -> tuple[Target, ...]:
     """The node names under a key, each once; the second mention of one is a problem."""
     value = keys.get(key)
@@ -73,7 +73,7 @@ def read_targets(
     return _listed(keys, key, value)
 
 
-def _listed(keys: Section, key: str, values: list[Json]) -> tuple[Target, ...]:
+def _listed(keys: MappingReader, key: str, values: list[Json]) -> tuple[Target, ...]:
     targets: dict[str, Target] = {}
     for index, value in enumerate(values):
         pointer = child(keys.at(key), index)

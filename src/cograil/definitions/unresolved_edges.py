@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
 
-from cograil.definitions.diagnostics import Report
-from cograil.definitions.edges import IMPLIED_END, Drafts
+from cograil.definitions.diagnostics import Diagnostics
+from cograil.definitions.edges import IMPLIED_END, UnlinkedNodes
 from cograil.definitions.graph import Graph
 from cograil.definitions.template_collector import strings_in
-from cograil.definitions.unlinked_nodes import Dependencies, Draft
+from cograil.definitions.unlinked_nodes import Dependencies, UnlinkedNode
 from cograil.errors import Problem
 from cograil.model.workflow import Json, NodeType
 
@@ -41,20 +41,20 @@ class Doubts:
     kinds: set[str] = field(default_factory=set)  # of a type that could not be read
 
 
-def find_doubts(drafts: Drafts, graph: Graph, document: Json, report: Report) -> Doubts:
+def find_doubts(drafts: UnlinkedNodes, graph: Graph, document: Json, report: Diagnostics) -> Doubts:
     """The doubts that the problems found so far leave about the edges between the nodes."""
     written = document.get("nodes") if isinstance(document, dict) else None
     search = _Search(drafts, graph, written if isinstance(written, dict) else {})
     for problem in report.problems:
         search.look_at(problem)
-    for pointer in report.spoiled:
+    for pointer in report.unreadable:
         search.look_at_spoiled(pointer)
     search.find_bare_dependencies()
     return search.doubts
 
 
 class _Search:
-    def __init__(self, drafts: Drafts, graph: Graph, written: dict[str, Json]) -> None:
+    def __init__(self, drafts: UnlinkedNodes, graph: Graph, written: dict[str, Json]) -> None:
         self.doubts = Doubts()
         self._drafts = drafts
         self._graph = graph
@@ -196,7 +196,7 @@ class _Search:
         return value
 
 
-def _names_itself_only(draft: Draft) -> bool:
+def _names_itself_only(draft: UnlinkedNode) -> bool:
     wanted = draft.depends_on or Dependencies()
     return {target.node_id for target in (*wanted.all_of, *wanted.any_of)} == {draft.node.node_id}
 

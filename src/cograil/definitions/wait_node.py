@@ -6,8 +6,8 @@ import re
 from dataclasses import replace
 from datetime import datetime
 
-from cograil.definitions.mapping_reader import MISSING, Range, Section
-from cograil.definitions.template_collector import Holes
+from cograil.definitions.mapping_reader import MISSING, MappingReader, Range
+from cograil.definitions.template_collector import TemplateCollector
 from cograil.model.workflow import Json, Node
 from cograil.strict_json import kind_of
 
@@ -16,11 +16,11 @@ MAX_WAIT = Range(0, 315_360_000)  # ten years
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|[-+]\d\d:\d\d)")
 
 
-def read_wait(node: Node, above: Section, holes: Holes) -> Node:
+def read_wait(node: Node, above: MappingReader, holes: TemplateCollector) -> Node:
     """The node with the one of `seconds` and `until` that it has."""
     if not above.require("wait", "give seconds or until"):
         return node
-    keys = Section.of(above.get("wait"), above.at("wait"), above.report)
+    keys = MappingReader.of(above.get("wait"), above.at("wait"), above.report)
     seconds, until = keys.get("seconds"), keys.get("until")
     keys.close()
     if isinstance(above.get("wait"), dict) and (seconds is MISSING) == (until is MISSING):
@@ -34,7 +34,7 @@ def read_wait(node: Node, above: Section, holes: Holes) -> Node:
     return node
 
 
-def _are_seconds(value: Json, keys: Section) -> bool:
+def _are_seconds(value: Json, keys: MappingReader) -> bool:
     if isinstance(value, str) and "{{" in value:
         return True
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -47,7 +47,7 @@ def _are_seconds(value: Json, keys: Section) -> bool:
     return True
 
 
-def _is_time(value: Json, keys: Section) -> bool:
+def _is_time(value: Json, keys: MappingReader) -> bool:
     if not isinstance(value, str):
         message = f"until must be a time or a template, not {kind_of(value)}"
         keys.report.add("invalid_type", message, keys.at("until"))

@@ -9,20 +9,20 @@ from dataclasses import replace
 
 from cograil.definitions.app_ownership import check_owner
 from cograil.definitions.approval_forms import check_forms
-from cograil.definitions.checks import References, check_graph, check_recursion
-from cograil.definitions.diagnostics import Report
+from cograil.definitions.checks import ReferenceChecker, check_graph, check_recursion
+from cograil.definitions.diagnostics import Diagnostics
 from cograil.definitions.edges import connect
 from cograil.definitions.graph import Graph
 from cograil.definitions.inputs_section import read_inputs
 from cograil.definitions.limits_section import read_limits
-from cograil.definitions.mapping_reader import MAX_VERSION, MISSING, Range, Section, check_id
+from cograil.definitions.mapping_reader import MAX_VERSION, MISSING, MappingReader, Range, check_id
 from cograil.definitions.nodes import read_nodes
 from cograil.definitions.outputs_section import read_outputs
 from cograil.definitions.partial_graph import Outlook
 from cograil.definitions.schedules_section import KEY as SCHEDULES
 from cograil.definitions.schedules_section import read_schedules
-from cograil.definitions.template_collector import Holes
-from cograil.definitions.unlinked_nodes import Draft
+from cograil.definitions.template_collector import TemplateCollector
+from cograil.definitions.unlinked_nodes import UnlinkedNode
 from cograil.definitions.unresolved_edges import find_doubts
 from cograil.definitions.yaml_loader import Unreadable, read_yaml
 from cograil.model.workflow import Branch, InputSpec, Json, Node, Template, Workflow
@@ -38,7 +38,7 @@ def read_workflow(text: str, source: str = "", *, app: str | None = None) -> Wor
     `source` is the name of the file in that error. `app` is the app whose own workflow this is: only there
     may handlers of an app be named.
     """
-    report = Report(is_new=True)
+    report = Diagnostics(is_new=True)
     try:
         document = read_yaml(text, report)
     except Unreadable:
@@ -51,12 +51,12 @@ def load_workflow(document: Mapping[str, Json], app: str | None = None) -> Workf
 
     Raises InvalidWorkflow, without lines and columns, when another version of the language wrote it.
     """
-    return _build(dict(document), Report(), app=app)
+    return _build(dict(document), Diagnostics(), app=app)
 
 
-def _build(document: Json, report: Report, source: str = "", app: str | None = None) -> Workflow:
-    top = Section.of(document, "", report)
-    holes = Holes(report)
+def _build(document: Json, report: Diagnostics, source: str = "", app: str | None = None) -> Workflow:
+    top = MappingReader.of(document, "", report)
+    holes = TemplateCollector(report)
     workflow = _with_schedules(_read_top(top, holes), top)
     drafts = _read_drafts(top, holes)
     top.close()
@@ -69,7 +69,7 @@ def _build(document: Json, report: Report, source: str = "", app: str | None = N
     check_forms(drafts, report)
     if report.is_new:
         check_owner(workflow.workflow_id, drafts, app, report)
-    references = References(drafts, outlook, workflow.inputs, report)
+    references = ReferenceChecker(drafts, outlook, workflow.inputs, report)
     for hole in holes.found:
         references.check(hole)
     if report.problems:
@@ -79,7 +79,7 @@ def _build(document: Json, report: Report, source: str = "", app: str | None = N
     return replace(workflow, nodes=nodes, document=document, digest=digest_of(document), app=app)
 
 
-def _read_top(top: Section, holes: Holes) -> Workflow:
+def _read_top(top: MappingReader, holes: TemplateCollector) -> Workflow:
     """All but the nodes."""
     workflow_id = _read_workflow_id(top)
     top.flag("is_active", True)
@@ -99,7 +99,7 @@ def _read_top(top: Section, holes: Holes) -> Workflow:
     )
 
 
-def _read_workflow_id(top: Section) -> str:
+def _read_workflow_id(top: MappingReader) -> str:
     if not top.require("workflow_id", "a workflow needs a name to be started by"):
         return ""
     workflow_id = top.text_or_none("workflow_id")
@@ -108,24 +108,24 @@ def _read_workflow_id(top: Section) -> str:
     return workflow_id or ""
 
 
-def _read_inputs(top: Section) -> dict[str, InputSpec] | None:
+def _read_inputs(top: MappingReader) -> dict[str, InputSpec] | None:
     section = top.section("inputs")
     return read_inputs(section) if section is not None and section.is_there else None
 
 
-def _read_outputs(top: Section, holes: Holes) -> Mapping[str, Template] | None:
+def _read_outputs(top: MappingReader, holes: TemplateCollector) -> Mapping[str, Template] | None:
     section = top.section("outputs")
     return read_outputs(section, holes) if section is not None and section.is_there else None
 
 
-def _with_schedules(workflow: Workflow, top: Section) -> Workflow:
+def _with_schedules(workflow: Workflow, top: MappingReader) -> Workflow:
     section = top.section(SCHEDULES)
     if section is None or not section.is_there:
         return workflow
     return replace(workflow, schedules=read_schedules(section, workflow))
 
 
-def _read_drafts(top: Section, holes: Holes) -> dict[str, Draft]:
+def _read_drafts(top: MappingReader, holes: TemplateCollector) -> dict[str, UnlinkedNode]:
     section = top.section("nodes")
     if top.is_there and (section is None or (section.is_there and not section.values)):
         top.report.add("dag_empty", "the workflow has no nodes; give it at least one", "/nodes", at_key=True)
@@ -137,7 +137,7 @@ def _read_drafts(top: Section, holes: Holes) -> dict[str, Draft]:
     return read_nodes(section, holes)
 
 
-def _nodes(drafts: Mapping[str, Draft], graph: Graph) -> dict[str, Node]:
+def _nodes(drafts: Mapping[str, UnlinkedNode], graph: Graph) -> dict[str, Node]:
     return {
         node_id: replace(
             drafts[node_id].node,
@@ -150,7 +150,7 @@ def _nodes(drafts: Mapping[str, Draft], graph: Graph) -> dict[str, Node]:
     }
 
 
-def _to_nodes(branch: Branch, drafts: Mapping[str, Draft]) -> Branch:
+def _to_nodes(branch: Branch, drafts: Mapping[str, UnlinkedNode]) -> Branch:
     """The branch without a pointer to the implied END, for which there is no node."""
     return replace(branch, targets=tuple(target for target in branch.targets if target in drafts))
 

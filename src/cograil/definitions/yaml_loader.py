@@ -16,7 +16,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml import events as yaml_events
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
-from cograil.definitions.diagnostics import Place, Report, child
+from cograil.definitions.diagnostics import Diagnostics, Place, child
 from cograil.definitions.yaml_scalars import BadNumber, is_clean, resolve
 from cograil.model.workflow import Json
 
@@ -32,7 +32,7 @@ class Unreadable(Exception):
     """The text cannot be read further; the report says why."""
 
 
-def read_yaml(text: str, report: Report) -> Json:
+def read_yaml(text: str, report: Diagnostics) -> Json:
     """The document in `text`; what is wrong with it goes to `report`.
 
     Raises Unreadable when there is no document to check: its syntax is broken, it is too large or too deep.
@@ -46,7 +46,7 @@ def read_yaml(text: str, report: Report) -> Json:
     return builder.root
 
 
-def _check_characters(text: str, report: Report) -> None:
+def _check_characters(text: str, report: Diagnostics) -> None:
     size = len(text.encode("utf-8", "surrogatepass"))
     if size > MAX_BYTES:
         report.add("too_large", f"the file has {size} bytes; at most {MAX_BYTES} are allowed", place=(1, 1))
@@ -60,7 +60,7 @@ def _check_characters(text: str, report: Report) -> None:
         raise Unreadable
 
 
-def _events(text: str, report: Report) -> Iterator[Any]:
+def _events(text: str, report: Diagnostics) -> Iterator[Any]:
     try:
         yield from YAML(typ="safe", pure=True).parse(text)
     except MarkedYAMLError as error:
@@ -104,7 +104,7 @@ class _Frame:
 class _Builder:
     """Puts the values together as the events come in."""
 
-    def __init__(self, report: Report) -> None:
+    def __init__(self, report: Diagnostics) -> None:
         self.root: Json = None
         self._report = report
         self._open: list[_Frame] = []
@@ -155,7 +155,7 @@ class _Builder:
         self._report.keys.setdefault(pointer, place)
         self._refuse_extras(event, pointer)
         if trouble:
-            self._report.spoil(*trouble, pointer, place)
+            self._report.mark_unreadable(*trouble, pointer, place)
 
     @staticmethod
     def _key_of(event: Any, above: str) -> tuple[str, tuple[str, str] | None]:
@@ -182,7 +182,7 @@ class _Builder:
         self._report.values.setdefault(pointer, _place(event))
         if isinstance(event, yaml_events.AliasEvent):
             message = f"aliases are not supported; write out what *{event.anchor} stands for"
-            self._report.spoil("yaml_alias", message, pointer, _place(event))
+            self._report.mark_unreadable("yaml_alias", message, pointer, _place(event))
             self._put(None)
             return
         self._refuse_extras(event, pointer)
@@ -200,7 +200,7 @@ class _Builder:
             self._report.add("yaml_alias", message, pointer, place=_place(event))
         if event.tag is not None:
             message = f"tags are not supported; remove {event.tag}"
-            self._report.spoil("yaml_tag", message, pointer, _place(event))
+            self._report.mark_unreadable("yaml_tag", message, pointer, _place(event))
 
     def _enter(self, into: dict[str, Json] | list[Json], pointer: str, event: Any) -> None:
         if len(self._open) >= MAX_DEPTH:
@@ -212,14 +212,14 @@ class _Builder:
         text = str(event.value)
         if not is_clean(text):
             message = "the text holds NUL or half a surrogate pair, which cannot be stored"
-            self._report.spoil("invalid_unicode", message, pointer, _place(event))
+            self._report.mark_unreadable("invalid_unicode", message, pointer, _place(event))
             return None
         if not event.implicit[0]:
             return text
         try:
             return resolve(text)
         except BadNumber as error:
-            self._report.spoil("invalid_number", str(error), pointer, _place(event))
+            self._report.mark_unreadable("invalid_number", str(error), pointer, _place(event))
             return None
 
     def _put(self, value: Json) -> None:

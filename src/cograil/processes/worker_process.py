@@ -89,7 +89,7 @@ class WorkerChild:
         try:
             while not self._stop.is_set():
                 began = clock()
-                await self._live()
+                await self._serve()
                 if self._stop.is_set():
                     break
                 if self._is_reloading:
@@ -99,7 +99,7 @@ class WorkerChild:
                     await self._wait_for_edit()
                 else:
                     pause = MIN_PAUSE if clock() - began > STEADY_SECONDS else pause
-                    await self._mourn(pause)
+                    await self._on_exit(pause)
                     pause = min(pause * 2, MAX_PAUSE)
         finally:
             self._kill()
@@ -114,7 +114,7 @@ class WorkerChild:
             task.cancel()
         self._is_reloading = False
 
-    async def _live(self) -> None:
+    async def _serve(self) -> None:
         """From the start of one child to its end."""
         ours, theirs = socket.socketpair()
         with theirs:
@@ -179,7 +179,7 @@ class WorkerChild:
             self._first.set_exception(error)
             self._first.exception()  # read by `ready`, or by nobody who cares
 
-    async def _mourn(self, pause: float) -> None:
+    async def _on_exit(self, pause: float) -> None:
         assert self._process is not None
         code = self._process.returncode
         self._settle(CograilError(f"the worker ended ({code}) before it was ready"))

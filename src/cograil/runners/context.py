@@ -19,8 +19,8 @@ from cograil.runners.handler_exceptions import AttemptLost, Cancelled, Fail, Ret
 from cograil.runners.handler_log import Log, escaped
 from cograil.runners.handler_output import Output
 from cograil.runners.handler_results import completed
-from cograil.runners.handler_steps import Steps
-from cograil.runners.handler_transaction import Joint, JointTransaction
+from cograil.runners.handler_steps import StepResults
+from cograil.runners.handler_transaction import HandlerTransaction, TransactionBackend
 
 __all__ = ["DEFAULT_LIMITS", "AttemptLost", "Cancelled", "Channel", "Context", "Fail", "Limits", "Retry"]
 
@@ -62,7 +62,7 @@ class Channel(Protocol):
         False when the attempt is no longer ours: nothing was saved.
         """
 
-    def join(self, item: WorkItem, connection: Any) -> Joint:
+    def create_transaction(self, item: WorkItem, connection: Any) -> TransactionBackend:
         """What the transaction of a handler needs, on this connection or on one of the worker's."""
 
     def note_progress(self, item: WorkItem, current: float, total: float | None, message: str) -> None:
@@ -92,7 +92,7 @@ class Context:
         "_stopping",
         "_telling",
         "abandoned",
-        "joint",
+        "handler_transaction",
         "recorded",
     )
 
@@ -104,14 +104,14 @@ class Context:
         self._loop: asyncio.AbstractEventLoop = loop or asyncio.get_running_loop()
         self._log: Log | None = None
         self._output: Output | None = None
-        self._steps: Steps | None = None
+        self._steps: StepResults | None = None
         self._reason: str | None = None
         self._is_asked_to_stop = False
         self._is_over = False
         self._stopping: asyncio.Future[None] | None = None
         self._telling: asyncio.Lock | None = None
         self.abandoned = False  # the handler did not obey in time and still runs somewhere
-        self.joint: JointTransaction | None = None
+        self.handler_transaction: HandlerTransaction | None = None
         self.recorded: Recorded | None = None  # the result is committed; nothing changes that any more
 
     # --- who am I
@@ -224,24 +224,26 @@ class Context:
         self._refuse_when_lost()
         if self._steps is None:
             limits = self._limits
-            self._steps = Steps(self._item.steps, limits.checkpoint_bytes, limits.output_bytes)
+            self._steps = StepResults(self._item.steps, limits.checkpoint_bytes, limits.output_bytes)
         if _running_loop() is not None:
             return self._steps.in_loop(name, step, args, self._keep)
         return self._steps.in_thread(name, step, args, self._keep_in_thread)
 
-    def transaction(self, connection: Any = None) -> JointTransaction:
+    def transaction(self, connection: Any = None) -> HandlerTransaction:
         """`async with ctx.transaction() as tx`: your SQL and the result of the attempt commit together.
 
         For coroutines, once in an attempt, at its end. See transaction.py for when it commits.
         """
         if _running_loop() is not self._loop:
             raise Fail("ctx.transaction() is for coroutine handlers of a worker", code="bad_transaction")
-        if self.joint is not None:
+        if self.handler_transaction is not None:
             raise Fail("ctx.transaction(): one for each attempt", code="bad_transaction")
         self._refuse_when_lost()
-        joint = self._channel.join(self._item, connection)
-        self.joint = JointTransaction(joint, self._check_output, self._mark_recorded)
-        return self.joint
+        handler_transaction = self._channel.create_transaction(self._item, connection)
+        self.handler_transaction = HandlerTransaction(
+            handler_transaction, self._check_output, self._mark_recorded
+        )
+        return self.handler_transaction
 
     # --- am I to stop
 

@@ -22,7 +22,7 @@ Keep = Callable[[str, bytes], Awaitable[None]]
 KeepInThread = Callable[[str, bytes], None]
 
 
-class Steps:
+class StepResults:
     """What is done, by name. A step under way is shared: whoever asks for it meanwhile gets its end."""
 
     __slots__ = ("_ends", "_lock", "_max_bytes", "_room")

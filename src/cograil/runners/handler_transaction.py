@@ -16,7 +16,7 @@ from cograil.model.workflow import Json
 from cograil.runners.handler_exceptions import Fail
 
 
-class Joint(Protocol):
+class TransactionBackend(Protocol):
     """The worker's side of it: a connection on which the report can be made."""
 
     is_borrowed: bool
@@ -36,13 +36,16 @@ class Joint(Protocol):
         """Never raises."""
 
 
-class JointTransaction:
+class HandlerTransaction:
     """What `async with ctx.transaction() as tx` gives."""
 
     def __init__(
-        self, joint: Joint, check: Callable[[Json], Completed], on_recorded: Callable[[], None]
+        self,
+        handler_transaction: TransactionBackend,
+        check: Callable[[Json], Completed],
+        on_recorded: Callable[[], None],
     ) -> None:
-        self._joint = joint
+        self._backend = handler_transaction
         self._check = check
         self._on_recorded = on_recorded
         self._state: Literal["new", "open", "left", "ended"] = "new"
@@ -51,13 +54,13 @@ class JointTransaction:
     @property
     def connection(self) -> Any:
         """The psycopg connection; what it executes inside the block belongs to the transaction."""
-        return self._joint.connection
+        return self._backend.connection
 
     async def execute(self, query: Any, params: Any = None) -> Any:
         """Run this statement; the cursor, for `fetchone` and `fetchall`."""
         if self._state != "open":
             raise Fail("ctx.transaction(): its block has ended", code="bad_transaction")
-        return await self._joint.connection.execute(query, params)
+        return await self._backend.connection.execute(query, params)
 
     async def complete(self, output: Json = None) -> None:
         """Make this the result of the attempt, and commit it with what the transaction did.
@@ -74,7 +77,7 @@ class JointTransaction:
             raise Fail("ctx.transaction(): one for each attempt", code="bad_transaction")
         self._state = "open"
         try:
-            await self._joint.begin()
+            await self._backend.begin()
         except BaseException:
             await self.undo()
             raise
@@ -87,7 +90,7 @@ class JointTransaction:
             return
         if error is not None:
             await self.undo()
-        elif self._joint.is_borrowed:
+        elif self._backend.is_borrowed:
             await self.undo()
             raise Fail(
                 "ctx.transaction(connection): end the block with `await tx.complete(output)`; "
@@ -114,7 +117,7 @@ class JointTransaction:
         """Roll back, unless it ended before or is past the point where it can be undone."""
         if self.is_unfinished:
             self._state = "ended"
-            await self._joint.roll_back()
+            await self._backend.roll_back()
 
     async def _finish(self, output: bytes) -> None:
         """From here on there is no way back: a cancellation waits until we know how it ended."""
@@ -127,7 +130,7 @@ class JointTransaction:
             raise
 
     async def _commit(self, output: bytes) -> None:
-        await self._joint.finish(output)
+        await self._backend.finish(output)
         self._on_recorded()
 
 

@@ -29,7 +29,7 @@ Message = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class ChildSetup:
     """What a child must know before its first task."""
 
     modules: tuple[str, ...]
@@ -64,13 +64,13 @@ async def open_link(link: socket.socket) -> tuple[asyncio.StreamReader, asyncio.
     return await asyncio.open_connection(sock=link)
 
 
-def order_message(order: Order) -> bytes:
+def order_message(order: ChildSetup) -> bytes:
     return packed({"order": asdict(order)})
 
 
-def read_order(message: Message) -> Order:
+def read_order(message: Message) -> ChildSetup:
     facts = message["order"]
-    return Order(**{**facts, "modules": tuple(facts["modules"]), "path": tuple(facts["path"])})
+    return ChildSetup(**{**facts, "modules": tuple(facts["modules"]), "path": tuple(facts["path"])})
 
 
 def run_message(item: WorkItem) -> bytes:

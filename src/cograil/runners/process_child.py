@@ -26,7 +26,7 @@ from cograil.runners import handler_output, ipc, python_runner
 from cograil.runners.context import Context, Limits
 from cograil.runners.handler_exceptions import Fail
 from cograil.runners.handler_registry import default_registry
-from cograil.runners.handler_transaction import Joint
+from cograil.runners.handler_transaction import TransactionBackend
 
 PR_SET_PDEATHSIG = 1
 MEMORY_LIMIT = resource.RLIMIT_DATA if sys.platform == "linux" else resource.RLIMIT_AS
@@ -52,7 +52,7 @@ class PipeChannel:
     async def tell(self, item: WorkItem, event: Event) -> bool:
         return await self._ask(ipc.event_message(event))
 
-    def join(self, item: WorkItem, connection: Any) -> Joint:
+    def create_transaction(self, item: WorkItem, connection: Any) -> TransactionBackend:
         raise Fail("ctx.transaction() is for coroutine handlers of a worker", code="bad_transaction")
 
     def note_progress(self, item: WorkItem, current: float, total: float | None, message: str) -> None:
@@ -78,12 +78,12 @@ class PipeChannel:
         self._loop.call_soon_threadsafe(self._writer.write, text)
 
 
-class Talker(threading.Thread):
+class WorkerConnection(threading.Thread):
     """The thread that talks to the worker, in a loop of its own."""
 
     def __init__(self, link: socket.socket) -> None:
         super().__init__(name="talker", daemon=True)
-        self.orders: queue.Queue[ipc.Order] = queue.Queue()
+        self.orders: queue.Queue[ipc.ChildSetup] = queue.Queue()
         self.attempts: queue.Queue[Begun] = queue.Queue()
         self._link = link
         self._limits = Limits()
@@ -100,9 +100,9 @@ class Talker(threading.Thread):
         reader, self._writer = await ipc.open_link(self._link)
         self._channel = PipeChannel(self._writer)
         while (message := await ipc.receive(reader)) is not None:
-            self._hear(message)
+            self._on_notify(message)
 
-    def _hear(self, message: ipc.Message) -> None:
+    def _on_notify(self, message: ipc.Message) -> None:
         if "run" in message:
             item = ipc.read_item(message)
             self._ctx = Context(item, self._channel, self._limits)
@@ -126,7 +126,7 @@ def main(descriptor: str, parent: str) -> None:
     _end_with(int(parent))
     link = socket.socket(fileno=int(descriptor))
     link.set_inheritable(False)
-    talker = Talker(link)
+    talker = WorkerConnection(link)
     talker.start()
     order = talker.orders.get()
     logs.configure(order.log_level, order.log_format)
@@ -158,7 +158,7 @@ def _out_of_memory() -> Failed:
     return Failed("out_of_memory", "it needs more memory than COGRAIL_WORKER__CHILD_MEMORY_MB allows")
 
 
-def _import(order: ipc.Order) -> str:
+def _import(order: ipc.ChildSetup) -> str:
     """Import the modules of the handlers; what went wrong, if anything."""
     sys.path[:] = order.path
     for module in order.modules:

@@ -27,11 +27,11 @@ START_SECONDS = 60.0
 MIB = 1024 * 1024
 MAX_GROWTH = 256 * MIB  # without a limit, a child that has grown by this much is replaced
 
-MakeOrder = Callable[[], ipc.Order]
+MakeOrder = Callable[[], ipc.ChildSetup]
 
 
 @dataclass(frozen=True, slots=True)
-class Wear:
+class RecyclePolicy:
     """When a child is worn out."""
 
     tasks: int
@@ -43,7 +43,7 @@ class Wear:
         return self.memory_bytes // 2 or MAX_GROWTH
 
 
-class Child:
+class ChildProcess:
     """One child process, from its start to its end."""
 
     def __init__(self, process: asyncio.subprocess.Process, link: socket.socket) -> None:
@@ -63,7 +63,7 @@ class Child:
         return False
 
     @classmethod
-    async def start(cls, order: ipc.Order) -> Child:
+    async def start(cls, order: ipc.ChildSetup) -> ChildProcess:
         """A new one, ready; raises ConnectionError when it ends before it is."""
         ours, theirs = socket.socketpair()
         with theirs:
@@ -88,7 +88,7 @@ class Child:
             raise
         return child
 
-    async def _greet(self, order: ipc.Order) -> None:
+    async def _greet(self, order: ipc.ChildSetup) -> None:
         self._reader, self._writer = await ipc.open_link(self._link)
         self._writer.write(ipc.order_message(order))
         if (answer := await ipc.receive(self._reader)) is None:
@@ -154,14 +154,14 @@ class Child:
         return f"was killed by signal {-code}"
 
 
-class Children:
+class ProcessPool:
     """The children of a worker. As many run as there are attempts; the idle ones wait for the next."""
 
-    def __init__(self, make_order: MakeOrder, wear: Wear) -> None:
+    def __init__(self, make_order: MakeOrder, wear: RecyclePolicy) -> None:
         self._make_order = make_order
         self._wear = wear
-        self._idle: list[Child] = []
-        self._all: set[Child] = set()
+        self._idle: list[ChildProcess] = []
+        self._all: set[ChildProcess] = set()
         self._warming: set[asyncio.Task[None]] = set()
         self._waiting = 0  # how many attempts wait for a child that is being started
         self._is_closed = False
@@ -174,7 +174,7 @@ class Children:
             task.add_done_callback(self._warming.discard)
 
     async def run(
-        self, item: WorkItem, ctx: Context, channel: Channel, begun: asyncio.Future[Child]
+        self, item: WorkItem, ctx: Context, channel: Channel, begun: asyncio.Future[ChildProcess]
     ) -> Outcome:
         """Run this attempt in a child, which `begun` then names. Cancel this, and the child is killed."""
         try:
@@ -200,7 +200,7 @@ class Children:
         await asyncio.gather(*self._warming, return_exceptions=True)
         await asyncio.gather(*(self._end(child) for child in list(self._all)))
 
-    async def _take(self) -> Child:
+    async def _take(self) -> ChildProcess:
         while self._idle:
             child = self._idle.pop()
             if child.lives:
@@ -215,8 +215,8 @@ class Children:
             self._waiting -= 1
         return await self._take()
 
-    async def _start(self) -> Child:
-        child = await Child.start(self._make_order())
+    async def _start(self) -> ChildProcess:
+        child = await ChildProcess.start(self._make_order())
         self._all.add(child)
         return child
 
@@ -224,18 +224,18 @@ class Children:
         with contextlib.suppress(OSError, TimeoutError):  # whoever needs one tries again, and tells
             self._idle.append(await self._start())
 
-    def _may_go_on(self, child: Child, outcome: Outcome) -> bool:
+    def _may_go_on(self, child: ChildProcess, outcome: Outcome) -> bool:
         is_ill = isinstance(outcome, Failed) and outcome.code in ("out_of_memory", "child_died")
         is_young = child.tasks < self._wear.tasks and child.growth <= self._wear.most_growth
         return child.lives and is_young and not is_ill
 
-    async def _put_back(self, child: Child, *, is_worn: bool) -> None:
+    async def _put_back(self, child: ChildProcess, *, is_worn: bool) -> None:
         if not is_worn and not self._is_closed:
             self._idle.append(child)
             return
         self.warm_up()
         await self._end(child)
 
-    async def _end(self, child: Child) -> None:
+    async def _end(self, child: ChildProcess) -> None:
         self._all.discard(child)
         await child.kill()

@@ -29,7 +29,7 @@ from cograil.runners.handler_log import escaped
 from cograil.runners.handler_params import InvalidParams
 from cograil.runners.handler_registry import HandlerSpec, is_coroutine
 from cograil.runners.handler_results import BadResult, completed
-from cograil.runners.process_pool import Child, Children
+from cograil.runners.process_pool import ChildProcess, ProcessPool
 
 MAX_CODE = 64
 MAX_MESSAGE = 2_000
@@ -50,7 +50,7 @@ class Running:
     limits: Limits
     work: Work
     stop: Callable[[], object]
-    child: asyncio.Future[Child] | None = None  # where it runs; it is killed when `work` is cancelled
+    child: asyncio.Future[ChildProcess] | None = None  # where it runs; it is killed when `work` is cancelled
 
     def outcome_if_done(self) -> Outcome | None:
         """The outcome, if the handler is through already. Most are after one step of the loop."""
@@ -67,7 +67,7 @@ async def run(
     *,
     executor: Executor,
     limits: Limits,
-    children: Children | None = None,
+    children: ProcessPool | None = None,
 ) -> Outcome:
     """Run this attempt to its end. Raises only CancelledError, when the caller itself is cancelled."""
     started = start(item, spec, ctx, executor=executor, limits=limits, children=children)
@@ -81,7 +81,7 @@ def start(
     *,
     executor: Executor,
     limits: Limits,
-    children: Children | None = None,
+    children: ProcessPool | None = None,
 ) -> Running | Outcome:
     """Start the handler; the outcome when it need not or cannot be started. `follow` it to its end."""
     if ctx.reason is not None:
@@ -123,23 +123,23 @@ async def _in_loop(spec: HandlerSpec, arguments: dict[str, Any], ctx: Context, l
         else:
             value = await spec.call(**arguments)
         result = _completed(value, limits)
-        if ctx.joint is not None and ctx.joint.is_unfinished:
-            await ctx.joint.conclude(result)
+        if ctx.handler_transaction is not None and ctx.handler_transaction.is_unfinished:
+            await ctx.handler_transaction.conclude(result)
         outcome: Outcome = result
     except asyncio.CancelledError:
         raise
     except BaseException as error:  # SystemExit would end the loop, and with it every other handler
         outcome = failure(error)
     finally:
-        if ctx.joint is not None:
-            await ctx.joint.undo()
+        if ctx.handler_transaction is not None:
+            await ctx.handler_transaction.undo()
     ctx.close()
     return outcome
 
 
-def _in_child(item: WorkItem, ctx: Context, limits: Limits, children: Children) -> Running:
+def _in_child(item: WorkItem, ctx: Context, limits: Limits, children: ProcessPool) -> Running:
     """The child checks the params: what they become cannot be sent there."""
-    child: asyncio.Future[Child] = asyncio.get_running_loop().create_future()
+    child: asyncio.Future[ChildProcess] = asyncio.get_running_loop().create_future()
     work = asyncio.create_task(children.run(item, ctx, ctx.channel, child))
 
     def stop() -> None:
@@ -195,8 +195,10 @@ async def _settle(running: Running) -> None:
         if running.child is not None and not work.done():
             work.cancel()
             await asyncio.wait({work}, timeout=KILL_SECONDS)
-        if ctx.joint is not None and ctx.joint.committing is not None:
-            await asyncio.wait({ctx.joint.committing})  # past the point where it could be stopped
+        if ctx.handler_transaction is not None and ctx.handler_transaction.committing is not None:
+            await asyncio.wait(
+                {ctx.handler_transaction.committing}
+            )  # past the point where it could be stopped
 
 
 def _grace(running: Running) -> float:
@@ -216,8 +218,8 @@ def _abandon(work: Work, ctx: Context) -> None:
     _abandoned.add(work)
     work.add_done_callback(_abandoned.discard)
     work.cancel()
-    if ctx.joint is not None:
-        undoing = asyncio.ensure_future(ctx.joint.undo())
+    if ctx.handler_transaction is not None:
+        undoing = asyncio.ensure_future(ctx.handler_transaction.undo())
         _abandoned.add(undoing)
         undoing.add_done_callback(_abandoned.discard)
 

@@ -63,7 +63,7 @@ GIVEN_STEPS = partial(
 
 
 @dataclass(frozen=True, slots=True)
-class Lanes:
+class Slots:
     """What a worker can take now: handlers and free slots, for coroutines, threads and child processes."""
 
     async_handlers: list[str]
@@ -79,11 +79,11 @@ class Lanes:
 
     @property
     def handlers(self) -> list[str]:
-        """Those of all lanes."""
+        """Handlers of every kind."""
         return [*self.async_handlers, *self.thread_handlers, *self.process_handlers]
 
     def each(self) -> tuple[tuple[str, list[str], int], ...]:
-        """Every lane with its handlers and free slots."""
+        """Each kind with its handlers and free slots."""
         return (
             ("async", self.async_handlers, self.async_slots),
             ("thread", self.thread_handlers, self.thread_slots),
@@ -91,8 +91,8 @@ class Lanes:
         )
 
     @property
-    def slots(self) -> int:
-        """All that are free."""
+    def total(self) -> int:
+        """Number of free slots of every kind."""
         return self.async_slots + self.thread_slots + self.process_slots
 
 
@@ -199,33 +199,33 @@ async def tick_orchestrator(
 
 
 async def claim_tasks(
-    tx: Transaction, worker: int, lanes: Lanes, places: ClaimPlaces | None = None
+    tx: Transaction, worker: int, slots: Slots, places: ClaimPlaces | None = None
 ) -> list[WorkItem]:
     """Take due tasks for this worker, behind these places; none when its lease was lost."""
     places = places or ClaimPlaces()
-    after = {lane: places.after(lane) for lane in ("async", "thread", "process")}
+    after = {kind: places.after(kind) for kind in ("async", "thread", "process")}
     rows = await tx.fetch(
         CLAIM_TASKS,
         worker=worker,
-        queues=lanes.queues,
-        async_handlers=lanes.async_handlers,
-        async_most=lanes.async_most,
-        thread_handlers=lanes.thread_handlers,
-        async_slots=lanes.async_slots,
-        thread_slots=lanes.thread_slots,
-        process_handlers=lanes.process_handlers,
-        process_slots=lanes.process_slots,
-        **{f"{lane}_rank": rank for lane, (rank, _) in after.items()},
-        **{f"{lane}_id": task for lane, (_, task) in after.items()},
+        queues=slots.queues,
+        async_handlers=slots.async_handlers,
+        async_most=slots.async_most,
+        thread_handlers=slots.thread_handlers,
+        async_slots=slots.async_slots,
+        thread_slots=slots.thread_slots,
+        process_handlers=slots.process_handlers,
+        process_slots=slots.process_slots,
+        **{f"{kind}_rank": rank for kind, (rank, _) in after.items()},
+        **{f"{kind}_id": task for kind, (_, task) in after.items()},
     )
-    for lane, handlers, slots in lanes.each():
-        places.note(lane, slots, [(row[-1], row[0]) for row in rows if row[5] in handlers])
+    for kind, handlers, free in slots.each():
+        places.note(kind, free, [(row[-1], row[0]) for row in rows if row[5] in handlers])
     return [_work_item(row[:-1]) for row in rows]
 
 
-async def claim_alone(tx: Transaction, worker: int, lanes: Lanes) -> list[WorkItem]:
+async def claim_alone(tx: Transaction, worker: int, slots: Slots) -> list[WorkItem]:
     """Take one task that must run alone; none when this worker runs something, or its lease was lost."""
-    rows = await tx.fetch(CLAIM_ALONE, worker=worker, queues=lanes.queues, handlers=lanes.handlers)
+    rows = await tx.fetch(CLAIM_ALONE, worker=worker, queues=slots.queues, handlers=slots.handlers)
     return [_work_item(row) for row in rows]
 
 

@@ -128,7 +128,7 @@ class _Recorder:
     async def tell(self, item: WorkItem, event: Any) -> bool:
         return True
 
-    def join(self, item: WorkItem, connection: Any) -> Any:
+    def create_transaction(self, item: WorkItem, connection: Any) -> Any:
         raise AssertionError("a context for tests has transactions of its own")
 
 

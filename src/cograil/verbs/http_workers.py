@@ -10,7 +10,7 @@ from cograil.store.advisory_locks import lock_name
 from cograil.store.database import Transaction
 from cograil.store.http_worker_queries import HeldTask
 from cograil.store.job_queries import status_of_jobs
-from cograil.store.task_queries import Lanes, Report
+from cograil.store.task_queries import Report, Slots
 
 
 async def claim(
@@ -32,9 +32,9 @@ async def claim(
     if life.is_alone:  # beside it this worker does nothing else
         return []
     wanted = handlers if handlers is not None else await http_worker_queries.ready_handlers(tx)
-    lanes = Lanes(wanted, [], most, 0, queues)
-    taken = await task_queries.claim_tasks(tx, life.worker, lanes)
-    return taken if taken or life.is_busy else await task_queries.claim_alone(tx, life.worker, lanes)
+    slots = Slots(wanted, [], most, 0, queues)
+    taken = await task_queries.claim_tasks(tx, life.worker, slots)
+    return taken if taken or life.is_busy else await task_queries.claim_alone(tx, life.worker, slots)
 
 
 async def heartbeat(

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 from cograil import strict_json, tracing
 from cograil.definitions import apply_inputs
-from cograil.definitions.suggestions import Hints
+from cograil.definitions.suggestions import Suggestions
 from cograil.engine.limit_keys import limit_of_job
 from cograil.errors import InvalidInput, Problem, QueueNotNamed, WorkflowNotFound
 from cograil.model.hop_count import HOP
@@ -68,10 +68,10 @@ def new_job(
     workflow: Workflow,
     *,
     is_paused: bool = False,
-    hints: Hints | None = None,
+    suggestions: Suggestions | None = None,
 ) -> JobState:
     """The state of a new job. Raises InvalidInput."""
-    text, deadline = checked(tx, submission, workflow, hints)
+    text, deadline = checked(tx, submission, workflow, suggestions)
     job_id = new_id()
     return JobState(
         job_id=job_id,
@@ -94,12 +94,12 @@ def new_job(
 
 
 def checked(
-    tx: Transaction, submission: Submission, workflow: Workflow, hints: Hints | None = None
+    tx: Transaction, submission: Submission, workflow: Workflow, suggestions: Suggestions | None = None
 ) -> tuple[bytes, datetime | None]:
     """The input with its defaults, and when the job must be done. Raises InvalidInput."""
     if problems := list(_problems(submission, tx.now)):
         raise InvalidInput(problems)
-    given = apply_inputs(workflow, submission.input, hints)
+    given = apply_inputs(workflow, submission.input, suggestions)
     limit_of_new("", workflow, given)
     begins_at = max(tx.now, submission.not_before or tx.now)
     limit = workflow.timeout_seconds

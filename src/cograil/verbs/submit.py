@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from cograil.definitions.suggestions import Hints
+from cograil.definitions.suggestions import Suggestions
 from cograil.errors import CograilError, NotFound, UsageError
 from cograil.store.api_keys import AuditEntry
 from cograil.store.database import Transaction
@@ -54,7 +54,7 @@ async def submit_each(
     batch = Batch()
     definitions: dict[Name, Definition] = {}
     made: list[MadeRow | CograilError] = []
-    shared = _Shared(batch, definitions, StepAllowance(), Hints())
+    shared = _Shared(batch, definitions, StepAllowance(), Suggestions())
     for number, submission in enumerate(submissions):
         if number % JOBS_PER_SLICE == JOBS_PER_SLICE - 1:
             await asyncio.sleep(0)
@@ -77,7 +77,7 @@ class _Shared(NamedTuple):
     batch: Batch
     definitions: dict[Name, Definition]
     steps: StepAllowance
-    hints: Hints
+    suggestions: Suggestions
 
 
 async def _add(
@@ -94,7 +94,9 @@ async def _add(
         require_queues(workflow)
     if submission.callback is not None:
         check_callback(submission.callback, decider.outbound)
-    state = new_job(tx, tenant, submission, definition_id, workflow, is_paused=paused, hints=shared.hints)
+    state = new_job(
+        tx, tenant, submission, definition_id, workflow, is_paused=paused, suggestions=shared.suggestions
+    )
     changes = await decide_first(tx, decider, state, shared.steps)
     new = NewJob(workflow.workflow_id, workflow.version, submission.labels, submission.callback)
     return shared.batch.add_new(state, changes, new)

@@ -14,7 +14,7 @@ from cograil.store import task_queries
 from cograil.store.database import Database
 from cograil.store.job_queries import workflows_of
 from cograil.store.scan_cursors import ClaimPlaces
-from cograil.store.task_queries import Heartbeat, Lanes, Report, Step, Tick, register_process, report_here
+from cograil.store.task_queries import Heartbeat, Report, Slots, Step, Tick, register_process, report_here
 from cograil.store.task_queries import heartbeat_worker as heartbeat
 from cograil.store.task_queries import leave_process as leave
 from cograil.store.task_queries import save_checkpoint as checkpoint
@@ -25,8 +25,8 @@ from cograil.verbs.telemetry import note_ended
 
 __all__ = [
     "Heartbeat",
-    "Lanes",
     "Report",
+    "Slots",
     "Step",
     "Tick",
     "checkpoint",
@@ -49,7 +49,7 @@ __all__ = [
 ]
 
 
-async def claim(db: Database, worker: int, lanes: Lanes, places: ClaimPlaces | None = None) -> list[WorkItem]:
+async def claim(db: Database, worker: int, slots: Slots, places: ClaimPlaces | None = None) -> list[WorkItem]:
     """Take due tasks. A claim whose answer was lost is mended by the heartbeat: see `Heartbeat.task_ids`.
 
     With `places` it goes on where the last one ended while there is much to do; nothing there is no answer,
@@ -58,18 +58,18 @@ async def claim(db: Database, worker: int, lanes: Lanes, places: ClaimPlaces | N
     places = places or ClaimPlaces()
     is_ahead = places.begin()
     async with db.single("claim") as tx:
-        items = await task_queries.claim_tasks(tx, worker, lanes, places)
+        items = await task_queries.claim_tasks(tx, worker, slots, places)
     if items or not is_ahead:
         return items
     places.leave()
     async with db.single("claim") as tx:
-        return await task_queries.claim_tasks(tx, worker, lanes, places)
+        return await task_queries.claim_tasks(tx, worker, slots, places)
 
 
-async def claim_alone(db: Database, worker: int, lanes: Lanes) -> list[WorkItem]:
+async def claim_alone(db: Database, worker: int, slots: Slots) -> list[WorkItem]:
     """Take one task that must run alone, for a worker that holds nothing. Beside it `claim` takes nothing."""
     async with db.single("claim") as tx:
-        return await task_queries.claim_alone(tx, worker, lanes)
+        return await task_queries.claim_alone(tx, worker, slots)
 
 
 async def report(db: Database, worker: int, name: str, reports: Sequence[Report]) -> set[int]:

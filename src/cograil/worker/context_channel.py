@@ -20,9 +20,9 @@ from cograil.store.handler_transactions import HandlerConnections
 from cograil.verbs import tasks
 from cograil.verbs.tasks import Step
 from cograil.worker.heartbeat import Identity
-from cograil.worker.progress_writer import Notes
-from cograil.worker.step_writer import StepSaver
-from cograil.worker.worker_transactions import WorkerJoint
+from cograil.worker.progress_writer import ProgressWriter
+from cograil.worker.step_writer import StepWriter
+from cograil.worker.worker_transactions import WorkerTransaction
 
 log = structlog.get_logger("worker")
 said = structlog.get_logger("handler")
@@ -31,20 +31,20 @@ RETRY_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Lines:
+class ChannelServices:
     """Where what handlers say goes; one of each for a worker."""
 
     db: Database
-    notes: Notes
-    saver: StepSaver
+    progress_writer: ProgressWriter
+    saver: StepWriter
     connections: HandlerConnections
 
 
 class WorkerChannel:
     """The channel of one identity of this worker."""
 
-    def __init__(self, lines: Lines, identity: Identity) -> None:
-        self._lines = lines
+    def __init__(self, lines: ChannelServices, identity: Identity) -> None:
+        self._services = lines
         self._identity = identity
 
     async def save_checkpoint(self, item: WorkItem, data: bytes, phase: str) -> bool:
@@ -55,7 +55,7 @@ class WorkerChannel:
         worker, name = self._identity.worker_id, self._identity.name
 
         async def once() -> bool:
-            async with self._lines.db.single("checkpoint") as tx:
+            async with self._services.db.single("checkpoint") as tx:
                 return await tasks.checkpoint(tx, worker, name, item, phase, data)
 
         return await _saved(once, "checkpoint")
@@ -68,27 +68,31 @@ class WorkerChannel:
         worker, name = self._identity.worker_id, self._identity.name
 
         async def once() -> bool:
-            async with self._lines.db.single("tell") as tx:
+            async with self._services.db.single("tell") as tx:
                 return await tasks.tell(tx, worker, name, item, event)
 
         return await _saved(once, "event")
 
     async def save_step(self, item: WorkItem, name: str, output: bytes) -> bool:
         """Durable when it returns True; False when the attempt is no longer ours."""
-        return await self._lines.saver.save(self._identity, Step(item, name, output))
+        return await self._services.saver.save(self._identity, Step(item, name, output))
 
-    def join(self, item: WorkItem, connection: Any) -> WorkerJoint:
+    def create_transaction(self, item: WorkItem, connection: Any) -> WorkerTransaction:
         """What the transaction of a handler needs."""
-        lines = self._lines
-        return WorkerJoint(lines.db, lines.connections, lines.notes, self._identity, item, connection)
+        lines = self._services
+        return WorkerTransaction(
+            lines.db, lines.connections, lines.progress_writer, self._identity, item, connection
+        )
 
     def note_progress(self, item: WorkItem, current: float, total: float | None, message: str) -> None:
         """Remember the latest progress."""
-        self._lines.notes.add(self._identity, item, current=current, total=total, message=message)
+        self._services.progress_writer.add(
+            self._identity, item, current=current, total=total, message=message
+        )
 
     def note_log(self, item: WorkItem, line: dict[str, Json]) -> None:
         """Keep this line, and let it be heard where this process logs unless it was heard already."""
-        self._lines.notes.add(self._identity, item, line=line)
+        self._services.progress_writer.add(self._identity, item, line=line)
         if "logger" in line:
             return
         fields = {"fields": line["fields"]} if "fields" in line else {}

@@ -77,7 +77,7 @@ class HeartbeatThread(threading.Thread):
         self._sure_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
 
-    def hurry(self) -> None:
+    def beat_now(self) -> None:
         """Heartbeat now: something was revoked."""
         with contextlib.suppress(RuntimeError):
             if self._loop is not None and self._wake is not None:
@@ -86,7 +86,7 @@ class HeartbeatThread(threading.Thread):
     def stop(self) -> None:
         """End the thread; waits for the statement at hand."""
         self._is_stopping = True
-        self.hurry()
+        self.beat_now()
         if self.is_alive():
             self.join(timeout=5)
 

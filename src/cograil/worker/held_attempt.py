@@ -1,4 +1,4 @@
-"""An attempt in the hands of a worker, from its claim until its report is recorded."""
+"""An attempt that a worker holds, from its claim until its report is recorded."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from cograil.runners import handler_output
 from cograil.runners import python_runner as runner
 from cograil.runners.context import Channel, Context, Limits
 from cograil.runners.handler_registry import HandlerSpec
-from cograil.runners.process_pool import Children
+from cograil.runners.process_pool import ProcessPool
 
 
 @dataclass(slots=True)
-class Attempt:
+class HeldAttempt:
     """One task this worker holds, from claim until its report is recorded."""
 
     item: WorkItem
@@ -51,43 +51,43 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True)
-class Hands:
+class Executors:
     """With what a worker runs attempts."""
 
     executor: Executor
     limits: Limits
-    children: Children
+    children: ProcessPool
 
 
 def start(
-    item: WorkItem, spec: HandlerSpec, channel: Channel, hands: Hands, claim: int, now: float
-) -> Attempt:
+    item: WorkItem, spec: HandlerSpec, channel: Channel, executors: Executors, claim: int, now: float
+) -> HeldAttempt:
     """Start this one; whatever is said inside is said about it. The caller forgets it afterwards."""
-    ctx = Context(item, channel, hands.limits)
+    ctx = Context(item, channel, executors.limits)
     logs.about.set(item)
     handler_output.attempt.set(ctx)
     started = runner.start(
-        item, spec, ctx, executor=hands.executor, limits=hands.limits, children=hands.children
+        item, spec, ctx, executor=executors.executor, limits=executors.limits, children=executors.children
     )
-    return Attempt(item, ctx, spec, claim, started, now)
+    return HeldAttempt(item, ctx, spec, claim, started, now)
 
 
 def start_traced(
     item: WorkItem,
     spec: HandlerSpec,
     channel: Channel,
-    hands: Hands,
+    executors: Executors,
     claim: int,
     now: float,
     workflow: tuple[str, int] | None,
-) -> Attempt:
+) -> HeldAttempt:
     """The same inside a span, from which hangs what it asks of others."""
     trace = tracing.begin_attempt(
         item.job_id, item.node_id, item.attempt, item.trace_parent, item.handler, workflow
     )
     if trace is None:
-        return start(item, spec, channel, hands, claim, now)
+        return start(item, spec, channel, executors, claim, now)
     with trace.inside():
-        attempt = start(item._replace(trace_parent=trace.trace_parent), spec, channel, hands, claim, now)
+        attempt = start(item._replace(trace_parent=trace.trace_parent), spec, channel, executors, claim, now)
     attempt.trace = trace
     return attempt

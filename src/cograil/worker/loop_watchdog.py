@@ -41,8 +41,8 @@ MAX_TRACEBACK = 8_000
 EXIT_CODE = 75  # try again: whoever supervises us is to start another
 
 
-class Held(Protocol):
-    """An attempt in the worker's hands."""
+class WatchedAttempt(Protocol):
+    """An attempt that the worker holds."""
 
     item: WorkItem
     began: float
@@ -53,21 +53,21 @@ class Held(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Watched:
+class WatchedWorker:
     """What the watch must know of a worker."""
 
     identity: Callable[[], Identity | None]
-    held: Callable[[], Iterable[Held]]
+    held: Callable[[], Iterable[WatchedAttempt]]
     database: Callable[[], Database]  # one for a loop of our own
 
 
-class Watch(threading.Thread):
+class LoopWatchdog(threading.Thread):
     """Ends the process when the loop in which it was made stays blocked.
 
     That is: when the attempt it is busy with is past its time, or after `limit` seconds of silence.
     """
 
-    def __init__(self, watched: Watched, limit: float, end: Callable[[int], object] = os._exit) -> None:
+    def __init__(self, watched: WatchedWorker, limit: float, end: Callable[[int], object] = os._exit) -> None:
         super().__init__(name="watch", daemon=True)
         self._watched = watched
         self._limit = limit
@@ -107,15 +107,15 @@ class Watch(threading.Thread):
     def _answer(self) -> None:
         self._has_answered = True
 
-    def _culprit(self) -> Held | None:
+    def _culprit(self) -> WatchedAttempt | None:
         """The attempt whose coroutine the loop is in; None when it is in a task of the handler's own."""
         current = asyncio.current_task(self._loop)
         return next((one for one in self._held() if current is not None and one.work is current), None)
 
-    def _held(self) -> list[Held]:
+    def _held(self) -> list[WatchedAttempt]:
         return [one for one in self._watched.held() if not one.is_ended]
 
-    def _give_up(self, culprit: Held | None, now: float) -> None:
+    def _give_up(self, culprit: WatchedAttempt | None, now: float) -> None:
         frame = sys._current_frames().get(self._thread)
         stack = "".join(traceback.format_stack(frame)) if frame is not None else ""
         about = {} if culprit is None else _facts(culprit.item)
@@ -126,7 +126,7 @@ class Watch(threading.Thread):
                 asyncio.run(asyncio.wait_for(self._tell(culprit, _failed(culprit, now, stack)), TELL_SECONDS))
         self._end(EXIT_CODE)
 
-    async def _tell(self, culprit: Held, failed: Failed) -> None:
+    async def _tell(self, culprit: WatchedAttempt, failed: Failed) -> None:
         """The culprit fails, what shared the loop with it is handed back. Without a culprit all are lost."""
         identity = self._watched.identity()
         if identity is None:
@@ -138,7 +138,7 @@ class Watch(threading.Thread):
                 await work.release(db, identity.worker_id, others)
 
 
-def _is_overdue(held: Held, now: float) -> bool:
+def _is_overdue(held: WatchedAttempt, now: float) -> bool:
     return now - held.began > held.item.timeout_seconds + OVERTIME_SECONDS
 
 
@@ -146,7 +146,7 @@ def _facts(item: WorkItem) -> dict[str, Any]:
     return {"handler": item.handler, **logs.facts_of(item)}
 
 
-def _failed(held: Held, now: float, stack: str) -> Failed:
+def _failed(held: WatchedAttempt, now: float, stack: str) -> Failed:
     item = held.item
     why = "the handler does not give the event loop back"
     details = {"type": "LoopBlocked", "traceback": stack[-MAX_TRACEBACK:]}

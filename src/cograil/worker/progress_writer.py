@@ -21,13 +21,13 @@ log = structlog.get_logger("worker")
 FLUSH_SECONDS = 1.0
 
 
-class Notes:
+class ProgressWriter:
     """Progress and log lines that wait to be written. Written by any thread, flushed by the loop."""
 
     def __init__(self, db: Database) -> None:
         self._db = db
         self._lock = threading.Lock()
-        self._notes: dict[int, dict[str, Any]] = {}
+        self._progress: dict[int, dict[str, Any]] = {}
         self._owners: dict[int, Identity] = {}
         self._loop = asyncio.get_running_loop()
         self._flush_task: asyncio.Task[None] | None = None
@@ -36,9 +36,9 @@ class Notes:
         """Remember the latest values; lines are appended."""
         line = values.pop("line", None)
         with self._lock:
-            note = self._notes.setdefault(item.task_id, {"id": item.task_id, "fence": item.fence})
+            note = self._progress.setdefault(item.task_id, {"id": item.task_id, "fence": item.fence})
             self._owners[item.task_id] = identity
-            is_first = len(self._notes) == 1 and len(note) == 2
+            is_first = len(self._progress) == 1 and len(note) == 2
             note.update(values)
             if line is not None:
                 note.setdefault("lines", []).append(line)
@@ -47,7 +47,7 @@ class Notes:
 
     def _schedule(self) -> None:
         if self._flush_task is None or self._flush_task.done():
-            self._flush_task = asyncio.create_task(self._flush_later(), name="notes")
+            self._flush_task = asyncio.create_task(self._flush_later(), name="progress_writer")
 
     def stop(self) -> None:
         """Write nothing more by yourself."""
@@ -58,7 +58,7 @@ class Notes:
         await asyncio.sleep(FLUSH_SECONDS)
         with self._lock:
             owners = set(self._owners.values())
-            ids = set(self._notes)
+            ids = set(self._progress)
         for identity in owners:
             try:
                 await self.flush(identity, ids)
@@ -70,10 +70,10 @@ class Notes:
     async def flush(self, identity: Identity, ids: set[int]) -> None:
         """Write what is known of these tasks."""
         with self._lock:
-            mine = [i for i in ids & self._notes.keys() if self._owners.get(i) == identity]
-            notes = [self._notes.pop(i) for i in mine]
+            mine = [i for i in ids & self._progress.keys() if self._owners.get(i) == identity]
+            progress_writer = [self._progress.pop(i) for i in mine]
             for i in mine:
                 self._owners.pop(i)
-        if notes:
+        if progress_writer:
             async with self._db.single("progress") as tx:
-                await tasks.note_progress(tx, identity.worker_id, notes)
+                await tasks.note_progress(tx, identity.worker_id, progress_writer)

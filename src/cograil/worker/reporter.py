@@ -18,7 +18,7 @@ from cograil.store.database import Database
 from cograil.verbs import tasks
 from cograil.verbs.tasks import Report
 from cograil.worker.heartbeat import Identity
-from cograil.worker.progress_writer import Notes
+from cograil.worker.progress_writer import ProgressWriter
 
 log = structlog.get_logger("worker")
 RETRY_SECONDS = 0.5
@@ -35,9 +35,11 @@ CANNOT = Failed(
 class Reporter:
     """Sends reports until each is recorded or refused; an outage only makes it later."""
 
-    def __init__(self, db: Database, notes: Notes, on_done: Callable[[Sequence[int]], None]) -> None:
+    def __init__(
+        self, db: Database, progress_writer: ProgressWriter, on_done: Callable[[Sequence[int]], None]
+    ) -> None:
         self._db = db
-        self._notes = notes
+        self._progress = progress_writer
         self._on_done = on_done
         self._pending: list[Addressed] = []
         self._senders: list[asyncio.Task[None]] = []
@@ -76,7 +78,7 @@ class Reporter:
         is_repeat = False
         while True:
             try:
-                await self._flush_notes(identity, reports)
+                await self._flush_progress(identity, reports)
                 send = tasks.report_again if is_repeat else tasks.report
                 counted = await send(self._db, identity.worker_id, identity.name, reports)
                 break
@@ -95,10 +97,10 @@ class Reporter:
         metrics.tasks_reported.labels("failed").inc(len(reports) - completed)
         self._on_done([report.item.task_id for report in reports])
 
-    async def _flush_notes(self, identity: Identity, reports: list[Report]) -> None:
-        """Notes are a help: those that cannot be written are lost rather than a result with them."""
+    async def _flush_progress(self, identity: Identity, reports: list[Report]) -> None:
+        """ProgressWriter are a help: those that cannot be written are lost rather than a result with them."""
         try:
-            await self._notes.flush(identity, {report.item.task_id for report in reports})
+            await self._progress.flush(identity, {report.item.task_id for report in reports})
         except Exception as error:
             if _may_pass(error):
                 raise
@@ -107,7 +109,7 @@ class Reporter:
     async def _send_apart(self, identity: Identity, reports: list[Report], error: Exception) -> None:
         """One of these cannot be recorded: it must not take the others down, and fails by itself.
 
-        Where not even that can be said the attempt stays in our hands until its time is up: were it given
+        Where not even that can be said the attempt stays held until its time is up: were it given
         back, it would be run and given back for ever.
         """
         if len(reports) > 1:

@@ -23,7 +23,7 @@ BATCH = 1_000
 Waiting = tuple[Identity, Step, asyncio.Future[bool]]
 
 
-class StepSaver:
+class StepWriter:
     """Saves the steps of all handlers of a worker; each caller waits for the commit that has its own."""
 
     def __init__(self, db: Database) -> None:

@@ -26,20 +26,20 @@ from cograil.store.listener import PING, RECONNECTED, Listener
 from cograil.store.scan_cursors import ClaimPlaces
 from cograil.store.write_batch import ALONE_CHANNEL, REVOKED_CHANNEL, TASKS_CHANNEL
 from cograil.verbs import tasks
-from cograil.verbs.tasks import Heartbeat, Lanes, Report
-from cograil.worker.context_channel import Lines, WorkerChannel
+from cograil.verbs.tasks import Heartbeat, Report, Slots
+from cograil.worker.context_channel import ChannelServices, WorkerChannel
 from cograil.worker.heartbeat import HeartbeatThread, Identity
-from cograil.worker.held_attempt import Attempt, Hands, start, start_traced
-from cograil.worker.loop_watchdog import Watch, Watched
+from cograil.worker.held_attempt import Executors, HeldAttempt, start, start_traced
+from cograil.worker.loop_watchdog import LoopWatchdog, WatchedWorker
 from cograil.worker.machine_paths import hide_paths
-from cograil.worker.progress_writer import Notes
+from cograil.worker.progress_writer import ProgressWriter
 from cograil.worker.reporter import Reporter
-from cograil.worker.step_writer import StepSaver
-from cograil.worker.worker_slots import children_of, free_lanes, is_a_lane_full, limits_of
+from cograil.worker.step_writer import StepWriter
+from cograil.worker.worker_slots import children_of, count_free_slots, limits_of, took_all_slots
 
 log = structlog.get_logger("worker")
 RETRY_SECONDS = 0.5
-DEAF_POLL_SECONDS = 1.0
+FALLBACK_POLL_SECONDS = 1.0
 LOOK_AGAIN_SECONDS = 0.1
 UNREPORTED = 6  # times as many as can run may wait for their report
 SILENT_HEARTBEATS = 2  # a ping may overtake the answer of its heartbeat, or come after it
@@ -63,7 +63,7 @@ class Worker:
         self.queues = list(queues) if queues else None
         self.identity: Identity | None = None
         self.is_ready = False
-        self._held: dict[int, Attempt] = {}
+        self._held: dict[int, HeldAttempt] = {}
         self._wake, self._stop = asyncio.Event(), asyncio.Event()
         self._claims, self._places = 0, ClaimPlaces()  # how many claims have been answered, how far they got
         self._is_claiming = False
@@ -78,22 +78,22 @@ class Worker:
         self._limits = limits_of(settings)
         self._executor = ThreadPoolExecutor(settings.worker.threads, thread_name_prefix="handler")
         self._children = children_of(registry, settings, self._limits)
-        self._notes = Notes(db)
+        self._progress = ProgressWriter(db)
         connections = HandlerConnections(db, settings.database.pool_size, settings.database.handler_url)
-        self._lines = Lines(db, self._notes, StepSaver(db), connections)
-        self._reporter = Reporter(db, self._notes, self._forget)
+        self._services = ChannelServices(db, self._progress, StepWriter(db), connections)
+        self._reporter = Reporter(db, self._progress, self._forget)
         channels = [TASKS_CHANNEL, ALONE_CHANNEL, REVOKED_CHANNEL, PING]
-        self._listener = Listener(db.direct, channels, self._hear)
+        self._listener = Listener(db.direct, channels, self._on_notify)
         self._heartbeat = HeartbeatThread(
             db.direct or db.conninfo,
-            settings.lease if self._listener.can_hear else _hurried(settings.lease),
+            settings.lease if self._listener.can_hear else _with_fast_heartbeat(settings.lease),
             lambda: self._claims,
             self._info,
             self.registry.names,
             self._on_heartbeat_in_thread,
         )
-        self._watch = Watch(
-            Watched(lambda: self.identity, lambda: list(self._held.values()), self._another_database),
+        self._watch = LoopWatchdog(
+            WatchedWorker(lambda: self.identity, lambda: list(self._held.values()), self._another_database),
             settings.worker.blocked_seconds,
         )
 
@@ -110,7 +110,7 @@ class Worker:
         await self._register()
         self._heartbeat.start()
         self._watch.start()
-        if self._lanes().process_handlers:
+        if self._free_slots().process_handlers:
             self._children.warm_up()
         self.is_ready = True
         try:
@@ -157,12 +157,12 @@ class Worker:
             await asyncio.wait([a.task for a in rest if a.task is not None], timeout=max(0.5, 0.15 * grace))
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._reporter.drain(), max(0.5, 0.1 * grace))
-        self._notes.stop()
+        self._progress.stop()
         self._watch.stop()
         self._heartbeat.stop()
         await self._listener.stop()
         await self._children.close()
-        await self._lines.connections.close()
+        await self._services.connections.close()
         with contextlib.suppress(Exception):
             await self._leave("stopped")
         self._executor.shutdown(wait=False, cancel_futures=True)
@@ -180,10 +180,10 @@ class Worker:
     async def _once(self) -> None:
         """Claim if there are slots; wait when there is nothing to do."""
         self._wake.clear()
-        lanes = self._lanes()
-        slots = 0 if self.identity is None or self._stands_aside else lanes.slots
+        slots = self._free_slots()
+        may_claim = self.identity is not None and not self._stands_aside and slots.total > 0
         try:
-            items = await self._claim(lanes) if slots else []
+            items = await self._claim(slots) if may_claim else []
         except (psycopg.Error, DatabaseUnavailable) as error:
             log.warning("claim failed", error=str(error).strip(), worker=self.name)
             await asyncio.sleep(RETRY_SECONDS)
@@ -192,7 +192,7 @@ class Worker:
             metrics.tasks_claimed.inc(len(items))
             self._begin(items)
         taken = [self._held[item.task_id].spec for item in items]
-        self._may_have_more = not slots or self._runs_alone or is_a_lane_full(lanes, taken)
+        self._may_have_more = not may_claim or self._runs_alone or took_all_slots(slots, taken)
         if not (items and self._may_have_more):
             await self._wait(is_short=bool(items))
 
@@ -203,19 +203,19 @@ class Worker:
                 return await tasks.workflows_of(tx, {item.job_id for item in items})
         return {}
 
-    async def _claim(self, lanes: Lanes) -> list[WorkItem]:
+    async def _claim(self, slots: Slots) -> list[WorkItem]:
         assert self.identity is not None
         worker_id = self.identity.worker_id  # it may be lost between the two
         self._is_claiming = True
         try:
             if self._sees_alone and not self._held:
-                items = await tasks.claim_alone(self.db, worker_id, lanes)
+                items = await tasks.claim_alone(self.db, worker_id, slots)
                 self._sees_alone = self._makes_room = self._runs_alone = bool(items)
                 if items:
                     self._workflows = await self._workflows_of(items) if tracing.is_on() else {}
                     return items
             self._runs_alone = False
-            items = await tasks.claim(self.db, worker_id, lanes, self._places)
+            items = await tasks.claim(self.db, worker_id, slots, self._places)
             if items and tracing.is_on():
                 self._workflows = await self._workflows_of(items)
             return items
@@ -228,7 +228,7 @@ class Worker:
         """Whether nothing is claimed before it is empty: it runs a task alone, or makes room for one."""
         return bool(self._held) and (self._runs_alone or self._makes_room)
 
-    def _lanes(self) -> Lanes:
+    def _free_slots(self) -> Slots:
         """What has come to its end leaves its slot to others, though its report is still under way.
 
         Of these there are not many more than can run: a database that is slow to record gets no more to do.
@@ -236,7 +236,7 @@ class Worker:
         running = [attempt.spec for attempt in self._held.values() if not attempt.is_ended]
         if len(self._held) - len(running) > UNREPORTED * self.settings.worker.concurrency:
             running = [attempt.spec for attempt in self._held.values()]
-        return free_lanes(self.registry, running, self.settings.worker, self.queues)
+        return count_free_slots(self.registry, running, self.settings.worker, self.queues)
 
     async def _wait(self, *, is_short: bool) -> None:
         """Until somebody calls: a notice, a slot that is free again, a heartbeat that saw work.
@@ -244,23 +244,23 @@ class Worker:
         After a claim that took something look again soon: another worker's claim may have had its hand
         on tasks that it did not take in the end.
         """
-        timeout = LOOK_AGAIN_SECONDS if is_short else DEAF_POLL_SECONDS if self._is_deaf else None
+        timeout = LOOK_AGAIN_SECONDS if is_short else FALLBACK_POLL_SECONDS if self._notify_broken else None
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._wake.wait(), timeout)
 
     @property
-    def _is_deaf(self) -> bool:
+    def _notify_broken(self) -> bool:
         return self._silent_heartbeats > SILENT_HEARTBEATS
 
-    def _hear(self, channel: str, payload: str) -> None:
+    def _on_notify(self, channel: str, payload: str) -> None:
         if channel == PING:
             if self.identity is not None and payload == str(self.identity.worker_id):
                 self._silent_heartbeats = 0
         elif channel == ALONE_CHANNEL:
-            self._heartbeat.hurry()  # its answer says who makes room
+            self._heartbeat.beat_now()  # its answer says who makes room
         elif channel == REVOKED_CHANNEL:
             if self.identity is not None and payload == str(self.identity.worker_id):
-                self._heartbeat.hurry()
+                self._heartbeat.beat_now()
         elif channel == RECONNECTED or self.queues is None or set(payload.split(",")) & {"", *self.queues}:
             self._wake.set()
 
@@ -272,17 +272,17 @@ class Worker:
         Whatever is said inside them is said about them.
         """
         assert self.identity is not None
-        channel = WorkerChannel(self._lines, self.identity)
+        channel = WorkerChannel(self._services, self.identity)
         begun, now = [], time.monotonic()
-        hands = Hands(self._executor, self._limits, self._children)
+        executors = Executors(self._executor, self._limits, self._children)
         for item in items:
             spec = self.registry.get(item.handler)
             assert spec is not None
             if tracing.is_on():
                 workflow = self._workflows.get(item.job_id)
-                attempt = start_traced(item, spec, channel, hands, self._claims, now, workflow)
+                attempt = start_traced(item, spec, channel, executors, self._claims, now, workflow)
             else:
-                attempt = start(item, spec, channel, hands, self._claims, now)
+                attempt = start(item, spec, channel, executors, self._claims, now)
             self._held[item.task_id] = attempt
             begun.append(attempt)
         logs.about.set(None)
@@ -290,7 +290,7 @@ class Worker:
         metrics.tasks_held.set(len(self._held))
         self._loop.call_soon(self._look_after, self.identity, begun)
 
-    def _look_after(self, identity: Identity, begun: Sequence[Attempt]) -> None:
+    def _look_after(self, identity: Identity, begun: Sequence[HeldAttempt]) -> None:
         for attempt in begun:
             running = attempt.running
             outcome = running.outcome_if_done() if isinstance(running, runner.Running) else running
@@ -299,7 +299,7 @@ class Worker:
             else:
                 self._end(identity, attempt, outcome)
 
-    async def _follow(self, identity: Identity, attempt: Attempt) -> None:
+    async def _follow(self, identity: Identity, attempt: HeldAttempt) -> None:
         """Wait for its end, then report; what was given back or lost is not reported."""
         running = attempt.running
         outcome = await runner.follow(running) if isinstance(running, runner.Running) else running
@@ -311,7 +311,7 @@ class Worker:
         else:
             self._end(identity, attempt, outcome)
 
-    def _end(self, identity: Identity, attempt: Attempt, outcome: Completed | Failed | Recorded) -> None:
+    def _end(self, identity: Identity, attempt: HeldAttempt, outcome: Completed | Failed | Recorded) -> None:
         if attempt.spec.app is not None and isinstance(outcome, Failed):
             outcome = hide_paths(outcome, self.settings)
         attempt.end(outcome)
@@ -328,11 +328,11 @@ class Worker:
         self._executor.shutdown(wait=False)
         self._executor = ThreadPoolExecutor(self.settings.worker.threads, thread_name_prefix="handler")
 
-    async def _give_back(self, identity: Identity, attempt: Attempt) -> None:
+    async def _give_back(self, identity: Identity, attempt: HeldAttempt) -> None:
         item = attempt.item
         if attempt.ctx.reason == "shutdown":
             with contextlib.suppress(psycopg.Error, DatabaseUnavailable):
-                await self._notes.flush(identity, {item.task_id})
+                await self._progress.flush(identity, {item.task_id})
             await self._release(identity, {item.task_id: item.fence})
         else:
             log.info("attempt lost", **logs.facts_of(item))
@@ -360,13 +360,13 @@ class Worker:
         if identity is not self.identity:
             return
         self._silent_heartbeats += 1
-        if self._is_deaf and self._listener.can_hear:
+        if self._notify_broken and self._listener.can_hear:
             log.warning("notifications do not arrive, polling instead", worker=self.name)
         if not heartbeat.is_alive:
             self._lose_everything()
             return
         self._sees_alone, self._makes_room = heartbeat.has_alone_tasks, heartbeat.makes_room
-        if heartbeat.has_ready_tasks or heartbeat.has_alone_tasks or self._is_deaf:
+        if heartbeat.has_ready_tasks or heartbeat.has_alone_tasks or self._notify_broken:
             self._wake.set()
         for task_id, attempt in self._held.items():
             if attempt.claim <= epoch and task_id not in heartbeat.task_ids and not attempt.is_ended:
@@ -400,6 +400,6 @@ class Worker:
         self._rejoining = asyncio.create_task(self._register())
 
 
-def _hurried(lease: LeaseSettings) -> LeaseSettings:
+def _with_fast_heartbeat(lease: LeaseSettings) -> LeaseSettings:
     """Who cannot hear that something was revoked asks more often."""
-    return lease.model_copy(update={"heartbeat_seconds": min(lease.heartbeat_seconds, DEAF_POLL_SECONDS)})
+    return lease.model_copy(update={"heartbeat_seconds": min(lease.heartbeat_seconds, FALLBACK_POLL_SECONDS)})

@@ -8,16 +8,16 @@ from dataclasses import asdict
 
 from cograil.runners.context import Limits
 from cograil.runners.handler_registry import HandlerSpec, Kind, Registry
-from cograil.runners.ipc import Order
-from cograil.runners.process_pool import MIB, Children, Wear
+from cograil.runners.ipc import ChildSetup
+from cograil.runners.process_pool import MIB, ProcessPool, RecyclePolicy
 from cograil.settings import Settings, WorkerSettings
-from cograil.verbs.tasks import Lanes
+from cograil.verbs.tasks import Slots
 
 
-def free_lanes(
+def count_free_slots(
     registry: Registry, held: Sequence[HandlerSpec], worker: WorkerSettings, queues: list[str] | None
-) -> Lanes:
-    """The lanes with the slots that are left beside these."""
+) -> Slots:
+    """Count the slots that these held attempts leave free, by kind of handler."""
     names: dict[Kind, list[str]] = {"async": [], "thread": [], "process": []}
     left: dict[str, int] = {}
     for name in registry.names():
@@ -28,7 +28,7 @@ def free_lanes(
     running = [spec.kind for spec in held]
     most = {"async": worker.concurrency, "thread": worker.threads, "process": worker.processes}
     free = {kind: max(0, most[kind] - running.count(kind)) if names[kind] else 0 for kind in names}
-    return Lanes(
+    return Slots(
         async_handlers=names["async"],
         thread_handlers=names["thread"],
         async_slots=free["async"],
@@ -40,15 +40,15 @@ def free_lanes(
     )
 
 
-def is_a_lane_full(lanes: Lanes, items: Sequence[HandlerSpec]) -> bool:
+def took_all_slots(slots: Slots, items: Sequence[HandlerSpec]) -> bool:
     """Whether a claim took all it could: then there may be more, when a slot is free."""
     taken, names = [spec.kind for spec in items], [spec.name for spec in items]
-    bounded = zip(lanes.async_handlers, lanes.async_most, strict=False)
+    bounded = zip(slots.async_handlers, slots.async_most, strict=False)
     return (
         any(most is not None and names.count(name) >= most for name, most in bounded)
-        or (bool(lanes.async_handlers) and taken.count("async") >= lanes.async_slots)
-        or (bool(lanes.thread_handlers) and taken.count("thread") >= lanes.thread_slots)
-        or (bool(lanes.process_handlers) and taken.count("process") >= lanes.process_slots)
+        or (bool(slots.async_handlers) and taken.count("async") >= slots.async_slots)
+        or (bool(slots.thread_handlers) and taken.count("thread") >= slots.thread_slots)
+        or (bool(slots.process_handlers) and taken.count("process") >= slots.process_slots)
     )
 
 
@@ -64,15 +64,17 @@ def limits_of(settings: Settings) -> Limits:
     )
 
 
-def children_of(registry: Registry, settings: Settings, limits: Limits) -> Children:
+def children_of(registry: Registry, settings: Settings, limits: Limits) -> ProcessPool:
     """Child processes for the handlers of this registry that want one."""
     memory = settings.worker.child_memory_mb * MIB
 
-    def order() -> Order:
+    def order() -> ChildSetup:
         specs = [registry.get(name) for name in registry.names()]
         modules = dict.fromkeys(spec.module for spec in specs if spec is not None and spec.module)
         log = settings.log
         is_kept = settings.worker.capture_output
-        return Order(tuple(modules), tuple(sys.path), asdict(limits), memory, log.level, log.format, is_kept)
+        return ChildSetup(
+            tuple(modules), tuple(sys.path), asdict(limits), memory, log.level, log.format, is_kept
+        )
 
-    return Children(order, Wear(settings.worker.child_tasks, memory))
+    return ProcessPool(order, RecyclePolicy(settings.worker.child_tasks, memory))

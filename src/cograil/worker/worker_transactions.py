@@ -18,27 +18,27 @@ from cograil.store.database import Database, Transaction
 from cograil.store.handler_transactions import HandlerConnections
 from cograil.verbs import tasks
 from cograil.worker.heartbeat import Identity
-from cograil.worker.progress_writer import Notes
+from cograil.worker.progress_writer import ProgressWriter
 
 log = structlog.get_logger("worker")
 RETRY_SECONDS = 0.5
 
 
-class WorkerJoint:
+class WorkerTransaction:
     """The transaction of one attempt, on a connection of ours or on one the handler brought."""
 
     def __init__(
         self,
         db: Database,
         connections: HandlerConnections,
-        notes: Notes,
+        progress_writer: ProgressWriter,
         identity: Identity,
         item: WorkItem,
         brought: Any = None,
     ) -> None:
         self._db = db
         self._connections = connections
-        self._notes = notes
+        self._progress = progress_writer
         self._identity = identity
         self._item = item
         self._brought = brought
@@ -88,7 +88,7 @@ class WorkerJoint:
         """Report and commit; raises AttemptLost or Retry when that did not happen."""
         tx, item, identity = self._begun, self._item, self._identity
         with contextlib.suppress(psycopg.Error, DatabaseUnavailable):
-            await self._notes.flush(identity, {item.task_id})  # while the attempt is still there
+            await self._progress.flush(identity, {item.task_id})  # while the attempt is still there
         try:
             is_ours = await tasks.report_here(tx, identity.worker_id, identity.name, item, output)
         except (psycopg.Error, OSError) as error:

@@ -4,12 +4,12 @@ from cograil.workspace.confined_tree import Workspace
 from cograil.workspace.file_listing import list_files
 from cograil.workspace.tar_create import write_archive
 from cograil.workspace.tar_extract import Bounds, Extracted, extract
-from cograil.workspace.workspace_paths import Steps, WorkspaceError, split_path
+from cograil.workspace.workspace_paths import PathParts, WorkspaceError, split_path
 
 __all__ = [
     "Bounds",
     "Extracted",
-    "Steps",
+    "PathParts",
     "Workspace",
     "WorkspaceError",
     "extract",

@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from cograil.workspace.workspace_paths import OURS, Steps, WorkspaceError, split_path
+from cograil.workspace.workspace_paths import OURS, PathParts, WorkspaceError, split_path
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC  # a FIFO must not keep us
@@ -44,7 +44,7 @@ class Workspace:
         self.close()
 
     @contextmanager
-    def directory(self, steps: Steps, *, is_made: bool = False) -> Iterator[int]:
+    def directory(self, steps: PathParts, *, is_made: bool = False) -> Iterator[int]:
         """A directory, opened; with `is_made`, those that are missing are made. Raises WorkspaceError."""
         at = os.dup(self._root)
         try:

@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from fnmatch import fnmatchcase
 
 from cograil.workspace.confined_tree import Workspace, open_regular
-from cograil.workspace.workspace_paths import OURS, Steps, WorkspaceError, split_path
+from cograil.workspace.workspace_paths import OURS, PathParts, WorkspaceError, split_path
 
 MAX_FILES = 100_000
 MAX_SEEN = 2 * MAX_FILES  # with directories, and with what is left out
@@ -36,7 +36,7 @@ def list_files(
 
 
 def walk(
-    workspace: Workspace, steps: Steps, *, recursive: bool = True, excludes: Sequence[str] = ()
+    workspace: Workspace, steps: PathParts, *, recursive: bool = True, excludes: Sequence[str] = ()
 ) -> Iterator[str]:
     """The paths of all that is no directory, relative to this directory. Each is opened by its steps.
 
@@ -78,7 +78,7 @@ def changed(name: str) -> WorkspaceError:
 
 
 @contextmanager
-def _entered(workspace: Workspace, steps: Steps, relative: str) -> Iterator[int]:
+def _entered(workspace: Workspace, steps: PathParts, relative: str) -> Iterator[int]:
     """A directory of the walk, opened."""
     with ExitStack() as stack:
         try:
@@ -100,7 +100,7 @@ def _entries(directory: int, relative: str, seen: _Seen) -> list[tuple[str, bool
     return sorted(found, reverse=True)
 
 
-def _is_file(workspace: Workspace, steps: Steps) -> bool:
+def _is_file(workspace: Workspace, steps: PathParts) -> bool:
     with workspace.directory(steps[:-1]) as directory:
         try:
             with open_regular(directory, steps[-1]):

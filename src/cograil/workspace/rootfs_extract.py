@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from cograil.workspace.confined_tree import NEW_FILE, Workspace
-from cograil.workspace.tar_extract import CHUNK, MAX_SKIPPED, Bounds, Extracted, Stream, Unpacking
+from cograil.workspace.tar_extract import CHUNK, MAX_SKIPPED, Bounds, Extracted, GzipReader, TarExtractor
 from cograil.workspace.tar_headers import Header
-from cograil.workspace.workspace_paths import MAX_NAME, Steps, WorkspaceError
+from cograil.workspace.workspace_paths import MAX_NAME, PathParts, WorkspaceError
 
 ROOT_BOUNDS = Bounds(bytes=32 * 1024**3, entries=1_000_000)
 DEEPEST = 64
@@ -43,16 +43,16 @@ def extract_root(
     With `owner`, all of it belongs to that user and group.
     """
     source = archive if isinstance(archive, BufferedReader) else BufferedReader(cast("RawIOBase", archive))
-    kind = Stream if source.peek(2).startswith(b"\x1f\x8b") else _PlainStream
+    kind = GzipReader if source.peek(2).startswith(b"\x1f\x8b") else _PlainReader
     try:
         with Workspace(directory) as into:
-            return _RootUnpacking(kind(source, bounds), into, owner).run()
+            return _RootExtractor(kind(source, bounds), into, owner).run()
     finally:
         if source is not archive:
             source.detach()  # or it would be closed, and it is not ours
 
 
-class _PlainStream(Stream):
+class _PlainReader(GzipReader):
     """What is in a file that is not packed."""
 
     def __init__(self, plain: BinaryIO, bounds: Bounds) -> None:
@@ -67,16 +67,18 @@ class _PlainStream(Stream):
         return self._counted(part)
 
 
-class _RootUnpacking(Unpacking):
+class _RootExtractor(TarExtractor):
     """One root file system on its way into an empty directory."""
 
     _found: RootExtracted
 
-    def __init__(self, stream: Stream, into: Workspace, owner: int | None) -> None:
+    def __init__(self, stream: GzipReader, into: Workspace, owner: int | None) -> None:
         super().__init__(stream, into)
         self._found = RootExtracted()
         self._owner = owner
-        self._modes: dict[Steps, int] = {(): 0o755}  # of directories: a read-only one still has to be filled
+        self._modes: dict[PathParts, int] = {
+            (): 0o755
+        }  # of directories: a read-only one still has to be filled
 
     def run(self) -> RootExtracted:
         """All of it."""
@@ -104,7 +106,7 @@ class _RootUnpacking(Unpacking):
             self._found.skipped.append(_shown(name))
         self._found.has_shell |= steps in _SHELLS
 
-    def _make(self, steps: Steps) -> None:
+    def _make(self, steps: PathParts) -> None:
         for depth in range(1, len(steps) + 1):
             self._modes.setdefault(steps[:depth], 0o755)
         try:
@@ -114,7 +116,7 @@ class _RootUnpacking(Unpacking):
             raise _through_link(steps) from None
 
     @contextmanager
-    def _place(self, steps: Steps) -> Iterator[int]:
+    def _place(self, steps: PathParts) -> Iterator[int]:
         """The directory of this entry, with nothing of its name in it."""
         self._make(steps[:-1])
         with self._into.directory(steps[:-1]) as directory:
@@ -126,7 +128,7 @@ class _RootUnpacking(Unpacking):
                 raise _through_link(steps) from None
             yield directory
 
-    def _write_file(self, steps: Steps, size: int, mode: int) -> None:
+    def _write_file(self, steps: PathParts, size: int, mode: int) -> None:
         with self._place(steps) as directory:
             descriptor = os.open(steps[-1], NEW_FILE, 0o600, dir_fd=directory)
         with os.fdopen(descriptor, "wb") as file:
@@ -138,7 +140,7 @@ class _RootUnpacking(Unpacking):
         self._found.files += 1
         self._found.bytes += size
 
-    def _tie(self, steps: Steps, target: bytes, *, is_hard: bool) -> None:
+    def _tie(self, steps: PathParts, target: bytes, *, is_hard: bool) -> None:
         """A link is text: it is made, not looked at. A hard link is one more name of a file that is there."""
         if is_hard:
             self._name_again(steps, _steps(target))
@@ -151,7 +153,7 @@ class _RootUnpacking(Unpacking):
                     os.chown(steps[-1], self._owner, self._owner, dir_fd=directory, follow_symlinks=False)
         self._found.links += 1
 
-    def _name_again(self, steps: Steps, target: Steps) -> None:
+    def _name_again(self, steps: PathParts, target: PathParts) -> None:
         if not target or target == steps:
             raise WorkspaceError("unsafe_entry", f"{'/'.join(steps)!r} is a hard link to nothing")
         try:
@@ -170,7 +172,7 @@ class _RootUnpacking(Unpacking):
             os.fchown(descriptor, self._owner, self._owner)
 
 
-def _steps(name: bytes) -> Steps:
+def _steps(name: bytes) -> PathParts:
     """The names that lead to an entry; unlike in a workspace, they may hold what file systems allow."""
     steps = tuple(os.fsdecode(step) for step in name.split(b"/") if step not in (b"", b"."))
     if name.startswith(b"/") or b".." in name.split(b"/") or b"\0" in name:
@@ -180,7 +182,7 @@ def _steps(name: bytes) -> Steps:
     return steps
 
 
-def _through_link(steps: Steps) -> WorkspaceError:
+def _through_link(steps: PathParts) -> WorkspaceError:
     return WorkspaceError(
         "unsafe_entry", f"{_shown('/'.join(steps).encode(errors='replace'))} leads through a link or a file"
     )

@@ -10,7 +10,7 @@ from typing import BinaryIO
 
 from cograil.workspace.confined_tree import Workspace, open_regular
 from cograil.workspace.file_listing import changed, walk
-from cograil.workspace.workspace_paths import Steps, WorkspaceError, split_path
+from cograil.workspace.workspace_paths import PathParts, WorkspaceError, split_path
 
 MAX_FILES = 100_000
 MAX_BYTES = 64 * 1024**3
@@ -54,7 +54,7 @@ def write_archive(
     return count
 
 
-def _sources(workspace: Workspace, steps: Steps) -> Iterator[tuple[str, Steps, str]]:
+def _sources(workspace: Workspace, steps: PathParts) -> Iterator[tuple[str, PathParts, str]]:
     """The name of each entry, and where it is: the steps to its directory, and its name there."""
     if steps:
         with workspace.directory(steps[:-1]) as directory:

@@ -23,7 +23,7 @@ from cograil.workspace.tar_headers import (
     read_header,
     read_pax,
 )
-from cograil.workspace.workspace_paths import Steps, WorkspaceError, split_path
+from cograil.workspace.workspace_paths import PathParts, WorkspaceError, split_path
 
 CHUNK = 256 * 1024
 GZIP = 31  # zlib's word for the gzip format
@@ -61,14 +61,14 @@ def extract(
     """
     to, wanted = split_path(target, is_root_allowed=True), split_path(subdir) if subdir else ()
     with workspace.reading(source) as packed, workspace.staging() as staged, Workspace(staged) as inner:
-        found = Unpacking(Stream(packed, bounds or Bounds()), inner).run()
+        found = TarExtractor(GzipReader(packed, bounds or Bounds()), inner).run()
         steps = _chosen(inner, wanted)
         with inner.directory(steps) as chosen, workspace.directory(to, is_made=True) as directory:
             merge(chosen, directory)
     return found
 
 
-def _chosen(inner: Workspace, wanted: Steps) -> Steps:
+def _chosen(inner: Workspace, wanted: PathParts) -> PathParts:
     """Where in the archive the wanted directory is."""
     if not wanted:
         return ()
@@ -84,7 +84,7 @@ def _chosen(inner: Workspace, wanted: Steps) -> Steps:
     raise WorkspaceError("subdir_not_found", f"the archive has no directory {'/'.join(wanted)!r}")
 
 
-class Stream:
+class GzipReader:
     """What is in a gzip file, within the bounds."""
 
     def __init__(self, packed: BinaryIO, bounds: Bounds) -> None:
@@ -160,10 +160,10 @@ class Stream:
         return part
 
 
-class Unpacking:
+class TarExtractor:
     """One archive on its way into an empty directory."""
 
-    def __init__(self, stream: Stream, into: Workspace) -> None:
+    def __init__(self, stream: GzipReader, into: Workspace) -> None:
         self._stream = stream
         self._into = into
         self._found = Extracted()
@@ -235,7 +235,7 @@ class Unpacking:
         self._found.files += 1
         self._found.bytes += size
 
-    def _spell(self, steps: Steps) -> None:
+    def _spell(self, steps: PathParts) -> None:
         """Remember a path, and the directories above it, which count as entries too.
 
         Raises WorkspaceError for one that differs from another only in its case, or in how its accents are
@@ -255,14 +255,14 @@ class Unpacking:
             if depth < len(steps):
                 self._count()
 
-    def _make(self, steps: Steps) -> None:
+    def _make(self, steps: PathParts) -> None:
         try:
             with self._into.directory(steps, is_made=True):
                 pass
         except WorkspaceError:
             raise _twice("/".join(steps)) from None
 
-    def _write(self, steps: Steps, size: int, *, is_executable: bool) -> None:
+    def _write(self, steps: PathParts, size: int, *, is_executable: bool) -> None:
         self._make(steps[:-1])
         with self._into.directory(steps[:-1]) as directory:
             mode = 0o777 if is_executable else 0o666

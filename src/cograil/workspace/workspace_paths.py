@@ -13,7 +13,7 @@ OURS = ".cograil"  # names that begin so are not for others
 # halves of characters. Spaces of all kinds and joiners are in names that people give.
 _UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
-Steps = tuple[str, ...]
+PathParts = tuple[str, ...]
 
 
 class WorkspaceError(UsageError):
@@ -24,7 +24,7 @@ class WorkspaceError(UsageError):
         self.code = code
 
 
-def split_path(path: str, *, is_root_allowed: bool = False) -> Steps:
+def split_path(path: str, *, is_root_allowed: bool = False) -> PathParts:
     """The names that lead from the workspace to this path. Raises WorkspaceError.
 
     A path is relative and goes nowhere but down. `.` and a slash at the end mean nothing; the workspace

@@ -14,8 +14,8 @@ import structlog
 
 from cograil.apps.containers.jobs import settle
 from cograil.apps.containers.metrics import count_end
-from cograil.containers.container_attempt import Tools
-from cograil.containers.docker_engine import STOP_SECONDS, EngineError, Held
+from cograil.containers.container_attempt import ContainerTools
+from cograil.containers.docker_engine import STOP_SECONDS, ContainerRecord, EngineError
 from cograil.errors import DatabaseUnavailable
 from cograil.model.ids import is_id
 from cograil.setting_sections import ContainerSettings
@@ -31,7 +31,7 @@ PASSING = (EngineError, DatabaseUnavailable, psycopg.Error, OSError)  # for whic
 class Sweeper:
     """One sweeper, for the rooms and the engine of one machine."""
 
-    def __init__(self, db: Database, tools: Tools, settings: ContainerSettings) -> None:
+    def __init__(self, db: Database, tools: ContainerTools, settings: ContainerSettings) -> None:
         self._db = db
         self._tools = tools
         self._settings = settings
@@ -78,7 +78,7 @@ class Sweeper:
             except OSError as error:  # such as files of another user; the others need not wait for it
                 log.warning("a workspace cannot be removed", room=name, error=str(error))
 
-    async def _remove(self, one: Held) -> None:
+    async def _remove(self, one: ContainerRecord) -> None:
         log.info("removing a container that nobody needs", container=one.container[:12], **one.labels)
         try:
             with contextlib.suppress(EngineError):  # it has ended, or is gone
@@ -120,6 +120,6 @@ def run_of(name: str) -> RunName | None:
     return RunName(job_id, node_id, int(run)) if is_id(job_id) and run.isdecimal() else None
 
 
-def _run_held(one: Held) -> RunName:
+def _run_held(one: ContainerRecord) -> RunName:
     labels = one.labels
     return RunName(labels["cograil.job"], labels["cograil.node"], int(labels["cograil.run"]))

@@ -11,7 +11,7 @@ import structlog
 
 from cograil.apps.background_tasks import background
 from cograil.apps.containers.sweeper import PASSING, Sweeper, settle_ended
-from cograil.containers.container_handler import register_container, tools_of
+from cograil.containers.container_handler import make_container_tools, register_container
 from cograil.containers.container_runtime import Runtime
 from cograil.containers.runtime_selection import choose_runtime
 from cograil.egress import PublicOnly
@@ -35,7 +35,9 @@ async def running_containers(registry: Registry, db: Database, settings: Setting
 
 def _open(runtime: Runtime, registry: Registry, db: Database, settings: Settings) -> Sweeper:
     """Let the worker of this registry run containers there; what sweeps after them."""
-    tools = tools_of(runtime, settings.containers, settings.data_dir, PublicOnly(settings.outbound))
+    tools = make_container_tools(
+        runtime, settings.containers, settings.data_dir, PublicOnly(settings.outbound)
+    )
     register_container(registry, tools, _most_taken(settings))
     return Sweeper(db, tools, settings.containers)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from typing import Any
 
-from cograil.definitions.diagnostics import Report, child
+from cograil.definitions.diagnostics import Diagnostics, child
 from cograil.definitions.template_collector import strings_in
 from cograil.definitions.yaml_loader import read_yaml
 from cograil.errors import Problem
@@ -29,7 +29,7 @@ def unknown_handlers(workflow: Workflow, registry: Registry, apps: Sequence[str]
 
 def param_problems(workflow: Workflow, source: str, registry: Registry) -> list[Problem]:
     """Each param in this file that its handler would refuse, at its line and column."""
-    report = Report()
+    report = Diagnostics()
     document = read_yaml(source, report)
     for node_id, written in document["nodes"].items():
         node = workflow.nodes.get(node_id)
@@ -45,7 +45,7 @@ def param_problems(workflow: Workflow, source: str, registry: Registry) -> list[
     return list(report.error().problems)
 
 
-def _check_params(report: Report, spec: HandlerSpec, params: dict[str, Any], pointer: str) -> None:
+def _check_params(report: Diagnostics, spec: HandlerSpec, params: dict[str, Any], pointer: str) -> None:
     rendered = {name for name, value in params.items() if _has_template(value)}
     literals = {name: value for name, value in params.items() if name not in rendered}
     for problem in spec.params.check(literals, rendered):
@@ -57,7 +57,7 @@ def _has_template(value: Any) -> bool:
 
 
 def _report(
-    report: Report, spec: HandlerSpec, problem: ParamProblem, params: dict[str, Any], pointer: str
+    report: Diagnostics, spec: HandlerSpec, problem: ParamProblem, params: dict[str, Any], pointer: str
 ) -> None:
     place = child(pointer, "params") if "params" in _keys_at(report, pointer) else pointer
     name = problem.path[0] if problem.path else ""
@@ -76,7 +76,7 @@ def _report(
         report.add("invalid_param", message, place)
 
 
-def _keys_at(report: Report, pointer: str) -> set[str]:
+def _keys_at(report: Diagnostics, pointer: str) -> set[str]:
     """The keys that are written in the mapping at this pointer."""
     begin = f"{pointer}/"
     return {key[len(begin) :].split("/")[0] for key in report.keys if key.startswith(begin)}

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from cograil.containers.container_runtime import EngineError, Policy, Run
+from cograil.containers.container_runtime import ContainerPolicy, ContainerRun, EngineError
 from cograil.containers.sandbox.seccomp import seccomp_filter
 from cograil.workspace import Workspace, WorkspaceError
 
@@ -36,7 +36,7 @@ def owner_of_images() -> int | None:
     return ROOT_OUTSIDE if os.geteuid() == 0 else None
 
 
-def check_run(run: Run, policy: Policy) -> None:
+def check_run(run: ContainerRun, policy: ContainerPolicy) -> None:
     """Raises EngineError for what a sandbox cannot do."""
     if not _NAME.fullmatch(run.name):
         raise EngineError("create_failed", f"{run.name[:80]!r} cannot be the name of a sandbox")
@@ -91,7 +91,12 @@ def _records(image: Path, path: str) -> list[list[str]]:
 
 
 def supervisor_plan(
-    run: Run, policy: Policy, image: Path, directory: Path, bwrap: str, groups: list[dict[str, Any]]
+    run: ContainerRun,
+    policy: ContainerPolicy,
+    image: Path,
+    directory: Path,
+    bwrap: str,
+    groups: list[dict[str, Any]],
 ) -> dict[str, Any]:
     """All that the supervisor needs to know. It may hold secrets, and is written nowhere."""
     who = find_user(image, policy.user)
@@ -117,7 +122,7 @@ def supervisor_plan(
     }
 
 
-def bwrap_arguments(run: Run, policy: Policy, who: User, stage: str) -> list[str]:
+def bwrap_arguments(run: ContainerRun, policy: ContainerPolicy, who: User, stage: str) -> list[str]:
     """What bwrap is asked for. Nothing of the machine is in it but the image and the room."""
     bind = "--ro-bind" if policy.is_root_read_only else "--bind"
     parts = ["--unshare-user", "--unshare-ipc", "--unshare-pid", "--unshare-uts", "--unshare-cgroup-try"]

@@ -19,14 +19,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from cograil.containers.container_runtime import KILLED, EngineError, State
+from cograil.containers.container_runtime import KILLED, ContainerState, EngineError
 from cograil.workspace.confined_tree import hidden_name, remove_tree
 
 CHUNK = 256 * 1024
 _LOCK = "hhqqi4x"  # struct flock
 
 
-class Place:
+class SandboxDirectory:
     """The directory of one sandbox."""
 
     def __init__(self, path: Path) -> None:
@@ -40,25 +40,25 @@ class Place:
             raise EngineError("not_found", f"there is no sandbox {self.path.name!r}") from None
         return found
 
-    def state(self) -> State:
+    def state(self) -> ContainerState:
         """How it is. Raises EngineError when there is no such sandbox."""
         self.facts()
         if (ended := self._ended()) is not None:
             return ended
         if self.supervisor():
-            return State(is_running=True, has_run=True, exit_code=0, is_out_of_memory=False)
+            return ContainerState(is_running=True, has_run=True, exit_code=0, is_out_of_memory=False)
         if (ended := self._ended()) is not None:  # just now
             return ended
         has_run = (self.path / "started").exists()
         # Without its supervisor a sandbox is dead; nobody is left to say more.
-        return State(False, has_run, KILLED if has_run else 0, False)
+        return ContainerState(False, has_run, KILLED if has_run else 0, False)
 
-    def _ended(self) -> State | None:
+    def _ended(self) -> ContainerState | None:
         try:
             told = json.loads((self.path / "exit.json").read_bytes())
         except FileNotFoundError:
             return None
-        return State(False, True, told["exit_code"], told["is_out_of_memory"])
+        return ContainerState(False, True, told["exit_code"], told["is_out_of_memory"])
 
     def supervisor(self) -> int:
         """The process that holds the lock; 0 when nobody does."""
@@ -106,12 +106,12 @@ def make_place(sandboxes: Path, name: str, facts: Mapping[str, Any], owner: int 
             raise
 
 
-def places(sandboxes: Path) -> Iterator[Place]:
+def places(sandboxes: Path) -> Iterator[SandboxDirectory]:
     """All sandboxes there are."""
     with suppress(FileNotFoundError):
         for entry in sorted(os.listdir(sandboxes)):
             if not entry.startswith("."):
-                yield Place(sandboxes / entry)
+                yield SandboxDirectory(sandboxes / entry)
 
 
 def remove_place(sandboxes: Path, name: str) -> None:

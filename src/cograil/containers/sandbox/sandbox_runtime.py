@@ -18,18 +18,24 @@ from pathlib import Path
 from cograil.containers.container_runtime import (
     BEGINNING,
     STOP_SECONDS,
+    ContainerPolicy,
+    ContainerRecord,
+    ContainerRun,
+    ContainerState,
     EngineError,
-    Held,
-    LogPlace,
-    Policy,
-    Run,
-    State,
-    Stream,
+    LogCursor,
+    LogStream,
 )
 from cograil.containers.sandbox import supervisor
 from cograil.containers.sandbox.bwrap_arguments import check_run, owner_of_images, supervisor_plan
 from cograil.containers.sandbox.cgroups import Groups, find_groups, kill_all
-from cograil.containers.sandbox.sandbox_directory import Place, Tail, make_place, places, remove_place
+from cograil.containers.sandbox.sandbox_directory import (
+    SandboxDirectory,
+    Tail,
+    make_place,
+    places,
+    remove_place,
+)
 from cograil.containers.sandbox.sandbox_images import InvalidImage, image_directory
 from cograil.containers.sandbox.seccomp import seccomp_filter
 
@@ -97,16 +103,16 @@ class Sandbox:
         found = await self.held(labels)
         return found[0].container if found else None
 
-    async def held(self, labels: Mapping[str, str]) -> list[Held]:
+    async def held(self, labels: Mapping[str, str]) -> list[ContainerRecord]:
         """All sandboxes with these labels."""
         return await asyncio.to_thread(self._held, labels)
 
-    def _held(self, labels: Mapping[str, str]) -> list[Held]:
+    def _held(self, labels: Mapping[str, str]) -> list[ContainerRecord]:
         found = []
         for place in places(self._sandboxes):
             with suppress(EngineError):  # removed under our eyes
                 known = place.facts()["labels"]
-                found += [Held(place.path.name, known)] if labels.items() <= known.items() else []
+                found += [ContainerRecord(place.path.name, known)] if labels.items() <= known.items() else []
         return found
 
     def running_with(self, image: str) -> list[str]:
@@ -119,7 +125,7 @@ class Sandbox:
                 found += [place.path.name] if is_same and place.state().is_running else []
         return found
 
-    async def start(self, run: Run, policy: Policy) -> str:
+    async def start(self, run: ContainerRun, policy: ContainerPolicy) -> str:
         """Run it, unless it runs or has run already; its sandbox. When it raises, nothing is left."""
         if (known := await self.find(run.labels)) is None:
             known = await asyncio.to_thread(self._make, run, policy)
@@ -133,7 +139,7 @@ class Sandbox:
             raise
         return known
 
-    def _make(self, run: Run, policy: Policy) -> str:
+    def _make(self, run: ContainerRun, policy: ContainerPolicy) -> str:
         self._clear()
         self._image(run.image)
         check_run(run, policy)
@@ -159,10 +165,10 @@ class Sandbox:
             )
         return place
 
-    def _limits(self, run: Run, policy: Policy) -> list[dict[str, object]]:
+    def _limits(self, run: ContainerRun, policy: ContainerPolicy) -> list[dict[str, object]]:
         return self._groups.plan(run.name, memory_mb=run.memory_mb, cpus=run.cpus, processes=policy.processes)
 
-    async def _launch(self, name: str, run: Run, policy: Policy) -> None:
+    async def _launch(self, name: str, run: ContainerRun, policy: ContainerPolicy) -> None:
         """Start the supervisor. Raises EngineError with what it says when the command does not run."""
         place = self._sandboxes / name
         groups = self._limits(run, policy)
@@ -179,11 +185,11 @@ class Sandbox:
             why = done.stdout.decode(errors="replace").strip() or "its supervisor died"
             raise EngineError("start_failed", f"the sandbox does not start: {why}")
 
-    async def state(self, container: str) -> State:
+    async def state(self, container: str) -> ContainerState:
         """How it is. Raises EngineError `not_found`."""
         return self._place(container).state()
 
-    async def wait(self, container: str) -> State:
+    async def wait(self, container: str) -> ContainerState:
         """How it ended; waits until it does."""
         place = self._place(container)
         while (state := place.state()).is_running:
@@ -223,8 +229,8 @@ class Sandbox:
         await asyncio.to_thread(remove_place, self._sandboxes, container)
 
     async def lines(
-        self, container: str, stream: Stream, after: LogPlace = BEGINNING
-    ) -> AsyncGenerator[tuple[LogPlace, str]]:
+        self, container: str, stream: LogStream, after: LogCursor = BEGINNING
+    ) -> AsyncGenerator[tuple[LogCursor, str]]:
         """The lines of a log behind this place, each with its own, until the sandbox ends."""
         place = self._place(container)
         is_over = not place.state().is_running
@@ -234,7 +240,7 @@ class Sandbox:
                 while found := tail.read():
                     for stamp, text in found:
                         if stamp > after.stamp:
-                            yield LogPlace(stamp, 1), text
+                            yield LogCursor(stamp, 1), text
                 if is_over:
                     return
                 await asyncio.sleep(LOOK_SECONDS)
@@ -242,10 +248,10 @@ class Sandbox:
         finally:
             tail.close()
 
-    def _place(self, container: str) -> Place:
+    def _place(self, container: str) -> SandboxDirectory:
         if "/" in container or container.startswith("."):
             raise EngineError("not_found", f"there is no sandbox {container[:80]!r}")
-        return Place(self._sandboxes / container)
+        return SandboxDirectory(self._sandboxes / container)
 
     def _clear(self) -> None:
         """Remove what somebody left who died while making or removing a sandbox."""
@@ -276,7 +282,7 @@ def shortcomings(groups: Groups, *, is_root: bool) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _told(place: Place, number: signal.Signals) -> bool:
+def _told(place: SandboxDirectory, number: signal.Signals) -> bool:
     """Send the supervisor a signal; False when it is gone."""
     handle = place.handle()
     if handle is None:
@@ -290,14 +296,14 @@ def _told(place: Place, number: signal.Signals) -> bool:
     return True
 
 
-def _is_over(place: Place) -> bool:
+def _is_over(place: SandboxDirectory) -> bool:
     try:
         return not place.state().is_running
     except EngineError:  # somebody removed it
         return True
 
 
-async def _ended(place: Place) -> None:
+async def _ended(place: SandboxDirectory) -> None:
     """Wait for the end of the supervisor."""
     handle = place.handle()
     if handle is None:

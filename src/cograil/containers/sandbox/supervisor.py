@@ -32,7 +32,7 @@ DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 Plan = dict[str, Any]
 
 
-class Log:
+class StreamLog:
     """One stream of the sandbox on its way into a file: each whole line with a stamp that no other has."""
 
     def __init__(self, path: str) -> None:
@@ -74,7 +74,7 @@ def pieces_of(line: bytes) -> list[bytes]:
     return [line[:at], *pieces_of(line[at:])]
 
 
-class Box:
+class BwrapProcess:
     """bwrap, and what it tells of the sandbox."""
 
     def __init__(self, plan: Plan) -> None:
@@ -237,7 +237,7 @@ def supervise(plan: Plan, directory: str, answer: int) -> None:
     except OSError as error:
         remove_groups(plan["groups"])
         return _tell(answer, str(error))
-    box = Box(plan)
+    box = BwrapProcess(plan)
     if _has_run(box):
         _tell(answer, "ok")
         _follow(box, directory, waking)
@@ -246,7 +246,7 @@ def supervise(plan: Plan, directory: str, answer: int) -> None:
     return _end(plan, directory, NOT_STARTED if box.exit_code is None else box.exit_code)
 
 
-def _has_run(box: Box) -> bool:
+def _has_run(box: BwrapProcess) -> bool:
     """Whether the command runs or ran; waits until that is known. Seen once, it may be gone the next time."""
     while not box.command() and box.exit_code is None:
         with selectors.DefaultSelector() as selector:
@@ -259,10 +259,10 @@ def _has_run(box: Box) -> bool:
     return True
 
 
-def _follow(box: Box, directory: str, waking: int) -> None:
+def _follow(box: BwrapProcess, directory: str, waking: int) -> None:
     """Write its output down and pass signals on, until it has ended and all is read."""
     names = {box.stdout: "stdout", box.stderr: "stderr"}
-    logs = {stream: Log(f"{directory}/{name}.log") for stream, name in names.items()}
+    logs = {stream: StreamLog(f"{directory}/{name}.log") for stream, name in names.items()}
     until = None
     with selectors.DefaultSelector() as selector:
         for source in (*logs, box.status, waking):
@@ -281,14 +281,14 @@ def _follow(box: Box, directory: str, waking: int) -> None:
         log.end()
 
 
-def _take(box: Box, logs: dict[int, Log], source: int, data: bytes) -> None:
+def _take(box: BwrapProcess, logs: dict[int, StreamLog], source: int, data: bytes) -> None:
     if source == box.status:
         box.hear(data)
     elif source in logs:
         logs[source].take(data) if data else logs.pop(source).end()
 
 
-def _obey(box: Box, signals: bytes) -> None:
+def _obey(box: BwrapProcess, signals: bytes) -> None:
     if signal.SIGUSR1 in signals:
         box.kill()
     elif signal.SIGTERM in signals:
