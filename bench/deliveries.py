@@ -72,7 +72,7 @@ def _relay(conninfo: str) -> Iterator[None]:
 
 async def measure(bench: Bench, jobs: int) -> Figures:
     """How fast one relay delivers one event of each of so many jobs, from its first to its last request."""
-    bench.decider.outbound = OutboundSettings(allow_networks=(HERE,))
+    bench.engine_context.outbound = OutboundSettings(allow_networks=(HERE,))
     _Counting.received = 0
     async with _receiver() as url:
         callback = {"url": url, "secret": SECRET, "events": ["job.created"]}
@@ -81,7 +81,7 @@ async def measure(bench: Bench, jobs: int) -> Figures:
                 Submission("single", {"name": "d"}, callback=callback) for _ in range(min(BULK, jobs - start))
             ]
             async with bench.db.transaction("submit") as tx:
-                await submit(tx, bench.decider, chunk)
+                await submit(tx, bench.engine_context, chunk)
         with _relay(bench.conninfo):
             while not _Counting.received:  # noqa: ASYNC110  its start does not count
                 await asyncio.sleep(0.001)

@@ -18,7 +18,7 @@ from cograil.store.database import Database, Transaction
 from cograil.store.listener import Listener
 from cograil.store.statements import Statement
 from cograil.store.write_batch import DONE_CHANNEL
-from cograil.verbs.advance import Decider
+from cograil.verbs.advance import EngineContext
 from cograil.verbs.publish import publish
 from cograil.verbs.submit import Submission, submit
 
@@ -79,7 +79,7 @@ class Bench:
     def __init__(self, db: Database, conninfo: str) -> None:
         self.db = db
         self.conninfo = conninfo
-        self.decider = Decider()
+        self.engine_context = EngineContext()
 
     async def publish(self, *texts: str) -> None:
         async with self.db.transaction("publish") as tx:
@@ -92,7 +92,7 @@ class Bench:
         for start in range(0, len(inputs), BULK):
             chunk = [Submission(workflow, given) for given in inputs[start : start + BULK]]
             async with self.db.transaction("submit") as tx:
-                ids += await submit(tx, self.decider, chunk)
+                ids += await submit(tx, self.engine_context, chunk)
         return ids
 
     async def until(self, statement: Statement, wanted: Any, **params: Any) -> None:
@@ -132,7 +132,7 @@ class Bench:
         began = time.perf_counter()
         for number in range(jobs):
             async with self.db.transaction("submit") as tx:
-                await submit(tx, self.decider, [Submission("single", {"name": f"s{number}"})])
+                await submit(tx, self.engine_context, [Submission("single", {"name": f"s{number}"})])
         return time.perf_counter() - began
 
     async def latency(self, rounds: int) -> dict[str, float]:
@@ -144,7 +144,7 @@ class Bench:
         began = time.perf_counter()
         self.done.clear()
         async with self.db.transaction("submit") as tx:
-            job_id = (await submit(tx, self.decider, [Submission(workflow, given)]))[0]
+            job_id = (await submit(tx, self.engine_context, [Submission(workflow, given)]))[0]
         while job_id not in self.ended:
             self.done.clear()
             if job_id not in self.ended:

@@ -36,7 +36,7 @@ async def measure(bench: Bench, jobs: int) -> Figures:
                 seen.append(jobs / (await bench.drain("single", jobs, beside=WATCHED))[1])
     for job in watched:
         async with bench.db.transaction("cancel") as tx:
-            await cancel(tx, bench.decider, job)
+            await cancel(tx, bench.engine_context, job)
     return {
         "drain_unwatched_per_s": round(median(alone)),
         "drain_watched_per_s": round(median(seen)),

@@ -22,7 +22,7 @@ from cograil.model.outcome import Completed
 from cograil.store.database import Transaction
 from cograil.store.statements import Statement
 from cograil.verbs import tasks
-from cograil.verbs.advance import Decider, advance_due
+from cograil.verbs.advance import EngineContext, advance_due
 from cograil.verbs.job_cache import Memory
 from cograil.verbs.tasks import Report, Slots
 
@@ -54,12 +54,12 @@ async def drain(bench: Bench) -> None:
     """Claim, report and advance, one after another, until nothing is left."""
     async with bench.db.single("bench") as tx:
         worker = await tasks.register_process(tx, "worker", "bench", 3600)
-    decider = Decider(memory=Memory())
+    engine_context = EngineContext(memory=Memory())
     while items := await tasks.claim(bench.db, worker, Slots(["hello_world"], [], BATCH, 0, None)):
         await tasks.report(bench.db, worker, "bench", [Report(item, OUTPUT) for item in items])
         async with bench.db.transaction("advance") as tx:
-            done = await advance_due(tx, decider, BATCH)
-        done.remember()
+            done = await advance_due(tx, engine_context, BATCH)
+        done.on_commit()
 
 
 async def measure(conninfo: str, jobs: int, before: str) -> None:

@@ -15,7 +15,7 @@ from cograil.definitions import read_workflow
 from cograil.processes import private_instance, run_async
 from cograil.settings import load_settings
 from cograil.store.job_progress_queries import JobGlance, glance
-from cograil.verbs.advance import Decider
+from cograil.verbs.advance import EngineContext
 from cograil.verbs.publish import publish
 from cograil.verbs.submit import Submission, submit
 
@@ -31,7 +31,7 @@ async def record(directory: str) -> list[JobGlance]:
         async with db.transaction("publish") as tx:
             await publish(tx, read_workflow(text), text)
         async with db.transaction("submit") as tx:
-            (job_id,) = await submit(tx, Decider(), [Submission("demo", {"failure_rate": 0.5})])
+            (job_id,) = await submit(tx, EngineContext(), [Submission("demo", {"failure_rate": 0.5})])
         while not seen or not seen[-1].is_over:
             async with db.transaction("look") as tx:
                 seen.append(await glance(tx, job_id))

@@ -55,5 +55,5 @@ async def submitted(lab: Any, workflow_id: str) -> str:
     from cograil.verbs.submit import Submission, submit
 
     async with lab.db.transaction("submit") as tx:
-        (job_id,) = await submit(tx, lab.decider, [Submission(workflow_id, {})])
+        (job_id,) = await submit(tx, lab.engine_context, [Submission(workflow_id, {})])
     return str(job_id)

@@ -66,7 +66,7 @@ def test_no_point_of_a_relay_is_forgotten() -> None:
 @pytest.fixture
 async def lab(dsn: str) -> AsyncIterator[Lab]:
     async with open_lab(dsn, relay_settings()) as lab:
-        lab.decider.outbound = lab.settings.outbound
+        lab.engine_context.outbound = lab.settings.outbound
         yield lab
 
 

@@ -54,7 +54,7 @@ async def furnish_folder(lab: Lab) -> None:
     folder = Folder(root)
     Folder(root, "users/ada").make()
     folder.make()
-    watcher = Watcher(lab.db, lab.settings, lab.decider)
+    watcher = Watcher(lab.db, lab.settings, lab.engine_context)
     for name in ("tintin.cbz", "tintin (copy).cbz", "tintin again.cbz"):
         drawn.tiny(folder.base / "one.part")
         (folder.base / "one.part").rename(folder.arrivals / name)

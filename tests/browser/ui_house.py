@@ -192,7 +192,7 @@ async def furnish(stack: AsyncExitStack, dsn: str, folder: Path) -> House:
     settings = settings_of_house(registers, folder, give_up_hours=0.0001)
     enter = stack.enter_async_context
     lab = await enter(open_lab(dsn, settings))
-    lab.decider.outbound = settings.outbound
+    lab.engine_context.outbound = settings.outbound
     receiver = await enter(receiving(script_of(answer(500))))
     api = await enter(open_door(lab, dsn))
     await ask_for_companies(stack, lab)
@@ -234,7 +234,7 @@ async def _told(house: House) -> None:
             types=["cograil.job.completed"],
         )
         plan = Plan("hello", "0 6 * * *", "Europe/Berlin", {"name": "Grace"})
-        await schedules.create_schedule(tx, lab.decider, "default", "mornings", plan, by="ada")
+        await schedules.create_schedule(tx, lab.engine_context, "default", "mornings", plan, by="ada")
 
 
 async def _jobs(house: House) -> None:

@@ -199,7 +199,7 @@ async def test_one_that_cannot_be_ended_keeps_no_other_from_it(closed: Bureau) -
         await until(lambda: closed.registers.count(RECHERCHE) == 2)
     await closed.expire()
     await closed.lab.rows(POISON)
-    house = House(closed.lab.decider, closed.lab.settings.companies)
+    house = House(closed.lab.engine_context, closed.lab.settings.companies)
     assert (await end_left(closed.lab.db, house))[0] == 1
     assert [await closed.state(siren) for siren in (DANONE, OTHER)] == ["RUNNING", "FAILED"]
     await closed.lab.rows("drop trigger poison on cograil.company_enrichments")
@@ -215,7 +215,7 @@ async def test_who_ends_as_many_as_it_looks_for_looks_again_at_once(closed: Bure
     await closed.expire()
     async with closed.lab.db.single("test") as tx:
         assert await find_left(tx, limit=1) == ([Of("default", DANONE)], 0.0)
-    house = House(closed.lab.decider, closed.lab.settings.companies)
+    house = House(closed.lab.engine_context, closed.lab.settings.companies)
     assert await end_left(closed.lab.db, house) == (2, math.inf)
 
 

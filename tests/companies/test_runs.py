@@ -162,7 +162,9 @@ class TestLostLock:
             "update cograil.leases set lease_until = clock_timestamp() + interval '1 second'"
         )
         settings = closed.lab.settings.companies.model_copy(update={"sweep_seconds": 3600.0})
-        sweeping = asyncio.create_task(sweep_for_ever(closed.lab.db, House(closed.lab.decider, settings)))
+        sweeping = asyncio.create_task(
+            sweep_for_ever(closed.lab.db, House(closed.lab.engine_context, settings))
+        )
         await until(lambda: has_failed(closed))
         sweeping.cancel()
 
@@ -172,7 +174,7 @@ class TestLostLock:
             await closed.asked()
             async with working(closed):
                 await asyncio.wait_for(blocked.wait(), 10)
-            house = House(closed.lab.decider, closed.lab.settings.companies)
+            house = House(closed.lab.engine_context, closed.lab.settings.companies)
             stream = io.StringIO()
             logs.configure("info", "json", stream)
             assert await sweep(closed.lab.db, house) == 0, "it has its lock"
@@ -219,7 +221,7 @@ async def test_one_that_was_cancelled_in_its_middle_has_a_verdict(bureau: Bureau
 async def test_who_lost_the_lock_notes_no_failure_over_the_next_run(bureau: Bureau) -> None:
     await bureau.asked()
     registry, lab = Registry(), bureau.lab
-    register(registry, Tools(lab.db, House(lab.decider, lab.settings.companies), {}))
+    register(registry, Tools(lab.db, House(lab.engine_context, lab.settings.companies), {}))
     late = SimpleNamespace(tenant_id="default", job_id=new_id(), correlation_id="late", attempt=1)
     ended = [{"source": RECHERCHE, "status": "failed", "error": {"code": "RATE_LIMIT", "message": "m"}}]
     fetch = registry.get(FETCH)

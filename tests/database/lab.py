@@ -20,7 +20,7 @@ from cograil.store import job_queries
 from cograil.store.database import Database, Transaction
 from cograil.store.doctor import Finding, check_invariants
 from cograil.verbs import limits, tasks
-from cograil.verbs.advance import Decider, advance_due
+from cograil.verbs.advance import EngineContext, advance_due
 from cograil.verbs.cancel import cancel
 from cograil.verbs.explain import Explanation, explain
 from cograil.verbs.limits import Admission
@@ -107,7 +107,7 @@ class Lab:
     db: Database
     settings: Settings
     registry: Registry
-    decider: Decider = field(default_factory=Decider)
+    engine_context: EngineContext = field(default_factory=EngineContext)
     ticker: int | None = None
 
     # -- what callers do -----------------------------------------------------------------------------
@@ -126,7 +126,7 @@ class Lab:
         more = {"definition_id": draft.definition_id, **more}
         async with self.db.transaction("submit") as tx:
             submissions = [Submission(workflow.workflow_id, one, **more) for one in inputs]
-            return await submit(tx, self.decider, submissions, tenant)
+            return await submit(tx, self.engine_context, submissions, tenant)
 
     async def publish(self, text: str) -> int:
         """Publish this workflow text; its definition."""
@@ -135,15 +135,15 @@ class Lab:
 
     async def cancel(self, job_id: str, **more: Any) -> str:
         async with self.db.transaction("cancel") as tx:
-            return await cancel(tx, self.decider, job_id, **more)
+            return await cancel(tx, self.engine_context, job_id, **more)
 
     async def retry(self, job_id: str, node_id: str | None = None, **more: Any) -> str:
         async with self.db.transaction("retry") as tx:
-            return await retry(tx, self.decider, job_id, node_id, **more)
+            return await retry(tx, self.engine_context, job_id, node_id, **more)
 
     async def explain(self, job_id: str) -> Explanation:
         async with self.db.transaction("explain") as tx:
-            return await explain(tx, self.decider.catalog, job_id)
+            return await explain(tx, self.engine_context.catalog, job_id)
 
     # -- what people see -----------------------------------------------------------------------------
 
@@ -159,7 +159,7 @@ class Lab:
         async with self.db.transaction("test") as tx:
             found = await job_queries.find_job(tx, job_id)
             assert found is not None
-            workflow = await self.decider.catalog.get(tx, found[1])
+            workflow = await self.engine_context.catalog.get(tx, found[1])
             return {view["node_id"]: view for view in await job_queries.list_nodes(tx, job_id, workflow)}
 
     async def statuses(self, job_id: str) -> dict[str, str]:
@@ -203,7 +203,7 @@ class Lab:
         total = 0
         while True:
             async with self.db.transaction("advance") as tx:
-                done = await advance_due(tx, self.decider, self.settings.orchestrator.batch)
+                done = await advance_due(tx, self.engine_context, self.settings.orchestrator.batch)
             if not done.advanced:
                 return total
             total += done.advanced
@@ -236,7 +236,7 @@ class Lab:
 
     @contextlib.asynccontextmanager
     async def orchestrator(self, name: str = "orchestrator") -> AsyncIterator[Orchestrator]:
-        one = Orchestrator(self.db, self.settings, Decider(), name)
+        one = Orchestrator(self.db, self.settings, EngineContext(), name)
         async with _running(one):
             yield one
 

@@ -113,7 +113,7 @@ async def test_the_role_of_the_server_may_use_every_table_it_needs(api: Api) -> 
 
 async def test_a_door_with_too_much_power_does_not_open(lab: Lab) -> None:
     with pytest.raises(UnsafeDatabase, match="is a superuser"):
-        async with open_instance(lab.db, lab.decider, lab.settings):
+        async with open_instance(lab.db, lab.engine_context, lab.settings):
             pass
 
 
@@ -138,7 +138,7 @@ async def test_a_door_in_a_role_that_policies_do_not_bind_does_not_open(
         async def opens() -> None:
             async with (
                 Database(dsn, lab.settings.database, role=door) as db,
-                open_instance(db, lab.decider, lab.settings),
+                open_instance(db, lab.engine_context, lab.settings),
             ):
                 pass
 

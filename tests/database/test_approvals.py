@@ -52,7 +52,7 @@ nodes:
 
 async def answer(lab: Lab, job: str, name: str = "approve", node: str = "q", **more: Any) -> Answer:
     async with lab.db.transaction("signal") as tx:
-        return await signal(tx, lab.decider, job, Signalled(name, node, **more))
+        return await signal(tx, lab.engine_context, job, Signalled(name, node, **more))
 
 
 async def let_time_pass(lab: Lab, job: str) -> None:

@@ -39,7 +39,7 @@ async def preview(lab: Lab, verb: str, **wanted: Any) -> BulkPreview:
 async def begin(lab: Lab, verb: str, *, reason: str = "", **wanted: Any) -> str:
     """Ask for an operation; its job."""
     async with lab.db.transaction("bulk") as tx:
-        return await begin_bulk(tx, lab.decider, verb, JobFilter(**wanted), by="me", reason=reason)
+        return await begin_bulk(tx, lab.engine_context, verb, JobFilter(**wanted), by="me", reason=reason)
 
 
 async def operation_of(lab: Lab, job: str) -> Operation:
@@ -51,7 +51,7 @@ async def step(lab: Lab, job: str, limit: int = 50) -> Operation:
     """Step once in the name of this job."""
     operation = await operation_of(lab, job)
     async with lab.db.transaction("bulk") as tx:
-        return await step_bulk(tx, lab.decider, operation.operation_id, job, limit=limit)
+        return await step_bulk(tx, lab.engine_context, operation.operation_id, job, limit=limit)
 
 
 async def finish(lab: Lab, job: str) -> Operation:
@@ -234,8 +234,8 @@ async def test_a_job_that_cannot_be_taken_is_noted_and_the_others_go_on(
 ) -> None:
     ids = sorted(await lab.submit_many(one(), [{}] * 4))
 
-    async def bad_cancel(tx: Any, decider: Any, job_id: str, **more: Any) -> str:
-        status = await cancel(tx, decider, job_id, **more)
+    async def bad_cancel(tx: Any, engine_context: Any, job_id: str, **more: Any) -> str:
+        status = await cancel(tx, engine_context, job_id, **more)
         if job_id == ids[1]:
             raise ValueError("a bug")
         return status
@@ -270,7 +270,7 @@ async def test_a_step_that_dies_leaves_nothing_and_the_next_goes_on(lab: Lab) ->
     operation = await operation_of(lab, job)
     with contextlib.suppress(KeyboardInterrupt):
         async with lab.db.transaction("bulk") as tx:
-            await step_bulk(tx, lab.decider, operation.operation_id, job, limit=2)
+            await step_bulk(tx, lab.engine_context, operation.operation_id, job, limit=2)
             raise KeyboardInterrupt
     assert (await operation_of(lab, job)).cursor == ids[1]
     seen = await finish(lab, job)
@@ -310,7 +310,7 @@ async def retried_under(lab: Lab, fault: str | None, log: Path | None = None) ->
     try:
         with contextlib.suppress(fault_injection.FaultRaised):
             async with lab.db.transaction("bulk") as tx:
-                await step_bulk(tx, lab.decider, operation.operation_id, job)
+                await step_bulk(tx, lab.engine_context, operation.operation_id, job)
     finally:
         fault_injection.arm(None)
         fault_injection.record(None)

@@ -164,7 +164,7 @@ async def test_a_report_waits_for_a_cancel_that_is_being_written_and_is_late(
     hand = await lab.hand()
     item = await hand.claim_one()
     async with lab.db.transaction("cancel") as tx:
-        assert await cancel(tx, lab.decider, job) == "cancelled"
+        assert await cancel(tx, lab.engine_context, job) == "cancelled"
         reporting = asyncio.create_task(hand.report(item, {"done": True}))
         await eventually(lambda: lab.rows("select 1 from pg_locks where not granted"))
     assert not await reporting

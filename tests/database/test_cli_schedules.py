@@ -84,7 +84,7 @@ async def test_a_schedule_runs_now_and_says_why_it_passed_over_moments(lab: Lab,
     await lab.rows("update cograil.firings set due_at = due_at - interval '1 hour'")
     await lab.rows("update cograil.schedules set next_at = date_trunc('minute', now())")
     async with lab.db.transaction("fire") as tx:
-        fired = await fire_due(tx, lab.decider)
+        fired = await fire_due(tx, lab.engine_context)
     assert [(one.schedule, one.outcome, one.job_id) for one in fired.passed] == [
         ("often", "overlapped", job.strip())
     ]

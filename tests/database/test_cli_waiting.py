@@ -33,7 +33,7 @@ async def lab(dsn: str) -> AsyncIterator[Lab]:
 
 @pytest.fixture
 def client(lab: Lab) -> Client:
-    return Client(lab.db, lab.settings, lab.decider)
+    return Client(lab.db, lab.settings, lab.engine_context)
 
 
 async def test_the_end_of_a_job_is_heard_and_not_only_found_by_looking(lab: Lab, client: Client) -> None:

@@ -111,7 +111,7 @@ async def opened(kind: str, url: str, heard: Heard) -> AsyncIterator[Any]:
 @pytest.mark.parametrize("kind", ["awaited", "waited for"])
 async def test_every_method_calls_the_route_it_is_for(api: Api, kind: str) -> None:
     heard = Heard()
-    api.lab.decider.outbound = api.lab.settings.outbound
+    api.lab.engine_context.outbound = api.lab.settings.outbound
     async with opened(kind, f"http://127.0.0.1:{api.port}", heard) as cograil, api.lab.orchestrator():
         for part in PARTS:
             await part(cograil, api)

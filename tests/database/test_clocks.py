@@ -80,7 +80,7 @@ async def test_a_clock_that_is_right_is_no_finding(lab: Lab) -> None:
 
 @pytest.mark.usefixtures("fast_clock")
 async def test_callbacks_are_signed_by_the_databases_time(lab: Lab, eventually: Eventually) -> None:
-    lab.decider.outbound = lab.settings.outbound
+    lab.engine_context.outbound = lab.settings.outbound
     async with receiving() as receiver, relaying(lab), lab.running():
         await lab.ended(await lab.submit(ONE, callback=receiver.callback()))
         await eventually(lambda: receiver.requests)
@@ -108,6 +108,6 @@ async def test_a_delay_begins_when_its_attempt_has_failed(lab: Lab) -> None:
         await asyncio.sleep(0.3)
         await hand.report(item, Failed("broken", "it broke"))
         ((reported_at,),) = await lab.rows("select clock_timestamp()")
-        await advance_one(tx, lab.decider, job)
+        await advance_one(tx, lab.engine_context, job)
     ((not_before,),) = await lab.rows("select not_before from cograil.nodes where node_id = 'only'")
     assert (not_before - reported_at).total_seconds() > 4.9

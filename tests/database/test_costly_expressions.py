@@ -98,7 +98,7 @@ nodes:
   check: {handler: echo, when: "{{ inputs.a == inputs.b and inputs.a == inputs.b }}"}
 """
     rows = [[index] for index in range(20_000)]
-    lab.decider.bounds = Bounds(node_steps=150_000)
+    lab.engine_context.bounds = Bounds(node_steps=150_000)
     costly = await lab.submit_many(text, [{"a": rows, "b": rows}] * 5)
     small = await lab.submit(
         "{workflow_id: quick, nodes: {w: {type: wait, wait: {seconds: 0.01}, next: e}, e: {handler: echo}}}"
@@ -108,7 +108,7 @@ nodes:
     from cograil.verbs.advance import advance_due
 
     async with lab.db.transaction("advance") as tx:
-        await advance_due(tx, lab.decider, 400)
+        await advance_due(tx, lab.engine_context, 400)
     begun = [job for job in costly if (await lab.statuses(job))["check"] == "dispatched"]
     assert 1 <= len(begun) < 5
     assert (await lab.statuses(small))["e"] == "dispatched"

@@ -48,7 +48,7 @@ async def cut_short(lab: Lab, job: str, how: str) -> None:
 async def test_a_running_node_is_known_to_have_started(
     lab: Lab, how: str, memory: Memory | None, text: str, node_id: str
 ) -> None:
-    lab.decider.memory = memory
+    lab.engine_context.memory = memory
     job = await lab.submit(text)
     await cut_short(lab, job, how)
     assert (await lab.job(job))["status"] == ("cancelled" if how == "cancel" else "failed")

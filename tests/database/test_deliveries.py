@@ -51,7 +51,7 @@ def lab_settings() -> Settings:
 
 @pytest.fixture(autouse=True)
 def callbacks_may_lead_here(lab: Lab) -> None:
-    lab.decider.outbound = lab.settings.outbound
+    lab.engine_context.outbound = lab.settings.outbound
 
 
 async def states(lab: Lab) -> list[tuple[Any, ...]]:
@@ -221,7 +221,7 @@ async def test_a_door_submits_and_subscribes_in_its_role_and_sees_its_own_only(l
         said = Submission(
             "hello", {}, definition_id=draft.definition_id, callback={"url": "http://127.0.0.1:9/"}
         )
-        await submit(tx, lab.decider, [said], "other")
+        await submit(tx, lab.engine_context, [said], "other")
         made = await outbox.subscribe(tx, "other", Receiver("http://127.0.0.1:9/"), policy)
         assert await outbox.tell(tx, "other", "a.b", "x", {})
         rows = await (await tx.connection.execute(b"select tenant_id from cograil.outbox")).fetchall()

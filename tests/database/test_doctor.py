@@ -122,13 +122,13 @@ async def test_jobs_of_every_fate_keep_every_invariant(
         failed = await lab.submit(FAILING)
         assert (await lab.ended(failed))["status"] == "failed"
         async with lab.db.transaction("test") as tx:
-            again = await retry(tx, lab.decider, failed)
+            again = await retry(tx, lab.engine_context, failed)
         assert (await lab.ended(again))["status"] == "failed"
         async with lab.db.transaction("test") as tx:
-            twice = await retry(tx, lab.decider, done, "split__1")
+            twice = await retry(tx, lab.engine_context, done, "split__1")
         assert (await lab.ended(twice))["status"] == "completed"
         async with lab.db.transaction("test") as tx:
-            assert await cancel(tx, lab.decider, waiting, reason="enough") == "cancelled"
+            assert await cancel(tx, lab.engine_context, waiting, reason="enough") == "cancelled"
     assert await check_invariants(conn) == []
 
 
@@ -161,10 +161,10 @@ async def test_a_node_that_is_retried_by_hand_keeps_every_invariant(
             await eventually(lambda wanted=attempt: _is(attempts(), wanted))
             assert await check_invariants(conn) == []
             async with lab.db.transaction("test") as tx:
-                assert await retry(tx, lab.decider, job_id, node) == job_id
+                assert await retry(tx, lab.engine_context, job_id, node) == job_id
             assert await check_invariants(conn) == []
         async with lab.db.transaction("test") as tx:
-            await cancel(tx, lab.decider, job_id)
+            await cancel(tx, lab.engine_context, job_id)
         assert await check_invariants(conn) == []
 
 

@@ -95,7 +95,7 @@ async def test_a_large_fan_out_is_made_in_chunks(lab: Lab) -> None:
     sizes = []
     while (await lab.nodes(job))["split"]["children"]["expanded"] < 2500:
         async with lab.db.transaction("advance") as tx:
-            await advance_due(tx, lab.decider, 10)
+            await advance_due(tx, lab.engine_context, 10)
         sizes.append((await _children(lab))[0])
     assert sizes == [2000, 2500]
     await lab.cancel(job)

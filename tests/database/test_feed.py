@@ -48,7 +48,7 @@ async def test_what_commits_late_is_not_passed_over(lab: Lab) -> None:
     early, late = await lab.submit(WORK), await lab.submit(WORK)
     begun = await now(lab)
     async with lab.db.transaction("test") as slow:
-        await cancel(slow, lab.decider, early)
+        await cancel(slow, lab.engine_context, early)
         await lab.cancel(late)
         seen, place = await follow(lab, begun)
         assert {job for job, _ in seen} == {late}
@@ -63,7 +63,7 @@ async def test_what_commits_late_under_a_savepoint_is_not_passed_over(lab: Lab) 
     begun = await now(lab)
     async with lab.db.transaction("test") as slow:
         async with slow.connection.transaction():
-            await cancel(slow, lab.decider, job)
+            await cancel(slow, lab.engine_context, job)
         await lab.cancel(other)
         _, place = await follow(lab, begun)
     assert {one for one, _ in (await follow(lab, place))[0]} == {job}

@@ -35,7 +35,7 @@ async def publish_file(lab: Lab, source: str) -> list[tuple[str, str]]:
     workflow = read_workflow(source)
     async with lab.db.transaction("publish") as tx:
         await publish(tx, workflow, source)
-        return [tuple(one) for one in await sync_schedules(tx, lab.decider, workflow)]
+        return [tuple(one) for one in await sync_schedules(tx, lab.engine_context, workflow)]
 
 
 async def test_the_schedules_are_what_the_file_says(lab: Lab) -> None:
@@ -75,7 +75,7 @@ async def test_names_and_changes_of_others_are_refused(lab: Lab) -> None:
     await publish_file(lab, text("", 1))
     plan = Plan("report", "@daily")
     async with lab.db.transaction("schedule") as tx:
-        await verbs.create_schedule(tx, lab.decider, "default", "mine", plan)
+        await verbs.create_schedule(tx, lab.engine_context, "default", "mine", plan)
     with pytest.raises(Conflict, match="schedules remove mine"):
         await publish_file(lab, text(NIGHTLY.replace("nightly", "mine")))
     await publish_file(lab, text())
@@ -83,7 +83,7 @@ async def test_names_and_changes_of_others_are_refused(lab: Lab) -> None:
         await publish_file(lab, text().replace("report", "other"))
     with pytest.raises(Conflict, match="change it there"):
         async with lab.db.transaction("schedule") as tx:
-            await verbs.change_schedule(tx, lab.decider, "default", "nightly", plan)
+            await verbs.change_schedule(tx, lab.engine_context, "default", "nightly", plan)
     assert await publish_file(lab, text("")) == [("nightly", "paused")]  # and `mine` goes on
     assert [(row[0], row[3]) for row in await lab.rows(STATE)] == [
         ("mine", None),

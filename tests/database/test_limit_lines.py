@@ -70,7 +70,7 @@ async def test_of_many_that_are_submitted_only_the_one_without_a_key_is_refused(
     await lab.publish(WORKFLOW.format(name="keyed", limits=BY_WHO))
     submissions = [Submission("keyed", {"who": who}) for who in ("a", ["no", "key"], "b")]
     async with lab.db.transaction("submit") as tx:
-        first, second, third = await submit_each(tx, lab.decider, submissions)
+        first, second, third = await submit_each(tx, lab.engine_context, submissions)
     assert isinstance(second, InvalidInput)
     assert second.problems[0].pointer == "/limits/key"
     assert {first.job_id, third.job_id} == {  # type: ignore[union-attr]

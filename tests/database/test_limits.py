@@ -229,7 +229,7 @@ async def test_a_paused_job_takes_no_place_and_waits_for_one_when_it_is_resumed(
     async with lab.db.transaction("resume") as tx:
         await pause.resume_job(tx, first)
     async with lab.db.transaction("advance") as tx:
-        assert (await advance_due(tx, lab.decider, 10)).has_limits, "it is looked again"
+        assert (await advance_due(tx, lab.engine_context, 10)).has_limits, "it is looked again"
     await lab.rows("update cograil.buckets set refilled_at = refilled_at - interval '1 h'")
     assert (await let_go(lab)).let_go == 1
     async with lab.running():

@@ -148,7 +148,7 @@ class Limits(RuleBasedStateMachine):
     @precondition(lambda self: self.live)
     @rule(which=some, dies=dies)
     def cancel(self, which: int, dies: bool) -> None:
-        self.move(cancel, self.lab.decider, self.a_live_job(which), dies=dies)
+        self.move(cancel, self.lab.engine_context, self.a_live_job(which), dies=dies)
         self.refresh()
 
     @precondition(lambda self: len(self.jobs) > len(self.live))
@@ -180,7 +180,7 @@ class Limits(RuleBasedStateMachine):
     @rule()
     def advance(self) -> None:
         for _ in range(MAX_ROUNDS):
-            if not self.move(advance_due, self.lab.decider, 100).advanced:
+            if not self.move(advance_due, self.lab.engine_context, 100).advanced:
                 self.refresh()
                 return
         raise AssertionError("a job is advanced again and again")

@@ -20,7 +20,7 @@ from cograil.runners.context import Context
 from cograil.store import locked_jobs as store
 from cograil.store.listener import Listener
 from cograil.verbs import tasks
-from cograil.verbs.advance import Decider, advance_due
+from cograil.verbs.advance import EngineContext, advance_due
 
 CHAIN = """
 workflow_id: chain
@@ -37,9 +37,9 @@ CALM = {"seconds": 60, "heartbeat_seconds": 30, "scan_seconds": 30}
 
 async def test_an_orchestrator_can_do_without_its_memory(lab: Lab) -> None:
     """As `bench.memory` has it; then nodes are read in every pass."""
-    forgetful = Orchestrator(lab.db, lab.settings, Decider(), "forgetful", remembers=False)
-    assert forgetful.decider.memory is None
-    assert Orchestrator(lab.db, lab.settings, Decider(), "other").decider.memory is not None
+    forgetful = Orchestrator(lab.db, lab.settings, EngineContext(), "forgetful", remembers=False)
+    assert forgetful.engine_context.memory is None
+    assert Orchestrator(lab.db, lab.settings, EngineContext(), "other").engine_context.memory is not None
 
 
 async def all_ended(lab: Lab, jobs: list[str], timeout: float = 60) -> Counter[str]:
@@ -217,7 +217,7 @@ nodes:
     while items := await hand.claim(500):
         await tasks.report(calm.db, hand.worker_id, "hand", [hand.outcome(item, {}) for item in items])
     settings = quick_settings(lease=CALM, orchestrator={"batch": 50})
-    one = Orchestrator(calm.db, settings, Decider(), "late")
+    one = Orchestrator(calm.db, settings, EngineContext(), "late")
     running = asyncio.create_task(one.run())
     try:
         assert await all_ended(calm, jobs, 10) == {"completed": 3}
@@ -275,7 +275,7 @@ async def test_an_orchestrator_ticks_no_faster_for_a_job_that_it_has_set_aside(
         return await real(*args, **options)
 
     monkeypatch.setattr(tasks, "tick", timed)
-    one = Orchestrator(lab.db, lab.settings, Decider(), "one")
+    one = Orchestrator(lab.db, lab.settings, EngineContext(), "one")
     one._aside[bad] = asyncio.get_running_loop().time() + 60
     running = asyncio.create_task(one.run())
     await eventually(lambda: len(times) >= 8)

@@ -27,11 +27,11 @@ def shown() -> dict[str, Any]:
 
 async def test_the_second_to_enrich_gets_the_first_ones_job(lab: Lab, shown: dict[str, Any]) -> None:
     await lab.publish(PLAIN.format("enrich"))
-    first = await shown["enrich"](lab.db, lab.decider, "552032534")
-    assert await shown["enrich"](lab.db, lab.decider, "552032534") == first
-    assert await shown["enrich"](lab.db, lab.decider, "552100554") != first
+    first = await shown["enrich"](lab.db, lab.engine_context, "552032534")
+    assert await shown["enrich"](lab.db, lab.engine_context, "552032534") == first
+    assert await shown["enrich"](lab.db, lab.engine_context, "552100554") != first
     await lab.cancel(first)
-    assert await shown["enrich"](lab.db, lab.decider, "552032534") != first
+    assert await shown["enrich"](lab.db, lab.engine_context, "552032534") != first
 
 
 async def test_a_line_is_appended_under_the_lease_only(lab: Lab, shown: dict[str, Any]) -> None:
@@ -80,10 +80,10 @@ async def test_the_registry_is_called_as_often_as_it_allows(
 async def test_what_is_submitted_twice_is_one_job(lab: Lab, shown: dict[str, Any]) -> None:
     await lab.publish(PLAIN.format("w"))
     ask = shown["submit_once"]
-    code, job = await ask(lab.db, lab.decider, "default", "k", "w", {"a": 1, "b": 2})
+    code, job = await ask(lab.db, lab.engine_context, "default", "k", "w", {"a": 1, "b": 2})
     assert code == 202
-    assert await ask(lab.db, lab.decider, "default", "k", "w", {"b": 2, "a": 1}) == (200, job)
-    assert await ask(lab.db, lab.decider, "default", "k", "w", {"a": 2}) == (409, None)
+    assert await ask(lab.db, lab.engine_context, "default", "k", "w", {"b": 2, "a": 1}) == (200, job)
+    assert await ask(lab.db, lab.engine_context, "default", "k", "w", {"a": 2}) == (409, None)
     assert await lab.rows("select count(*) from cograil.jobs") == [(1,)]
 
 

@@ -144,7 +144,7 @@ class Primitives(RuleBasedStateMachine):
             raise Died
         draft = await keep_draft(tx, read_workflow(ONE), ONE)
         submission = Submission("w", {}, definition_id=draft.definition_id)
-        (job,) = await submit(tx, self.lab.decider, [submission])
+        (job,) = await submit(tx, self.lab.engine_context, [submission])
         assert await idempotency.give(tx, self.key, decision.fence, job)
         assert await leases.give(tx, self.name, lease.fence, job)
         assert await slots.give(tx, self.name, slot, job)

@@ -36,7 +36,7 @@ def lab_settings() -> Settings:
 
 @pytest.fixture(autouse=True)
 def callbacks_may_lead_here(lab: Lab) -> None:
-    lab.decider.outbound = lab.settings.outbound
+    lab.engine_context.outbound = lab.settings.outbound
 
 
 async def states(lab: Lab) -> list[tuple[Any, ...]]:
@@ -85,7 +85,9 @@ async def test_the_outbox_row_commits_with_the_move_or_not_at_all(lab: Lab) -> N
     assert before == [("cograil.job.created",), ("cograil.job.started",)]
     with contextlib.suppress(ZeroDivisionError):
         async with lab.db.transaction("test") as tx:
-            await submit(tx, lab.decider, [Submission("hello", {}, definition_id=1, callback=callback)])
+            await submit(
+                tx, lab.engine_context, [Submission("hello", {}, definition_id=1, callback=callback)]
+            )
             raise ZeroDivisionError
     assert await lab.rows("select type from cograil.outbox order by id") == before
     await lab.rows("delete from cograil.outbox")
@@ -404,7 +406,7 @@ async def test_a_receiver_that_is_down_is_left_alone_for_a_while(lab: Lab, event
 
 
 async def test_a_callback_that_leads_where_nothing_may_go_is_refused_at_submit(lab: Lab) -> None:
-    lab.decider.outbound = OutboundSettings()
+    lab.engine_context.outbound = OutboundSettings()
     with pytest.raises(InvalidInput) as refused:
         await lab.submit(HELLO, callback={"url": "http://127.0.0.1:9/"})
     assert [problem.code for problem in refused.value.problems] == ["callback_blocked_address"]

@@ -29,7 +29,7 @@ def lab_settings() -> Settings:
 
 @pytest.fixture(autouse=True)
 def disarmed(lab: Lab) -> Iterator[None]:
-    lab.decider.outbound = lab.settings.outbound
+    lab.engine_context.outbound = lab.settings.outbound
     yield
     fault_injection.arm(None)
 

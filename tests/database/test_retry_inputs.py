@@ -38,7 +38,7 @@ def handlers(lab: Lab) -> Handlers:
 
 async def preview(lab: Lab, job: str, node: str | None = None, **more: Any) -> RetryPreview:
     async with lab.db.transaction("preview") as tx:
-        return await preview_retry(tx, lab.decider, job, node, **more)
+        return await preview_retry(tx, lab.engine_context, job, node, **more)
 
 
 async def test_edited_inputs_go_on_top_of_the_old_ones_for_what_runs_again(

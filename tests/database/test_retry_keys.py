@@ -155,9 +155,9 @@ async def test_a_preview_says_which_keys_are_new(lab: Lab, notes: Notes) -> None
         job = await lab.submit(SHOP)
         await lab.ended(job)
         async with lab.db.transaction("preview") as tx:
-            plain = await preview_retry(tx, lab.decider, job)
-            again = await preview_retry(tx, lab.decider, job, "pay")
-            forced = await preview_retry(tx, lab.decider, job, new_keys=True)
+            plain = await preview_retry(tx, lab.engine_context, job)
+            again = await preview_retry(tx, lab.engine_context, job, "pay")
+            forced = await preview_retry(tx, lab.engine_context, job, new_keys=True)
     assert (plain.same_keys, plain.new_keys) == (("ship",), ())
     assert (again.same_keys, again.new_keys) == (("ship",), ("pay",))
     assert (forced.same_keys, forced.new_keys) == ((), ("ship",))

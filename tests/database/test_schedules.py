@@ -37,12 +37,12 @@ async def hello(lab: Lab) -> Lab:
 
 async def make(lab: Lab, plan: Plan = EVERY_MINUTE, name: str = "tick") -> None:
     async with lab.db.transaction("schedule") as tx:
-        await verbs.create_schedule(tx, lab.decider, "default", name, plan)
+        await verbs.create_schedule(tx, lab.engine_context, "default", name, plan)
 
 
 async def fire(lab: Lab) -> verbs.Fired:
     async with lab.db.transaction("fire") as tx:
-        return await verbs.fire_due(tx, lab.decider)
+        return await verbs.fire_due(tx, lab.engine_context)
 
 
 async def outcomes(lab: Lab) -> list[str]:
@@ -152,7 +152,7 @@ async def test_one_that_dies_in_between_has_fired_nothing(hello: Lab) -> None:
 
     async def fire_and_die() -> None:
         async with hello.db.transaction("fire") as tx:
-            assert (await verbs.fire_due(tx, hello.decider)).submitted == 1
+            assert (await verbs.fire_due(tx, hello.engine_context)).submitted == 1
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
@@ -245,14 +245,18 @@ async def test_backfill_makes_good_what_led_to_no_job_and_nothing_twice(hello: L
     await make(hello, Plan("hello", "0 0 * * *"))
     first, until = datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 10, tzinfo=UTC)
     async with hello.db.transaction("schedule") as tx:
-        asked = await verbs.backfill(tx, hello.decider, "default", "tick", first, until, is_preview=True)
+        asked = await verbs.backfill(
+            tx, hello.engine_context, "default", "tick", first, until, is_preview=True
+        )
     assert (asked["submitted"], len(asked["moments"])) == (10, 10)
     assert await hello.rows("select 1 from cograil.jobs") == []
     async with hello.db.transaction("schedule") as tx:
         half = datetime(2026, 1, 5, tzinfo=UTC)
-        assert (await verbs.backfill(tx, hello.decider, "default", "tick", first, half))["submitted"] == 5
+        assert (await verbs.backfill(tx, hello.engine_context, "default", "tick", first, half))[
+            "submitted"
+        ] == 5
     async with hello.db.transaction("schedule") as tx:
-        done = await verbs.backfill(tx, hello.decider, "default", "tick", first, until)
+        done = await verbs.backfill(tx, hello.engine_context, "default", "tick", first, until)
     assert (done["submitted"], done["kept"]) == (5, 5)
     assert await outcomes(hello) == ["submitted"] * 10
 
@@ -262,7 +266,7 @@ async def test_what_was_made_good_by_hand_is_not_fired_by_the_clock(hello: Lab) 
     await hello.rows(PAST.format(0))
     async with hello.db.transaction("schedule") as tx:
         first = tx.now - timedelta(minutes=2)
-        await verbs.backfill(tx, hello.decider, "default", "tick", first, tx.now)
+        await verbs.backfill(tx, hello.engine_context, "default", "tick", first, tx.now)
     before = await hello.rows("select count(*) from cograil.jobs")
     assert await fire(hello) == verbs.Fired()
     assert await hello.rows("select count(*) from cograil.jobs") == before
@@ -272,15 +276,15 @@ async def test_what_cannot_be_is_refused(hello: Lab) -> None:
     now = datetime.now(UTC)
     async with hello.db.transaction("schedule") as tx:
         with pytest.raises(WorkflowNotFound):
-            await verbs.create_schedule(tx, hello.decider, "default", "x", Plan("nobody", "* * * * *"))
+            await verbs.create_schedule(tx, hello.engine_context, "default", "x", Plan("nobody", "* * * * *"))
         with pytest.raises(InvalidInput):
-            await verbs.create_schedule(tx, hello.decider, "default", "a b", EVERY_MINUTE)
+            await verbs.create_schedule(tx, hello.engine_context, "default", "a b", EVERY_MINUTE)
         bad = Plan("hello", "* * * * *", input={"unknown": 1})
         with pytest.raises(InvalidInput):
-            await verbs.create_schedule(tx, hello.decider, "default", "x", bad)
-        await verbs.create_schedule(tx, hello.decider, "default", "x", EVERY_MINUTE)
+            await verbs.create_schedule(tx, hello.engine_context, "default", "x", bad)
+        await verbs.create_schedule(tx, hello.engine_context, "default", "x", EVERY_MINUTE)
         with pytest.raises(Conflict):
-            await verbs.create_schedule(tx, hello.decider, "default", "x", EVERY_MINUTE)
+            await verbs.create_schedule(tx, hello.engine_context, "default", "x", EVERY_MINUTE)
         with pytest.raises(ScheduleNotFound):
             await verbs.show_schedule(tx, "another", "x")
         for first, until in (
@@ -290,11 +294,11 @@ async def test_what_cannot_be_is_refused(hello: Lab) -> None:
             (datetime(1, 1, 1, tzinfo=UTC), now),  # would be a thousand million moments
         ):
             with pytest.raises(InvalidInput):
-                await verbs.backfill(tx, hello.decider, "default", "x", first, until)
+                await verbs.backfill(tx, hello.engine_context, "default", "x", first, until)
 
 
 async def test_the_clock_hears_of_changes_and_fires(hello: Lab, eventually: object) -> None:
-    clock = Clock(hello.db, hello.decider)
+    clock = Clock(hello.db, hello.engine_context)
     running = asyncio.create_task(clock.run())
     try:
         await make(hello)

@@ -15,7 +15,7 @@ from cograil.orchestrator.orchestrator_loop import Orchestrator
 from cograil.store.scan_cursors import BEGINNING, LOOK_SECONDS, ClaimPlaces, NewsPlace
 from cograil.store.statements import statement
 from cograil.verbs import tasks
-from cograil.verbs.advance import Decider, Pass, advance_due
+from cograil.verbs.advance import EngineContext, Pass, advance_due
 from cograil.verbs.tasks import Slots
 
 CHAIN = """
@@ -81,7 +81,7 @@ async def test_claims_and_passes_do_not_walk_over_what_was_taken_before(lab: Lab
     """Each task and each of the news is met a few times; always from the beginning it would be ten times."""
     await lab.submit_many(one(), [{}] * JOBS)
     hand, places = await lab.hand(), ClaimPlaces(Clock())
-    lab.decider.place = NewsPlace(Clock())
+    lab.engine_context.place = NewsPlace(Clock())
     async with old_snapshot(dsn):
         for _ in range(JOBS // SOME):
             items = await claim(hand, places)
@@ -90,7 +90,7 @@ async def test_claims_and_passes_do_not_walk_over_what_was_taken_before(lab: Lab
         advanced = 0
         while advanced < JOBS:
             async with lab.db.transaction("advance") as tx:
-                done = await advance_due(tx, lab.decider, SOME)
+                done = await advance_due(tx, lab.engine_context, SOME)
                 assert (done.advanced, done.is_full) == (SOME, True)
             advanced += done.advanced
         window = 4  # times as many are looked at as are taken
@@ -100,13 +100,13 @@ async def test_claims_and_passes_do_not_walk_over_what_was_taken_before(lab: Lab
 async def test_passes_that_keep_up_do_not_walk_over_what_was_taken_either(lab: Lab, dsn: str) -> None:
     await lab.submit_many(one(), [{}] * JOBS)
     hand, places = await lab.hand(), ClaimPlaces(Clock())
-    lab.decider.place = NewsPlace(Clock())
+    lab.engine_context.place = NewsPlace(Clock())
     async with old_snapshot(dsn):
         for _ in range(JOBS // SOME):
             items = await claim(hand, places)
             await tasks.report_news(lab.db, hand.worker_id, hand.name, [hand.outcome(i, {}) for i in items])
             async with lab.db.transaction("advance") as tx:
-                done = await advance_due(tx, lab.decider, 10 * SOME)
+                done = await advance_due(tx, lab.engine_context, 10 * SOME)
                 assert (done.advanced, done.is_full) == (SOME, False)
         assert await entries(lab, "inbox_pkey") < 4 * JOBS
 
@@ -157,7 +157,7 @@ async def test_a_lane_without_free_slots_keeps_its_place(lab: Lab) -> None:
 async def test_news_that_were_written_early_and_committed_late_are_not_missed(lab: Lab) -> None:
     late, *jobs = await lab.submit_many(one(), [{}] * 9)
     hand = await lab.hand()
-    lab.decider.place = NewsPlace(Clock())
+    lab.engine_context.place = NewsPlace(Clock())
     first, *items = sorted(await hand.claim(9), key=lambda item: item.job_id != late)
     async with lab.db.transaction("test") as tx:
         await tx.connection.execute(
@@ -167,10 +167,10 @@ async def test_news_that_were_written_early_and_committed_late_are_not_missed(la
             await hand.report(item, {})
         for _ in range(2):
             async with lab.db.transaction("advance") as other:
-                assert (await advance_due(other, lab.decider, 4)).advanced == 4
-        assert lab.decider.place.begin() > 0
+                assert (await advance_due(other, lab.engine_context, 4)).advanced == 4
+        assert lab.engine_context.place.begin() > 0
     async with lab.db.transaction("advance") as other:
-        assert (await advance_due(other, lab.decider, 4)).advanced == 1, (
+        assert (await advance_due(other, lab.engine_context, 4)).advanced == 1, (
             "before its place, and nothing behind"
         )
     await hand.report(first, {})
@@ -190,21 +190,21 @@ async def test_an_orchestrator_does_not_sleep_past_its_next_look_at_all_news(lab
     assert (place.look_in(), place.begin()) == (0.0, 0)
     place.note(None)
     assert place.look_in() == math.inf
-    orchestrator = Orchestrator(lab.db, lab.settings, Decider(), "late")
+    orchestrator = Orchestrator(lab.db, lab.settings, EngineContext(), "late")
     orchestrator._tick_at = math.inf
-    orchestrator.decider.place.note(7)
+    orchestrator.engine_context.place.note(7)
     assert orchestrator._pause(Pass(1)) <= LOOK_SECONDS
 
 
 async def test_a_pass_that_rolls_back_leaves_its_news_to_the_next(lab: Lab) -> None:
     await lab.submit_many(one(), [{}] * 6)
     hand = await lab.hand()
-    lab.decider.place = NewsPlace(Clock())
+    lab.engine_context.place = NewsPlace(Clock())
     for item in await hand.claim(6):
         await hand.report(item, {})
     with contextlib.suppress(ZeroDivisionError):
         async with lab.db.transaction("advance") as tx:
-            assert (await advance_due(tx, lab.decider, 3)).is_full
+            assert (await advance_due(tx, lab.engine_context, 3)).is_full
             raise ZeroDivisionError
     async with lab.db.transaction("advance") as tx:
-        assert (await advance_due(tx, lab.decider, 6)).advanced == 6
+        assert (await advance_due(tx, lab.engine_context, 6)).advanced == 6

@@ -246,7 +246,7 @@ POISON = [
 
 
 async def test_a_relay_sets_aside_what_it_cannot_tell_and_tells_the_rest(lab: Lab, eventually: Any) -> None:
-    lab.decider.outbound = lab.settings.outbound
+    lab.engine_context.outbound = lab.settings.outbound
     set_callback = "update cograil.jobs set callback = %(odd)s where id = %(id)s"
     async with receiving() as receiver, lab.running():
         async with lab.db.transaction("test") as tx:
@@ -268,7 +268,7 @@ async def test_a_relay_sets_aside_what_it_cannot_tell_and_tells_the_rest(lab: La
 
 
 async def test_a_row_of_the_outbox_that_cannot_even_be_read_is_set_aside(lab: Lab, eventually: Any) -> None:
-    lab.decider.outbound = lab.settings.outbound
+    lab.engine_context.outbound = lab.settings.outbound
     async with receiving() as receiver, lab.running():
         poisoned, fine = [await lab.submit(HELLO, callback=receiver.callback()) for _ in range(2)]
         await lab.ended(poisoned)

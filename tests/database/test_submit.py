@@ -9,7 +9,7 @@ import pytest
 from lab import Lab
 
 from cograil.errors import InvalidInput, QueueNotNamed, WorkflowNotFound
-from cograil.processes.instance_discovery import decider_of, queue_checks
+from cograil.processes.instance_discovery import make_engine_context, queue_checks
 from cograil.processes.process_readiness import Health
 from cograil.settings import QueueSettings, Settings
 from cograil.verbs.submit import Submission, submit
@@ -54,7 +54,7 @@ async def test_a_submit_that_is_rolled_back_leaves_nothing(lab: Lab) -> None:
 
     async def fail_after_submit() -> None:
         async with lab.db.transaction("submit") as tx:
-            await submit(tx, lab.decider, [Submission("free", definition_id=definition)])
+            await submit(tx, lab.engine_context, [Submission("free", definition_id=definition)])
             raise RuntimeError("the caller's own rows did not fit")
 
     with pytest.raises(RuntimeError):
@@ -106,7 +106,7 @@ async def test_an_unknown_workflow_or_version_is_refused(lab: Lab) -> None:
     for name, version in (("nobody", None), ("free", 2)):
         with pytest.raises(WorkflowNotFound, match=name):
             async with lab.db.transaction("submit") as tx:
-                await submit(tx, lab.decider, [Submission("free"), Submission(name, version=version)])
+                await submit(tx, lab.engine_context, [Submission("free"), Submission(name, version=version)])
     assert await _counts(lab) == (0, 0, 0, 0)
 
 
@@ -188,7 +188,7 @@ nodes:
 
 
 async def test_where_queues_must_be_named_a_workflow_without_is_refused(lab: Lab) -> None:
-    lab.decider.strict_queues = True
+    lab.engine_context.strict_queues = True
     with pytest.raises(QueueNotNamed, match="names no queue for each;"):
         await lab.submit(STRICT.replace("QUEUE", ""))
     assert (await _counts(lab))[0] == 0
@@ -196,8 +196,8 @@ async def test_where_queues_must_be_named_a_workflow_without_is_refused(lab: Lab
 
 
 def test_the_setting_for_strict_queues_reaches_submit() -> None:
-    assert decider_of(Settings(queues=QueueSettings(strict=True))).strict_queues
-    assert not decider_of(Settings()).strict_queues
+    assert make_engine_context(Settings(queues=QueueSettings(strict=True))).strict_queues
+    assert not make_engine_context(Settings()).strict_queues
 
 
 @pytest.mark.parametrize(("names", "status"), [((), "not named"), (("q",), None)])

@@ -293,7 +293,7 @@ async def test_old_news_of_a_child_change_nothing(lab: Lab) -> None:
     item = await hand.claim_one()
     await hand.report(item, Failed("oops", "no", retryable=False))
     async with lab.db.transaction("test") as tx:
-        await advance_one(tx, lab.decider, item.job_id)
+        await advance_one(tx, lab.engine_context, item.job_id)
     copy = """insert into cograil.inbox (job_id, kind, node_id, attempt, error)
         select job_id, kind, node_id, attempt, error from cograil.inbox where kind = 'child'"""
     await lab.rows(copy)
@@ -315,7 +315,7 @@ async def test_the_doctor_sees_families_that_lost_touch(lab: Lab) -> None:
     hand = await lab.hand()
     await hand.report(await hand.claim_one(), {"n": 1})
     async with lab.db.transaction("test") as tx:
-        await advance_one(tx, lab.decider, child)
+        await advance_one(tx, lab.engine_context, child)
     deafen = "update cograil.inbox set attempt = 9 where kind = 'child'"
     assert await codes_after(deafen, deafen.replace("9", "1")) == ["I03"]
     await lab.advance()

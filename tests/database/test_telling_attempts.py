@@ -29,7 +29,7 @@ def lab_settings() -> Settings:
 
 @pytest.fixture(autouse=True)
 def callbacks_may_lead_here(lab: Lab) -> None:
-    lab.decider.outbound = lab.settings.outbound
+    lab.engine_context.outbound = lab.settings.outbound
 
 
 async def counting_aloud(ctx: Context) -> dict[str, Any]:

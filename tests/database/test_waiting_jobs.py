@@ -82,7 +82,7 @@ async def test_a_job_whose_child_job_goes_on_does_not_wait(lab: Lab) -> None:
 async def test_a_job_that_was_answered_waits_no_more(lab: Lab) -> None:
     job = await lab.submit(ASK)
     async with lab.db.transaction("signal") as tx:
-        await signal(tx, lab.decider, job, Signalled("approve", "sign"))
+        await signal(tx, lab.engine_context, job, Signalled("approve", "sign"))
     assert (await lab.ended(job))["waiting_for"] is None
     assert await shown(lab, "waiting") == []
 

@@ -37,7 +37,7 @@ class House:
         self.watcher = self.another_watcher()
 
     def another_watcher(self, settings: Settings | None = None) -> Watcher:
-        return Watcher(self.lab.db, settings or self.settings, self.lab.decider)
+        return Watcher(self.lab.db, settings or self.settings, self.lab.engine_context)
 
     def drop(self, name: str, shade: int = 255, folder: Folder | None = None) -> Path:
         """A comic of one dot, written elsewhere and renamed into `in`."""

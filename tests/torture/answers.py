@@ -143,7 +143,7 @@ async def _answer(said: str, lane: Lane, run: Run) -> None:
         run.violations.append(f"the client was told {decision}, but nothing is decided")
     try:
         async with lane.lab.db.transaction("signal") as tx:
-            await signal(tx, lane.lab.decider, middle, Signalled(said, "ask", by="again"))
+            await signal(tx, lane.lab.engine_context, middle, Signalled(said, "ask", by="again"))
         if is_decided:
             run.violations.append("a second answer was taken")
     except Conflict:
@@ -210,7 +210,7 @@ async def _retry_in_family(lane: Lane, run: Run) -> None:
     if not is_retried:
         await lane.lab.retry(middle, "wrong")
     async with lane.lab.db.transaction("signal") as tx:
-        await signal(tx, lane.lab.decider, middle, Signalled("approve", "ask"))
+        await signal(tx, lane.lab.engine_context, middle, Signalled("approve", "ask"))
     executions = {**MIDDLE_SCENARIO.executions, "wrong": 2}
     scenario = Scenario("middle", MIDDLE, "completed", MIDDLE_DONE | {"wrong": "completed"}, executions)
     await _family_ends(lane, run, scenario, top, middle)

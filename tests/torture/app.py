@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from cograil.store.database import Database
 from cograil.verbs import buckets, idempotency, leases, slots
-from cograil.verbs.advance import Decider
+from cograil.verbs.advance import EngineContext
 from cograil.verbs.idempotency import Key, New, Stale
 from cograil.verbs.leases import Acquired
 from cograil.verbs.slots import Slot
@@ -33,7 +33,7 @@ class App:
     """One process of the app. All that is named here is named after the mark."""
 
     db: Database
-    decider: Decider
+    engine_context: EngineContext
     mark: str
     holder: str
 
@@ -129,7 +129,7 @@ class App:
                 return "somebody else"
             lease = await leases.acquire(tx, name, self.holder, LONG)
             assert isinstance(lease, Acquired)
-            (job,) = await submit(tx, self.decider, [Submission(WORKFLOW, correlation_id=self.mark)])
+            (job,) = await submit(tx, self.engine_context, [Submission(WORKFLOW, correlation_id=self.mark)])
             slot = await slots.take(tx, name, 1, self.holder, LONG)
             assert isinstance(slot, Slot)
             await idempotency.give(tx, self.key("job"), decision.fence, job)

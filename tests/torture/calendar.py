@@ -54,7 +54,7 @@ async def _due_once(lane: Lane, name: str, **more: str) -> datetime:
     async with lane.lab.db.transaction("test") as tx:
         moment = tx.now.replace(second=0, microsecond=0)
         plan = Plan("plain", f"{moment:%-M %-H %-d %-m} *", **more)  # type: ignore[arg-type]
-        await schedules.create_schedule(tx, lane.lab.decider, "default", name, plan)
+        await schedules.create_schedule(tx, lane.lab.engine_context, "default", name, plan)
     await lane.help_with()  # or an orchestrator would fire it first, and a worker end the last job
     await lane.lab.rows(DUE, name=name, moment=moment)
     return moment
@@ -66,14 +66,14 @@ async def _fire(lane: Lane, run: Run, *, overlap: str) -> None:
     moment = await _due_once(lane, name, overlap=overlap)
     if overlap == "cancel":
         async with lane.lab.db.transaction("test") as tx:
-            await schedules.fire_due(tx, lane.lab.decider)
+            await schedules.fire_due(tx, lane.lab.engine_context)
         await lane.lab.rows(UNDER_WAY, name=name)
         await lane.lab.rows(DUE, name=name, moment=moment)
     answer = await struck(lane, run, "fire", name, meanwhile=nothing)
     await lane.help_with("orchestrator", "worker")
     run.violations += await _uneven(lane, name)
     async with lane.lab.db.transaction("test") as tx:
-        await schedules.fire_due(tx, lane.lab.decider)
+        await schedules.fire_due(tx, lane.lab.engine_context)
     run.violations += await _uneven(lane, name)
     if answer == "0":
         run.violations.append("nothing was fired, though it was due")

@@ -132,7 +132,7 @@ def _expected(points: Iterable[str]) -> dict[str, Any]:
 
 async def _take_over(lane: Lane, run: Run, mark: str, client: Child) -> list[str]:
     """`pause`: beside the client, which has its locks. `stop`: when the server has taken them away."""
-    other = App(lane.lab.db, lane.lab.decider, mark, "other")
+    other = App(lane.lab.db, lane.lab.engine_context, mark, "other")
     if run.fault is not None and run.fault.mode == "pause" and client.stopped.is_set():
         working = asyncio.ensure_future(other.run())
         await asyncio.wait({working}, timeout=BESIDE_SECONDS)

@@ -179,7 +179,7 @@ async def _answer_both(lane: Lane, job: str, victim: Child) -> None:
         await lane.until(WAITS, lane.watchdog_seconds, job=job, node=node)
         await lane.until(TICKED, lane.watchdog_seconds, job=job)
         async with lane.lab.db.transaction("signal") as tx:
-            await signal(tx, lane.lab.decider, job, Signalled(said, node, by="ada"))
+            await signal(tx, lane.lab.engine_context, job, Signalled(said, node, by="ada"))
 
 
 async def see_answers(lane: Lane, job: str, decisions: dict[str, str]) -> list[str]:

@@ -62,7 +62,7 @@ class Lane:
         mark = mark or f"mark-{next(NUMBERS)}"
         async with self.lab.db.transaction("test") as tx:
             submission = Submission(workflow_id, correlation_id=mark, callback=callback)
-            (job,) = await submit(tx, self.lab.decider, [submission])
+            (job,) = await submit(tx, self.lab.engine_context, [submission])
             if is_gated:
                 await tx.connection.execute("insert into torture.gates values (%s)", [job])
                 await tx.connection.execute(CLOSE_FAMILY, [mark])
@@ -176,7 +176,7 @@ async def open_lanes(
                 database={"allow_unsafe": True, "idle_in_transaction_seconds": 10}, outbound=HERE
             )
             lab = await stack.enter_async_context(open_lab(dsn, settings))
-            lab.decider = decider_with_small_chunks(settings)
+            lab.engine_context = decider_with_small_chunks(settings)
             lanes.append(Lane(lab, nursery, dsn, mutant))
             stack.push_async_callback(lanes[-1].help_with)
         yield lanes

@@ -106,7 +106,9 @@ async def _retry_many(lane: Lane, scenario: Scenario) -> str:
 async def begin(lane: Lane, verb: str, mark: str) -> str:
     """Ask for it."""
     async with lane.lab.db.transaction("bulk") as tx:
-        return await begin_bulk(tx, lane.lab.decider, verb, JobFilter(correlation_id=mark), by="torture")
+        return await begin_bulk(
+            tx, lane.lab.engine_context, verb, JobFilter(correlation_id=mark), by="torture"
+        )
 
 
 async def _orchestrate_afterwards(lane: Lane, job: str, victim: Child) -> None:

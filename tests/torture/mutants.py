@@ -13,7 +13,7 @@ from tests.torture.halfway import commit_halfway
 from tests.torture.slips import SLIPS
 
 from cograil.engine.timers import is_past_deadline
-from cograil.model.job import Changes, Happening
+from cograil.model.job import Changes, Input
 from cograil.store import locked_jobs, task_queries, workflow_queries
 from cograil.store.database import Transaction
 from cograil.store.locked_jobs import LockedJobs, News
@@ -24,7 +24,7 @@ from cograil.verbs import advance as advancing
 from cograil.verbs import cancel as cancelling
 from cograil.verbs import limits as limiting
 from cograil.verbs import tasks
-from cograil.verbs.advance import Decider
+from cograil.verbs.advance import EngineContext
 from cograil.verbs.tasks import Tick
 
 
@@ -132,10 +132,10 @@ def _take_apart() -> None:
 def _cancel_takes_first() -> None:
     async def take_then_revoke(
         tx: Transaction,
-        decider: Decider,
+        engine_context: EngineContext,
         locked: LockedJobs,
         *,
-        signals: Mapping[str, Sequence[Happening]] | None = None,
+        signals: Mapping[str, Sequence[Input]] | None = None,
         revoke: Iterable[str] = (),
         limit: int = locked_jobs.NO_LIMIT,
     ) -> dict[str, Changes]:
@@ -143,13 +143,13 @@ def _cancel_takes_first() -> None:
         news = await locked_jobs.take_inbox(tx, locked, locked_jobs.NO_LIMIT)
         cut = {one for one, state in locked.states.items() if is_past_deadline(state, tx.now)} | set(revoke)
         batch.revoked_workers = (await locked_jobs.revoke_tasks(tx, locked, list(cut))).workers
-        await advancing._load_nodes(tx, decider, locked, {})
+        await advancing._load_nodes(tx, engine_context, locked, {})
         for job_id, signalled in (signals or {}).items():
             news.setdefault(job_id, []).extend(signalled)
-        decided = await advancing.decide(tx, decider, locked.states, news, revoked=cut)
+        decided = await advancing.decide(tx, engine_context, locked.states, news, revoked=cut)
         for job_id, changes in decided.items():
             batch.add(locked.states[job_id], changes)
-        await write_batch(tx, batch, decider.owner)
+        await write_batch(tx, batch, engine_context.owner)
         return decided
 
     cancelling.advance_locked = take_then_revoke  # type: ignore[attr-defined]

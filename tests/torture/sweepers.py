@@ -58,9 +58,9 @@ async def _make_and_cancel(lane: Lane, name: str) -> None:
     """Not by DELETE, which would settle it."""
     body = {"id": name, "image": "nobody/runs:it", "callback": {"url": "https://nobody.example/"}}
     async with lane.lab.db.transaction("test") as tx:
-        job_id = await jobs.make(tx, lane.lab.decider, read_request(body), ASKED)
+        job_id = await jobs.make(tx, lane.lab.engine_context, read_request(body), ASKED)
     async with lane.lab.db.transaction("test") as tx:
-        await cancel(tx, lane.lab.decider, job_id, by="somebody", reason="")
+        await cancel(tx, lane.lab.engine_context, job_id, by="somebody", reason="")
 
 
 async def _uneven(lane: Lane, names: list[str]) -> list[str]:

@@ -36,14 +36,14 @@ from cograil.model.job import Signalled
 from cograil.model.workflow import Workflow
 from cograil.orchestrator import orchestrator_loop, retention_sweep  # noqa: F401  imported before the fork
 from cograil.processes import api_server, standalone
-from cograil.processes.instance_discovery import decider_of
+from cograil.processes.instance_discovery import make_engine_context
 from cograil.processes.lifecycle import run_async
 from cograil.settings import Settings
 from cograil.store.api_keys import list_keys
 from cograil.store.database import Database, Transaction
 from cograil.store.job_progress_queries import resolve_job
 from cograil.verbs import bulk, key_management, pause
-from cograil.verbs.advance import Decider
+from cograil.verbs.advance import EngineContext
 from cograil.verbs.cancel import cancel
 from cograil.verbs.publish import keep_draft, publish
 from cograil.verbs.retry import retry
@@ -81,7 +81,7 @@ def _settle_in(order: Order) -> None:
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     deeds.outside.dsn = order["dsn"]
     deeds.outside.waits_at_gates = order.get("waits_at_gates", False)
-    standalone.decider_of = decider_with_small_chunks  # type: ignore[attr-defined]
+    standalone.make_engine_context = decider_with_small_chunks  # type: ignore[attr-defined]
     bulk.step_bulk.__kwdefaults__ = {"limit": CHUNK}
     if order.get("sweeps"):
         retention_sweep.FIRST_SECONDS = retention_sweep.AGAIN_SECONDS = retention_sweep.EVERY_SECONDS = (
@@ -113,10 +113,10 @@ def _stumble_at(left: Counter[str]) -> None:
     fault_injection.point = stumble
 
 
-def decider_with_small_chunks(settings: Settings) -> Decider:
+def decider_with_small_chunks(settings: Settings) -> EngineContext:
     """As in production, but fan-outs of a few children take several passes."""
-    decider = decider_of(settings)
-    return replace(decider, bounds=replace(decider.bounds, chunk=CHUNK))
+    engine_context = make_engine_context(settings)
+    return replace(engine_context, bounds=replace(engine_context.bounds, chunk=CHUNK))
 
 
 # What runs beside a worker now and then has tests of its own.
@@ -168,7 +168,7 @@ def _serve(order: Order) -> None:
         return found
 
     api_server.bind = bind_anywhere  # type: ignore[attr-defined]
-    api_server.decider_of = decider_with_small_chunks  # type: ignore[attr-defined]
+    api_server.make_engine_context = decider_with_small_chunks  # type: ignore[attr-defined]
     api_server.server(settings_of(order))
 
 
@@ -188,15 +188,15 @@ async def _ask(order: Order) -> str | list[str]:
     act: str = order["act"]
     if act in READERS:  # before the transaction begins, as everybody does
         order["workflow"] = read_workflow(order["subject"])
-    name, decider = TRANSACTIONS.get(act, act), decider_with_small_chunks(settings)
+    name, engine_context = TRANSACTIONS.get(act, act), decider_with_small_chunks(settings)
     try:
         async with Database(str(settings.database.url), settings.database) as db:
             if act == "app":  # which has transactions of its own
-                return await App(db, decider, order["subject"], "victim").run()
+                return await App(db, engine_context, order["subject"], "victim").run()
             if act == "sweep":  # the same
                 return await sweep(db, settings, Path(order["subject"]))
             async with db.transaction(name) as tx:
-                return await ASKS[act](tx, decider, order)
+                return await ASKS[act](tx, engine_context, order)
     except VersionTaken:
         return "version taken"
 
@@ -209,31 +209,33 @@ async def sweep(db: Database, settings: Settings, data_dir: Path) -> str:
     return "swept"
 
 
-async def _submit(tx: Transaction, decider: Decider, order: Order) -> str:
-    return (await submit(tx, decider, [Submission(order["subject"], correlation_id=order["mark"])]))[0]
+async def _submit(tx: Transaction, engine_context: EngineContext, order: Order) -> str:
+    return (await submit(tx, engine_context, [Submission(order["subject"], correlation_id=order["mark"])]))[0]
 
 
-async def _submit_draft(tx: Transaction, decider: Decider, order: Order) -> str:
+async def _submit_draft(tx: Transaction, engine_context: EngineContext, order: Order) -> str:
     """As `cograil run FILE` does."""
     workflow: Workflow = order["workflow"]
     draft = await keep_draft(tx, workflow, order["subject"])
     words = {"definition_id": draft.definition_id, "correlation_id": order["mark"]}
-    return (await submit(tx, decider, [Submission(workflow.workflow_id, **words)]))[0]
+    return (await submit(tx, engine_context, [Submission(workflow.workflow_id, **words)]))[0]
 
 
-async def _publish(tx: Transaction, decider: Decider, order: Order) -> str:
+async def _publish(tx: Transaction, engine_context: EngineContext, order: Order) -> str:
     return (await publish(tx, order["workflow"], order["subject"])).digest
 
 
-async def _cancel(tx: Transaction, decider: Decider, order: Order) -> str:
-    return await cancel(tx, decider, await resolve_job(tx, order["subject"]))
+async def _cancel(tx: Transaction, engine_context: EngineContext, order: Order) -> str:
+    return await cancel(tx, engine_context, await resolve_job(tx, order["subject"]))
 
 
-async def _retry(tx: Transaction, decider: Decider, order: Order) -> str:
-    return await retry(tx, decider, await resolve_job(tx, order["subject"]), order.get("node"), by="client")
+async def _retry(tx: Transaction, engine_context: EngineContext, order: Order) -> str:
+    return await retry(
+        tx, engine_context, await resolve_job(tx, order["subject"]), order.get("node"), by="client"
+    )
 
 
-async def _pause(tx: Transaction, decider: Decider, order: Order) -> str:
+async def _pause(tx: Transaction, engine_context: EngineContext, order: Order) -> str:
     name: str = order["subject"]
     if order["kind"] == "job":
         await pause.pause_job(tx, await resolve_job(tx, name), by="client")
@@ -244,7 +246,7 @@ async def _pause(tx: Transaction, decider: Decider, order: Order) -> str:
     return "paused"
 
 
-async def _resume(tx: Transaction, decider: Decider, order: Order) -> str:
+async def _resume(tx: Transaction, engine_context: EngineContext, order: Order) -> str:
     name: str = order["subject"]
     if order["kind"] == "job":
         await pause.resume_job(tx, await resolve_job(tx, name))
@@ -255,31 +257,31 @@ async def _resume(tx: Transaction, decider: Decider, order: Order) -> str:
     return "resumed"
 
 
-async def _signal(tx: Transaction, decider: Decider, order: Order) -> str:
+async def _signal(tx: Transaction, engine_context: EngineContext, order: Order) -> str:
     answer = Signalled(order["said"], "ask", by="client")
-    return (await signal_verb(tx, decider, await resolve_job(tx, order["subject"]), answer)).decision
+    return (await signal_verb(tx, engine_context, await resolve_job(tx, order["subject"]), answer)).decision
 
 
-async def _make_key(tx: Transaction, decider: Decider, order: Order) -> str:
+async def _make_key(tx: Transaction, engine_context: EngineContext, order: Order) -> str:
     return (await key_management.create_key(tx, role="viewer", name=order["subject"])).key
 
 
-async def _revoke_key(tx: Transaction, decider: Decider, order: Order) -> str:
+async def _revoke_key(tx: Transaction, engine_context: EngineContext, order: Order) -> str:
     """As one does who looks for its id by its name."""
     (key_id,) = [one["key_id"] for one in await list_keys(tx, None) if one["name"] == order["subject"]]
     await key_management.revoke_key(tx, key_id)
     return "revoked"
 
 
-async def _fire(tx: Transaction, decider: Decider, order: Order) -> str:
+async def _fire(tx: Transaction, engine_context: EngineContext, order: Order) -> str:
     """As the clock does."""
-    return str((await fire_due(tx, decider)).submitted)
+    return str((await fire_due(tx, engine_context)).submitted)
 
 
-async def _begin_bulk(tx: Transaction, decider: Decider, order: Order) -> str:
+async def _begin_bulk(tx: Transaction, engine_context: EngineContext, order: Order) -> str:
     """As `cograil bulk` does."""
     wanted = bulk.JobFilter(correlation_id=order["subject"])
-    job = await bulk.begin_bulk(tx, decider, order["verb"], wanted, by="client")
+    job = await bulk.begin_bulk(tx, engine_context, order["verb"], wanted, by="client")
     await audit(tx, f"bulk {order['verb']}", job)
     return job
 

@@ -19,15 +19,15 @@ from cograil.model.job import (
     Bounds,
     Changes,
     ChildJob,
+    ChildRefused,
+    ChildRequest,
     EventWrite,
-    Happening,
+    Input,
     JobState,
     NodeState,
     Outputs,
-    Refused,
     Reported,
     TaskWrite,
-    WantedJob,
 )
 from cograil.model.outcome import Completed
 from cograil.model.states import EVENT_TYPES, JOB_TERMINAL, NODE_TERMINAL
@@ -66,7 +66,7 @@ class Rows:
 
     # -- reading -------------------------------------------------------------------------------------
 
-    def load(self, news: Iterable[Happening], now: datetime) -> JobState:
+    def load(self, news: Iterable[Input], now: datetime) -> JobState:
         """The job as the store loads it. The node states are the rows themselves: advance must copy."""
         nodes, wake = self.nodes, None
         if self.workflow.has_fan_outs:
@@ -94,7 +94,7 @@ class Rows:
         return sum(row.not_before is not None for row in rows)
 
     def _without_quiet_children(
-        self, news: Iterable[Happening], now: datetime
+        self, news: Iterable[Input], now: datetime
     ) -> tuple[dict[str, NodeState], datetime | None]:
         about = {getattr(happening, "node_id", None) for happening in news}
         nodes: dict[str, NodeState] = {}
@@ -111,14 +111,14 @@ class Rows:
 
     def decide(
         self,
-        news: Sequence[Happening],
+        news: Sequence[Input],
         now: datetime,
-        dice: Callable[[], float],
+        random: Callable[[], float],
         bounds: Bounds,
         advance: Callable[..., Changes] = engine.advance,
         *,
         is_revoked: bool = False,
-        prepare: Callable[[WantedJob], ChildJob | Refused] | None = None,
+        prepare: Callable[[ChildRequest], ChildJob | ChildRefused] | None = None,
         evaluation: Evaluation = UNLIMITED,
     ) -> Changes:
         """Ask advance until it has all it needs; `prepare` makes the jobs of subworkflow nodes ready."""
@@ -133,7 +133,7 @@ class Rows:
                 state,
                 news,
                 now=now,
-                dice=dice,
+                random=random,
                 outputs=outputs,
                 bounds=bounds,
                 is_revoked=is_revoked,

@@ -12,24 +12,24 @@ from cograil.definitions import load_workflow, read_workflow
 from cograil.engine.advance import UNLIMITED, Evaluation
 from cograil.model.job import (
     Bounds,
-    CancelAsked,
+    CancelRequested,
     Changes,
     ChildEnded,
     ChildJob,
-    Happening,
+    ChildRefused,
+    ChildRequest,
+    ExpandMore,
+    Input,
     JobState,
     Late,
     Lost,
-    More,
     NodeState,
-    Refused,
     Reported,
-    RetryAsked,
+    RetryRequested,
     Signalled,
     Started,
     Submitted,
     TaskWrite,
-    WantedJob,
 )
 from cograil.model.outcome import Completed, Failed
 from cograil.model.workflow import Workflow
@@ -44,7 +44,7 @@ class Job:
         given: dict[str, Json] | None = None,
         *,
         bounds: Bounds = USUAL,
-        dice: Callable[[], float] = lambda: 0.5,
+        random: Callable[[], float] = lambda: 0.5,
         not_before: datetime | None = None,
         refuses: Collection[str] = (),
         evaluation: Evaluation = UNLIMITED,
@@ -56,7 +56,7 @@ class Job:
         self.workflow = workflow
         self.now = T0
         self.bounds = bounds
-        self.dice = dice
+        self.random = random
         self.evaluation = evaluation
         self.rows = Rows(workflow, given or {}, T0, not_before)
         self.tasks: dict[str, TaskWrite] = {}
@@ -70,16 +70,16 @@ class Job:
 
     # -- driving -------------------------------------------------------------------------------------
 
-    def advance(self, *news: Happening) -> Changes:
+    def advance(self, *news: Input) -> Changes:
         """Apply these news, as an orchestrator would."""
         return self._apply(news)
 
-    def cancel(self, *reported: Happening) -> Changes:
+    def cancel(self, *reported: Input) -> Changes:
         """Cancel as the verb does: the tasks go first, then what was reported is applied."""
-        return self._apply((*reported, CancelAsked("ann", "no longer needed")), is_revoked=True)
+        return self._apply((*reported, CancelRequested("ann", "no longer needed")), is_revoked=True)
 
-    def _apply(self, news: Sequence[Happening], *, is_revoked: bool = False) -> Changes:
-        happenings = [*(More(name) for name in self.more), *news]
+    def _apply(self, news: Sequence[Input], *, is_revoked: bool = False) -> Changes:
+        happenings = [*(ExpandMore(name) for name in self.more), *news]
         self.more = []
         is_late = self.rows.deadline is not None and self.rows.deadline <= self.now
         self.was_revoked = is_revoked or is_late
@@ -97,27 +97,27 @@ class Job:
             self.rows.params(task)
             self.tasks[task.node_id] = task
             self.dispatched.append((task.node_id, task.attempt))
-            self.alone |= {(task.node_id, task.attempt)} if task.is_alone else set()
-        self.more.extend(changes.more)
+            self.alone |= {(task.node_id, task.attempt)} if task.is_exclusive else set()
+        self.more.extend(changes.to_expand)
         self.rows.check()
         return changes
 
-    def _decide(self, news: Sequence[Happening]) -> Changes:
+    def _decide(self, news: Sequence[Input]) -> Changes:
         rows, is_revoked = self.rows, self.was_revoked
         return rows.decide(
             news,
             self.now,
-            self.dice,
+            self.random,
             self.bounds,
             is_revoked=is_revoked,
             prepare=self.prepare,
             evaluation=self.evaluation,
         )
 
-    def prepare(self, wanted: WantedJob) -> ChildJob | Refused:
+    def prepare(self, wanted: ChildRequest) -> ChildJob | ChildRefused:
         """A job for this node, which exists once the node waits for it."""
         if wanted.workflow_id in self.refuses:
-            return Refused("workflow_not_found", "there is none")
+            return ChildRefused("workflow_not_found", "there is none")
         name = f"{wanted.node_id}-{self.rows.seq}"
         state = JobState(
             name, "default", 2, "pending", orjson.dumps(wanted.inputs), 0, self.now, parent_job="job"
@@ -166,7 +166,7 @@ class Job:
         return self.advance(Started(node_id, self.tasks[node_id].attempt, 7, "w", self.now))
 
     def retry(self, node_id: str) -> Changes:
-        return self.advance(RetryAsked(node_id, "ann"))
+        return self.advance(RetryRequested(node_id, "ann"))
 
     def late(self, node_id: str, attempt: int) -> Changes:
         return self.advance(Late(node_id, attempt, 7, "result", "zombie"))

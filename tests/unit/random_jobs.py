@@ -11,7 +11,7 @@ from engine_model import Fates, Model
 from hypothesis import strategies as st
 from one_job import Job
 
-from cograil.model.job import Bounds, Happening, Signalled, Started
+from cograil.model.job import Bounds, Input, Signalled, Started
 from cograil.model.states import JOB_TERMINAL, NODE_TERMINAL
 
 Json = Any
@@ -172,8 +172,8 @@ class Driver:
         self.random = random
         self.model = Model(case.document, case.inputs, case.fates)
         refused = {f"child_of_{name}" for name, fates in case.fates.items() if fates == ["refused"]}
-        self.job = Job(case.document, case.inputs, bounds=SMALL, dice=random.random, refuses=refused)
-        self.told: list[Happening] = []
+        self.job = Job(case.document, case.inputs, bounds=SMALL, random=random.random, refuses=refused)
+        self.told: list[Input] = []
         self.seen = 0
         self.check()
 
@@ -210,7 +210,7 @@ class Driver:
             if row.status == "waiting" and name in fates and fates[name] != ["silence"]
         ]
 
-    def answer_of(self, name: str) -> Happening:
+    def answer_of(self, name: str) -> Input:
         """What becomes of this approval, or of the job that this node waits for."""
         if name not in self.job.children:
             return Signalled(self.case.fates[name][0], name, "ann")
@@ -220,7 +220,7 @@ class Driver:
         self.told.append(news)
         return news
 
-    def news_of(self, name: str) -> list[Happening]:
+    def news_of(self, name: str) -> list[Input]:
         """What becomes of this attempt, by the fates of its node."""
         job, attempt = self.job, self.job.tasks[name].attempt
         fates = self.case.fates.get(name, [])
@@ -228,7 +228,7 @@ class Driver:
         started = [Started(name, attempt, 7, "w", job.now)] if self.random.random() < 0.3 else []
         match fate:
             case "ok":
-                ended: Happening = job.completed(name, {"v": int(name.rsplit("__", 1)[-1].strip("n"))})
+                ended: Input = job.completed(name, {"v": int(name.rsplit("__", 1)[-1].strip("n"))})
             case "lost":
                 ended = job.lost(name)
             case "released":

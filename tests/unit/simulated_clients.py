@@ -8,7 +8,7 @@ from simulated_processes import Advancing, AnswerLost, Steps
 from simulated_rows import Aborted, Transaction
 
 from cograil.engine.approvals import is_open
-from cograil.model.job import CancelAsked, RetryAsked, Signalled
+from cograil.model.job import CancelRequested, RetryRequested, Signalled
 from cograil.model.states import JOB_TERMINAL
 
 if TYPE_CHECKING:
@@ -28,11 +28,11 @@ class Client(Advancing):
         failed = sorted(name for name, row in rows.nodes.items() if row.status == "failed")
         try:
             if wish == "cancel":
-                yield from self.advance(self._the_job, CancelAsked(), revoke=True)
+                yield from self.advance(self._the_job, CancelRequested(), revoke=True)
             elif wish == "answer":
                 yield from self.advance(self._the_question, Signalled("approve", "q", "ann"))
             elif failed:
-                yield from self.advance(self._the_job, RetryAsked(self.world.pick(failed)))
+                yield from self.advance(self._the_job, RetryRequested(self.world.pick(failed)))
         except (AnswerLost, Aborted):
             return
 

@@ -28,9 +28,9 @@ from cograil import engine
 from cograil.model.job import (
     Bounds,
     Changes,
-    Happening,
+    ExpandMore,
+    Input,
     Lost,
-    More,
     Reported,
     Started,
     Submitted,
@@ -50,15 +50,15 @@ FIRST: dict[tuple[int, bytes], Changes] = {}
 class Database:
     """The tables, and the statements."""
 
-    def __init__(self, now: datetime, dice: Callable[[], float], mutants: Collection[str] = ()) -> None:
+    def __init__(self, now: datetime, random: Callable[[], float], mutants: Collection[str] = ()) -> None:
         self.now = now
-        self.dice = dice
+        self.random = random
         self.mutants = frozenset(mutants)
         self.advance: Callable[..., Changes] = engine.advance
         self.jobs: list[Rows] = []
         self.locks: dict[int, Transaction] = {}
         self.tasks: dict[int, Task] = {}
-        self.inbox: list[list[Happening]] = []
+        self.inbox: list[list[Input]] = []
         self.processes: dict[int, Process] = {}
         self.diary = Diary()
         self.families = Families(self)
@@ -120,7 +120,7 @@ class Database:
             raise Blocked
         self.lock(tx, job)
 
-    def revoke_tasks(self, tx: Transaction, job: int) -> list[Happening]:
+    def revoke_tasks(self, tx: Transaction, job: int) -> list[Input]:
         """That those had begun which were running. Waits for whoever lets one of them go."""
         self.use(tx)
         mine = [task for task in self.tasks.values() if task.job == job]
@@ -136,7 +136,7 @@ class Database:
             if task.state == "running"
         ]
 
-    def take_inbox(self, tx: Transaction, job: int, limit: int | None = None) -> list[Happening]:
+    def take_inbox(self, tx: Transaction, job: int, limit: int | None = None) -> list[Input]:
         self.use(tx)
         tx.taken[job] = self.inbox[job][:limit]
         return tx.taken[job]
@@ -145,17 +145,17 @@ class Database:
         rows = self.jobs[job]
         return rows.status not in JOB_TERMINAL and rows.deadline is not None and rows.deadline <= tx.now
 
-    def decide(
-        self, tx: Transaction, job: int, news: Sequence[Happening], is_revoked: bool = False
-    ) -> Changes:
+    def decide(self, tx: Transaction, job: int, news: Sequence[Input], is_revoked: bool = False) -> Changes:
         """Load and decide. Written at the commit."""
         self.use(tx)
         tx.changes[job] = self._decide(job, news, tx.now, is_revoked=is_revoked)
         return tx.changes[job]
 
-    def _decide(self, job: int, news: Sequence[Happening], now: datetime, *, is_revoked: bool) -> Changes:
+    def _decide(self, job: int, news: Sequence[Input], now: datetime, *, is_revoked: bool) -> Changes:
         prepare, rows = self.families.prepare, self.jobs[job]
-        return rows.decide(news, now, self.dice, BOUNDS, self.advance, is_revoked=is_revoked, prepare=prepare)
+        return rows.decide(
+            news, now, self.random, BOUNDS, self.advance, is_revoked=is_revoked, prepare=prepare
+        )
 
     def commit(self, tx: Transaction) -> None:
         self.use(tx)
@@ -225,7 +225,7 @@ class Database:
         rows.write(changes, self.now)
         for new in changes.tasks:
             self._add_task(job, rows, new, changes.seq)
-        self.inbox[job].extend(More(name) for name in changes.more)
+        self.inbox[job].extend(ExpandMore(name) for name in changes.to_expand)
         self.families.write(job, changes)
         if self.is_thorough:
             rows.check()
@@ -239,7 +239,7 @@ class Database:
                 self.notify("tasks")
             if any(is_held):
                 self.notify("held")
-        if changes.more or changes.wake_at is not None:
+        if changes.to_expand or changes.wake_at is not None:
             self.notify("news")
 
     def write_end(self, job: int, news: Reported) -> None:
@@ -254,10 +254,10 @@ class Database:
         ensure((job, node) not in self.diary.succeeded, "nothing is handed out after its success")
         for task in self.tasks.values():
             ensure(task.job != job or task.node != node, "a node has one task at most")
-        task = Task(self.new_id(), job, node, new.attempt, new.timeout_seconds, new.limit, new.is_alone)
+        task = Task(self.new_id(), job, node, new.attempt, new.timeout_seconds, new.limit, new.is_exclusive)
         if new.limit is not None:
             task.state = "held"
-        elif new.is_last and not new.is_alone:
+        elif new.is_last and not new.is_exclusive:
             task.last_at = seq
         self.tasks[task.task_id] = task
 
@@ -368,7 +368,7 @@ class Database:
             return True
         return task.state == "running" and task.worker == worker and task.fence == fence
 
-    def tell(self, job: int, news: Happening) -> None:
+    def tell(self, job: int, news: Input) -> None:
         """A row in the inbox of this job."""
         self.inbox[job].append(news)
         self.notify("news")

@@ -9,7 +9,15 @@ from job_rows import USUAL, Rows
 from simulated_rows import ensure
 from simulated_workflows import CHILDREN
 
-from cograil.model.job import CancelAsked, Changes, ChildEnded, ChildJob, Refused, Submitted, WantedJob
+from cograil.model.job import (
+    CancelRequested,
+    Changes,
+    ChildEnded,
+    ChildJob,
+    ChildRefused,
+    ChildRequest,
+    Submitted,
+)
 from cograil.model.states import JOB_TERMINAL
 
 if TYPE_CHECKING:
@@ -27,15 +35,15 @@ class Families:
         self.stopped: set[int] = set()  # those that took too long
         self.unborn: dict[str, Rows] = {}
 
-    def prepare(self, wanted: WantedJob) -> ChildJob | Refused:
+    def prepare(self, wanted: ChildRequest) -> ChildJob | ChildRefused:
         """verbs/child_jobs.py: the job that a node wants, made when its parent's changes are written."""
         db, workflow = self.db, CHILDREN.get(wanted.workflow_id)
         if workflow is None:
-            return Refused("workflow_not_found", "no such workflow")
+            return ChildRefused("workflow_not_found", "no such workflow")
         has_children = any(node.subworkflow for node in workflow.nodes.values())
         rows = Rows(workflow, wanted.inputs, db.now, db.now + A_MOMENT if has_children else None)
         rows.is_child = True
-        changes = rows.decide([Submitted()], db.now, db.dice, USUAL, db.advance, is_revoked=True)
+        changes = rows.decide([Submitted()], db.now, db.random, USUAL, db.advance, is_revoked=True)
         state = rows.load([], db.now)
         state.job_id = str(db.new_id())
         self.unborn[state.job_id] = rows
@@ -46,14 +54,14 @@ class Families:
         rows = self.db.jobs[job]
         for node_id in changes.stops_children:
             self.stopped.add(self.links[job, node_id])
-            self.db.tell(self.links[job, node_id], CancelAsked("parent", "it took too long"))
+            self.db.tell(self.links[job, node_id], CancelRequested("parent", "it took too long"))
         for child in changes.children:
             self._bear(job, child)
         if rows.parent is not None and changes.finished_at is not None:
             self._tell_parent(job, rows, rows.parent)
         if changes.cancels_children and "no cancel of children" not in self.db.mutants:
             for number in self._open_children(job):
-                self.db.tell(number, CancelAsked("parent", ""))
+                self.db.tell(number, CancelRequested("parent", ""))
 
     def _bear(self, job: int, child: ChildJob) -> None:
         db, place = self.db, (job, child.node_id)
@@ -98,7 +106,7 @@ class Families:
                 ensure(is_open + len(news) == 1, "a waiting node has one living child, or its news")
 
     def _is_told(self, job: int) -> bool:
-        return any(isinstance(news, CancelAsked) for news in self.db.inbox[job])
+        return any(isinstance(news, CancelRequested) for news in self.db.inbox[job])
 
     def check_end(self, job: int, rows: Rows) -> None:
         """Approvals are decided once, a subworkflow node ends as its last job, attempts are few enough."""
@@ -112,5 +120,5 @@ class Families:
                 is_good = self.db.jobs[number].status == "completed"
                 ensure((row.status == "completed") == is_good, "a node ends as its child did")
             if row.status != "cancelled":
-                allowed = row.budget_from + rows.workflow.nodes[row.parent or name].retry.max_attempts
+                allowed = row.uncounted_attempts + rows.workflow.nodes[row.parent or name].retry.max_attempts
                 ensure(row.attempt <= allowed, "no more attempts than allowed")

@@ -16,7 +16,7 @@ import orjson
 from job_rows import T0
 from simulated_rows import Aborted, Blocked, HeldKey, Item, Letting, Transaction
 
-from cograil.model.job import Happening
+from cograil.model.job import Input
 from cograil.model.outcome import Completed, Failed
 
 if TYPE_CHECKING:
@@ -103,9 +103,7 @@ class Process:
 class Advancing(Process):
     """Whoever runs `advance`: orchestrators, and the doors for cancel and retry."""
 
-    def advance(
-        self, lock: Callable[[Transaction], None], *signals: Happening, revoke: bool = False
-    ) -> Steps:
+    def advance(self, lock: Callable[[Transaction], None], *signals: Input, revoke: bool = False) -> Steps:
         """verbs/advance.py: lock, revoke if the job is to be cut, take, decide, write, commit."""
         self.tx = tx = Transaction(self.db.now)
         try:
@@ -126,13 +124,11 @@ class Advancing(Process):
             self.tx = None
         return tx
 
-    def _advance_job(
-        self, tx: Transaction, job: int, signals: tuple[Happening, ...], *, revoke: bool
-    ) -> Steps:
+    def _advance_job(self, tx: Transaction, job: int, signals: tuple[Input, ...], *, revoke: bool) -> Steps:
         db, ask = self.db, self.ask
         is_cut = revoke or db.is_past_deadline(tx, job)
         limit = None if is_cut or self.roll() < 0.7 else 1
-        began: list[Happening] = []
+        began: list[Input] = []
         if is_cut and "take before revoke" not in db.mutants:
             began = yield from self.call(db.revoke_tasks, tx, job)
         if self.has_to_wait():

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
 
-from cograil.model.job import Changes, Happening, TaskLimit
+from cograil.model.job import Changes, Input, TaskLimit
 
 
 class Blocked(Exception):
@@ -34,7 +34,7 @@ class Task:
     attempt: int
     timeout: float
     limit: TaskLimit | None = None
-    is_alone: bool = False
+    is_exclusive: bool = False
     state: str = "ready"
     fence: int = 0
     worker: int | None = None
@@ -82,7 +82,7 @@ class Transaction:
     def __init__(self, now: datetime) -> None:
         self.now = self.touched_at = now
         self.jobs: list[int] = []
-        self.taken: dict[int, list[Happening]] = {}
+        self.taken: dict[int, list[Input]] = {}
         self.revoked: list[Task] = []
         self.changes: dict[int, Changes] = {}
         self.is_over = False

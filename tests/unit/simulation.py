@@ -31,7 +31,7 @@ from simulated_processes import FOR_EVER, AnswerLost, Orchestrator, Process, Str
 from simulated_rows import Violation
 from simulated_workflows import LIMITED, MIX
 
-from cograil.model.job import Happening, Reported
+from cograil.model.job import Input, Reported
 
 MAX_PASSINGS = 1000  # of time
 MAX_STEPS = 1000  # at one moment
@@ -59,7 +59,7 @@ class Simulation:
         self.loses_notices = self.roll() < 0.3
         self.trouble = self.pick((0.0, 0.3, 0.6))  # how many attempts do not go well
         self._echoes = echoes
-        self._heard: dict[int, list[Happening]] = {}
+        self._heard: dict[int, list[Input]] = {}
         self.orchestrators = [Orchestrator(self) for _ in range(self.pick((1, 2, 2)))]
         self.workers = [Worker(self), Worker(self)]
         self._begin()
@@ -229,7 +229,7 @@ class Simulation:
         fate = self.pick(("error", "error", "fatal", "kill", "slow"))
         return fate, 100.0 if fate == "slow" else seconds, self.roll() < 0.5
 
-    def echoes_of(self, job: int, news: list[Happening]) -> list[Happening]:
+    def echoes_of(self, job: int, news: list[Input]) -> list[Input]:
         """News that were heard before, heard again: no database of ours does that, advance bears it."""
         if not self._echoes:
             return []

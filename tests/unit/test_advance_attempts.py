@@ -45,9 +45,9 @@ def test_delays_grow_up_to_the_longest(backoff: str, expected: list[float]) -> N
     assert job.status == "completed"
 
 
-@pytest.mark.parametrize(("dice", "expected"), [(0.0, 5.0), (0.5, 10.0), (0.75, 12.5)])
-def test_jitter_spreads_a_delay_by_the_dice(dice: float, expected: float) -> None:
-    job = retried("initial_delay_seconds: 10, jitter: 0.5", dice=lambda: dice)
+@pytest.mark.parametrize(("random", "expected"), [(0.0, 5.0), (0.5, 10.0), (0.75, 12.5)])
+def test_jitter_spreads_a_delay_by_the_dice(random: float, expected: float) -> None:
+    job = retried("initial_delay_seconds: 10, jitter: 0.5", random=lambda: random)
     assert delays(job, 1) == [expected]
 
 
@@ -129,7 +129,7 @@ def test_a_lost_attempt_counts_and_is_made_again_at_once() -> None:
 def test_a_node_that_kills_its_worker_three_times_is_poison() -> None:
     job = retried("max_attempts: 10")
     for attempt in (1, 2, 3):
-        assert job.tasks["a"].is_alone == (attempt == 3), "the last loss must be its own doing"
+        assert job.tasks["a"].is_exclusive == (attempt == 3), "the last loss must be its own doing"
         job.lose("a")
         failed = job.data("task_failed", "a")
         assert (failed["attempt"], failed["will_retry"]) == (attempt, attempt < 3)
@@ -145,12 +145,12 @@ def test_a_suspect_runs_alone_in_every_attempt_that_follows() -> None:
     job.lose("a")
     job.fail("a")
     job.sleep(0)
-    assert (job.tasks["a"].attempt, job.tasks["a"].is_alone) == (4, True)
+    assert (job.tasks["a"].attempt, job.tasks["a"].is_exclusive) == (4, True)
 
 
 def test_with_a_limit_of_one_nothing_runs_alone_and_the_first_loss_is_the_last() -> None:
     job = retried("max_attempts: 4", bounds=Bounds(poison_limit=1))
-    assert not job.tasks["a"].is_alone
+    assert not job.tasks["a"].is_exclusive
     job.lose("a")
     assert job.error["code"] == "poison"
 
@@ -175,7 +175,7 @@ def test_an_attempt_that_is_handed_back_is_told_and_free_and_the_next_one_begins
         assert job.data("node_retry", "a")["retry_count"] == 0
         assert (job["a"], job.tasks["a"].attempt) == ("dispatched", attempt + 1)
     assert job.events("a").count("node_started") == 3
-    assert not job.tasks["a"].is_alone
+    assert not job.tasks["a"].is_exclusive
     job.fail("a")
     assert job.data("node_retry", "a")["retry_count"] == 1
     job.fail("a")

@@ -6,7 +6,7 @@ import pytest
 from fan_jobs import FAN, fan
 from one_job import Job
 
-from cograil.model.job import Bounds, More
+from cograil.model.job import Bounds, ExpandMore
 from cograil.strict_json import kind_of
 
 
@@ -191,7 +191,7 @@ def test_a_source_that_changes_between_two_chunks_does_not_hang_the_job() -> Non
     assert job.row("split").total == 3
     more, job.more = job.more, []
     job.complete("slow", {"list": [1]})
-    job.advance(*[More(name) for name in more])
+    job.advance(*[ExpandMore(name) for name in more])
     for name in list(job.tasks):
         job.complete(name)
     assert job.status == "failed"

@@ -8,7 +8,7 @@ import orjson
 import pytest
 from one_job import Job
 
-from cograil.model.job import CancelAsked
+from cograil.model.job import CancelRequested
 
 ASK = """
 workflow_id: ask
@@ -166,10 +166,10 @@ def test_a_job_that_cannot_be_made_fails_the_node() -> None:
 
 def test_a_cancel_from_the_inbox_asks_for_the_tasks_to_be_revoked_first() -> None:
     job = Job(FAST)
-    job.advance(CancelAsked("parent", "gone"))
+    job.advance(CancelRequested("parent", "gone"))
     assert (job.status, job.was_revoked, job.tasks) == ("cancelled", True, {})
     job = Job(SUB, {"x": 1})
-    changes = job.advance(CancelAsked("parent", "gone"))
+    changes = job.advance(CancelRequested("parent", "gone"))
     assert (job.status, job.was_revoked, changes.cancels_children) == ("cancelled", False, True)
 
 

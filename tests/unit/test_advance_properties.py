@@ -19,7 +19,7 @@ from random_jobs import Case, Driver, cases
 
 from cograil import engine
 from cograil.definitions import load_workflow
-from cograil.model.job import Outputs, RetryAsked
+from cograil.model.job import Outputs, RetryRequested
 from cograil.model.states import JOB_TERMINAL, NODE_TERMINAL
 
 randoms = st.integers(0, 2**32).map(Random)
@@ -136,7 +136,7 @@ def test_old_news_change_nothing_but_are_recorded(case: Case, random: Random) ->
             job.rows.load(old, job.now),
             old,
             now=job.now,
-            dice=random.random,
+            random=random.random,
             outputs=Outputs(),
             bounds=job.bounds,
         )
@@ -152,16 +152,16 @@ def test_the_same_arguments_give_the_same_changes_and_stay_as_they_are(case: Cas
     job = driver.job
     plain = job.rows.decide
 
-    def twice(news, now, dice, bounds, **more):  # type: ignore[no-untyped-def]
+    def twice(news, now, random, bounds, **more):  # type: ignore[no-untyped-def]
         def advance(workflow, state, happenings, **rest):  # type: ignore[no-untyped-def]
             arguments = copy.deepcopy((state, happenings, rest["outputs"]))
-            rest["dice"] = lambda: 0.25
+            rest["random"] = lambda: 0.25
             first = engine.advance(workflow, state, happenings, **rest)
             assert (state, happenings, rest["outputs"]) == arguments
             assert engine.advance(workflow, state, happenings, **rest) == first
             return first
 
-        return plain(news, now, dice, bounds, advance, **more)
+        return plain(news, now, random, bounds, advance, **more)
 
     job.rows.decide = twice  # type: ignore[method-assign, assignment]
     driver.run()
@@ -181,7 +181,7 @@ def test_a_retry_by_hand_opens_what_was_given_up_and_then_all_goes_well(case: Ca
         return
     given_up = {name for name, row in job.rows.nodes.items() if _was_given_up(row)}
     driver.case.fates[retried] = []
-    job.advance(RetryAsked(retried, "ann"))
+    job.advance(RetryRequested(retried, "ann"))
     driver.seen = len(job.dispatched)
     opened = set(job.data("node_retry", retried)["reopened"])
     assert opened == given_up & _behind(job, retried.rsplit("__", 1)[0], given_up)

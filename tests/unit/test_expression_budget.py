@@ -164,7 +164,7 @@ nodes:
 
 def drive(evaluation: Evaluation, bounds: Bounds | None = None) -> tuple[Job, int]:
     job, passes = Job(CHAIN, {"l": NUMBERS[:200]}, bounds=bounds or Bounds(), evaluation=evaluation), 1
-    while job.more:
+    while job.to_expand:
         job.advance()
         passes += 1
         assert passes < 1000, "it does not come to an end"
@@ -189,7 +189,7 @@ def test_the_size_of_slices_does_not_matter(steps: int) -> None:
 
 def test_nothing_is_decided_in_a_pass_that_is_too_small() -> None:
     job = Job(CHAIN, {"l": NUMBERS}, evaluation=Evaluation(steps=10))
-    assert (job.rows.status, job.tasks, job.more) == ("running", {}, ["a"])
+    assert (job.rows.status, job.tasks, job.to_expand) == ("running", {}, ["a"])
     job.evaluation = Evaluation()
     job.advance()
     assert len(job.tasks) == 1001
@@ -215,7 +215,7 @@ nodes:
     given = {"items": [1, 2, 3], "l": NUMBERS, "m": NUMBERS}
     job = Job(text, given, evaluation=Evaluation(steps=4000, soft_steps=500))
     for _ in range(5):
-        if job.more:
+        if job.to_expand:
             job.advance()
     assert sorted(job.tasks) == ["fan__0", "fan__1", "fan__2"]
 
@@ -231,15 +231,15 @@ nodes:
     job.rows.nodes["a"].status = "completed"
     state = job.rows.load([], job.now)
     from cograil import engine
-    from cograil.model.job import More, Outputs
+    from cograil.model.job import ExpandMore, Outputs
 
     def decide(defers: bool) -> Any:
         return engine.advance(
             job.workflow,
             state,
-            [More("b")],
+            [ExpandMore("b")],
             now=job.now,
-            dice=lambda: 0.5,
+            random=lambda: 0.5,
             outputs=Outputs(),
             evaluation=Evaluation(defers_missing=defers),
         )

@@ -19,7 +19,7 @@ from simulated_rows import Violation
 from simulation import Simulation, run_all
 
 from cograil.engine import approvals, attempts, timers
-from cograil.engine.working_copy import Board
+from cograil.engine.working_copy import WorkingCopy
 from cograil.model.job import Lost, NodeState, NodeWrite, Reported, Started
 from cograil.model.workflow import Node
 
@@ -152,9 +152,9 @@ def test_it_notices_slots_that_are_given_out_twice() -> None:
 
 
 def test_it_notices_held_jobs_that_keep_everybody_awake(monkeypatch: pytest.MonkeyPatch) -> None:
-    def wake_at(board: Board) -> datetime | None:
-        begins_at = board.state.not_before
-        return begins_at if board.status == "pending" and begins_at is not None else plain(board)
+    def wake_at(job: WorkingCopy) -> datetime | None:
+        begins_at = job.state.not_before
+        return begins_at if job.status == "pending" and begins_at is not None else plain(job)
 
     plain = timers.wake_at
     monkeypatch.setattr(timers, "wake_at", wake_at)
@@ -165,39 +165,39 @@ def test_it_notices_an_approval_that_is_decided_twice(monkeypatch: pytest.Monkey
     def is_open(node: Node, state: NodeState | None, now: datetime) -> bool:
         return state is not None and state.status in ("waiting", "completed")
 
-    def complete(board: Board, write: NodeWrite, *more: Any) -> None:
+    def complete(job: WorkingCopy, write: NodeWrite, *more: Any) -> None:
         if write.state.status != "completed":
-            plain(board, write, *more)
+            plain(job, write, *more)
 
-    plain = Board.complete
-    monkeypatch.setattr(Board, "complete", complete)
+    plain = WorkingCopy.complete
+    monkeypatch.setattr(WorkingCopy, "complete", complete)
     monkeypatch.setattr(approvals, "is_open", is_open)
     monkeypatch.setattr(simulated_clients, "is_open", is_open)
     assert "an approval is decided once" in first_violation()
 
 
 def test_it_notices_news_of_old_attempts_that_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    def current(board: Board, news: Reported | Lost | Started) -> NodeWrite | None:
-        state = board.find(news.node_id)
+    def current(job: WorkingCopy, news: Reported | Lost | Started) -> NodeWrite | None:
+        state = job.find(news.node_id)
         if state is None or state.status not in attempts.ACTIVE:
             return None
-        return board.edit(news.node_id)
+        return job.edit(news.node_id)
 
     monkeypatch.setattr(attempts, "_current", current)
     assert "seed" in first_violation(echoes=True)
 
 
 def test_it_notices_a_success_that_is_handed_out_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    complete = Board.complete
+    complete = WorkingCopy.complete
 
     def forgetful(
-        board: Board, write: NodeWrite, output: bytes | None, task_id: int | None = None, *more: Any
+        job: WorkingCopy, write: NodeWrite, output: bytes | None, task_id: int | None = None, *more: Any
     ) -> None:
         if task_id is None or write.state.attempt > 1:
-            complete(board, write, output, task_id, *more)
+            complete(job, write, output, task_id, *more)
         else:
-            attempts._back_to_ready(board, write, {"code": "x", "message": "x"}, task_id, seconds=0.0)
+            attempts._back_to_ready(job, write, {"code": "x", "message": "x"}, task_id, seconds=0.0)
 
-    monkeypatch.setattr(Board, "complete", forgetful)
+    monkeypatch.setattr(WorkingCopy, "complete", forgetful)
     violation = "nothing is handed out after its success"
     assert violation in first_violation(saying=violation)

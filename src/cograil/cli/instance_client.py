@@ -16,14 +16,14 @@ from cograil.cli.options import chosen_tenant
 from cograil.errors import JobNotFound
 from cograil.model.roles import NOBODY
 from cograil.model.workflow import Workflow
-from cograil.processes import decider_of, open_client, open_reader, run_async
+from cograil.processes import make_engine_context, open_client, open_reader, run_async
 from cograil.processes.invocation import program
 from cograil.settings import Settings
 from cograil.store import job_queries
 from cograil.store.api_keys import AuditEntry, add_audits
 from cograil.store.database import Database, Transaction
 from cograil.store.job_progress_queries import resolve_job
-from cograil.verbs.advance import Decider
+from cograil.verbs.advance import EngineContext
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Client:
 
     db: Database
     settings: Settings
-    decider: Decider
+    engine_context: EngineContext
     is_private: bool = False
     tenant: str = field(default_factory=chosen_tenant)
 
@@ -82,7 +82,7 @@ async def audit(tx: Transaction, action: str, target: str, *, tenant: str | None
 
 def private_client(db: Database, settings: Settings) -> Client:
     """A client of an instance that is this command's own."""
-    return Client(db, settings, decider_of(settings), is_private=True)
+    return Client(db, settings, make_engine_context(settings), is_private=True)
 
 
 @asynccontextmanager
@@ -90,7 +90,7 @@ async def connected(settings: Settings) -> AsyncIterator[Client]:
     """A client of the running instance. Raises NoInstance, SchemaMismatch or DatabaseUnavailable."""
     logging.getLogger("psycopg.pool").setLevel(logging.ERROR)  # what it warns of a command says in a sentence
     async with open_client(settings, application="cograil cli") as db:
-        yield Client(db, settings, decider_of(settings))
+        yield Client(db, settings, make_engine_context(settings))
 
 
 @asynccontextmanager
@@ -98,7 +98,7 @@ async def connected_to_read(settings: Settings) -> AsyncIterator[Client]:
     """A client for looking only; where nothing runs, the database is started for the time of the command."""
     logging.getLogger("psycopg.pool").setLevel(logging.ERROR)
     async with open_reader(settings, application="cograil cli") as db:
-        yield Client(db, settings, decider_of(settings), is_private=True)
+        yield Client(db, settings, make_engine_context(settings), is_private=True)
 
 
 async def find_job(tx: Transaction, text: str, tenant: str) -> tuple[dict[str, Any], int]:
@@ -113,4 +113,4 @@ async def find_job_and_workflow(client: Client, text: str) -> tuple[dict[str, An
     """The job a person means, and its workflow."""
     async with client.db.transaction("show") as tx:
         job, definition_id = await find_job(tx, text, client.tenant)
-        return job, await client.decider.catalog.get(tx, definition_id)
+        return job, await client.engine_context.catalog.get(tx, definition_id)

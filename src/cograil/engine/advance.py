@@ -24,25 +24,25 @@ from cograil.engine import approvals, attempts, fan_out, job_completion, node_st
 from cograil.engine.manual_retry import retry_by_hand
 from cograil.engine.readiness import Verdict, dependencies_met, verdict
 from cograil.engine.wait_reason import waiting_for
-from cograil.engine.working_copy import Board, as_error
+from cograil.engine.working_copy import WorkingCopy, as_error
 from cograil.model.evaluation_budget import AllowanceSpent, Budget, Clock
 from cograil.model.job import (
     Bounds,
-    CancelAsked,
+    CancelRequested,
     Changes,
     ChildEnded,
-    Dice,
-    Happening,
+    ExpandMore,
+    Input,
+    InvalidSubmission,
     JobState,
     Late,
     Lost,
-    More,
     NodeWrite,
-    NotFit,
     Outputs,
+    RandomFloat,
     Reported,
     Resumed,
-    RetryAsked,
+    RetryRequested,
     Signalled,
     Started,
     Submitted,
@@ -74,10 +74,10 @@ UNLIMITED = Evaluation()
 def advance(
     workflow: Workflow,
     state: JobState,
-    happenings: Sequence[Happening],
+    happenings: Sequence[Input],
     *,
     now: datetime,
-    dice: Dice,
+    random: RandomFloat,
     outputs: Outputs,
     bounds: Bounds = DEFAULT_BOUNDS,
     is_revoked: bool = False,
@@ -89,7 +89,7 @@ def advance(
     `evaluation` limits the steps of this pass: nodes for which none are left are left for another one.
     """
 
-    def fresh(limit: Evaluation, begin_limit: int | None) -> Board:
+    def fresh(limit: Evaluation, begin_limit: int | None) -> WorkingCopy:
         budget = Budget(
             limit.steps,
             bounds.node_steps,
@@ -97,28 +97,32 @@ def advance(
             clock=limit.clock,
             soft_allowance=limit.soft_steps,
         )
-        board = Board(workflow, state, now=now, dice=dice, outputs=outputs, bounds=bounds, budget=budget)
-        board.begin_limit = begin_limit
-        board.defers_missing = limit.defers_missing
-        return board
+        job = WorkingCopy(
+            workflow, state, now=now, random=random, outputs=outputs, bounds=bounds, budget=budget
+        )
+        job.begin_limit = begin_limit
+        job.defers_missing = limit.defers_missing
+        return job
 
-    board, changes, again, spent = _decide_within(fresh, evaluation, happenings)
-    if board.missing or board.missing_children or board.missing_jobs:
-        changes = _lacking(board)
-    elif changes.status not in JOB_TERMINAL and (end := _end_from_outside(board, happenings)) is not None:
+    job, changes, again, spent = _decide_within(fresh, evaluation, happenings)
+    if job.missing or job.missing_children or job.missing_jobs:
+        changes = _lacking(job)
+    elif changes.status not in JOB_TERMINAL and (end := _end_from_outside(job, happenings)) is not None:
         if not is_revoked and _may_have_tasks(state):
             changes = Changes(state.status, state.seq, needs_revoke=True)
         else:
-            last = [news for news in happenings if not isinstance(news, More | RetryAsked)]
+            last = [news for news in happenings if not isinstance(news, ExpandMore | RetryRequested)]
             changes = end(again(), last)
-    changes.steps = spent + board.budget.used
+    changes.steps = spent + job.budget.used
     return changes
 
 
 def _decide_within(
-    fresh: Callable[[Evaluation, int | None], Board], evaluation: Evaluation, happenings: Sequence[Happening]
-) -> tuple[Board, Changes, Callable[[], Board], int]:
-    """What the job does by itself within these steps, how to make such a board again, and steps in vain.
+    fresh: Callable[[Evaluation, int | None], WorkingCopy],
+    evaluation: Evaluation,
+    happenings: Sequence[Input],
+) -> tuple[WorkingCopy, Changes, Callable[[], WorkingCopy], int]:
+    """What the job does by itself within these steps, how to make such a job again, and steps in vain.
 
     When the steps run out in the middle of a node, the same is decided once more up to that node.
     """
@@ -126,59 +130,59 @@ def _decide_within(
     spent = 0
     while True:
         again = partial(fresh, *tries[-1])
-        board = again()
+        job = again()
         try:
-            return board, _decide(board, happenings), again, spent
+            return job, _decide(job, happenings), again, spent
         except AllowanceSpent:
-            spent += board.budget.used
+            spent += job.budget.used
             is_first = len(tries) == 1
             # Nothing but the beginning of a node should cost steps; if it does, it has to be paid.
             tries += (
-                (evaluation, board.begun - 1)
+                (evaluation, job.begun - 1)
                 if is_first
                 else (replace(evaluation, steps=None, soft_steps=None), None),
             )
 
 
-def _lacking(board: Board) -> Changes:
+def _lacking(job: WorkingCopy) -> Changes:
     """Nothing is decided: this must be loaded first."""
     return Changes(
-        board.state.status,
-        board.state.seq,
-        missing=frozenset(board.missing),
-        missing_children=frozenset(board.missing_children),
-        missing_jobs=board.missing_jobs,
+        job.state.status,
+        job.state.seq,
+        missing=frozenset(job.missing),
+        missing_children=frozenset(job.missing_children),
+        missing_jobs=job.missing_jobs,
     )
 
 
-def _decide(board: Board, happenings: Sequence[Happening]) -> Changes:
+def _decide(job: WorkingCopy, happenings: Sequence[Input]) -> Changes:
     """What the job does by itself."""
-    _apply_news(board, happenings)
-    if board.state.status in JOB_TERMINAL:
-        return board.changes(wake_at=None)
-    _settle(board)
-    if board.status == "running" and job_completion.is_over(board):
-        return job_completion.finish(board)
-    changes = board.changes(timers.wake_at(board))
-    changes.waiting_for = waiting_for(board)
+    _apply_news(job, happenings)
+    if job.state.status in JOB_TERMINAL:
+        return job.changes(wake_at=None)
+    _settle(job)
+    if job.status == "running" and job_completion.is_over(job):
+        return job_completion.finish(job)
+    changes = job.changes(timers.wake_at(job))
+    changes.waiting_for = waiting_for(job)
     return changes
 
 
 # -- cut short: what was reported before counts, nothing new begins ----------------------------------
 
-End = Callable[[Board, Sequence[Happening]], Changes]
+End = Callable[[WorkingCopy, Sequence[Input]], Changes]
 
 
-def _end_from_outside(board: Board, happenings: Sequence[Happening]) -> End | None:
+def _end_from_outside(job: WorkingCopy, happenings: Sequence[Input]) -> End | None:
     """How a job ends that does not end by itself now, if somebody, its deadline or a failure wants that."""
     for news in happenings:
-        if isinstance(news, CancelAsked):
+        if isinstance(news, CancelRequested):
             return partial(_cancel, news)
-    if board.misfit is not None:
-        return partial(_refuse, board.misfit)
-    if timers.is_past_deadline(board.state, board.now):
+    if job.invalid is not None:
+        return partial(_refuse, job.invalid)
+    if timers.is_past_deadline(job.state, job.now):
         return _time_out
-    if board.workflow.fail_fast and job_completion.failures(board):
+    if job.workflow.fail_fast and job_completion.failures(job):
         return _give_up
     return None
 
@@ -187,55 +191,55 @@ def _may_have_tasks(state: JobState) -> bool:
     return any(node.status in attempts.ACTIVE for node in state.nodes.values())
 
 
-def _cancel(asked: CancelAsked, board: Board, happenings: Sequence[Happening]) -> Changes:
-    _apply_news(board, happenings)
-    return job_completion.cancel(board, asked.by, asked.reason)
+def _cancel(asked: CancelRequested, job: WorkingCopy, happenings: Sequence[Input]) -> Changes:
+    _apply_news(job, happenings)
+    return job_completion.cancel(job, asked.by, asked.reason)
 
 
-def _refuse(misfit: NotFit, board: Board, happenings: Sequence[Happening]) -> Changes:
-    _apply_news(board, happenings)
-    return job_completion.refuse(board, misfit)
+def _refuse(misfit: InvalidSubmission, job: WorkingCopy, happenings: Sequence[Input]) -> Changes:
+    _apply_news(job, happenings)
+    return job_completion.refuse(job, misfit)
 
 
-def _time_out(board: Board, happenings: Sequence[Happening]) -> Changes:
-    _apply_news(board, happenings)
-    return job_completion.time_out(board)
+def _time_out(job: WorkingCopy, happenings: Sequence[Input]) -> Changes:
+    _apply_news(job, happenings)
+    return job_completion.time_out(job)
 
 
-def _give_up(board: Board, happenings: Sequence[Happening]) -> Changes:
+def _give_up(job: WorkingCopy, happenings: Sequence[Input]) -> Changes:
     """Fail fast. What failed without being handed out is found again by settling, without beginning."""
-    board.is_closing = True
-    _apply_news(board, happenings)
-    if not job_completion.failures(board):
-        _settle(board)
-    return job_completion.give_up(board)
+    job.is_closing = True
+    _apply_news(job, happenings)
+    if not job_completion.failures(job):
+        _settle(job)
+    return job_completion.give_up(job)
 
 
 # -- 1. news ----------------------------------------------------------------------------------------
 
 
-def _apply_news(board: Board, happenings: Sequence[Happening]) -> None:
+def _apply_news(job: WorkingCopy, happenings: Sequence[Input]) -> None:
     """Apply the news. Once the job has ended, only what was refused is still recorded."""
     for news in happenings:
         if isinstance(news, Late):
-            attempts.late(board, news)
-        elif board.state.status not in JOB_TERMINAL:
-            _apply(board, news)
+            attempts.late(job, news)
+        elif job.state.status not in JOB_TERMINAL:
+            _apply(job, news)
 
 
-def _apply(board: Board, news: Happening) -> None:
+def _apply(job: WorkingCopy, news: Input) -> None:
     """Nothing is applied for a cancel: it ends the job from outside."""
     apply = _APPLY.get(type(news))
     if apply is not None:
-        apply(board, news)
+        apply(job, news)
 
 
-def _create(board: Board, news: Submitted) -> None:
-    state = board.state
-    board.event(
+def _create(job: WorkingCopy, news: Submitted) -> None:
+    state = job.state
+    job.event(
         "job_created",
-        workflow_id=board.workflow.workflow_id,
-        workflow_version=board.workflow.version,
+        workflow_id=job.workflow.workflow_id,
+        workflow_version=job.workflow.version,
         submitted_by=state.submitted_by,
         correlation_id=state.correlation_id,
         retry_of=state.retry_of,
@@ -243,38 +247,38 @@ def _create(board: Board, news: Submitted) -> None:
     )
 
 
-def _expand_more(board: Board, node: Node) -> None:
-    if board.state.is_paused or not board.has_outputs_for(node):
+def _expand_more(job: WorkingCopy, node: Node) -> None:
+    if job.state.is_paused or not job.has_outputs_for(node):
         return
-    if board.status_of(node.node_id) == "running" and board.may_begin(node.node_id):
-        fan_out.continue_fan_out(board, node)
+    if job.status_of(node.node_id) == "running" and job.may_begin(node.node_id):
+        fan_out.continue_fan_out(job, node)
 
 
-def _note_misfit(board: Board, news: NotFit) -> None:
-    board.misfit = news
+def _note_misfit(job: WorkingCopy, news: InvalidSubmission) -> None:
+    job.invalid = news
 
 
-def _note_resumed(board: Board, news: Resumed) -> None:
-    board.is_resumed = True
+def _note_resumed(job: WorkingCopy, news: Resumed) -> None:
+    job.is_resumed = True
 
 
-def _hear_more(board: Board, news: More) -> None:
+def _hear_more(job: WorkingCopy, news: ExpandMore) -> None:
     """A fan-out has more children to make, or the pass before had no steps left to begin this node."""
-    if board.status_of(news.node_id) == "pending":
-        board.asked.append(news.node_id)
+    if job.status_of(news.node_id) == "pending":
+        job.asked.append(news.node_id)
     else:
-        _expand_more(board, board.workflow.nodes[news.node_id])
+        _expand_more(job, job.workflow.nodes[news.node_id])
 
 
-_APPLY: dict[type, Callable[[Board, Any], None]] = {
+_APPLY: dict[type, Callable[[WorkingCopy, Any], None]] = {
     Reported: attempts.report,
     Lost: attempts.lose,
     Started: attempts.start,
     Submitted: _create,
-    NotFit: _note_misfit,
+    InvalidSubmission: _note_misfit,
     Resumed: _note_resumed,
-    More: _hear_more,
-    RetryAsked: retry_by_hand,
+    ExpandMore: _hear_more,
+    RetryRequested: retry_by_hand,
     Signalled: approvals.answer,
     ChildEnded: attempts.end_child,
 }
@@ -283,85 +287,85 @@ _APPLY: dict[type, Callable[[Board, Any], None]] = {
 # -- 2. settle --------------------------------------------------------------------------------------
 
 
-def _settle(board: Board) -> None:
+def _settle(job: WorkingCopy) -> None:
     """Let every node that can move do so, until nothing moves."""
-    if board.misfit is not None or not timers.start_if_due(board) or board.state.is_paused:
+    if job.invalid is not None or not timers.start_if_due(job) or job.state.is_paused:
         return
-    timers.apply_due(board)
-    if board.is_resumed:
-        _pick_up_fan_outs(board)
-    queue = deque(board.workflow.nodes if _is_fresh(board) else board.asked)
-    _close_fan_outs(board)
-    nodes = board.workflow.nodes
+    timers.apply_due(job)
+    if job.is_resumed:
+        _pick_up_fan_outs(job)
+    queue = deque(job.workflow.nodes if _is_fresh(job) else job.asked)
+    _close_fan_outs(job)
+    nodes = job.workflow.nodes
     while True:
-        while board.touched:
-            queue.extend(nodes[board.touched.pop()].successors)
+        while job.newly_ended:
+            queue.extend(nodes[job.newly_ended.pop()].successors)
         if not queue:
             return
         name = queue.popleft()
-        if board.status_of(name) == "pending":
-            _consider(board, nodes[name])
+        if job.status_of(name) == "pending":
+            _consider(job, nodes[name])
 
 
-def _is_fresh(board: Board) -> bool:
+def _is_fresh(job: WorkingCopy) -> bool:
     """Whether this is the pass in which the job starts or nodes were opened again: look at all nodes."""
-    if board.state.status == "pending" or board.is_resumed:
+    if job.state.status == "pending" or job.is_resumed:
         return True
-    return "pending" in [write.state.status for write in board.writes.values()]
+    return "pending" in [write.state.status for write in job.writes.values()]
 
 
-def _pick_up_fan_outs(board: Board) -> None:
+def _pick_up_fan_outs(job: WorkingCopy) -> None:
     """Children that were not made, or whose end was not seen, while the job was paused."""
-    for name, state in board.state.nodes.items():
+    for name, state in job.state.nodes.items():
         if state.total is not None and state.status == "running":
             if state.expanded < state.total:
-                _expand_more(board, board.workflow.nodes[name])
-            fan_out.end_fan_out(board, name)
+                _expand_more(job, job.workflow.nodes[name])
+            fan_out.end_fan_out(job, name)
 
 
-def _close_fan_outs(board: Board) -> None:
-    if board.workflow.has_fan_outs:
-        for name in [name for name, write in board.writes.items() if write.state.total is not None]:
-            fan_out.end_fan_out(board, name)
+def _close_fan_outs(job: WorkingCopy) -> None:
+    if job.workflow.has_fan_outs:
+        for name in [name for name, write in job.writes.items() if write.state.total is not None]:
+            fan_out.end_fan_out(job, name)
 
 
-def _consider(board: Board, node: Node) -> None:
-    match verdict(board, node):
+def _consider(job: WorkingCopy, node: Node) -> None:
+    match verdict(job, node):
         case Verdict.WAIT:
             return
         case Verdict.RUN:
-            if node_start.has_all_for(board, node):
-                if board.may_begin(node.node_id):
-                    _run(board, node)
-            elif board.defers_missing:
-                board.leave_missing(node)
+            if node_start.has_inputs(job, node):
+                if job.may_begin(node.node_id):
+                    _run(job, node)
+            elif job.defers_missing:
+                job.leave_missing(node)
         case skip:
-            _skip(board, node, skip.value)
+            _skip(job, node, skip.value)
 
 
-def _ready(board: Board, node: Node) -> NodeWrite:
-    write = board.edit(node.node_id)
-    board.move(write, "ready")
+def _ready(job: WorkingCopy, node: Node) -> NodeWrite:
+    write = job.row(node.node_id)
+    job.move(write, "ready")
     if node.type not in QUIET:
-        met = list(node.predecessors) if not node.any_of else dependencies_met(board, node)
-        board.event("node_ready", node.node_id, dependencies_met=met)
+        met = list(node.predecessors) if not node.any_of else dependencies_met(job, node)
+        job.event("node_ready", node.node_id, dependencies_met=met)
     return write
 
 
-def _run(board: Board, node: Node) -> None:
+def _run(job: WorkingCopy, node: Node) -> None:
     """Begin the node, unless its `when` says that it is not wanted, or says nothing."""
     try:
-        is_wanted = node.when is None or node_start.is_wanted(board, node, node.when)
+        is_wanted = node.when is None or node_start.is_wanted(job, node, node.when)
     except RenderError as error:
-        board.fail(_ready(board, node), as_error(error))
+        job.fail(_ready(job, node), as_error(error))
         return
-    node_start.run(board, _ready(board, node), node) if is_wanted else _skip(board, node, "when")
+    node_start.start_node(job, _ready(job, node), node) if is_wanted else _skip(job, node, "when")
 
 
-def _skip(board: Board, node: Node, reason: str) -> None:
-    write = board.edit(node.node_id)
-    board.move(write, "skip")
+def _skip(job: WorkingCopy, node: Node, reason: str) -> None:
+    write = job.row(node.node_id)
+    job.move(write, "skip")
     write.state.skip_reason = reason
     if reason == Verdict.SKIP_FAILURE.value:
         write.state.error = {"code": "upstream_failed", "message": "a node it needs has failed"}
-    board.event("node_skipped", node.node_id, reason=reason)
+    job.event("node_skipped", node.node_id, reason=reason)

@@ -4,37 +4,37 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from cograil.engine.working_copy import Board, as_error, dump
+from cograil.engine.working_copy import WorkingCopy, as_error, dump
 from cograil.model.job import NodeState, NodeWrite, Signalled
 from cograil.model.workflow import Approval, Json, Node, NodeType, RenderError
 
 DECISIONS = {"approve": "approved", "reject": "rejected"}
 
 
-def ask(board: Board, write: NodeWrite, node: Node) -> None:
+def ask(job: WorkingCopy, write: NodeWrite, node: Node) -> None:
     """Put the question; the node waits until somebody answers or its time is up."""
     approval = node.approval
     assert approval is not None
-    deadline = _deadline(board, approval)
+    deadline = _deadline(job, approval)
     try:
-        message = board.render(approval.message, node)
+        message = job.render(approval.message, node)
         approvers = list(approval.approvers)
         asked = {"message": message, "approvers": approvers, "form": approval.form, "deadline": deadline}
         write.input = dump(asked)
     except RenderError as error:
-        board.fail(write, as_error(error))
+        job.fail(write, as_error(error))
         return
-    if board.is_closing:
+    if job.is_closing:
         return
-    write.state.started_at = board.now
+    write.state.started_at = job.now
     write.state.not_before = deadline
-    board.move(write, "wait")
-    board.event("approval_requested", node.node_id, message=message, approvers=approvers, deadline=deadline)
+    job.move(write, "wait")
+    job.event("approval_requested", node.node_id, message=message, approvers=approvers, deadline=deadline)
 
 
-def _deadline(board: Board, approval: Approval) -> datetime | None:
+def _deadline(job: WorkingCopy, approval: Approval) -> datetime | None:
     seconds = approval.timeout_seconds
-    return None if seconds is None else board.now + timedelta(seconds=seconds)
+    return None if seconds is None else job.now + timedelta(seconds=seconds)
 
 
 def is_open(node: Node, state: NodeState | None, now: datetime) -> bool:
@@ -43,31 +43,29 @@ def is_open(node: Node, state: NodeState | None, now: datetime) -> bool:
     return is_asked and state is not None and (state.not_before is None or state.not_before > now)
 
 
-def answer(board: Board, news: Signalled) -> None:
+def answer(job: WorkingCopy, news: Signalled) -> None:
     """Somebody decided. An answer that nobody waits for is only recorded."""
-    node = board.workflow.nodes.get(news.node_id)
-    if node is None or not is_open(node, board.find(news.node_id), board.now):
+    node = job.workflow.nodes.get(news.node_id)
+    if node is None or not is_open(node, job.find(news.node_id), job.now):
         message = f"{news.name} by {news.by} came when nobody waited for it"
-        board.event("warning", news.node_id, code="late_signal", message=message, by=news.by)
+        job.event("warning", news.node_id, code="late_signal", message=message, by=news.by)
         return
-    _decide(board, board.edit(news.node_id), DECISIONS[news.name], news.by, news.reason, news.data)
+    _decide(job, job.row(news.node_id), DECISIONS[news.name], news.by, news.reason, news.data)
 
 
-def time_out(board: Board, write: NodeWrite, node: Node) -> None:
+def time_out(job: WorkingCopy, write: NodeWrite, node: Node) -> None:
     """Nobody answered in time."""
     assert node.approval is not None
     if node.approval.on_timeout == "fail":
         seconds = f"{node.approval.timeout_seconds:.15g}"
-        board.fail(
-            write, {"code": "approval_timeout", "message": f"nobody answered within {seconds} seconds"}
-        )
+        job.fail(write, {"code": "approval_timeout", "message": f"nobody answered within {seconds} seconds"})
     else:
-        _decide(board, write, "rejected", None, "timeout", None)
+        _decide(job, write, "rejected", None, "timeout", None)
 
 
 def _decide(
-    board: Board, write: NodeWrite, decision: str, by: str | None, reason: str | None, data: Json
+    job: WorkingCopy, write: NodeWrite, decision: str, by: str | None, reason: str | None, data: Json
 ) -> None:
     output = {"decision": decision, "by": by, "reason": reason, "data": data}
-    board.event("approval_decided", write.state.node_id, **output)
-    board.complete(write, dump(output))
+    job.event("approval_decided", write.state.node_id, **output)
+    job.complete(write, dump(output))

@@ -9,7 +9,7 @@ import orjson
 
 from cograil.engine.attempts import count_failed_child, dispatch
 from cograil.engine.limit_keys import limit_of
-from cograil.engine.working_copy import Board, as_error, dump
+from cograil.engine.working_copy import WorkingCopy, as_error, dump
 from cograil.model.evaluation_budget import AllowanceSpent, ExpressionTooCostly
 from cograil.model.job import NodeWrite, TaskLimit
 from cograil.model.workflow import Json, Node, NodeType, RenderError
@@ -18,170 +18,170 @@ from cograil.strict_json import kind_of
 Child = tuple[str, str, bytes | None]  # node_id, status, output
 
 
-def begin_fan_out(board: Board, write: NodeWrite, node: Node) -> None:
+def begin_fan_out(job: WorkingCopy, write: NodeWrite, node: Node) -> None:
     """Resolve the list and make the first children; an empty list is done at once."""
     try:
-        items = _items(board, node)
+        items = _items(job, node)
         write.input = dump({"source": items})
     except RenderError as error:
-        board.fail(write, as_error(error))
+        job.fail(write, as_error(error))
         return
     write.state.total = len(items)
-    write.state.started_at = board.now
-    board.move(write, "expand")
-    board.event("node_started", node.node_id, children=len(items))
-    expand(board, write, node)
+    write.state.started_at = job.now
+    job.move(write, "expand")
+    job.event("node_started", node.node_id, children=len(items))
+    expand(job, write, node)
 
 
-def continue_fan_out(board: Board, node: Node) -> None:
+def continue_fan_out(job: WorkingCopy, node: Node) -> None:
     """Make the next chunk of children."""
-    if board.status_of(node.node_id) == "running":
-        expand(board, board.edit(node.node_id), node)
+    if job.status_of(node.node_id) == "running":
+        expand(job, job.row(node.node_id), node)
 
 
-def expand(board: Board, write: NodeWrite, node: Node) -> None:
+def expand(job: WorkingCopy, write: NodeWrite, node: Node) -> None:
     """Make at most one chunk of children; ask for another pass when there are more."""
     state = write.state
     total = state.total or 0
-    last = min(state.expanded + board.bounds.chunk, total)
+    last = min(state.expanded + job.bounds.chunk, total)
     size, first = 0, state.expanded
-    while state.expanded < last and size <= board.bounds.chunk_bytes:
-        is_spent = board.budget.is_spent and node.node_id not in board.too_costly
+    while state.expanded < last and size <= job.bounds.chunk_bytes:
+        is_spent = job.budget.is_spent and node.node_id not in job.too_costly
         # One child at least: the source alone may have taken all, and would take it again in the next pass.
-        child = None if is_spent and state.expanded > first else _make_child(board, node, state.expanded)
+        child = None if is_spent and state.expanded > first else _make_child(job, node, state.expanded)
         if child is None:
-            board.leave(node.node_id)
+            job.leave(node.node_id)
             return
         size += len(child.input or b"")
         state.expanded += 1
     if state.expanded < total:
-        board.more.append(node.node_id)
+        job.to_expand.append(node.node_id)
 
 
-def _make_child(board: Board, node: Node, index: int) -> NodeWrite | None:
+def _make_child(job: WorkingCopy, node: Node, index: int) -> NodeWrite | None:
     """The next child; None when this pass has no steps left to evaluate its params."""
-    board.budget.begin_node()
-    child = board.edit(f"{node.node_id}__{index}", parent=node.node_id, index=index)
-    board.move(child, "ready")
+    job.budget.begin_node()
+    child = job.row(f"{node.node_id}__{index}", parent=node.node_id, index=index)
+    job.move(child, "ready")
     try:
-        begin_child(board, child, node)
+        begin_child(job, child, node)
     except AllowanceSpent:
-        del board.writes[child.state.node_id]
+        del job.writes[child.state.node_id]
         return None
     return child
 
 
-def begin_child(board: Board, child: NodeWrite, node: Node) -> None:
+def begin_child(job: WorkingCopy, child: NodeWrite, node: Node) -> None:
     """Render a ready child's params from its item and dispatch it; it fails when that cannot be done.
 
     After a child that was too costly, those that follow in the same pass fail without being evaluated.
     """
     try:
-        if node.node_id in board.too_costly:
-            raise board.too_costly[node.node_id]
-        params = _child_params(board, node, child.state.index or 0)
-        limit = limit_of_child(board, node, child.state.index or 0)
+        if node.node_id in job.too_costly:
+            raise job.too_costly[node.node_id]
+        params = _child_params(job, node, child.state.index or 0)
+        limit = limit_of_child(job, node, child.state.index or 0)
     except RenderError as error:
         if isinstance(error, ExpressionTooCostly):
-            board.too_costly[node.node_id] = error
-        board.fail(child, as_error(error))
-        parent = board.edit(node.node_id).state
+            job.too_costly[node.node_id] = error
+        job.fail(child, as_error(error))
+        parent = job.row(node.node_id).state
         parent.ended += 1
         count_failed_child(parent, child.state.node_id, child.state.error)
         return
-    dispatch(board, child, node, params, limit)
+    dispatch(job, child, node, params, limit)
 
 
-def _child_params(board: Board, node: Node, index: int) -> bytes:
-    items = _items(board, node)
+def _child_params(job: WorkingCopy, node: Node, index: int) -> bytes:
+    items = _items(job, node)
     if index >= len(items):
         # A source may name a node that only an any_of waits for, and that ended in the meantime.
         raise RenderError("fanout_source_changed", f"source of {node.node_id} has no item {index} any more")
     if node.params is None:
         return dump({})
-    return dump(board.render(node.params, node, {"item": items[index], "index": index}))
+    return dump(job.render(node.params, node, {"item": items[index], "index": index}))
 
 
-def limit_of_child(board: Board, node: Node, index: int) -> TaskLimit | None:
+def limit_of_child(job: WorkingCopy, node: Node, index: int) -> TaskLimit | None:
     """The limit of one child's task. Raises RenderError."""
     if node.limit is None:
         return None
-    return limit_of(board, node, {"item": _items(board, node)[index], "index": index})
+    return limit_of(job, node, {"item": _items(job, node)[index], "index": index})
 
 
-def _items(board: Board, node: Node) -> list[Json]:
-    if node.node_id not in board.items:
-        board.items[node.node_id] = _render_items(board, node)
-    return board.items[node.node_id]
+def _items(job: WorkingCopy, node: Node) -> list[Json]:
+    if node.node_id not in job.items:
+        job.items[node.node_id] = _render_items(job, node)
+    return job.items[node.node_id]
 
 
-def _render_items(board: Board, node: Node) -> list[Json]:
+def _render_items(job: WorkingCopy, node: Node) -> list[Json]:
     assert node.source is not None
-    items = board.render(node.source, node)
+    items = job.render(node.source, node)
     if not isinstance(items, list):
         raise RenderError("fanout_not_a_list", f"source of {node.node_id} is {kind_of(items)}, not a list")
-    if len(items) > board.bounds.fan_out_items:
+    if len(items) > job.bounds.fan_out_items:
         raise RenderError(
             "fanout_too_large",
-            f"source of {node.node_id} has {len(items)} items, over {board.bounds.fan_out_items}",
+            f"source of {node.node_id} has {len(items)} items, over {job.bounds.fan_out_items}",
         )
     return items
 
 
-def end_fan_out(board: Board, node_id: str) -> None:
+def end_fan_out(job: WorkingCopy, node_id: str) -> None:
     """Complete a fan-out when its last child has ended."""
-    state = board.find(node_id)
+    state = job.find(node_id)
     if state is None or state.status != "running" or state.ended < (state.total or 0):
         return
-    write = board.edit(node_id)
+    write = job.row(node_id)
     error = write.state.error
     names = [f"{node_id}__{index}" for index in range(state.total or 0)]
-    board.complete(write, dump({"fan_out_count": len(names), "child_node_ids": names}))
+    job.complete(write, dump({"fan_out_count": len(names), "child_node_ids": names}))
     write.state.error = error
 
 
-def fan_outs_before(board: Board, node: Node) -> list[str]:
+def fan_outs_before(job: WorkingCopy, node: Node) -> list[str]:
     """The fan-outs whose children this fan-in gathers."""
     return [
         name
         for name in node.predecessors
-        if board.workflow.nodes[name].type is NodeType.FAN_OUT and board.status_of(name) == "completed"
+        if job.workflow.nodes[name].type is NodeType.FAN_OUT and job.status_of(name) == "completed"
     ]
 
 
-def begin_fan_in(board: Board, write: NodeWrite, node: Node) -> None:
+def begin_fan_in(job: WorkingCopy, write: NodeWrite, node: Node) -> None:
     """Gather the children; a failed child of a required fan-out fails the fan-in and is named."""
-    fan_outs = fan_outs_before(board, node)
-    failed = [name for name in fan_outs if board.workflow.nodes[name].required and _failures(board, name)]
+    fan_outs = fan_outs_before(job, node)
+    failed = [name for name in fan_outs if job.workflow.nodes[name].required and _failures(job, name)]
     if failed:
-        board.fail(write, _children_failed(board, failed))
+        job.fail(write, _children_failed(job, failed))
         return
-    children = [child for name in fan_outs for child in _children(board, name)]
+    children = [child for name in fan_outs for child in _children(job, name)]
     outputs = [output for _, status, output in children if status == "completed"]
-    if sum(len(output or b"") for output in outputs) > board.bounds.fan_in_bytes:
-        message = f"the children returned more than {board.bounds.fan_in_bytes} bytes in all"
-        board.fail(write, {"code": "result_too_large", "message": message})
+    if sum(len(output or b"") for output in outputs) > job.bounds.fan_in_bytes:
+        message = f"the children returned more than {job.bounds.fan_in_bytes} bytes in all"
+        job.fail(write, {"code": "result_too_large", "message": message})
         return
     try:
-        board.complete(write, aggregate(node.aggregation, outputs))
+        job.complete(write, aggregate(node.aggregation, outputs))
     except RenderError as error:
-        board.fail(write, as_error(error))
+        job.fail(write, as_error(error))
 
 
-def _children(board: Board, fan_out: str) -> Iterable[Child]:
+def _children(job: WorkingCopy, fan_out: str) -> Iterable[Child]:
     """The children in their order: as they were stored, or as they ended in this very pass."""
-    for name, status, output in board.outputs.children[fan_out]:
-        write = board.writes.get(name)
+    for name, status, output in job.outputs.children[fan_out]:
+        write = job.writes.get(name)
         yield (name, status, output) if write is None else (name, write.state.status, write.output)
 
 
-def _failures(board: Board, fan_out: str) -> int:
-    state = board.find(fan_out)
+def _failures(job: WorkingCopy, fan_out: str) -> int:
+    state = job.find(fan_out)
     return 0 if state is None else state.failed
 
 
-def _children_failed(board: Board, fan_outs: list[str]) -> dict[str, Json]:
-    errors = [state.error for name in fan_outs if (state := board.find(name)) is not None]
+def _children_failed(job: WorkingCopy, fan_outs: list[str]) -> dict[str, Json]:
+    errors = [state.error for name in fan_outs if (state := job.find(name)) is not None]
     return {
         "code": "children_failed",
         "message": "; ".join(error["message"] for error in errors),

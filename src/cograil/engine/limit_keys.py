@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from cograil.engine.working_copy import Board
+from cograil.engine.working_copy import WorkingCopy
 from cograil.model.job import TaskLimit
 from cograil.model.workflow import Json, Node, RenderError, Workflow
 
 MAX_KEY = 256
 
 
-def limit_of(board: Board, node: Node, extra: dict[str, Json] | None = None) -> TaskLimit | None:
+def limit_of(job: WorkingCopy, node: Node, extra: dict[str, Json] | None = None) -> TaskLimit | None:
     """The limit of a task of this node; `extra` has item and index for a child. Raises RenderError."""
     limit = node.limit
     if limit is None:
         return None
-    key = None if limit.key is None else board.render(limit.key, node, extra)
-    name = limit_name(board.state.tenant_id, board.workflow.workflow_id, node.node_id, key)
+    key = None if limit.key is None else job.render(limit.key, node, extra)
+    name = limit_name(job.state.tenant_id, job.workflow.workflow_id, node.node_id, key)
     return TaskLimit(name, limit.concurrency, limit.rate, limit.per_seconds)
 
 

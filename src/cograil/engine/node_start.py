@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from cograil.engine import approvals, attempts, children, fan_out
-from cograil.engine.working_copy import Board, as_error, dump
+from cograil.engine.working_copy import WorkingCopy, as_error, dump
 from cograil.model.job import NodeWrite
 from cograil.model.workflow import Json, Node, NodeType, RenderError, Template
 from cograil.strict_json import kind_of
@@ -13,80 +13,80 @@ from cograil.strict_json import kind_of
 MAX_WAIT_SECONDS = 315_360_000  # ten years
 
 
-def has_all_for(board: Board, node: Node) -> bool:
+def has_inputs(job: WorkingCopy, node: Node) -> bool:
     """Whether every output this node may read is at hand; notes those that are missing."""
-    return board.has_outputs_for(node) and _has_children_for(board, node)
+    return job.has_outputs_for(node) and _has_children_for(job, node)
 
 
-def _has_children_for(board: Board, node: Node) -> bool:
+def _has_children_for(job: WorkingCopy, node: Node) -> bool:
     if node.type is not NodeType.FAN_IN:
         return True
-    absent = {name for name in fan_out.fan_outs_before(board, node) if name not in board.outputs.children}
-    board.missing_children |= absent
+    absent = {name for name in fan_out.fan_outs_before(job, node) if name not in job.outputs.children}
+    job.missing_children |= absent
     return not absent
 
 
-def run(board: Board, write: NodeWrite, node: Node) -> None:
+def start_node(job: WorkingCopy, write: NodeWrite, node: Node) -> None:
     """Begin a ready node."""
     match node.type:
         case NodeType.TASK:
-            attempts.begin_task(board, write, node)
+            attempts.begin_task(job, write, node)
         case NodeType.START | NodeType.END:
-            board.complete(write, None)
+            job.complete(write, None)
         case NodeType.CONDITIONAL:
-            _choose(board, write, node)
+            _choose(job, write, node)
         case NodeType.FAN_OUT:
-            fan_out.begin_fan_out(board, write, node)
-            fan_out.end_fan_out(board, node.node_id)
+            fan_out.begin_fan_out(job, write, node)
+            fan_out.end_fan_out(job, node.node_id)
         case NodeType.FAN_IN:
-            fan_out.begin_fan_in(board, write, node)
+            fan_out.begin_fan_in(job, write, node)
         case NodeType.WAIT:
-            _begin_wait(board, write, node)
+            _begin_wait(job, write, node)
         case NodeType.APPROVAL:
-            approvals.ask(board, write, node)
+            approvals.ask(job, write, node)
         case NodeType.SUBWORKFLOW:
-            children.begin(board, write, node)
+            children.begin(job, write, node)
 
 
-def is_wanted(board: Board, node: Node, when: Template) -> bool:
+def is_wanted(job: WorkingCopy, node: Node, when: Template) -> bool:
     """Whether the node's `when` holds. Raises RenderError when that is not true or false."""
-    answer = board.render(when, node)
+    answer = job.render(when, node)
     if not isinstance(answer, bool):
         raise RenderError("invalid_when", f"when of {node.node_id} is {kind_of(answer)}, not true or false")
     return answer
 
 
-def _choose(board: Board, write: NodeWrite, node: Node) -> None:
+def _choose(job: WorkingCopy, write: NodeWrite, node: Node) -> None:
     """Take the first branch whose condition holds; the default is last."""
     try:
-        taken = next((b for b in node.branches if b.test is None or board.render(b.test, node) is True), None)
+        taken = next((b for b in node.branches if b.test is None or job.render(b.test, node) is True), None)
     except RenderError as error:
-        board.fail(write, as_error(error))
+        job.fail(write, as_error(error))
         return
     if taken is None:
-        board.fail(write, {"code": "no_branch", "message": "no branch matches and there is no default"})
+        job.fail(write, {"code": "no_branch", "message": "no branch matches and there is no default"})
         return
     write.state.taken_branch = taken.name
     skipped = [branch.name for branch in node.branches if branch is not taken]
-    board.complete(write, dump({"taken_branch": taken.name, "skipped_branches": skipped}))
+    job.complete(write, dump({"taken_branch": taken.name, "skipped_branches": skipped}))
 
 
-def _begin_wait(board: Board, write: NodeWrite, node: Node) -> None:
+def _begin_wait(job: WorkingCopy, write: NodeWrite, node: Node) -> None:
     try:
-        until = _wait_until(board, node)
+        until = _wait_until(job, node)
     except RenderError as error:
-        board.fail(write, as_error(error))
+        job.fail(write, as_error(error))
         return
-    if board.is_closing and until > board.now:
+    if job.is_closing and until > job.now:
         return
-    write.state.started_at = board.now
-    board.move(write, "wait")
-    if until <= board.now:
-        board.complete(write, dump({"waited_until": until.isoformat()}))
+    write.state.started_at = job.now
+    job.move(write, "wait")
+    if until <= job.now:
+        job.complete(write, dump({"waited_until": until.isoformat()}))
         return
-    last = _last_moment(board.now, node)
+    last = _last_moment(job.now, node)
     write.state.not_before = until if last is None else min(until, last)
-    board.event("node_started", node.node_id, waits_until=until)
+    job.event("node_started", node.node_id, waits_until=until)
 
 
 def _last_moment(began_at: datetime, node: Node) -> datetime | None:
@@ -95,16 +95,16 @@ def _last_moment(began_at: datetime, node: Node) -> datetime | None:
     return None if seconds is None else began_at + timedelta(seconds=seconds)
 
 
-def end_wait(board: Board, write: NodeWrite, node: Node) -> None:
+def end_wait(job: WorkingCopy, write: NodeWrite, node: Node) -> None:
     """What a node waited for by the clock has come."""
     if node.approval is not None:
-        approvals.time_out(board, write, node)
+        approvals.time_out(job, write, node)
     elif node.subworkflow is not None:
-        attempts.time_out_child(board, write, node)
+        attempts.time_out_child(job, write, node)
     elif _is_out_of_time(write, node):
-        attempts.time_out(board, write, node)
+        attempts.time_out(job, write, node)
     else:
-        board.complete(write, dump({"waited_until": write.state.not_before}))
+        job.complete(write, dump({"waited_until": write.state.not_before}))
 
 
 def _is_out_of_time(write: NodeWrite, node: Node) -> bool:
@@ -113,13 +113,13 @@ def _is_out_of_time(write: NodeWrite, node: Node) -> bool:
     return began_at is not None and until is not None and until == _last_moment(began_at, node)
 
 
-def _wait_until(board: Board, node: Node) -> datetime:
+def _wait_until(job: WorkingCopy, node: Node) -> datetime:
     """When the wait ends, in UTC: a moment that only its own zone can express cannot be stored."""
     try:
         if node.wait_seconds is not None:
-            return board.now + timedelta(seconds=_seconds(board.render(node.wait_seconds, node)))
+            return job.now + timedelta(seconds=_seconds(job.render(node.wait_seconds, node)))
         assert node.wait_until is not None
-        return _moment(node.node_id, board.render(node.wait_until, node)).astimezone(UTC)
+        return _moment(node.node_id, job.render(node.wait_until, node)).astimezone(UTC)
     except (ValueError, OverflowError) as error:
         raise RenderError("invalid_wait", f"wait of {node.node_id}: {error}") from error
 

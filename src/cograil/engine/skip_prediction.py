@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from cograil.engine.readiness import Ends, Verdict, end_of, verdict
+from cograil.engine.readiness import EdgeState, Verdict, edge_state, verdict
 from cograil.model.job import NodeState
 from cograil.model.workflow import Edge, Workflow
 
@@ -35,7 +35,7 @@ class Foresight:
                 if edge.source in self.skipped and edge.source not in seen:
                     seen.add(edge.source)
                     queue.append(edge.source)
-                elif edge.branches is not None and end_of(self, edge, node) is Ends.DEAD:
+                elif edge.branches is not None and edge_state(self, edge, node) is EdgeState.DEAD:
                     yield edge
 
 

@@ -6,84 +6,84 @@ from datetime import datetime
 
 from cograil.engine import attempts, fan_out, node_start
 from cograil.engine.limit_keys import limit_of
-from cograil.engine.working_copy import Board, as_error
+from cograil.engine.working_copy import WorkingCopy, as_error
 from cograil.model.job import JobState, NodeWrite
 from cograil.model.states import JOB_TERMINAL
 from cograil.model.workflow import Node, RenderError
 
 
-def start_if_due(board: Board) -> bool:
+def start_if_due(job: WorkingCopy) -> bool:
     """A pending job starts when its time has come. False while it must wait."""
-    if board.status != "pending":
+    if job.status != "pending":
         return True
-    if board.state.is_held or board.state.is_paused:
+    if job.state.is_held or job.state.is_paused:
         return False
-    if board.state.not_before is not None and board.state.not_before > board.now:
+    if job.state.not_before is not None and job.state.not_before > job.now:
         return False
-    board.move_job("start")
-    board.started_at = board.now
-    first = next((name for name, node in board.workflow.nodes.items() if not node.predecessors), None)
-    board.event("job_started", first_node=first)
+    job.move_job("start")
+    job.started_at = job.now
+    first = next((name for name, node in job.workflow.nodes.items() if not node.predecessors), None)
+    job.event("job_started", first_node=first)
     return True
 
 
-def apply_due(board: Board) -> None:
+def apply_due(job: WorkingCopy) -> None:
     """Backoffs, waits and approvals whose time is over."""
-    for state in board.sleepers():
+    for state in job.timed_nodes():
         node_id = state.node_id
-        if state.not_before is None or state.not_before > board.now:
+        if state.not_before is None or state.not_before > job.now:
             continue
         if state.status == "ready":
-            if not board.has_spent_all():
-                _redispatch(board, node_id)
+            if not job.has_spent_all():
+                _redispatch(job, node_id)
         elif state.status == "waiting":
-            node_start.end_wait(board, board.edit(node_id), board.workflow.nodes[node_id])
+            node_start.end_wait(job, job.row(node_id), job.workflow.nodes[node_id])
 
 
-def _redispatch(board: Board, node_id: str) -> None:
+def _redispatch(job: WorkingCopy, node_id: str) -> None:
     """The next attempt, with the params of the one before; a node that never got that far renders them."""
-    write = board.edit(node_id)
-    node = board.definition_of(write.state)
+    write = job.row(node_id)
+    node = job.definition_of(write.state)
     if write.state.attempt > 0 and node.subworkflow is None:
-        _dispatch_again(board, write, node)
-    elif node_start.has_all_for(board, node):
+        _dispatch_again(job, write, node)
+    elif node_start.has_inputs(job, node):
         write.state.not_before = None
-        node_start.run(board, write, node) if write.state.parent is None else fan_out.begin_child(
-            board, write, node
+        node_start.start_node(job, write, node) if write.state.parent is None else fan_out.begin_child(
+            job, write, node
         )
 
 
-def _dispatch_again(board: Board, write: NodeWrite, node: Node) -> None:
+def _dispatch_again(job: WorkingCopy, write: NodeWrite, node: Node) -> None:
     limit = None
     if node.limit is not None:
-        if not board.has_outputs_for(node):
+        if not job.has_outputs_for(node):
             return
         index = write.state.index
         try:
-            limit = limit_of(board, node) if index is None else fan_out.limit_of_child(board, node, index)
+            limit = limit_of(job, node) if index is None else fan_out.limit_of_child(job, node, index)
         except RenderError as error:
-            board.fail(write, as_error(error))
+            job.fail(write, as_error(error))
             return
-    attempts.dispatch(board, write, node, None, limit)
+    attempts.dispatch(job, write, node, None, limit)
 
 
-def wake_at(board: Board) -> datetime | None:
+def wake_at(job: WorkingCopy) -> datetime | None:
     """When to look at this job again though nothing happens.
 
     A job that is paused or held back by a limit sleeps on past its moments: news tell when that is over.
     """
     moments = []
-    begins_at, wakes_at = board.state.not_before, board.state.children_wake_at
-    if board.status == "pending":
-        if begins_at is not None and begins_at > board.now:
+    begins_at, wakes_at = job.state.not_before, job.state.children_wake_at
+    if job.status == "pending":
+        if begins_at is not None and begins_at > job.now:
             moments.append(begins_at)
     else:
-        if not board.state.is_paused:
-            moments = [state.not_before for state in board.sleepers() if state.not_before is not None]
+        if not job.state.is_paused:
+            moments = [state.not_before for state in job.timed_nodes() if state.not_before is not None]
         if wakes_at is not None:
             moments.append(wakes_at)
-    if board.state.deadline is not None:
-        moments.append(board.state.deadline)
+    if job.state.deadline is not None:
+        moments.append(job.state.deadline)
     return min(moments, default=None)
 
 

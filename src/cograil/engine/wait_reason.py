@@ -2,53 +2,53 @@
 
 from __future__ import annotations
 
-from cograil.engine.working_copy import Board
+from cograil.engine.working_copy import WorkingCopy
 from cograil.model.job import NodeState
 
 LIVE = frozenset({"dispatched", "running"})
 WAITING_FOR = ("approval", "timer", "retry", "start")  # if several, the first of these is named
 
 
-def waiting_for(board: Board) -> str | None:
+def waiting_for(job: WorkingCopy) -> str | None:
     """What the job waits for, or None while something of it runs, is queued or is held back."""
-    if board.status == "pending":
-        begins_at = board.state.not_before
-        return "start" if begins_at is not None and begins_at > board.now else None
-    if board.status != "running" or board.tasks or board.more or board.children:
+    if job.status == "pending":
+        begins_at = job.state.not_before
+        return "start" if begins_at is not None and begins_at > job.now else None
+    if job.status != "running" or job.tasks or job.to_expand or job.children:
         return None
-    reasons = {_reason(board, state) for state in _open_nodes(board)}
+    reasons = {_reason(job, state) for state in _open_nodes(job)}
     if None in reasons:
         return None
-    if _has_live_children(board):
+    if _has_live_children(job):
         return None
     return next((one for one in WAITING_FOR if one in reasons), None)
 
 
-def _open_nodes(board: Board) -> list[NodeState]:
+def _open_nodes(job: WorkingCopy) -> list[NodeState]:
     """The nodes of the workflow that have begun and have not ended; fan-outs are judged by their children."""
-    states = [board.find(name) for name in board.workflow.nodes]
+    states = [job.find(name) for name in job.workflow.nodes]
     statuses = ("ready", "dispatched", "running", "waiting")
     return [state for state in states if state is not None and state.status in statuses]
 
 
-def _reason(board: Board, state: NodeState) -> str | None:
+def _reason(job: WorkingCopy, state: NodeState) -> str | None:
     if state.total is not None and state.status == "running":
         return "retry"
     if state.status == "ready":
         return None if state.not_before is None else "retry"
     if state.status != "waiting":
         return None
-    node = board.workflow.nodes[state.node_id]
+    node = job.workflow.nodes[state.node_id]
     if node.subworkflow is not None:
         return None
     return "timer" if node.approval is None else "approval"
 
 
-def _has_live_children(board: Board) -> bool:
+def _has_live_children(job: WorkingCopy) -> bool:
     """Whether a fan-out has children that do not just wait for their next attempt."""
-    if not board.workflow.has_fan_outs:
+    if not job.workflow.has_fan_outs:
         return False
-    fans = [state for state in _open_nodes(board) if state.total is not None and state.status == "running"]
+    fans = [state for state in _open_nodes(job) if state.total is not None and state.status == "running"]
     open_children = sum([(state.total or 0) - state.ended for state in fans])
-    loaded = [state for state in board.sleepers() if state.parent is not None and state.status == "ready"]
-    return open_children > len(loaded) + board.state.children_sleeping
+    loaded = [state for state in job.timed_nodes() if state.parent is not None and state.status == "ready"]
+    return open_children > len(loaded) + job.state.children_sleeping

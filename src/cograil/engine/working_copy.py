@@ -13,15 +13,15 @@ from cograil.model.job import (
     Bounds,
     Changes,
     ChildJob,
-    Dice,
+    ChildRequest,
     EventWrite,
+    InvalidSubmission,
     JobState,
     NodeState,
     NodeWrite,
-    NotFit,
     Outputs,
+    RandomFloat,
     TaskWrite,
-    WantedJob,
 )
 from cograil.model.states import JOB_MOVES, NODE_MOVES, NODE_TERMINAL, moved
 from cograil.model.workflow import Json, Node, RenderError, Template, Workflow
@@ -29,7 +29,7 @@ from cograil.model.workflow import Json, Node, RenderError, Template, Workflow
 _PARSED_SHIFT = 7  # this power of two of bytes is parsed in the time of a step
 
 
-class Board:
+class WorkingCopy:
     """Reads fall through to the given state; the first write of a node copies it."""
 
     def __init__(
@@ -38,7 +38,7 @@ class Board:
         state: JobState,
         *,
         now: datetime,
-        dice: Dice,
+        random: RandomFloat,
         outputs: Outputs,
         bounds: Bounds,
         budget: Budget | None = None,
@@ -46,7 +46,7 @@ class Board:
         self.workflow = workflow
         self.state = state
         self.now = now
-        self.dice = dice
+        self.random = random
         self.outputs = Outputs(dict(outputs.raw), outputs.children, outputs.jobs)
         self.bounds = bounds
         self.budget = Budget(None, bounds.node_steps) if budget is None else budget
@@ -59,18 +59,18 @@ class Board:
         self.status = state.status
         self.started_at = state.started_at
         self.seq = state.seq
-        self.touched: list[str] = []  # nodes that became terminal: their successors are looked at next
+        self.newly_ended: list[str] = []  # nodes that became terminal: their successors are looked at next
         self.writes: dict[str, NodeWrite] = {}
         self.tasks: list[TaskWrite] = []
         self.events: list[EventWrite] = []
-        self.more: list[str] = []
+        self.to_expand: list[str] = []
         self.is_closing = False  # nothing may begin any more
         self.items: dict[str, list[Json]] = {}  # the lists of fan-outs, rendered once a pass
-        self.misfit: NotFit | None = None  # the job cannot be what its caller wanted
+        self.invalid: InvalidSubmission | None = None  # the job cannot be what its caller wanted
         self.is_resumed = False  # look at everything: what happened during a pause was only noted
         self.missing: set[str] = set()
         self.missing_children: set[str] = set()
-        self.missing_jobs: tuple[WantedJob, ...] = ()
+        self.missing_jobs: tuple[ChildRequest, ...] = ()
         self.children: tuple[ChildJob, ...] = ()
         self.stops_children: tuple[str, ...] = ()
 
@@ -81,7 +81,7 @@ class Board:
         write = self.writes.get(node_id)
         return write.state if write is not None else self.state.nodes.get(node_id)
 
-    def sleepers(self) -> list[NodeState]:
+    def timed_nodes(self) -> list[NodeState]:
         """Every node that waits for a moment, as it is now."""
         writes = self.writes
         found = [
@@ -169,17 +169,17 @@ class Board:
         """Another pass loads what this node lacks."""
         self.missing.difference_update(node.reads)
         self.missing_children.difference_update(node.predecessors)
-        self.more.append(node.node_id)
+        self.to_expand.append(node.node_id)
 
     def leave(self, node_id: str) -> None:
         """Go on with this node in another pass."""
         self.is_cut = True
-        if node_id not in self.more:
-            self.more.append(node_id)
+        if node_id not in self.to_expand:
+            self.to_expand.append(node_id)
 
     # -- writing -------------------------------------------------------------------------------------
 
-    def edit(self, node_id: str, *, parent: str | None = None, index: int | None = None) -> NodeWrite:
+    def row(self, node_id: str, *, parent: str | None = None, index: int | None = None) -> NodeWrite:
         """The node's row to change, made when it has none."""
         write = self.writes.get(node_id)
         if write is None:
@@ -198,7 +198,7 @@ class Board:
             state.finished_at = self.now
             state.not_before = None
             if state.parent is None:
-                self.touched.append(state.node_id)
+                self.newly_ended.append(state.node_id)
 
     def move_job(self, verb: str) -> None:
         """Make a move of the job."""
@@ -237,7 +237,7 @@ class Board:
             task_id,
             error=error,
             will_retry=False,
-            retry_count=max(0, state.attempt - state.budget_from - 1),
+            retry_count=max(0, state.attempt - state.uncounted_attempts - 1),
             max_retries=node.retry.max_attempts - 1,
         )
 
@@ -251,7 +251,7 @@ class Board:
             nodes=list(self.writes.values()),
             tasks=self.tasks,
             events=self.events,
-            more=self.more,
+            to_expand=self.to_expand,
             children=self.children,
             stops_children=self.stops_children,
             is_cut=self.is_cut,

@@ -25,7 +25,9 @@ class NodeState:
     status: str
     attempt: int = 0
     lost: int = 0  # attempts that ended with their worker
-    budget_from: int = 0  # attempts that do not count: handed back, or before somebody asked for a retry
+    uncounted_attempts: int = (
+        0  # attempts that do not count: handed back, or before somebody asked for a retry
+    )
     parent: str | None = None
     index: int | None = None
     not_before: datetime | None = None
@@ -91,7 +93,7 @@ class Outputs:
 
     raw: dict[str, bytes | None] = field(default_factory=dict)
     children: dict[str, list[tuple[str, str, bytes | None]]] = field(default_factory=dict)
-    jobs: dict[str, ChildJob | Refused] | None = None
+    jobs: dict[str, ChildJob | ChildRefused] | None = None
     _parsed: dict[str, Json] = field(default_factory=dict)
 
     def is_parsed(self, node_id: str) -> bool:
@@ -115,7 +117,7 @@ class Submitted:
 
 
 @dataclass(frozen=True, slots=True)
-class NotFit:
+class InvalidSubmission:
     """The job was made by somebody who could not check it, and does not fit its workflow."""
 
     code: str
@@ -166,14 +168,14 @@ class Late(NamedTuple):
     worker: str | None = None
 
 
-class More(NamedTuple):
+class ExpandMore(NamedTuple):
     """A fan-out has more children to make."""
 
     node_id: str
 
 
 @dataclass(frozen=True, slots=True)
-class CancelAsked:
+class CancelRequested:
     """Somebody wants the job to stop. Its tasks are revoked before this is decided."""
 
     by: str = ""
@@ -185,7 +187,7 @@ class Resumed(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class RetryAsked:
+class RetryRequested:
     """Somebody wants a failed node of this running job to be tried again."""
 
     node_id: str
@@ -215,17 +217,17 @@ class ChildEnded:
     error: Json = None
 
 
-Happening = (
+Input = (
     Submitted
-    | NotFit
+    | InvalidSubmission
     | Reported
     | Started
     | Lost
     | Late
-    | More
+    | ExpandMore
     | Resumed
-    | CancelAsked
-    | RetryAsked
+    | CancelRequested
+    | RetryRequested
     | Signalled
     | ChildEnded
 )
@@ -265,8 +267,8 @@ class TaskWrite:
     timeout_seconds: float
     params: bytes | None
     limit: TaskLimit | None = None
-    is_alone: bool = False  # its worker may hold nothing else: it would take that down too
-    is_taken_up: bool = (
+    is_exclusive: bool = False  # its worker may hold nothing else: it would take that down too
+    is_resumed: bool = (
         False  # its work may go on meanwhile without anybody: it comes before what has not begun
     )
     is_last: bool = False  # with its success the job is over, if nothing else happens to it before
@@ -285,7 +287,7 @@ class EventWrite:
 
 
 @dataclass(frozen=True, slots=True)
-class WantedJob:
+class ChildRequest:
     """A job that a subworkflow node would like to begin."""
 
     node_id: str
@@ -295,7 +297,7 @@ class WantedJob:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class ChildRefused:
     """Why there can be no such job."""
 
     code: str
@@ -332,20 +334,20 @@ class Changes:
     nodes: list[NodeWrite] = field(default_factory=list)
     tasks: list[TaskWrite] = field(default_factory=list)
     events: list[EventWrite] = field(default_factory=list)
-    more: list[str] = field(default_factory=list)
+    to_expand: list[str] = field(default_factory=list)
     closes_nodes: bool = False  # every node that is not terminal becomes cancelled
     children: tuple[ChildJob, ...] = ()  # jobs to make
     stops_children: tuple[str, ...] = ()  # the jobs of these nodes are told to stop: they take too long
     cancels_children: bool = False  # the jobs of its subworkflow nodes are told to stop
     missing: frozenset[str] = frozenset()  # outputs of these nodes
     missing_children: frozenset[str] = frozenset()  # outputs of the children of these fan-outs
-    missing_jobs: tuple[WantedJob, ...] = ()  # jobs to be prepared
+    missing_jobs: tuple[ChildRequest, ...] = ()  # jobs to be prepared
     needs_revoke: bool = False
     steps: int = 0  # of evaluating expressions, to decide this
     is_cut: bool = False  # nodes that could begin were left for another pass: no steps were left
 
 
-Dice = Callable[[], float]
+RandomFloat = Callable[[], float]
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,7 +72,7 @@ class RetryPolicy:
     jitter: float = 0.0
     retry_on: frozenset[str] | None = None
 
-    def delay_after(self, attempt: int, dice: float) -> float | None:
+    def delay_after(self, attempt: int, random: float) -> float | None:
         """Seconds to wait after attempt number `attempt` failed; None if it was the last."""
         if attempt >= self.max_attempts:
             return None
@@ -84,7 +84,7 @@ class RetryPolicy:
             case _:
                 grown = self.initial_delay_seconds * 2.0 ** min(attempt - 1, 64)
         capped = min(grown, self.max_delay_seconds)
-        return max(0.0, capped * (1 + self.jitter * (2 * dice - 1)))
+        return max(0.0, capped * (1 + self.jitter * (2 * random - 1)))
 
     def retries(self, code: str, *, retryable: bool) -> bool:
         """Whether a failure of this kind may be tried again at all."""
@@ -189,7 +189,7 @@ class Node:
     templates: tuple[Template, ...] = field(init=False, compare=False)
 
     @property
-    def is_outside(self) -> bool:
+    def runs_externally(self) -> bool:
         """Whether its work goes on when its worker dies, and is taken up by the next one."""
         return self.handler == CONTAINER
 

@@ -20,7 +20,7 @@ from cograil.store.listener import PING, Listener
 from cograil.store.outage_errors import is_out_of_reach
 from cograil.store.write_batch import HELD_NEWS, NEWS_CHANNEL
 from cograil.verbs import limits, tasks
-from cograil.verbs.advance import Decider, Pass, advance_due, advance_one, due_jobs, rehearse
+from cograil.verbs.advance import EngineContext, Pass, advance_due, advance_one, due_jobs, rehearse
 from cograil.verbs.job_cache import Memory
 
 log = structlog.get_logger("orchestrator")
@@ -48,12 +48,18 @@ class Orchestrator:
     """One orchestrator process."""
 
     def __init__(
-        self, db: Database, settings: Settings, decider: Decider, name: str, *, remembers: bool = True
+        self,
+        db: Database,
+        settings: Settings,
+        engine_context: EngineContext,
+        name: str,
+        *,
+        remembers: bool = True,
     ) -> None:
         self.db = db
         self.settings = settings
-        self.decider = decider
-        self.decider.memory = Memory() if remembers else None  # without: for bench.memory
+        self.engine_context = engine_context
+        self.engine_context.memory = Memory() if remembers else None  # without: for bench.memory
         self.name = name
         self.process_id: int | None = None
         self.is_ready = False
@@ -122,8 +128,8 @@ class Orchestrator:
     def _forget_before_outage(self) -> None:
         """Whoever is silent now may just not reach the database; and it may come back as it was before."""
         self._steady_at = self._now() + self.settings.lease.seconds
-        if self.decider.memory is not None:
-            self.decider.memory.clear()
+        if self.engine_context.memory is not None:
+            self.engine_context.memory.clear()
 
     async def _find_the_culprit(self) -> None:
         """Advance the jobs of the failed pass one by one; those that fail are set aside for a while.
@@ -139,7 +145,7 @@ class Orchestrator:
         for job_id in due:
             try:
                 async with self.db.transaction("advance") as tx:
-                    await advance_one(tx, self.decider, job_id)
+                    await advance_one(tx, self.engine_context, job_id)
             except TRANSIENT:
                 return  # not this job's fault; the next pass tries again
             except Exception:
@@ -173,8 +179,8 @@ class Orchestrator:
     async def _advance(self) -> Pass:
         async with self.db.transaction("advance") as tx:
             batch = self._batch
-            done = await advance_due(tx, self.decider, batch, self._set_aside())
-        done.remember()
+            done = await advance_due(tx, self.engine_context, batch, self._set_aside())
+        done.on_commit()
         self._sees_limits = self._sees_limits or done.has_limits
         metrics.passes.inc()
         metrics.jobs_advanced.inc(done.advanced)
@@ -235,8 +241,8 @@ class Orchestrator:
                 self._set_aside(),
                 is_steady=is_steady,
             )
-        if tick.epoch != self._epoch and self.decider.memory is not None:
-            self.decider.memory.clear()
+        if tick.epoch != self._epoch and self.engine_context.memory is not None:
+            self.engine_context.memory.clear()
         self._epoch = tick.epoch
         metrics.leases_expired.inc(tick.dead)
         if tick.rescued:
@@ -267,7 +273,7 @@ class Orchestrator:
                 self._tick_at = now
                 return 0.0 if done.advanced else BUSY_SECONDS
             until = min(until, self._wake_at)
-        pause = min(max(0.0, until - now), self.decider.place.look_in())
+        pause = min(max(0.0, until - now), self.engine_context.place.look_in())
         return min(pause, DEAF_POLL_SECONDS) if self._is_deaf else pause
 
     def _hear(self, channel: str, payload: str) -> None:
@@ -294,7 +300,7 @@ class Orchestrator:
             self.process_id = await tasks.register_process(
                 tx, "orchestrator", self.name, seconds, info=process_facts()
             )
-        self.decider.owner = self.process_id
+        self.engine_context.owner = self.process_id
 
     async def _leave(self) -> None:
         if self.process_id is not None:

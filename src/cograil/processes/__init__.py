@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from cograil.processes.ephemeral_instance import guest_worker as guest_worker
     from cograil.processes.ephemeral_instance import private_instance as private_instance
-    from cograil.processes.instance_discovery import decider_of as decider_of
+    from cograil.processes.instance_discovery import make_engine_context as make_engine_context
     from cograil.processes.instance_discovery import open_client as open_client
     from cograil.processes.instance_discovery import open_reader as open_reader
     from cograil.processes.lifecycle import run_async as run_async
 
 _HOMES = {
-    "decider_of": "cograil.processes.instance_discovery",
+    "make_engine_context": "cograil.processes.instance_discovery",
     "open_client": "cograil.processes.instance_discovery",
     "open_reader": "cograil.processes.instance_discovery",
     "guest_worker": "cograil.processes.ephemeral_instance",
@@ -34,7 +34,14 @@ _HOMES = {
     "run_async": "cograil.processes.lifecycle",
 }
 
-__all__ = ["decider_of", "guest_worker", "open_client", "open_reader", "private_instance", "run_async"]
+__all__ = [
+    "guest_worker",
+    "make_engine_context",
+    "open_client",
+    "open_reader",
+    "private_instance",
+    "run_async",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -18,7 +18,12 @@ from cograil.http.server.dispatcher import Instance
 from cograil.http.server.port import bind, serving
 from cograil.http.server.probes import metrics_app, probe_routes
 from cograil.processes.app_plugins import all_doors, app_checks
-from cograil.processes.instance_discovery import check_schema, decider_of, find_conninfo, require_queues
+from cograil.processes.instance_discovery import (
+    check_schema,
+    find_conninfo,
+    make_engine_context,
+    require_queues,
+)
 from cograil.processes.lifecycle import run_async, stop_on_signals
 from cograil.processes.process_readiness import Health
 from cograil.settings import Settings
@@ -87,7 +92,7 @@ async def open_api(conninfo: str, settings: Settings) -> AsyncIterator[Instance]
         opened(
             Database(url, settings.database, application="cograil server", kept=BUSY, role=SERVER_ROLE)
         ) as db,
-        open_instance(db, decider_of(settings), settings, settings.server.key_file) as instance,
+        open_instance(db, make_engine_context(settings), settings, settings.server.key_file) as instance,
     ):
         if not is_loopback(settings.host) and not await look(instance.keys.has_keys):
             raise UsageError(

@@ -23,15 +23,15 @@ def register_bulk(registry: Registry, db: Database, settings: Settings) -> None:
 
 
 async def _step_through(ctx: Context, operation: str, db: Database, settings: Settings) -> dict[str, Json]:
-    from cograil.processes.instance_discovery import decider_of  # noqa: PLC0415  other workers never decide
+    from cograil.processes.instance_discovery import make_engine_context  # noqa: PLC0415  other workers never decide
     from cograil.verbs.bulk import outcome_of, step_bulk  # noqa: PLC0415
 
-    decider = decider_of(settings)
+    engine_context = make_engine_context(settings)
     while True:
         ctx.raise_if_cancelled()
         try:
             async with db.transaction("bulk") as tx:
-                seen = await step_bulk(tx, decider, operation, ctx.job_id)
+                seen = await step_bulk(tx, engine_context, operation, ctx.job_id)
         except NotFound as error:
             raise Fail(str(error), code=error.code) from error
         told = f"{seen.done} done, {seen.failed} failed, {seen.skipped} skipped"

@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from cograil import logs
 from cograil.orchestrator.orchestrator_loop import Orchestrator
 from cograil.processes.database_host import Host, prepare_database
-from cograil.processes.instance_discovery import decider_of
+from cograil.processes.instance_discovery import make_engine_context
 from cograil.processes.lifecycle import kept_running, process_name
 from cograil.processes.worker_main import WorkOrder
 from cograil.processes.worker_process import WorkerChild
@@ -40,7 +40,7 @@ async def private_instance(
         await prepare_database(host.conninfo, settings)
         host.announce("", 0)
         db = await stack.enter_async_context(Database(host.conninfo, settings.database))
-        orchestrator = Orchestrator(db, settings, decider_of(settings), process_name())
+        orchestrator = Orchestrator(db, settings, make_engine_context(settings), process_name())
         await stack.enter_async_context(kept_running(orchestrator.run(), orchestrator.stop))
         order = WorkOrder(host.conninfo, settings, tuple(apps), os.getcwd())
         worker = WorkerChild(order, db, is_output_on_stderr=True)

@@ -12,12 +12,12 @@ from cograil.errors import InvalidSettings, NoInstance, SchemaMismatch
 from cograil.settings import Settings
 from cograil.store.database import Database
 from cograil.store.migrate import status
-from cograil.verbs.advance import decider_of
+from cograil.verbs.advance import make_engine_context
 
 __all__ = [
     "check_schema",
-    "decider_of",
     "find_conninfo",
+    "make_engine_context",
     "open_client",
     "open_reader",
     "queue_checks",

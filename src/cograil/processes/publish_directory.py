@@ -12,7 +12,7 @@ from cograil.definitions import read_workflow
 from cograil.errors import CograilError, UsageError, VersionTaken
 from cograil.model.workflow import Workflow
 from cograil.store.database import Database
-from cograil.verbs.advance import Decider
+from cograil.verbs.advance import EngineContext
 from cograil.verbs.file_schedules import ScheduleChange, sync_schedules
 from cograil.verbs.publish import publish, replace
 
@@ -44,12 +44,17 @@ class PublishedFile:
 
 
 async def publish_files(
-    db: Database, decider: Decider, files: list[Path], handlers: Collection[str], *, is_dev: bool = False
+    db: Database,
+    engine_context: EngineContext,
+    files: list[Path],
+    handlers: Collection[str],
+    *,
+    is_dev: bool = False,
 ) -> list[PublishedFile]:
     """Publish these files; with `is_dev` they replace old content. A bad file is reported and left out."""
     published = []
     for path in files:
-        one = await _publish_file(db, decider, path, is_dev)
+        one = await _publish_file(db, engine_context, path, is_dev)
         published.append(one)
         for schedule in one.schedules:
             log.info(f"schedule {schedule.change}", schedule=schedule.name, workflow=one.name, file=str(path))
@@ -60,14 +65,16 @@ async def publish_files(
     return published
 
 
-async def _publish_file(db: Database, decider: Decider, path: Path, is_dev: bool) -> PublishedFile:
+async def _publish_file(
+    db: Database, engine_context: EngineContext, path: Path, is_dev: bool
+) -> PublishedFile:
     workflow = None
     try:
         text = _read(path)
         workflow = read_workflow(text, str(path))
         async with db.transaction("publish") as tx:
             done = await (replace if is_dev else publish)(tx, workflow, text)
-            schedules = await sync_schedules(tx, decider, workflow, by="cograil up")
+            schedules = await sync_schedules(tx, engine_context, workflow, by="cograil up")
     except VersionTaken as error:
         return PublishedFile(
             path, workflow, f"version {workflow.version if workflow else ''} differs: {error}"

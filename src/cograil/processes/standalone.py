@@ -13,8 +13,8 @@ from cograil import logs, tracing
 from cograil.apps.app import require_apps
 from cograil.processes.instance_discovery import (
     check_schema,
-    decider_of,
     find_conninfo,
+    make_engine_context,
     queue_checks,
     require_queues,
 )
@@ -80,8 +80,8 @@ async def _orchestrate(settings: Settings, health_port: int | None) -> None:
 
     log = structlog.get_logger("orchestrator")
     async with _checked_database(settings, "cograil orchestrator") as db:
-        one = Orchestrator(db, settings, decider_of(settings), process_name())
-        clock = Clock(db, decider_of(settings))
+        one = Orchestrator(db, settings, make_engine_context(settings), process_name())
+        clock = Clock(db, make_engine_context(settings))
         stop = stop_on_signals()
         async with (
             _probes(settings, health_port, db, "orchestrator", lambda: one.is_ready),

@@ -35,7 +35,7 @@ from cograil.orchestrator.orchestrator_loop import Orchestrator
 from cograil.processes.api_server import open_api, serving_containers, serving_metrics
 from cograil.processes.app_plugins import all_doors, app_checks, app_front, app_sentences
 from cograil.processes.database_host import Host, prepare_database
-from cograil.processes.instance_discovery import decider_of, require_queues
+from cograil.processes.instance_discovery import make_engine_context, require_queues
 from cograil.processes.lifecycle import first_of, kept_running, process_name, run_async, stop_on_signals
 from cograil.processes.process_readiness import Health
 from cograil.processes.publish_directory import PublishedFile, publish_files, workflow_files
@@ -135,14 +135,14 @@ class Supervisor:
         async with AsyncExitStack() as stack:  # what is entered last is stopped first
             enter = stack.enter_async_context
             db = await enter(Database(conninfo, settings.database, application="cograil up", kept=BUSY))
-            orchestrator = Orchestrator(db, settings, decider_of(settings), process_name())
+            orchestrator = Orchestrator(db, settings, make_engine_context(settings), process_name())
             order = WorkOrder(conninfo, settings, self.apps, os.getcwd())
             worker = WorkerChild(order, db, is_reloadable=self.development.is_reloading)
             relay = Relay(db, settings, orchestrator.name)
             parts = {"orchestrator": orchestrator, "worker": worker, "relay": relay}
             health = self._health(db, parts)
             await enter(self._open_doors(conninfo, health, worker))
-            started = (relay, orchestrator, Clock(db, decider_of(settings)), worker)
+            started = (relay, orchestrator, Clock(db, make_engine_context(settings)), worker)
             running = [await enter(kept_running(part.run(), part.stop)) for part in started]
             if self.gateway is not None:
                 running.append(await enter(self._open_gateway(conninfo, self.gateway)))
@@ -176,8 +176,8 @@ class Supervisor:
 
     async def _publish(self, db: Database, worker: WorkerChild) -> list[PublishedFile]:
         is_dev = self.development.is_dev
-        decider = decider_of(self.settings)
-        return await publish_files(db, decider, self._workflow_files(), worker.handlers, is_dev=is_dev)
+        engine_context = make_engine_context(self.settings)
+        return await publish_files(db, engine_context, self._workflow_files(), worker.handlers, is_dev=is_dev)
 
     def _health(self, db: Database, parts: Mapping[str, object]) -> Health:
         apps = app_checks(self.settings, has_worker=True)

@@ -12,7 +12,7 @@ from cograil.errors import DatabaseUnavailable
 from cograil.store.database import Database
 from cograil.store.listener import Listener
 from cograil.store.schedule_queries import SCHEDULES_CHANNEL
-from cograil.verbs.advance import Decider
+from cograil.verbs.advance import EngineContext
 from cograil.verbs.schedules import fire_due, seconds_to_next
 
 log = structlog.get_logger("schedules")
@@ -30,9 +30,9 @@ BUSY_SECONDS = 0.2  # what is due is in another's hands
 class Clock:
     """Looks when something is due, or when somebody says that the calendar has changed."""
 
-    def __init__(self, db: Database, decider: Decider) -> None:
+    def __init__(self, db: Database, engine_context: EngineContext) -> None:
         self._db = db
-        self._decider = decider
+        self._engine_context = engine_context
         self._wake = asyncio.Event()
         self._is_over = False
         self._listener = Listener(db.direct, [SCHEDULES_CHANNEL], self._hear)
@@ -62,7 +62,7 @@ class Clock:
             if seconds is None or seconds > 0:
                 return self._longest if seconds is None else min(seconds, self._longest)
             async with self._db.transaction("fire") as tx:
-                fired = await fire_due(tx, self._decider)
+                fired = await fire_due(tx, self._engine_context)
         except (DatabaseUnavailable, psycopg.Error) as error:
             log.warning("cannot look for what is due, trying again", error=str(error).strip())
             return RETRY_SECONDS

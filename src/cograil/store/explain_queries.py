@@ -40,7 +40,7 @@ class TaskGroup:
     ahead: int | None  # ready tasks that a worker who could take the first of these would take before it
     ahead_here: int | None  # those of the same handler
     ahead_by_priority: int | None  # and of these, those of a higher priority
-    is_alone: bool  # must run alone
+    is_exclusive: bool  # must run alone
     silent_able: int  # of the workers that could take it, those that have not been heard of for half a lease
     is_silent: bool  # whether that is so of the worker that runs it
     heard_at: datetime | None  # when that worker sent its last heartbeat

@@ -20,7 +20,7 @@ class Life(NamedTuple):
 
     worker: int
     is_busy: bool
-    is_alone: bool
+    is_exclusive: bool
 
 
 class HeldTask(NamedTuple):

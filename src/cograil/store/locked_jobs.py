@@ -9,13 +9,13 @@ import orjson
 
 from cograil.model.ids import is_id
 from cograil.model.job import (
-    CancelAsked,
+    CancelRequested,
     ChildEnded,
-    Happening,
+    ExpandMore,
+    Input,
     JobState,
     Late,
     Lost,
-    More,
     NodeState,
     Reported,
     Resumed,
@@ -83,7 +83,7 @@ def _locked(rows: list[Row]) -> LockedJobs:
     return LockedJobs({row[0]: JobState(*row) for row in rows})
 
 
-News = dict[str, list[Happening]]
+News = dict[str, list[Input]]
 
 
 @dataclass(slots=True)
@@ -116,10 +116,10 @@ async def take_inbox(tx: Transaction, jobs: LockedJobs, limit: int = NO_LIMIT) -
     return news
 
 
-PLAIN: dict[str, Happening] = {"resumed": Resumed(), "submitted": Submitted()}
+PLAIN: dict[str, Input] = {"resumed": Resumed(), "submitted": Submitted()}
 
 
-def _happening(row: Row) -> Happening:
+def _happening(row: Row) -> Input:
     _, _, kind, node_id, attempt, task_id, worker, started_at, output, error = row[:10]
     if kind in PLAIN:
         return PLAIN[kind]
@@ -135,12 +135,12 @@ def _happening(row: Row) -> Happening:
             what = "result" if error is None else orjson.loads(error)["what"]
             return Late(node_id, attempt, task_id, what, worker)
         case "more":
-            return More(node_id)
+            return ExpandMore(node_id)
         case "child":
             said = orjson.loads(error)
             return ChildEnded(node_id, attempt, said["child"], said["status"], output, said["error"])
         case "cancel":
-            return CancelAsked(**orjson.loads(error))
+            return CancelRequested(**orjson.loads(error))
         case "signal":
             return Signalled(node_id=node_id, **orjson.loads(output))
     raise ValueError(f"inbox row of unknown kind {kind!r}")

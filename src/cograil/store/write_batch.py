@@ -40,7 +40,7 @@ REVOKED_CHANNEL = "cograil_revoked"
 ALONE_CHANNEL = "cograil_alone"  # a task that must run alone waits for a worker
 HELD_NEWS = "held"  # a limit holds something back: see whether it may go
 NO_LIMIT = (None, None, None, None)
-TAKEN_UP = 100  # by which such a task comes before others; a rank without it is minus the priority
+RESUME_BOOST = 100  # by which such a task comes before others; a rank without it is minus the priority
 # The events that are told to the world, and what they are called there.
 OUT_TYPES = {
     "job_created": "cograil.job.created",
@@ -157,11 +157,11 @@ class Batch:
         self.stopping += [(job_id, node_id) for node_id in changes.stops_children]
         for child in changes.children:
             self._add_child(job_id, child)
-        if changes.more or changes.wake_at is not None:
+        if changes.to_expand or changes.wake_at is not None:
             self._add_wake(state, changes)
 
     def _add_task(self, state: JobState, task: TaskWrite, seq: int) -> None:
-        if task.limit is None and not task.is_alone and task.key_root is None:
+        if task.limit is None and not task.is_exclusive and task.key_root is None:
             # The end of a job that is traced is told by an orchestrator.
             is_last = task.is_last and state.trace_parent is None and not tracing.is_on()
             self.tasked.rows.append((*_task_row(state, task), seq if is_last else None))
@@ -171,17 +171,17 @@ class Batch:
 
     def _add_marked_task(self, state: JobState, task: TaskWrite) -> None:
         limit = task.limit or NO_LIMIT
-        self.marked.rows.append((*_task_row(state, task), task.is_alone, *limit, task.key_root))
+        self.marked.rows.append((*_task_row(state, task), task.is_exclusive, *limit, task.key_root))
         if task.limit is not None:
             self.has_held = True
-        elif task.is_alone:
+        elif task.is_exclusive:
             self.has_alone = True
         else:
             self.queues.add(task.queue)
 
     def _add_wake(self, state: JobState, changes: Changes) -> None:
         self.wakes = True
-        for name in changes.more:
+        for name in changes.to_expand:
             self.asked.rows.append((state.tenant_id, state.job_id, name))
         if changes.wake_at is not None:
             self.wake_at = changes.wake_at if self.wake_at is None else min(self.wake_at, changes.wake_at)
@@ -322,12 +322,24 @@ def _noded_row(job_id: str, write: NodeWrite) -> tuple[Any, ...]:
     )
 
 
-REST = ("lost", "budget_from", "skip_reason", "taken_branch", "total", "expanded", "ended", "failed", "error")
+REST = (
+    "lost",
+    "uncounted_attempts",
+    "skip_reason",
+    "taken_branch",
+    "total",
+    "expanded",
+    "ended",
+    "failed",
+    "error",
+)
 
 
 def _rest(state: NodeState) -> bytes | None:
     """What few nodes have."""
-    is_plain = not (state.lost or state.budget_from or state.skip_reason or state.taken_branch or state.error)
+    is_plain = not (
+        state.lost or state.uncounted_attempts or state.skip_reason or state.taken_branch or state.error
+    )
     if is_plain and state.total is None:
         return None
     rest = {name: value for name in REST if (value := state.__dict__[name])}
@@ -343,7 +355,7 @@ def _task_row(job: JobState, task: TaskWrite) -> tuple[Any, ...]:
         task.node_id,
         task.attempt,
         task.queue,
-        -job.priority - TAKEN_UP * task.is_taken_up,
+        -job.priority - RESUME_BOOST * task.is_resumed,
         task.handler,
         task.params,
         task.timeout_seconds,

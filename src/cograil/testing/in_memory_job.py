@@ -11,22 +11,22 @@ from cograil.engine import advance
 from cograil.model.job import (
     Changes,
     ChildJob,
+    ChildRefused,
+    ChildRequest,
     EventWrite,
-    Happening,
+    ExpandMore,
+    Input,
     JobState,
-    More,
     NodeState,
     Outputs,
-    Refused,
     Reported,
     TaskWrite,
-    WantedJob,
 )
 from cograil.model.outcome import Completed
 from cograil.model.states import JOB_TERMINAL, NODE_TERMINAL
 from cograil.model.workflow import Json, Workflow
 
-Prepare = Callable[[WantedJob], ChildJob | Refused]
+Prepare = Callable[[ChildRequest], ChildJob | ChildRefused]
 
 
 class MemoryJob:
@@ -63,9 +63,9 @@ class MemoryJob:
         """Whether a fan-out has children that are still to be made."""
         return bool(self._more)
 
-    def advance(self, news: Sequence[Happening], now: datetime, prepare: Prepare) -> Changes:
+    def advance(self, news: Sequence[Input], now: datetime, prepare: Prepare) -> Changes:
         """Apply these news, as an orchestrator would; the jobs that are to be made are in the changes."""
-        happenings = [*(More(name) for name in self._more), *news]
+        happenings = [*(ExpandMore(name) for name in self._more), *news]
         self._more = []
         is_revoked = self._deadline is not None and self._deadline <= now
         changes = self._decide(happenings, now, prepare, is_revoked=is_revoked)
@@ -76,7 +76,7 @@ class MemoryJob:
             self.tasks.clear()
         self._write(changes, now)
         self.tasks.extend(changes.tasks)
-        self._more.extend(changes.more)
+        self._more.extend(changes.to_expand)
         return changes
 
     def params(self, task: TaskWrite) -> dict[str, Json]:
@@ -85,9 +85,7 @@ class MemoryJob:
         params: dict[str, Json] = orjson.loads(text)
         return params
 
-    def _decide(
-        self, news: Sequence[Happening], now: datetime, prepare: Prepare, *, is_revoked: bool
-    ) -> Changes:
+    def _decide(self, news: Sequence[Input], now: datetime, prepare: Prepare, *, is_revoked: bool) -> Changes:
         """Ask the engine until it has all it needs."""
         state, outputs = self._load(news, now), Outputs()
         for happening in news:
@@ -95,7 +93,7 @@ class MemoryJob:
                 outputs.raw[happening.node_id] = happening.outcome.output
         while True:
             changes = advance(
-                self.workflow, state, news, now=now, dice=_half, outputs=outputs, is_revoked=is_revoked
+                self.workflow, state, news, now=now, random=_half, outputs=outputs, is_revoked=is_revoked
             )
             if not (changes.missing or changes.missing_children or changes.missing_jobs):
                 return changes
@@ -105,7 +103,7 @@ class MemoryJob:
             outputs.raw |= {name: self.outputs.get(name) for name in changes.missing}
             outputs.children |= {name: self._children_of(name) for name in changes.missing_children}
 
-    def _load(self, news: Iterable[Happening], now: datetime) -> JobState:
+    def _load(self, news: Iterable[Input], now: datetime) -> JobState:
         """The job without the children of fan-outs that the news are not about."""
         about = {getattr(happening, "node_id", None) for happening in news}
         loaded: dict[str, NodeState] = {}
@@ -160,5 +158,5 @@ class MemoryJob:
 
 
 def _half() -> float:
-    """Where the engine throws dice, to spread back-offs, a test wants the same in every run."""
+    """The random number of every back-off: tests need the same one in every run."""
     return 0.5

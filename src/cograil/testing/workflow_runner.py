@@ -17,18 +17,18 @@ from cograil.definitions import load_workflow, read_workflow
 from cograil.definitions.inputs_section import apply_inputs
 from cograil.errors import CograilError, UsageError
 from cograil.model.job import (
-    CancelAsked,
+    CancelRequested,
     Changes,
     ChildEnded,
     ChildJob,
-    Happening,
+    ChildRefused,
+    ChildRequest,
+    Input,
     JobState,
-    Refused,
     Reported,
     Signalled,
     Submitted,
     TaskWrite,
-    WantedJob,
 )
 from cograil.model.outcome import Completed, Failed
 from cograil.model.workflow import Json, Workflow
@@ -157,12 +157,12 @@ class _World:
             else:
                 self.advance(job)
 
-    def advance(self, job: MemoryJob, *news: Happening) -> None:
+    def advance(self, job: MemoryJob, *news: Input) -> None:
         """Apply news to a job, and what it decides to others."""
         before = len(job.events)
-        prepared: dict[str, ChildJob | Refused] = {}
+        prepared: dict[str, ChildJob | ChildRefused] = {}
 
-        def prepare(wanted: WantedJob) -> ChildJob | Refused:
+        def prepare(wanted: ChildRequest) -> ChildJob | ChildRefused:
             if wanted.node_id not in prepared:  # it may be asked for twice before a decision stands
                 prepared[wanted.node_id] = self._prepare(job, wanted)
             return prepared[wanted.node_id]
@@ -254,7 +254,7 @@ class _World:
 
     # -- subworkflows
 
-    def _prepare(self, parent: MemoryJob, wanted: WantedJob) -> ChildJob | Refused:
+    def _prepare(self, parent: MemoryJob, wanted: ChildRequest) -> ChildJob | ChildRefused:
         """A job for this node; it is submitted when the decision that wants it stands."""
         workflow = self._known.get(wanted.workflow_id)
         if workflow is None:
@@ -265,7 +265,7 @@ class _World:
         try:
             job = self.submit(workflow, dict(wanted.inputs), (parent, wanted.node_id))
         except CograilError as error:
-            return Refused(error.code, str(error))
+            return ChildRefused(error.code, str(error))
         state = JobState(job.job_id, "default", 2, "pending", b"{}", 0, self.now, parent_job=parent.job_id)
         return ChildJob(wanted.node_id, workflow.workflow_id, workflow.version, state, Changes("running", 0))
 
@@ -274,7 +274,7 @@ class _World:
             if child.is_over or child.parent is None or child.parent[0] is not job:
                 continue
             if changes.cancels_children or child.parent[1] in changes.stops_children:
-                self.advance(child, CancelAsked("engine", "its parent stops it"))
+                self.advance(child, CancelRequested("engine", "its parent stops it"))
 
     def _tell_parent(self, job: MemoryJob, parent: MemoryJob, node_id: str) -> None:
         if job.job_id in self.told or parent.is_over or node_id not in parent.nodes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import random
+import random as random_module
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -14,14 +14,14 @@ from cograil.model.job import (
     Bounds,
     Changes,
     ChildJob,
-    Dice,
-    Happening,
+    ChildRefused,
+    ChildRequest,
+    Input,
     JobState,
     Outputs,
-    Refused,
+    RandomFloat,
     Reported,
     Submitted,
-    WantedJob,
 )
 from cograil.model.outcome import Completed
 from cograil.model.workflow import NodeType, Workflow
@@ -50,22 +50,22 @@ NOTHING_REVOKED = Revoked()
 
 
 @dataclass(slots=True)
-class Decider:
-    """What every decision of a process needs beside the job: definitions, bounds, dice, its own id."""
+class EngineContext:
+    """What every decision of a process needs beside the job: definitions, bounds, randomness, its own id."""
 
     catalog: Catalog = field(default_factory=Catalog)
     memory: Memory | None = None
     bounds: Bounds = field(default_factory=Bounds)
-    dice: Dice = random.random
+    random: RandomFloat = random_module.random
     place: NewsPlace = field(default_factory=NewsPlace)
     owner: int | None = None
     strict_queues: bool = False  # nothing is submitted without a named queue
     outbound: OutboundSettings = field(default_factory=OutboundSettings)  # where callbacks may lead
 
 
-def decider_of(settings: Settings) -> Decider:
+def make_engine_context(settings: Settings) -> EngineContext:
     """What decisions need, with the bounds and rules of these settings."""
-    return Decider(
+    return EngineContext(
         bounds=Bounds(
             poison_limit=settings.worker.poison_limit,
             fan_out_items=settings.limits.fan_out_items,
@@ -86,32 +86,36 @@ class Pass:
     advanced: int
     wake_at: datetime | None = None
     is_full: bool = False
-    remember: Callable[[], None] = lambda: None  # to be called once the pass is committed
+    on_commit: Callable[[], None] = lambda: None  # to be called once the pass is committed
     has_limits: bool = False  # a place under a limit may be free now, or wanted
 
 
-async def advance_due(tx: Transaction, decider: Decider, limit: int, aside: Iterable[str] = ()) -> Pass:
+async def advance_due(
+    tx: Transaction, engine_context: EngineContext, limit: int, aside: Iterable[str] = ()
+) -> Pass:
     """Advance jobs that have news or are due. Nothing to do, or all of it in others' hands: 0.
 
     An error while deciding one job fails the whole pass, and nothing is written: one has then to find
     out by `advance_one` which job it is.
     """
-    first = decider.place.begin()
+    first = engine_context.place.begin()
     locked = await store.lock_jobs_with_news(tx, limit, aside, first)
     if first and not locked.states:
         locked = await store.lock_jobs_with_news(tx, limit, aside)
     if not locked.states:
-        decider.place.note(None)
+        engine_context.place.note(None)
         return Pass(0)
-    steps = StepAllowance(decider.bounds.node_steps)
-    changes = await advance_locked(tx, decider, locked, limit=NEWS_PER_PASS, steps=steps)
+    steps = StepAllowance(engine_context.bounds.node_steps)
+    changes = await advance_locked(tx, engine_context, locked, limit=NEWS_PER_PASS, steps=steps)
     wakes = [change.wake_at for change in changes.values() if change.wake_at is not None]
-    is_full = max(len(changes), locked.taken) >= limit // 2 or any(change.more for change in changes.values())
-    decider.place.note(locked.first)
-    known = decider.catalog.known
+    is_full = max(len(changes), locked.taken) >= limit // 2 or any(
+        change.to_expand for change in changes.values()
+    )
+    engine_context.place.note(locked.first)
+    known = engine_context.catalog.known
     has_limits = any([known[state.definition_id].has_limits for state in locked.states.values()])
-    remember = partial(_remember, decider, locked, changes)
-    return Pass(len(changes), min(wakes, default=None), is_full, remember, has_limits)
+    on_commit = partial(_remember, engine_context, locked, changes)
+    return Pass(len(changes), min(wakes, default=None), is_full, on_commit, has_limits)
 
 
 async def rehearse(tx: Transaction) -> None:
@@ -125,9 +129,9 @@ async def rehearse(tx: Transaction) -> None:
     await write_batch.rehearse(tx)
 
 
-def _remember(decider: Decider, locked: LockedJobs, changes: Mapping[str, Changes]) -> None:
-    if decider.memory is not None:
-        decider.memory.note(locked.states, changes, decider.catalog.known)
+def _remember(engine_context: EngineContext, locked: LockedJobs, changes: Mapping[str, Changes]) -> None:
+    if engine_context.memory is not None:
+        engine_context.memory.note(locked.states, changes, engine_context.catalog.known)
 
 
 async def due_jobs(tx: Transaction, limit: int, aside: Iterable[str] = ()) -> list[str]:
@@ -135,19 +139,19 @@ async def due_jobs(tx: Transaction, limit: int, aside: Iterable[str] = ()) -> li
     return await store.find_due(tx, limit, aside)
 
 
-async def advance_one(tx: Transaction, decider: Decider, job_id: str) -> None:
+async def advance_one(tx: Transaction, engine_context: EngineContext, job_id: str) -> None:
     """Advance one job by itself."""
-    steps = StepAllowance(decider.bounds.node_steps)
+    steps = StepAllowance(engine_context.bounds.node_steps)
     locked = await store.lock_jobs(tx, [job_id])
-    await advance_locked(tx, decider, locked, limit=NEWS_PER_PASS, steps=steps)
+    await advance_locked(tx, engine_context, locked, limit=NEWS_PER_PASS, steps=steps)
 
 
 async def advance_locked(
     tx: Transaction,
-    decider: Decider,
+    engine_context: EngineContext,
     locked: LockedJobs,
     *,
-    signals: Mapping[str, Sequence[Happening]] | None = None,
+    signals: Mapping[str, Sequence[Input]] | None = None,
     revoke: Iterable[str] = (),
     limit: int = store.NO_LIMIT,
     steps: StepAllowance | None = None,
@@ -163,7 +167,7 @@ async def advance_locked(
     steps = steps or StepAllowance()
     timed = [state for state in locked.states.values() if state.deadline is not None]
     cut = {state.job_id for state in timed if is_past_deadline(state, tx.now)} | set(revoke)
-    known = decider.memory.recall(locked.states.values()) if decider.memory is not None else {}
+    known = engine_context.memory.recall(locked.states.values()) if engine_context.memory is not None else {}
     revoked = await store.revoke_tasks(tx, locked, list(cut)) if cut else NOTHING_REVOKED
     batch.revoked_workers |= revoked.workers
     news = await store.take_inbox(tx, locked, store.NO_LIMIT if cut else limit)
@@ -171,29 +175,29 @@ async def advance_locked(
     if locked.new:
         batch.held_jobs += await open_submitted(
             tx,
-            decider.catalog,
+            engine_context.catalog,
             locked,
             news,
-            strict_queues=decider.strict_queues,
-            outbound=decider.outbound,
+            strict_queues=engine_context.strict_queues,
+            outbound=engine_context.outbound,
         )
-    await _load_nodes(tx, decider, locked, known)
+    await _load_nodes(tx, engine_context, locked, known)
     _add_news(news, signals or {})
-    decided = await decide(tx, decider, locked.states, news, known, revoked=cut, steps=steps)
+    decided = await decide(tx, engine_context, locked.states, news, known, revoked=cut, steps=steps)
     if unrevoked := [job_id for job_id, changes in decided.items() if changes.needs_revoke]:
-        decided |= await _decide_revoked(tx, decider, locked, unrevoked, batch, news, known, steps)
+        decided |= await _decide_revoked(tx, engine_context, locked, unrevoked, batch, news, known, steps)
     for job_id, changes in decided.items():
         batch.add(locked.states[job_id], changes)
     if tracing.is_on():
-        note_opened(batch, locked, decided, decider.catalog.known)
-        await note_joined(tx, decider.catalog.known, locked.states, decided)
-    await write_and_hold(tx, decider.catalog, batch, decider.owner)
+        note_opened(batch, locked, decided, engine_context.catalog.known)
+        await note_joined(tx, engine_context.catalog.known, locked.states, decided)
+    await write_and_hold(tx, engine_context.catalog, batch, engine_context.owner)
     return decided
 
 
 async def _decide_revoked(
     tx: Transaction,
-    decider: Decider,
+    engine_context: EngineContext,
     locked: LockedJobs,
     ids: list[str],
     batch: Batch,
@@ -211,17 +215,21 @@ async def _decide_revoked(
     _add_news(news, await store.take_inbox(tx, those))
     _add_news(news, revoked.began)
     locked.taken += those.taken
-    return await decide(tx, decider, those.states, news, known, revoked=ids, steps=steps)
+    return await decide(tx, engine_context, those.states, news, known, revoked=ids, steps=steps)
 
 
-def _add_news(news: News, more: Mapping[str, Sequence[Happening]]) -> None:
+def _add_news(news: News, more: Mapping[str, Sequence[Input]]) -> None:
     for job_id, happenings in more.items():
         news.setdefault(job_id, []).extend(happenings)
 
 
-async def _load_nodes(tx: Transaction, decider: Decider, locked: LockedJobs, known: Known) -> None:
+async def _load_nodes(
+    tx: Transaction, engine_context: EngineContext, locked: LockedJobs, known: Known
+) -> None:
     """Load the nodes of all jobs but those that are known, and those whose only node came with its news."""
-    workflows = await decider.catalog.load(tx, {state.definition_id for state in locked.states.values()})
+    workflows = await engine_context.catalog.load(
+        tx, {state.definition_id for state in locked.states.values()}
+    )
     wanted = [
         job_id
         for job_id, state in locked.states.items()
@@ -234,7 +242,7 @@ async def _load_nodes(tx: Transaction, decider: Decider, locked: LockedJobs, kno
 
 async def decide(
     tx: Transaction,
-    decider: Decider,
+    engine_context: EngineContext,
     states: Mapping[str, JobState],
     news: News,
     known: Known = NOTHING_KNOWN,
@@ -247,7 +255,7 @@ async def decide(
     left for another pass: each load repeats the decision.
     """
     steps = steps or StepAllowance()
-    workflows = await decider.catalog.load(tx, {state.definition_id for state in states.values()})
+    workflows = await engine_context.catalog.load(tx, {state.definition_id for state in states.values()})
     await _load_children_wake(tx, states, workflows)
     outputs = {job_id: _outputs_at_hand(known.get(job_id), news.get(job_id, ())) for job_id in states}
     decided: dict[str, Changes] = {}
@@ -262,9 +270,9 @@ async def decide(
                 state,
                 news.get(job_id, ()),
                 now=tx.now,
-                dice=decider.dice,
+                random=engine_context.random,
                 outputs=outputs[job_id],
-                bounds=decider.bounds,
+                bounds=engine_context.bounds,
                 is_revoked=job_id in revoked,
             )
             decided[job_id] = await steps.decide(job_id, advance, defers_missing=loads == MAX_LOADS)
@@ -272,39 +280,47 @@ async def decide(
         wanting = [job_id for job_id in undecided if decided[job_id].missing_jobs]
         undecided = await _load_missing(tx, decided, undecided, outputs)
         for job_id in wanting:
-            jobs = await _prepare_children(tx, decider, states[job_id], decided[job_id].missing_jobs, steps)
+            jobs = await _prepare_children(
+                tx, engine_context, states[job_id], decided[job_id].missing_jobs, steps
+            )
             outputs[job_id].jobs = (outputs[job_id].jobs or {}) | jobs
         undecided = list(dict.fromkeys([*undecided, *wanting])) if wanting else undecided
     return decided
 
 
 async def _prepare_children(
-    tx: Transaction, decider: Decider, parent: JobState, wanted: Iterable[WantedJob], steps: StepAllowance
-) -> dict[str, ChildJob | Refused]:
+    tx: Transaction,
+    engine_context: EngineContext,
+    parent: JobState,
+    wanted: Iterable[ChildRequest],
+    steps: StepAllowance,
+) -> dict[str, ChildJob | ChildRefused]:
     """The jobs that these subworkflow nodes would begin, each with its first advance. Writes nothing."""
-    prepared: dict[str, ChildJob | Refused] = {}
+    prepared: dict[str, ChildJob | ChildRefused] = {}
     for one in wanted:
-        made = await new_child(tx, decider.catalog, parent, one, strict_queues=decider.strict_queues)
-        if isinstance(made, Refused):
+        made = await new_child(
+            tx, engine_context.catalog, parent, one, strict_queues=engine_context.strict_queues
+        )
+        if isinstance(made, ChildRefused):
             prepared[one.node_id] = made
             continue
         workflow, state = made
-        changes = await decide_first(tx, decider, state, steps)
+        changes = await decide_first(tx, engine_context, state, steps)
         child = ChildJob(one.node_id, workflow.workflow_id, workflow.version, state, changes)
         prepared[one.node_id] = child
     return prepared
 
 
 async def decide_first(
-    tx: Transaction, decider: Decider, state: JobState, steps: StepAllowance | None = None
+    tx: Transaction, engine_context: EngineContext, state: JobState, steps: StepAllowance | None = None
 ) -> Changes:
     """The first advance of a job that is being made; nothing of it can be out."""
     job_id = state.job_id
     news: News = {job_id: [Submitted()]}
-    return (await decide(tx, decider, {job_id: state}, news, revoked=[job_id], steps=steps))[job_id]
+    return (await decide(tx, engine_context, {job_id: state}, news, revoked=[job_id], steps=steps))[job_id]
 
 
-def _outputs_at_hand(known: Mapping[str, bytes | None] | None, news: Iterable[Happening]) -> Outputs:
+def _outputs_at_hand(known: Mapping[str, bytes | None] | None, news: Iterable[Input]) -> Outputs:
     """What is remembered, and what the news themselves carry, need not be loaded."""
     outputs = Outputs(dict(known) if known else {})
     for happening in news:

@@ -26,7 +26,7 @@ from cograil.model.ids import new_id
 from cograil.store import bulk_queries as store
 from cograil.store.bulk_queries import JobFilter, Operation
 from cograil.store.database import Transaction
-from cograil.verbs.advance import Decider
+from cograil.verbs.advance import EngineContext
 from cograil.verbs.cancel import cancel
 from cograil.verbs.publish import publish
 from cograil.verbs.retry import retry
@@ -88,7 +88,7 @@ async def preview_bulk(tx: Transaction, verb: str, wanted: JobFilter, tenant: st
 
 async def begin_bulk(
     tx: Transaction,
-    decider: Decider,
+    engine_context: EngineContext,
     verb: str,
     wanted: JobFilter,
     *,
@@ -108,7 +108,7 @@ async def begin_bulk(
     submission = Submission(
         WORKFLOW_ID, given, definition_id=published.definition_id, submitted_by=by or None, app=ENGINE
     )
-    (job_id,) = await submit(tx, decider, [submission], tenant)
+    (job_id,) = await submit(tx, engine_context, [submission], tenant)
     await store.make_operation(tx, Operation(operation_id, tenant, job_id, verb, wanted, by, reason, total))
     return job_id
 
@@ -122,7 +122,7 @@ def _completed(verb: str, wanted: JobFilter) -> JobFilter:
 
 
 async def step_bulk(
-    tx: Transaction, decider: Decider, operation_id: str, job_id: str, *, limit: int = STEP_JOBS
+    tx: Transaction, engine_context: EngineContext, operation_id: str, job_id: str, *, limit: int = STEP_JOBS
 ) -> Operation:
     """Take the next jobs of the operation in the name of this job; the operation as it is then.
 
@@ -139,7 +139,7 @@ async def step_bulk(
         tx, operation.tenant_id, operation.filter, operation.created_at, after=operation.cursor, limit=limit
     )
     for one in ids:
-        await _take(tx, decider, operation, one)
+        await _take(tx, engine_context, operation, one)
     operation.job_id = job_id
     operation.cursor = ids[-1] if ids else operation.cursor
     if len(ids) < limit:
@@ -154,11 +154,11 @@ def _finish(tx: Transaction, operation: Operation) -> None:
         operation.count("skipped", "no_longer_fits", "it had ended or gone on by then", missing)
 
 
-async def _take(tx: Transaction, decider: Decider, operation: Operation, job_id: str) -> None:
+async def _take(tx: Transaction, engine_context: EngineContext, operation: Operation, job_id: str) -> None:
     """Cancel or retry one job, and note what came of it. What goes wrong with it is undone alone."""
     try:
         async with tx.connection.transaction():
-            skipped = await _do(tx, decider, operation, job_id)
+            skipped = await _do(tx, engine_context, operation, job_id)
     except (AlreadyTerminal, NotFinished, JobNotFound) as error:
         operation.count("skipped", error.code, str(error))
     except CograilError as error:
@@ -171,16 +171,18 @@ async def _take(tx: Transaction, decider: Decider, operation: Operation, job_id:
         operation.count("skipped", *skipped) if skipped else operation.count("done")
 
 
-async def _do(tx: Transaction, decider: Decider, operation: Operation, job_id: str) -> tuple[str, str] | None:
+async def _do(
+    tx: Transaction, engine_context: EngineContext, operation: Operation, job_id: str
+) -> tuple[str, str] | None:
     """Cancel or retry this job; the code and the message of a reason why there was nothing to do."""
     if operation.verb == "cancel":
-        status = await cancel(tx, decider, job_id, by=operation.by, reason=operation.reason)
+        status = await cancel(tx, engine_context, job_id, by=operation.by, reason=operation.reason)
         if status != "cancelled":
             return "ended_first", f"job {job_id} was {status} before it could be cancelled"
         return None
     if again := await store.find_retry(tx, job_id):
         return "already_retried", f"job {job_id} was retried as {again}"
-    await retry(tx, decider, job_id, by=operation.by)
+    await retry(tx, engine_context, job_id, by=operation.by)
     return None
 
 

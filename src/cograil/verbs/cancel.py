@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from cograil.errors import AlreadyTerminal, JobNotFound
-from cograil.model.job import CancelAsked
+from cograil.model.job import CancelRequested
 from cograil.model.states import JOB_TERMINAL
 from cograil.store import locked_jobs as store
 from cograil.store.database import Transaction
-from cograil.verbs.advance import Decider, advance_locked
+from cograil.verbs.advance import EngineContext, advance_locked
 
 
-async def cancel(tx: Transaction, decider: Decider, job_id: str, *, by: str = "", reason: str = "") -> str:
+async def cancel(
+    tx: Transaction, engine_context: EngineContext, job_id: str, *, by: str = "", reason: str = ""
+) -> str:
     """Cancel the job; its status after this transaction.
 
     What was reported before counts: a job whose last result had arrived is `completed`, not cancelled.
@@ -23,6 +25,6 @@ async def cancel(tx: Transaction, decider: Decider, job_id: str, *, by: str = ""
     status = locked.states[job_id].status
     if status in JOB_TERMINAL:
         raise AlreadyTerminal(job_id, status)
-    signals = {job_id: [CancelAsked(by, reason)]}
-    changes = await advance_locked(tx, decider, locked, signals=signals, revoke=[job_id])
+    signals = {job_id: [CancelRequested(by, reason)]}
+    changes = await advance_locked(tx, engine_context, locked, signals=signals, revoke=[job_id])
     return changes[job_id].status

@@ -7,7 +7,7 @@ from datetime import timedelta
 from cograil import tracing
 from cograil.errors import CograilError
 from cograil.model.idempotency_keys import child_roots
-from cograil.model.job import JobState, Refused, WantedJob
+from cograil.model.job import ChildRefused, ChildRequest, JobState
 from cograil.model.workflow import NodeType, Workflow
 from cograil.store import locked_jobs as store
 from cograil.store.database import Transaction
@@ -20,8 +20,8 @@ A_MOMENT = timedelta(microseconds=1)
 
 
 async def new_child(
-    tx: Transaction, catalog: Catalog, parent: JobState, wanted: WantedJob, *, strict_queues: bool
-) -> tuple[Workflow, JobState] | Refused:
+    tx: Transaction, catalog: Catalog, parent: JobState, wanted: ChildRequest, *, strict_queues: bool
+) -> tuple[Workflow, JobState] | ChildRefused:
     """The first state of a job that this node wants, or why there can be none. Writes nothing.
 
     A child that may have children of its own starts a moment later, in a transaction of its own: a tree
@@ -29,7 +29,7 @@ async def new_child(
     """
     if await _is_too_deep(tx, parent):
         message = f"{wanted.workflow_id} would be below more than {MAX_ANCESTORS} jobs"
-        return Refused("subworkflow_too_deep", message)
+        return ChildRefused("subworkflow_too_deep", message)
     try:
         found = await find_definition(tx, parent.tenant_id, wanted.workflow_id, wanted.version)
         workflow = await catalog.get(tx, found.definition_id)
@@ -40,7 +40,7 @@ async def new_child(
         definition_id, is_paused = found.definition_id, found.is_paused
         state = new_job(tx, parent.tenant_id, said, definition_id, workflow, is_paused=is_paused)
     except CograilError as error:
-        return Refused(error.code, str(error))
+        return ChildRefused(error.code, str(error))
     state.parent_job = parent.job_id
     state.key_roots = child_roots(parent.key_roots, parent.job_id, wanted.node_id)
     return workflow, state
@@ -52,7 +52,7 @@ async def _is_too_deep(tx: Transaction, parent: JobState) -> bool:
     return await store.count_ancestors(tx, parent.job_id, MAX_ANCESTORS) > MAX_ANCESTORS
 
 
-def _submission(tx: Transaction, parent: JobState, wanted: WantedJob, workflow: Workflow) -> Submission:
+def _submission(tx: Transaction, parent: JobState, wanted: ChildRequest, workflow: Workflow) -> Submission:
     has_children = any(node.type is NodeType.SUBWORKFLOW for node in workflow.nodes.values())
     return Submission(
         wanted.workflow_id,

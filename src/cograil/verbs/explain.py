@@ -110,7 +110,7 @@ def _task_blockers(group: TaskGroup, engine: EngineState) -> Iterator[Blocker]:
         return
     if group.workers_able == 0:
         yield Blocker("no_worker", f"{who} queued: {_lack(group)}", node_id, data=data)
-    elif group.is_alone:
+    elif group.is_exclusive:
         yield Blocker("alone", f"{who} queued to run alone: {WHY_ALONE}", node_id, data=data)
     else:
         message = (

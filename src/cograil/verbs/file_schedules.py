@@ -18,7 +18,7 @@ from cograil.model.workflow import Workflow
 from cograil.store import schedule_queries as store
 from cograil.store import workflow_queries
 from cograil.store.database import Transaction
-from cograil.verbs.advance import Decider
+from cograil.verbs.advance import EngineContext
 from cograil.verbs.schedules import checked_next
 
 REMOVED_BY = "workflow file"
@@ -45,7 +45,12 @@ class ScheduleChange(NamedTuple):
 
 
 async def sync_schedules(
-    tx: Transaction, decider: Decider, workflow: Workflow, tenant: str = "default", *, by: str = ""
+    tx: Transaction,
+    engine_context: EngineContext,
+    workflow: Workflow,
+    tenant: str = "default",
+    *,
+    by: str = "",
 ) -> list[ScheduleChange]:
     """Make the schedules of this workflow what its file says, and return what changed.
 
@@ -62,7 +67,7 @@ async def sync_schedules(
     _require_free_names(workflow, known)
     changes = []
     for name, plan in workflow.schedules.items():
-        change = await _write(tx, decider, tenant, name, plan, known.get(name), by)
+        change = await _write(tx, engine_context, tenant, name, plan, known.get(name), by)
         if change is not None:
             changes.append(ScheduleChange(name, change))
     return changes + await _pause_removed(tx, workflow, locked)
@@ -81,16 +86,22 @@ def _require_free_names(workflow: Workflow, known: Mapping[str, Schedule]) -> No
 
 
 async def _write(
-    tx: Transaction, decider: Decider, tenant: str, name: str, plan: Plan, old: Schedule | None, by: str
+    tx: Transaction,
+    engine_context: EngineContext,
+    tenant: str,
+    name: str,
+    plan: Plan,
+    old: Schedule | None,
+    by: str,
 ) -> FileChange | None:
     """Write one schedule of the file. One that is the same already is not touched: its next moment stays."""
     if old is None:
-        next_at = await checked_next(tx, decider, tenant, plan)
+        next_at = await checked_next(tx, engine_context, tenant, plan)
         await store.add_schedule(tx, tenant, name, plan, next_at, by, "file")
         return "created"
     is_same = _comparable(old.plan) == _comparable(plan)
     if not is_same:
-        next_at = await checked_next(tx, decider, tenant, plan)
+        next_at = await checked_next(tx, engine_context, tenant, plan)
         await store.change_schedule(tx, tenant, name, plan, next_at)
     if old.paused_by == REMOVED_BY:
         await store.resume_schedule(tx, tenant, name, next_moment(plan.cron, plan.timezone, tx.now))

@@ -29,7 +29,7 @@ async def claim(
     """
     await lock_name(tx, "remote worker", tenant, worker)
     life = await http_worker_queries.join_remote_worker(tx, tenant, worker, lease_seconds, queues, handlers)
-    if life.is_alone:  # beside it this worker does nothing else
+    if life.is_exclusive:  # beside it this worker does nothing else
         return []
     wanted = handlers if handlers is not None else await http_worker_queries.ready_handlers(tx)
     slots = Slots(wanted, [], most, 0, queues)

@@ -17,7 +17,7 @@ from cograil.engine.skip_prediction import Foresight, foresee
 from cograil.errors import Conflict, JobNotFound, NodeNotFound, NotFinished
 from cograil.model.idempotency_keys import KeyRoots
 from cograil.model.ids import new_id
-from cograil.model.job import JobState, NodeState, RetryAsked
+from cograil.model.job import JobState, NodeState, RetryRequested
 from cograil.model.states import JOB_TERMINAL
 from cograil.model.workflow import Json, NodeType, Workflow
 from cograil.store import locked_jobs as store
@@ -26,7 +26,7 @@ from cograil.store.database import Transaction
 from cograil.store.locked_jobs import LockedJobs
 from cograil.store.workflow_queries import is_paused
 from cograil.store.write_batch import Batch, NewJob
-from cograil.verbs.advance import Decider, advance_locked, decide_first
+from cograil.verbs.advance import EngineContext, advance_locked, decide_first
 from cograil.verbs.callback_targets import check_callback
 from cograil.verbs.limits import write_and_hold
 from cograil.verbs.new_job import input_text, limit_of_new
@@ -91,7 +91,7 @@ class _Found:
 
 async def retry(
     tx: Transaction,
-    decider: Decider,
+    engine_context: EngineContext,
     job_id: str,
     node_id: str | None = None,
     *,
@@ -112,21 +112,21 @@ async def retry(
     Raises JobNotFound, NodeNotFound, NotFinished, InvalidInput, or Conflict when there is nothing to run
     again, or the node would be skipped again because of a choice that is kept.
     """
-    found = await _find(tx, decider, job_id, node_id)
+    found = await _find(tx, engine_context, job_id, node_id)
     if found.state.status in JOB_TERMINAL:
         plan = await _plan(tx, found, inputs, new_keys)
-        return await _as_new_job(tx, decider, plan, by, trace_parent, labels or {})
+        return await _as_new_job(tx, engine_context, plan, by, trace_parent, labels or {})
     failed = _require_failed(found, inputs, new_keys)
     if failed.parent is not None:
         found.state.nodes[failed.node_id] = failed
-    signals = {job_id: [RetryAsked(failed.node_id, by)]}
-    await advance_locked(tx, decider, found.locked, signals=signals)
+    signals = {job_id: [RetryRequested(failed.node_id, by)]}
+    await advance_locked(tx, engine_context, found.locked, signals=signals)
     return job_id
 
 
 async def preview_retry(
     tx: Transaction,
-    decider: Decider,
+    engine_context: EngineContext,
     job_id: str,
     node_id: str | None = None,
     *,
@@ -134,7 +134,7 @@ async def preview_retry(
     new_keys: bool = False,
 ) -> RetryPreview:
     """What `retry` would do with the same arguments. Changes nothing; raises what it would raise."""
-    found = await _find(tx, decider, job_id, node_id)
+    found = await _find(tx, engine_context, job_id, node_id)
     if found.state.status in JOB_TERMINAL:
         return _preview_new_job(await _plan(tx, found, inputs, new_keys))
     failed = _require_failed(found, inputs, new_keys)
@@ -148,12 +148,12 @@ async def preview_retry(
     return RetryPreview(job_id, True, completed, again, skipped=skipped, same_keys=keyed)
 
 
-async def _find(tx: Transaction, decider: Decider, job_id: str, node_id: str | None) -> _Found:
+async def _find(tx: Transaction, engine_context: EngineContext, job_id: str, node_id: str | None) -> _Found:
     locked = await store.lock_jobs(tx, [job_id])
     if job_id not in locked.states:
         raise JobNotFound(job_id)
     state = locked.states[job_id]
-    workflow = await decider.catalog.get(tx, state.definition_id)
+    workflow = await engine_context.catalog.get(tx, state.definition_id)
     node = None if node_id is None else await retry_queries.load_node(tx, job_id, node_id)
     if node is None and node_id is not None and node_id not in workflow.nodes:
         raise NodeNotFound(job_id, node_id)
@@ -274,7 +274,7 @@ def _outdated(plan: _Plan, stays: frozenset[str]) -> dict[str, tuple[str, ...]]:
 
 async def _as_new_job(
     tx: Transaction,
-    decider: Decider,
+    engine_context: EngineContext,
     plan: _Plan,
     by: str,
     trace_parent: str | None,
@@ -288,7 +288,7 @@ async def _as_new_job(
     if labels:
         words["labels"] = {**(words["labels"] or {}), **labels}
     if old.started_at is None and words["callback"] is not None:
-        check_callback(words["callback"], decider.outbound)
+        check_callback(words["callback"], engine_context.outbound)
     new = _new_state(tx, plan, job_id, by, _taken_over(nodes, takeover, ended))
     new.key_roots = plan.keys.roots
     new.is_held = workflow.limit is not None
@@ -298,11 +298,13 @@ async def _as_new_job(
         new.children_wake_at = tx.now
     if workflow.timeout_seconds is not None:
         new.deadline = tx.now + timedelta(seconds=workflow.timeout_seconds)
-    changes = await decide_first(tx, decider, new)
-    changes.more.extend(name for name in takeover.reopened if nodes[name].expanded < (nodes[name].total or 0))
+    changes = await decide_first(tx, engine_context, new)
+    changes.to_expand.extend(
+        name for name in takeover.reopened if nodes[name].expanded < (nodes[name].total or 0)
+    )
     batch = Batch()
     batch.add_new(new, changes, NewJob(workflow.workflow_id, workflow.version, **words))
-    await write_and_hold(tx, decider.catalog, batch, decider.owner)
+    await write_and_hold(tx, engine_context.catalog, batch, engine_context.owner)
     if new.key_roots is not None:
         await retry_queries.keep_key_roots(tx, job_id, new.key_roots)
     return job_id

@@ -22,7 +22,7 @@ from cograil.store import schedule_queries as store
 from cograil.store.database import Transaction
 from cograil.store.schedule_queries import View
 from cograil.store.write_batch import MadeRow
-from cograil.verbs.advance import Decider
+from cograil.verbs.advance import EngineContext
 from cograil.verbs.cancel import cancel
 from cograil.verbs.new_job import Submission, checked, find_definition
 from cograil.verbs.submit import submit_each
@@ -40,7 +40,7 @@ IS_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}").fullmatch
 
 
 async def create_schedule(
-    tx: Transaction, decider: Decider, tenant: str, name: str, plan: Plan, *, by: str = ""
+    tx: Transaction, engine_context: EngineContext, tenant: str, name: str, plan: Plan, *, by: str = ""
 ) -> View:
     """Run this by the calendar from now on. Raises InvalidInput, WorkflowNotFound, or Conflict for a name
     that is taken.
@@ -48,23 +48,25 @@ async def create_schedule(
     if not IS_NAME(name):
         message = "a name is 1 to 64 letters, digits, dots, dashes and underscores"
         raise InvalidInput([Problem("invalid_name", message, "/name")])
-    next_at = await checked_next(tx, decider, tenant, plan)
+    next_at = await checked_next(tx, engine_context, tenant, plan)
     if not await store.add_schedule(tx, tenant, name, plan, next_at, by):
         raise Conflict(f"there is a schedule {name!r} already")
     return await show_schedule(tx, tenant, name)
 
 
-async def change_schedule(tx: Transaction, decider: Decider, tenant: str, name: str, plan: Plan) -> View:
+async def change_schedule(
+    tx: Transaction, engine_context: EngineContext, tenant: str, name: str, plan: Plan
+) -> View:
     """Run this instead, from now on.
 
     Raises as `create_schedule` does, ScheduleNotFound, or Conflict for one that is in a workflow file.
     """
     await _lock_changeable(tx, tenant, name)
-    return await _change(tx, decider, tenant, name, plan)
+    return await _change(tx, engine_context, tenant, name, plan)
 
 
 async def update_schedule(
-    tx: Transaction, decider: Decider, tenant: str, name: str, facts: Mapping[str, Json]
+    tx: Transaction, engine_context: EngineContext, tenant: str, name: str, facts: Mapping[str, Json]
 ) -> View:
     """Change these facts of the plan and keep the others; another workflow runs in its newest version.
 
@@ -73,7 +75,7 @@ async def update_schedule(
     plan = await _lock_changeable(tx, tenant, name)
     if facts.get("workflow_id", plan.workflow_id) != plan.workflow_id:
         plan = replace(plan, version=None)
-    return await _change(tx, decider, tenant, name, replace(plan, **facts))
+    return await _change(tx, engine_context, tenant, name, replace(plan, **facts))
 
 
 async def _lock_changeable(tx: Transaction, tenant: str, name: str) -> Plan:
@@ -89,17 +91,19 @@ async def _lock_changeable(tx: Transaction, tenant: str, name: str) -> Plan:
     return found.plan
 
 
-async def _change(tx: Transaction, decider: Decider, tenant: str, name: str, plan: Plan) -> View:
-    next_at = await checked_next(tx, decider, tenant, plan)
+async def _change(tx: Transaction, engine_context: EngineContext, tenant: str, name: str, plan: Plan) -> View:
+    next_at = await checked_next(tx, engine_context, tenant, plan)
     await store.change_schedule(tx, tenant, name, plan, next_at)
     return await show_schedule(tx, tenant, name)
 
 
-async def checked_next(tx: Transaction, decider: Decider, tenant: str, plan: Plan) -> datetime | None:
+async def checked_next(
+    tx: Transaction, engine_context: EngineContext, tenant: str, plan: Plan
+) -> datetime | None:
     """When it is due first. What its jobs would be refused for is said now, and not at night."""
     check_calendar(plan.cron, plan.timezone)
     found = await find_definition(tx, tenant, plan.workflow_id, plan.version)
-    workflow = await decider.catalog.get(tx, found.definition_id)
+    workflow = await engine_context.catalog.get(tx, found.definition_id)
     check_starter(workflow, None)
     checked(tx, _submission("", plan, tx.now), workflow)
     return next_moment(plan.cron, plan.timezone, tx.now)
@@ -136,7 +140,7 @@ def _why_passed(one: View) -> str:
     return f"job {one['job_id']} is still {one['job_status']}{waits}, and `overlap` is skip"
 
 
-async def run_schedule(tx: Transaction, decider: Decider, tenant: str, name: str) -> View:
+async def run_schedule(tx: Transaction, engine_context: EngineContext, tenant: str, name: str) -> View:
     """Submit a job of this schedule now, besides its calendar, also while it is paused.
 
     Raises ScheduleNotFound, or why the job is refused.
@@ -144,7 +148,7 @@ async def run_schedule(tx: Transaction, decider: Decider, tenant: str, name: str
     found = await store.lock_schedule(tx, tenant, name) if IS_NAME(name) else None
     if found is None:
         raise ScheduleNotFound(name)
-    (made,) = await submit_each(tx, decider, [_submission(found.name, found.plan, tx.now)], tenant)
+    (made,) = await submit_each(tx, engine_context, [_submission(found.name, found.plan, tx.now)], tenant)
     if not isinstance(made, MadeRow):
         raise made
     await store.add_firings(tx, [Firing(tenant, name, tx.now, "submitted", False, made.job_id)])
@@ -188,7 +192,7 @@ async def list_firings(
 
 async def backfill(
     tx: Transaction,
-    decider: Decider,
+    engine_context: EngineContext,
     tenant: str,
     name: str,
     first: datetime,
@@ -207,7 +211,7 @@ async def backfill(
     wanted = _moments_between(found.plan, first, until, tx.now)
     fired = await store.find_fired(tx, tenant, name, wanted)
     left = [moment for moment in wanted if moment not in fired]
-    firings = [] if is_preview else await _submit(tx, decider, found, left, is_backfill=True)
+    firings = [] if is_preview else await _submit(tx, engine_context, found, left, is_backfill=True)
     if firings:
         await store.add_firings(tx, firings)
     submitted = len(left) if is_preview else sum(one.outcome == "submitted" for one in firings)
@@ -255,11 +259,11 @@ class Fired:
     passed: tuple[Passed, ...] = field(default=(), compare=False)
 
 
-async def fire_due(tx: Transaction, decider: Decider, limit: int = AT_ONCE) -> Fired:
+async def fire_due(tx: Transaction, engine_context: EngineContext, limit: int = AT_ONCE) -> Fired:
     """Fire what is due, of all tenants, except what is in somebody else's hands."""
     found = await store.lock_due(tx, limit)
     due = [one for one in found if await _is_known(tx, one)]
-    firings = [firing for one in due for firing in await _fire(tx, decider, one)]
+    firings = [firing for one in due for firing in await _fire(tx, engine_context, one)]
     if firings:
         await store.add_firings(tx, firings)
     if due:
@@ -304,7 +308,7 @@ async def seconds_to_next(tx: Transaction) -> float | None:
     return await store.seconds_to_next(tx)
 
 
-async def _fire(tx: Transaction, decider: Decider, one: Schedule) -> list[Firing]:
+async def _fire(tx: Transaction, engine_context: EngineContext, one: Schedule) -> list[Firing]:
     """What becomes of the moments of this schedule that have come."""
     assert one.next_at is not None
     plan = one.plan
@@ -317,11 +321,11 @@ async def _fire(tx: Transaction, decider: Decider, one: Schedule) -> list[Firing
         if plan.overlap == "skip":
             return [*firings, *[_passed(one, moment, "overlapped") for moment in wanted]]
         if plan.overlap == "cancel":
-            await _cancel(tx, decider, one.job_under_way, one.name)
+            await _cancel(tx, engine_context, one.job_under_way, one.name)
     if plan.overlap != "allow" and len(wanted) > 1:  # one at a time is wanted, and the last is the newest
         firings += [_passed(one, moment, "overlapped") for moment in wanted[:-1]]
         wanted = wanted[-1:]
-    return firings + await _submit(tx, decider, one, wanted)
+    return firings + await _submit(tx, engine_context, one, wanted)
 
 
 def wanted_moments(came: Sequence[datetime], now: datetime, missed: str) -> list[datetime]:
@@ -334,18 +338,25 @@ def wanted_moments(came: Sequence[datetime], now: datetime, missed: str) -> list
     return on_time
 
 
-async def _cancel(tx: Transaction, decider: Decider, job_id: str, name: str) -> None:
+async def _cancel(tx: Transaction, engine_context: EngineContext, job_id: str, name: str) -> None:
     try:
-        await cancel(tx, decider, job_id, by=f"schedule {name}"[:64], reason="the next one is due")
+        await cancel(tx, engine_context, job_id, by=f"schedule {name}"[:64], reason="the next one is due")
     except AlreadyTerminal:
         return
 
 
 async def _submit(
-    tx: Transaction, decider: Decider, one: Schedule, due: Sequence[datetime], *, is_backfill: bool = False
+    tx: Transaction,
+    engine_context: EngineContext,
+    one: Schedule,
+    due: Sequence[datetime],
+    *,
+    is_backfill: bool = False,
 ) -> list[Firing]:
     """A job for each of these moments. One that is refused is kept with the reason: nobody waits for it."""
-    made = await submit_each(tx, decider, [_submission(one.name, one.plan, at) for at in due], one.tenant_id)
+    made = await submit_each(
+        tx, engine_context, [_submission(one.name, one.plan, at) for at in due], one.tenant_id
+    )
     return [
         Firing(one.tenant_id, one.name, at, "submitted", is_backfill, job.job_id)
         if isinstance(job, MadeRow)

@@ -25,7 +25,7 @@ from cograil.model.workflow import Json, Node
 from cograil.store import locked_jobs as store
 from cograil.store import retry_queries
 from cograil.store.database import Transaction
-from cograil.verbs.advance import Decider, advance_locked
+from cograil.verbs.advance import EngineContext, advance_locked
 
 MAX_NAME, MAX_REASON = 64, 2000
 MAX_DATA_BYTES = 256 * 1024
@@ -39,7 +39,7 @@ class Answer:
     job_status: str
 
 
-async def signal(tx: Transaction, decider: Decider, job_id: str, answer: Signalled) -> Answer:
+async def signal(tx: Transaction, engine_context: EngineContext, job_id: str, answer: Signalled) -> Answer:
     """Answer an approval that waits; the first answer counts.
 
     Raises JobNotFound, NodeNotFound, InvalidInput for what does not fit the form, Forbidden for somebody
@@ -52,14 +52,14 @@ async def signal(tx: Transaction, decider: Decider, job_id: str, answer: Signall
     if job_id not in locked.states:
         raise JobNotFound(job_id)
     job = locked.states[job_id]
-    workflow = await decider.catalog.get(tx, job.definition_id)
+    workflow = await engine_context.catalog.get(tx, job.definition_id)
     node = workflow.nodes.get(answer.node_id)
     if node is None:
         raise NodeNotFound(job_id, answer.node_id)
     state = await retry_queries.load_node(tx, job_id, answer.node_id)
     _check(tx, job, node, state, answer)
     await _check_form(node, answer)
-    decided = await advance_locked(tx, decider, locked, signals={job_id: [answer]})
+    decided = await advance_locked(tx, engine_context, locked, signals={job_id: [answer]})
     return Answer(DECISIONS[answer.name], decided[job_id].status)
 
 

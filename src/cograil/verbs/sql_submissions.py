@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import orjson
 
 from cograil.errors import InvalidInput, Problem, Problems, UsageError
-from cograil.model.job import JobState, NotFit
+from cograil.model.job import InvalidSubmission, JobState
 from cograil.model.workflow import Json
 from cograil.settings import OutboundSettings
 from cograil.store import locked_jobs as store
@@ -83,7 +83,7 @@ def _read(text: bytes | None, pointer: str) -> Json:
         raise InvalidInput([problem]) from error
 
 
-def _misfit(error: UsageError) -> NotFit:
+def _misfit(error: UsageError) -> InvalidSubmission:
     problems: Iterable[Problem] = error.problems if isinstance(error, Problems) else ()
     details = [{"code": one.code, "message": one.message, "pointer": one.pointer} for one in problems]
-    return NotFit(error.code, str(error)[:2000], details)
+    return InvalidSubmission(error.code, str(error)[:2000], details)

@@ -12,7 +12,7 @@ from cograil.store.api_keys import AuditEntry
 from cograil.store.database import Transaction
 from cograil.store.workflow_queries import is_paused
 from cograil.store.write_batch import Batch, MadeRow, NewJob
-from cograil.verbs.advance import Decider, decide_first
+from cograil.verbs.advance import EngineContext, decide_first
 from cograil.verbs.allowance import StepAllowance
 from cograil.verbs.callback_targets import check_callback
 from cograil.verbs.limits import write_and_hold
@@ -28,19 +28,19 @@ __all__ = ["Submission", "submit", "submit_each"]
 
 
 async def submit(
-    tx: Transaction, decider: Decider, submissions: Sequence[Submission], tenant: str = "default"
+    tx: Transaction, engine_context: EngineContext, submissions: Sequence[Submission], tenant: str = "default"
 ) -> list[str]:
     """Make these jobs, each with its first nodes dispatched; their ids, in the order given.
 
     Raises WorkflowNotFound, WorkflowReserved, QueueNotNamed or InvalidInput, and then makes none.
     """
-    made = await submit_each(tx, decider, submissions, tenant, is_all_or_none=True)
+    made = await submit_each(tx, engine_context, submissions, tenant, is_all_or_none=True)
     return [one.job_id for one in made if isinstance(one, MadeRow)]
 
 
 async def submit_each(
     tx: Transaction,
-    decider: Decider,
+    engine_context: EngineContext,
     submissions: Sequence[Submission],
     tenant: str = "default",
     *,
@@ -59,7 +59,7 @@ async def submit_each(
         if number % JOBS_PER_SLICE == JOBS_PER_SLICE - 1:
             await asyncio.sleep(0)
         try:
-            made.append(await _add(tx, decider, tenant, submission, shared))
+            made.append(await _add(tx, engine_context, tenant, submission, shared))
         except (UsageError, NotFound) as error:
             if is_all_or_none:
                 raise
@@ -67,7 +67,7 @@ async def submit_each(
     for entry, one in zip(entries, made, strict=False):
         if isinstance(one, MadeRow):
             batch.audited.rows.append(entry.of(one.job_id).row())
-    await write_and_hold(tx, decider.catalog, batch, decider.owner)
+    await write_and_hold(tx, engine_context.catalog, batch, engine_context.owner)
     return made
 
 
@@ -82,22 +82,22 @@ class _Shared(NamedTuple):
 
 async def _add(
     tx: Transaction,
-    decider: Decider,
+    engine_context: EngineContext,
     tenant: str,
     submission: Submission,
     shared: _Shared,
 ) -> MadeRow:
     definition_id, paused = await _resolve(tx, tenant, submission, shared.definitions)
-    workflow = await decider.catalog.get(tx, definition_id)
+    workflow = await engine_context.catalog.get(tx, definition_id)
     check_starter(workflow, submission.app)
-    if decider.strict_queues:
+    if engine_context.strict_queues:
         require_queues(workflow)
     if submission.callback is not None:
-        check_callback(submission.callback, decider.outbound)
+        check_callback(submission.callback, engine_context.outbound)
     state = new_job(
         tx, tenant, submission, definition_id, workflow, is_paused=paused, suggestions=shared.suggestions
     )
-    changes = await decide_first(tx, decider, state, shared.steps)
+    changes = await decide_first(tx, engine_context, state, shared.steps)
     new = NewJob(workflow.workflow_id, workflow.version, submission.labels, submission.callback)
     return shared.batch.add_new(state, changes, new)
 

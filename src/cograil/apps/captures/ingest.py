@@ -25,7 +25,7 @@ from cograil.store.api_keys import AuditEntry
 from cograil.store.database import Transaction
 from cograil.store.write_batch import MadeRow
 from cograil.verbs import buckets, idempotency
-from cograil.verbs.advance import Decider
+from cograil.verbs.advance import EngineContext
 from cograil.verbs.idempotency import Key, New
 from cograil.verbs.publish import publish
 from cograil.verbs.submit import Submission, submit_each
@@ -140,7 +140,7 @@ def submission_of(id: str, capture_id: str, user: str, definition_id: int, *, is
 
 
 async def ingest(
-    tx: Transaction, decider: Decider, definition_id: int, capture: NewCapture, asked: Asked
+    tx: Transaction, engine_context: EngineContext, definition_id: int, capture: NewCapture, asked: Asked
 ) -> Ingested:
     """Make this capture, or find it. Raises CaptureConflict, ClockSkewed or RateExceeded."""
     capture_id, found = capture.fields.capture_id, canonical_fingerprint(capture.fields)
@@ -148,7 +148,7 @@ async def ingest(
     await queries.lock_capture(tx, asked.user, capture_id)
     decision = await idempotency.decide(tx, Key(asked.tenant, SCOPE, capture_id), found, idempotency.replay())
     if isinstance(decision, New):
-        return await _create(tx, decider, definition_id, capture, found, asked)
+        return await _create(tx, engine_context, definition_id, capture, found, asked)
     own = await queries.find_capture(tx, asked.tenant, capture_id)
     if own is not None and own.user_id != asked.user:
         own = None  # row-level security shows nobody else's: this is for where a role is not bound by it
@@ -177,7 +177,7 @@ def _warn(capture_id: str, own: Capture | None, found: str) -> None:
 
 async def _create(
     tx: Transaction,
-    decider: Decider,
+    engine_context: EngineContext,
     definition_id: int,
     capture: NewCapture,
     fingerprint: str,
@@ -187,7 +187,7 @@ async def _create(
     id, capture_id = new_id(), capture.fields.capture_id
     submission = submission_of(id, capture_id, asked.user, definition_id, is_stamped=asked.is_stamped)
     (made,) = await submit_each(
-        tx, decider, [submission], asked.tenant, entries=[asked.entry], is_all_or_none=True
+        tx, engine_context, [submission], asked.tenant, entries=[asked.entry], is_all_or_none=True
     )
     assert isinstance(made, MadeRow)
     facts = {"id": id, "tenant": asked.tenant, "user": asked.user, "job_id": made.job_id}

@@ -17,7 +17,7 @@ from cograil.apps.captures.ingest import publish_workflow, submission_of
 from cograil.apps.captures.queries import Capture, Relative
 from cograil.settings import Settings
 from cograil.store.database import Database, Transaction
-from cograil.verbs.advance import decider_of
+from cograil.verbs.advance import make_engine_context
 from cograil.verbs.submit import submit
 
 log = structlog.get_logger("captures")
@@ -58,7 +58,7 @@ async def _begin_again(tx: Transaction, settings: Settings, capture: Capture) ->
     wanted = submission_of(
         capture.id, capture.capture_id, capture.user_id, definition_id, is_stamped=is_stamped
     )
-    (job_id,) = await submit(tx, decider_of(settings), [wanted], capture.tenant_id)
+    (job_id,) = await submit(tx, make_engine_context(settings), [wanted], capture.tenant_id)
     await queries.give_job(tx, capture, job_id)
     log.warning("capture has no job any more, begun again", capture_id=capture.capture_id, job_id=job_id)
     await note(tx, capture, "SEALING_BEGUN_AGAIN", {"job_id": job_id, "gone_job_id": capture.job_id})

@@ -93,7 +93,7 @@ async def _ingest(call: Call[House]) -> Ingested:
 
     async def decide() -> Ingested:
         async with call.transaction("capture") as tx:
-            return await ingest(tx, house.decider, house.definitions[tenant], capture, _asked(call))
+            return await ingest(tx, house.engine_context, house.definitions[tenant], capture, _asked(call))
 
     return await house.turns.take((tenant, capture.fields.capture_id), decide)
 

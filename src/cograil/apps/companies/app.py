@@ -13,7 +13,7 @@ from cograil.model.job import Bounds
 from cograil.runners.handler_registry import Registry
 from cograil.settings import Settings
 from cograil.store.database import Database
-from cograil.verbs.advance import Decider
+from cograil.verbs.advance import EngineContext
 
 if TYPE_CHECKING:  # a worker needs neither
     from starlette.types import ASGIApp
@@ -45,7 +45,7 @@ async def running_companies(registry: Registry, db: Database, settings: Settings
     from cograil.apps.companies.workflow import QUEUE  # noqa: PLC0415
 
     own = settings.companies
-    house = House(decider_of(settings), own)
+    house = House(make_engine_context(settings), own)
     caller = Caller(PublicOnly(settings.outbound), own.timeout_seconds)
     sources = configured(own, caller, bucket_of(db, own.recherche_per_second))
     register(registry, Tools(db, house, sources))
@@ -59,10 +59,10 @@ async def running_companies(registry: Registry, db: Database, settings: Settings
         await caller.close()
 
 
-def decider_of(settings: Settings) -> Decider:
+def make_engine_context(settings: Settings) -> EngineContext:
     """What the runs that the sweeper begins need; those of callers have that of the server."""
     bounds = Bounds(poison_limit=settings.worker.poison_limit)
-    return Decider(bounds=bounds, strict_queues=settings.queues.strict, outbound=settings.outbound)
+    return EngineContext(bounds=bounds, strict_queues=settings.queues.strict, outbound=settings.outbound)
 
 
 async def _sentence(settings: Settings) -> str:

@@ -38,7 +38,7 @@ from cograil.setting_companies import CompanySettings
 from cograil.store.database import Transaction
 from cograil.store.job_queries import list_nodes
 from cograil.verbs import idempotency, leases
-from cograil.verbs.advance import Decider
+from cograil.verbs.advance import EngineContext
 from cograil.verbs.cancel import cancel
 from cograil.verbs.idempotency import Key, New, Policy, Stale
 from cograil.verbs.publish import publish
@@ -77,7 +77,7 @@ class Asking:
 class House:
     """What moving a company needs beside the transaction."""
 
-    decider: Decider
+    engine_context: EngineContext
     settings: CompanySettings
 
     @property
@@ -166,7 +166,7 @@ async def _begin(tx: Transaction, house: House, asking: Asking, turn: int) -> st
         labels={"company_siren": of.siren, "company_enrichment": bucket},
         app=APP,
     )
-    (job_id,) = await submit(tx, house.decider, [submission], of.tenant)
+    (job_id,) = await submit(tx, house.engine_context, [submission], of.tenant)
     await idempotency.give(tx, cache_key(of), turn, job_id)
     run = Run(job_id, asking.request_id, asking.trigger, 1, asking.correlation_id)
     await queries.begin_run(tx, of, run, turn)
@@ -308,7 +308,7 @@ async def _close(tx: Transaction, house: House, of: Of, standing: Standing) -> R
         journal.write("run was left", COMPLETED_EVENT, enrichment_status=status, enrichment_error=error)
     if not standing.is_job_over:
         with contextlib.suppress(AlreadyTerminal, JobNotFound):
-            await cancel(tx, house.decider, job_id, by="companies", reason="its lock expired")
+            await cancel(tx, house.engine_context, job_id, by="companies", reason="its lock expired")
     return run
 
 

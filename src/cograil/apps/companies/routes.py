@@ -261,7 +261,7 @@ def _settings(call: Call) -> Any:
 
 
 def _house(call: Call) -> House:
-    return House(call.instance.decider, _settings(call))
+    return House(call.instance.engine_context, _settings(call))
 
 
 # -- refusals ----------------------------------------------------------------------------------------------

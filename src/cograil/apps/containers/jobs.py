@@ -17,7 +17,7 @@ from cograil.model.workflow import CONTAINER, Json
 from cograil.store import container_jobs as store
 from cograil.store.container_jobs import ContainerJob
 from cograil.store.database import Transaction
-from cograil.verbs.advance import Decider
+from cograil.verbs.advance import EngineContext
 from cograil.verbs.callback_targets import ORCHESTRATOR
 from cograil.verbs.cancel import cancel
 from cograil.verbs.outbox import tell
@@ -83,7 +83,9 @@ class Asked:
     trace_parent: str | None = None
 
 
-async def make(tx: Transaction, decider: Decider, request: ContainerRequest, asked: Asked) -> str:
+async def make(
+    tx: Transaction, engine_context: EngineContext, request: ContainerRequest, asked: Asked
+) -> str:
     """Make the job; its id in the engine. Raises ContainerJobExists, or InvalidInput for the callback."""
     published = await publish(tx, read_workflow(WORKFLOW, app=APP), WORKFLOW, asked.tenant)
     body = request.model_dump(mode="json", by_alias=True, exclude={"id", "callback"}, exclude_unset=True)
@@ -97,7 +99,7 @@ async def make(tx: Transaction, decider: Decider, request: ContainerRequest, ask
         callback=_callback(request),
         trace_parent=asked.trace_parent,
     )
-    (job_id,) = await submit(tx, decider, [submission], asked.tenant)
+    (job_id,) = await submit(tx, engine_context, [submission], asked.tenant)
     if not await store.take_container_id(tx, asked.tenant, request.id, job_id, asked.retention_seconds):
         raise ContainerJobExists(request.id)
     return job_id
@@ -123,7 +125,9 @@ async def list_all(tx: Transaction, asked: Asked) -> list[dict[str, Json]]:
     return [view_of(job.id, status_of(job)) for job in found]
 
 
-async def stop(tx: Transaction, decider: Decider, id: str, asked: Asked) -> tuple[str | None, End | None]:
+async def stop(
+    tx: Transaction, engine_context: EngineContext, id: str, asked: Asked
+) -> tuple[str | None, End | None]:
     """Cancel it, unless it has ended; the job that was cancelled, and its end. Raises ContainerJobNotFound.
 
     Its exit is told with this commit. The container is stopped by the worker that learns of it.
@@ -132,7 +136,7 @@ async def stop(tx: Transaction, decider: Decider, id: str, asked: Asked) -> tupl
     if status_of(job).is_final:
         return None, None
     with contextlib.suppress(AlreadyTerminal, JobNotFound):  # it ended just now
-        await cancel(tx, decider, job.job_id, by=asked.by or "", reason=f"DELETE of {id}")
+        await cancel(tx, engine_context, job.job_id, by=asked.by or "", reason=f"DELETE of {id}")
     return job.job_id, await settle(tx, asked.tenant, id, asked.retention_seconds)
 
 

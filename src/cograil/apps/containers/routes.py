@@ -64,7 +64,7 @@ async def create_container_job(call: Call) -> Response:
     """Run a container."""
     request: ContainerRequest = call.body.request
     async with call.transaction("submit") as tx:
-        job_id = await jobs.make(tx, call.instance.decider, request, _asked(call))
+        job_id = await jobs.make(tx, call.instance.engine_context, request, _asked(call))
         await call.audit(tx, "submit", job_id, container_job=request.id)
     metrics.container_jobs.inc()
     return reply({"id": request.id, "status": "accepted"}, 202)
@@ -88,7 +88,7 @@ async def show_container_job(call: Call) -> Response:
 async def stop_container_job(call: Call) -> Response:
     """Cancel one of them; one that has ended stays as it is."""
     async with call.transaction("cancel") as tx:
-        job_id, end = await jobs.stop(tx, call.instance.decider, call.path["id"], _asked(call))
+        job_id, end = await jobs.stop(tx, call.instance.engine_context, call.path["id"], _asked(call))
         if job_id is not None:
             await call.audit(tx, "cancel", job_id, container_job=call.path["id"])
     count_end(end)

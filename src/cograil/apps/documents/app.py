@@ -35,7 +35,7 @@ async def watching(registry: Registry, db: Database, settings: Settings) -> Asyn
     from cograil.apps.documents import handlers, service_client  # noqa: PLC0415  only where there is a folder
     from cograil.apps.documents.requirements import require_extra_of_documents  # noqa: PLC0415
     from cograil.apps.documents.watcher import Watcher  # noqa: PLC0415
-    from cograil.verbs.advance import decider_of  # noqa: PLC0415
+    from cograil.verbs.advance import make_engine_context  # noqa: PLC0415
 
     require_extra_of_documents()
     root = str(settings.documents.data_dir)
@@ -45,7 +45,7 @@ async def watching(registry: Registry, db: Database, settings: Settings) -> Asyn
     handlers.register(registry, **urls)
     service_client.register(registry, settings.documents)
     try:
-        async with background("documents", Watcher(db, settings, decider_of(settings)).run()):
+        async with background("documents", Watcher(db, settings, make_engine_context(settings)).run()):
             yield
     finally:
         if before is None:

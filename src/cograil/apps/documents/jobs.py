@@ -14,7 +14,7 @@ from cograil.apps.documents.workflow import APP, WORKFLOW_ID
 from cograil.store.database import Row, Transaction
 from cograil.store.statements import statement
 from cograil.verbs import idempotency
-from cograil.verbs.advance import Decider
+from cograil.verbs.advance import EngineContext
 from cograil.verbs.idempotency import Key, New
 from cograil.verbs.submit import Submission, submit
 
@@ -77,7 +77,11 @@ class Document(NamedTuple):
 
 
 async def admit(
-    tx: Transaction, decider: Decider, definition_id: int, arrived: Sequence[Arrived], tenant: str = "default"
+    tx: Transaction,
+    engine_context: EngineContext,
+    definition_id: int,
+    arrived: Sequence[Arrived],
+    tenant: str = "default",
 ) -> dict[str, Verdict]:
     """Make jobs for those that are new; for each, by what it is called in staging, what becomes of it."""
     verdicts: dict[str, Verdict] = {}
@@ -95,7 +99,7 @@ async def admit(
             verdicts[one.staged] = Verdict.NEW
         else:
             verdicts[one.staged] = await _judge(tx, one, tenant)
-    await _submit(tx, decider, definition_id, fresh, tenant)
+    await _submit(tx, engine_context, definition_id, fresh, tenant)
     return verdicts
 
 
@@ -106,12 +110,18 @@ async def _judge(tx: Transaction, one: Arrived, tenant: str) -> Verdict:
 
 
 async def _submit(
-    tx: Transaction, decider: Decider, definition_id: int, fresh: Sequence[tuple[Arrived, int]], tenant: str
+    tx: Transaction,
+    engine_context: EngineContext,
+    definition_id: int,
+    fresh: Sequence[tuple[Arrived, int]],
+    tenant: str,
 ) -> None:
     if not fresh:
         return
     submissions = [_submission(one, definition_id) for one, _ in fresh]
-    for (one, fence), job_id in zip(fresh, await submit(tx, decider, submissions, tenant), strict=True):
+    for (one, fence), job_id in zip(
+        fresh, await submit(tx, engine_context, submissions, tenant), strict=True
+    ):
         await idempotency.give(tx, _record(one, tenant), fence, job_id)
         await tx.execute(
             ADD_DOCUMENT,

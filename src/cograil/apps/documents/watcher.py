@@ -45,7 +45,7 @@ from cograil.errors import CograilError
 from cograil.setting_documents import DocumentSettings
 from cograil.settings import Settings
 from cograil.store.database import Database
-from cograil.verbs.advance import Decider
+from cograil.verbs.advance import EngineContext
 
 log = structlog.get_logger("documents")
 BATCH = 50
@@ -58,13 +58,13 @@ ENDED = frozenset({"failed", "cancelled"})
 class Watcher:
     """One watcher, for the house and its users."""
 
-    def __init__(self, db: Database, settings: Settings, decider: Decider) -> None:
+    def __init__(self, db: Database, settings: Settings, engine_context: EngineContext) -> None:
         assert settings.documents.data_dir is not None
         self.is_to_look = asyncio.Event()
         self._root: Path = settings.documents.data_dir
         self._db = db
         self._settings = settings
-        self._decider = decider
+        self._engine_context = engine_context
         self._quiet: dict[str, Quiet] = {}
         self._projectors: dict[str, Projector] = {}
         self._open: dict[str, int] = {}  # how many documents of a folder were not done at the last look
@@ -202,7 +202,7 @@ class Watcher:
 
     async def _decide(self, folder: Folder, place: str, batch: staging.Batch, definition_id: int) -> None:
         async with self._db.transaction("documents_admit") as tx:
-            verdicts = await jobs.admit(tx, self._decider, definition_id, batch.arrived)
+            verdicts = await jobs.admit(tx, self._engine_context, definition_id, batch.arrived)
         ours = (Verdict.NEW, Verdict.OWN)
         fresh = [one for one in batch.arrived if verdicts[one.staged] in ours]
         await asyncio.to_thread(staging.place_inputs, folder, fresh)

@@ -112,7 +112,7 @@ def _read_data(text: str | None) -> Any:
 
 async def _waiting_node(client: Client, tx: Transaction, job_id: str) -> str:
     view, definition_id = await find_job(tx, job_id, client.tenant)
-    workflow = await client.decider.catalog.get(tx, definition_id)
+    workflow = await client.engine_context.catalog.get(tx, definition_id)
     nodes = await job_queries.list_nodes(tx, job_id, workflow, tenant=client.tenant, children=False)
     return waiting_approval(view, nodes)
 
@@ -122,7 +122,7 @@ async def _answer(settings: Settings, job: str, answer: Signalled, as_json: bool
         job_id = await resolve_job(tx, job, client.tenant)
         if not answer.node_id:
             answer = replace(answer, node_id=await _waiting_node(client, tx, job_id))
-        given = await send_signal(tx, client.decider, job_id, answer)
+        given = await send_signal(tx, client.engine_context, job_id, answer)
         node_id, reason = answer.node_id, answer.reason
         await audit(tx, f"signal {answer.name}", job_id, node_id=node_id, reason=reason)
     if not as_json:

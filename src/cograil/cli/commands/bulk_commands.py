@@ -154,7 +154,7 @@ async def _begin(
         async with listening(client) as bell:
             async with client.db.transaction("bulk") as tx:
                 job_id = await begin_bulk(
-                    tx, client.decider, verb, wanted, by=who(), reason=reason, tenant=client.tenant
+                    tx, client.engine_context, verb, wanted, by=who(), reason=reason, tenant=client.tenant
                 )
                 await audit(tx, f"bulk {verb}", job_id, reason=reason)
             if wait:

@@ -138,7 +138,7 @@ async def _enrich(
     async with AsyncExitStack() as stack:
         client = await _client(stack, settings)
         bell = await stack.enter_async_context(listening(client))
-        house = House(client.decider, settings.companies)
+        house = House(client.engine_context, settings.companies)
         for one in given:
             await _ask(client, house, one, is_forced)
         pages = [await _ended(client, bell, Of(TENANT, one.siren), timeout) for one in given]
@@ -184,7 +184,7 @@ async def _show(settings: Settings, given: Identifiers, as_json: bool) -> int:
 
 async def _page(client: Client, of: Of) -> dict[str, Any]:
     async with client.db.transaction("companies.show") as tx:
-        page = await page_of(tx, House(client.decider, client.settings.companies), of)
+        page = await page_of(tx, House(client.engine_context, client.settings.companies), of)
     if page is None:
         raise NotFound(f"nobody has asked for company {of.siren}")
     return page

@@ -127,7 +127,7 @@ async def run_draft(
                 submitted_by=who(),
                 trace_parent=callers_trace(),
             )
-            (job_id,) = await submit_jobs(tx, client.decider, [submission], client.tenant)
+            (job_id,) = await submit_jobs(tx, client.engine_context, [submission], client.tenant)
             await audit(tx, "submit", job_id)
         return await see_to_end(client, bell, job_id, timeout=timeout, as_json=as_json)
 
@@ -271,7 +271,7 @@ async def _submit_one(
         found = await find_workflow(tx, client.tenant, name, version)
         if found is None:
             raise WorkflowNotFound(name, version)
-        workflow = await client.decider.catalog.get(tx, found[0])
+        workflow = await client.engine_context.catalog.get(tx, found[0])
         inputs = _inputs(client.settings, workflow, given)
         by = words.get("submitted_by") or who()
         said = words | {"submitted_by": by, "trace_parent": callers_trace()}
@@ -287,7 +287,7 @@ async def _submit_one(
 
 
 async def _make_job(client: Client, submission: Submission, tx: Transaction) -> str:
-    (job_id,) = await submit_jobs(tx, client.decider, [submission], client.tenant)
+    (job_id,) = await submit_jobs(tx, client.engine_context, [submission], client.tenant)
     await audit(tx, "submit", job_id)
     return job_id
 
@@ -324,7 +324,7 @@ async def _cancel(settings: Settings, job: str, reason: str, as_json: bool) -> N
     async with connected(settings) as client:
         async with client.db.transaction("cancel") as tx:
             job_id = await resolve_job(tx, job, client.tenant)
-            status = await cancel_job(tx, client.decider, job_id, by=who(), reason=reason)
+            status = await cancel_job(tx, client.engine_context, job_id, by=who(), reason=reason)
             await audit(tx, "cancel", job_id, reason=reason)
         if as_json:
             await print_job(client, job_id, as_json)
@@ -382,16 +382,16 @@ async def _retry(
         words: dict[str, Any] = {"node_id": node, "inputs": inputs, "new_keys": new_keys}
         if preview:
             async with client.db.transaction("preview") as tx:
-                seen = await preview_retry(tx, client.decider, job_id, **words)
+                seen = await preview_retry(tx, client.engine_context, job_id, **words)
             show_retry(seen, given.as_json)
             if inputs is not None:
                 warn_of_changed_inputs(seen)
             return 0
         async with listening(client) as bell:
             async with client.db.transaction("retry") as tx:
-                seen = await preview_retry(tx, client.decider, job_id, **words)
+                seen = await preview_retry(tx, client.engine_context, job_id, **words)
                 new_id = await retry_job(
-                    tx, client.decider, job_id, **words, by=who(), trace_parent=callers_trace()
+                    tx, client.engine_context, job_id, **words, by=who(), trace_parent=callers_trace()
                 )
                 said: dict[str, Any] = {"new_keys": True} if new_keys else {}
                 await audit(tx, "retry", job_id, node_id=node, retried_as=new_id, **said)

@@ -128,8 +128,8 @@ async def _write(settings: Settings, *, is_new: bool, name: str, tenant: str, **
         facts = {"tenant": tenant, "workflow_id": plan.workflow_id, "cron": plan.cron}
         await audit(tx, "create schedule" if is_new else "change schedule", name, **facts)
         if is_new:
-            return await verbs.create_schedule(tx, client.decider, tenant, name, plan, by=who())
-        return await verbs.change_schedule(tx, client.decider, tenant, name, plan)
+            return await verbs.create_schedule(tx, client.engine_context, tenant, name, plan, by=who())
+        return await verbs.change_schedule(tx, client.engine_context, tenant, name, plan)
 
 
 def _with_old(old: View, words: dict[str, Any]) -> dict[str, Any]:
@@ -149,7 +149,7 @@ async def _plan(
 ) -> Plan:
     """What was typed, its inputs by the types that the workflow declares."""
     found = await find_definition(tx, tenant, workflow, words["version"])
-    declared = (await client.decider.catalog.get(tx, found.definition_id)).inputs
+    declared = (await client.engine_context.catalog.get(tx, found.definition_id)).inputs
     pairs, file = words.pop("inputs"), words.pop("input_file")
     old = words.pop("old_input", {})
     given = read_inputs(file, pairs, declared, max_bytes=settings.limits.input_bytes)
@@ -263,7 +263,7 @@ def run(name: str, tenant: str, data_dir: Path | None, as_json: bool) -> None:
 
 async def _run(settings: Settings, tenant: str, name: str) -> View:
     async with connected(settings) as client, client.db.transaction("schedule") as tx:
-        done = await verbs.run_schedule(tx, client.decider, tenant, name)
+        done = await verbs.run_schedule(tx, client.engine_context, tenant, name)
         await audit(tx, "run schedule", name, tenant=tenant, job_id=done["job_id"])
         return done
 
@@ -397,4 +397,4 @@ async def _backfill(
     async with connected(settings) as client, client.db.transaction("schedule") as tx:
         if not preview:
             await audit(tx, "backfill", name, tenant=tenant, first=str(first), until=str(until))
-        return await verbs.backfill(tx, client.decider, tenant, name, first, until, is_preview=preview)
+        return await verbs.backfill(tx, client.engine_context, tenant, name, first, until, is_preview=preview)

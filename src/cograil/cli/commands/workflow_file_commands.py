@@ -214,7 +214,7 @@ async def _publish(settings: Settings, files: list[tuple[Path, Workflow, str]]) 
             done = await publish_workflow(tx, workflow, source, client.tenant)
             if done.is_new:
                 await audit(tx, "publish", f"{done.workflow_id} {done.version}")
-            changes = await sync_schedules(tx, client.decider, workflow, client.tenant, by=who())
+            changes = await sync_schedules(tx, client.engine_context, workflow, client.tenant, by=who())
             for one in changes:
                 await audit(tx, f"{one.verb} schedule", one.name, workflow_id=workflow.workflow_id)
             for message in await handlers_nobody_has(tx, workflow):

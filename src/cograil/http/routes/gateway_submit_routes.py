@@ -154,7 +154,7 @@ async def _submit(tx: Transaction, call: Call, given: NewRequest) -> View:
         callback=None if given.callback_url is None else await _callback(tx, call, given.callback_url),
     )
     try:
-        (job_id,) = await submit(tx, call.instance.decider, [submission_of(call, new)], tenant)
+        (job_id,) = await submit(tx, call.instance.engine_context, [submission_of(call, new)], tenant)
     except InvalidInput as error:
         raise InvalidInput([_as_asked(problem) for problem in error.problems]) from None
     await mark_request(tx, tenant, job_id)

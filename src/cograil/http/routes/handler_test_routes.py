@@ -88,7 +88,7 @@ async def try_handler(call: Call) -> Response:
         one = Submission(
             WORKFLOW, {"values": values}, definition_id=draft.definition_id, submitted_by=by_whom(call)
         )
-        (job_id,) = await submit(tx, call.instance.decider, [one], tenant)
+        (job_id,) = await submit(tx, call.instance.engine_context, [one], tenant)
         await call.audit(tx, "try handler", name, job_id=job_id)
     is_over = await call.instance.doorbell.wait(job_id, tenant, given.timeout_seconds)
     return reply(await _outcome(call, job_id, workflow), 200 if is_over else 202)

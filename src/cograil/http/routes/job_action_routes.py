@@ -82,7 +82,7 @@ async def cancel_job(call: Call) -> Response:
     async with call.transaction("cancel") as tx:
         job, _ = await find_job(call, tx)
         job_id = job["job_id"]
-        await cancel(tx, call.instance.decider, job_id, by=by_whom(call), reason=call.body.reason)
+        await cancel(tx, call.instance.engine_context, job_id, by=by_whom(call), reason=call.body.reason)
         await call.audit(tx, "cancel", job_id, reason=call.body.reason)
     return reply(await shown(call, job_id))
 
@@ -131,7 +131,7 @@ async def _retry(call: Call, node_id: str | None) -> Response:
             job, _ = await find_job(call, tx)
             seen = await preview_retry(
                 tx,
-                call.instance.decider,
+                call.instance.engine_context,
                 job["job_id"],
                 node_id=node_id,
                 inputs=asked.input_params,
@@ -155,10 +155,10 @@ def _said_new_keys(asked: Again) -> dict[str, bool]:
 async def _run_again(call: Call, node_id: str | None, tx: Transaction) -> View:
     asked: Again = call.body
     job, _ = await find_job(call, tx)
-    job_id, decider, tenant = job["job_id"], call.instance.decider, call.caller.tenant
+    job_id, engine_context, tenant = job["job_id"], call.instance.engine_context, call.caller.tenant
     again = await retry(
         tx,
-        decider,
+        engine_context,
         job_id,
         node_id=node_id,
         inputs=asked.input_params,
@@ -218,7 +218,7 @@ async def _signal(call: Call, asked: Signal) -> Response:
         nodes = await job_queries.list_nodes(tx, job_id, workflow, tenant=call.caller.tenant, children=False)
         node_id = asked.node_id or waiting_approval(job, nodes)
         answer = Signalled(asked.name, node_id, asked.by or by_whom(call) or None, asked.reason, asked.data)
-        decided = await signal(tx, call.instance.decider, job_id, answer)
+        decided = await signal(tx, call.instance.engine_context, job_id, answer)
         what = {"node_id": node_id, "by": answer.by, "reason": asked.reason}
         await call.audit(tx, f"signal {asked.name}", job_id, **what)
     return reply({"job_id": job_id, "node_id": node_id} | asdict(decided))
@@ -268,5 +268,5 @@ async def explain_job(call: Call) -> Response:
     """Say why a job is not further along."""
     async with call.transaction("explain") as tx:
         job, _ = await find_job(call, tx)
-        found = await explain(tx, call.instance.decider.catalog, job["job_id"], call.caller.tenant)
+        found = await explain(tx, call.instance.engine_context.catalog, job["job_id"], call.caller.tenant)
     return reply(asdict(found))

@@ -240,7 +240,7 @@ async def find_job(call: Call, tx: Transaction) -> tuple[View, Workflow]:
     if found is None:
         raise JobNotFound(job_id[:64])
     job, definition_id = found
-    return job, await call.instance.decider.catalog.get(tx, definition_id)
+    return job, await call.instance.engine_context.catalog.get(tx, definition_id)
 
 
 # -- submitting -----------------------------------------------------------------------------------------
@@ -289,7 +289,7 @@ def fingerprint(request: dict[str, Json]) -> str:
 
 async def _make_job(call: Call, submission: Submission, tx: Transaction) -> View:
     tenant = call.caller.tenant
-    (job_id,) = await submit(tx, call.instance.decider, [submission], tenant)
+    (job_id,) = await submit(tx, call.instance.engine_context, [submission], tenant)
     await call.audit(tx, "submit", job_id)
     return (await job_queries.find_jobs(tx, [job_id], tenant))[job_id]
 
@@ -301,7 +301,7 @@ async def _submit_each(call: Call, given: list[NewJob | CograilError]) -> list[J
     """What becomes of each; those with a key of their own in a transaction of their own."""
     plain = [one for one in given if isinstance(one, NewJob) and one.idempotency_key is None]
     made = await submit_and_show(
-        call.instance.db, call.instance.decider, call.caller.tenant, _entries(call, plain)
+        call.instance.db, call.instance.engine_context, call.caller.tenant, _entries(call, plain)
     )
     outcomes = iter(made)
     results, away = [], None
@@ -324,8 +324,10 @@ async def _submit_all(call: Call, given: list[NewJob | CograilError], tx: Transa
     results = {place: _result(one) for place, one in enumerate(given) if isinstance(one, CograilError)}
     jobs = {place: one for place, one in enumerate(given) if isinstance(one, NewJob)}
     plain = [place for place, one in jobs.items() if one.idempotency_key is None]
-    decider, tenant = call.instance.decider, call.caller.tenant
-    made = await submit_and_show_within(tx, decider, tenant, _entries(call, [jobs[one] for one in plain]))
+    engine_context, tenant = call.instance.engine_context, call.caller.tenant
+    made = await submit_and_show_within(
+        tx, engine_context, tenant, _entries(call, [jobs[one] for one in plain])
+    )
     results |= {place: _result(one) for place, one in zip(plain, made, strict=True)}
     keyed = [(one.idempotency_key, place) for place, one in jobs.items() if one.idempotency_key is not None]
     for key, place in sorted(keyed):

@@ -97,8 +97,10 @@ async def create_schedule(call: Call) -> Response:
     """Run a workflow by the calendar from now on."""
     given: NewSchedule = call.body
     async with call.transaction("schedule") as tx:
-        decider, tenant = call.instance.decider, call.caller.tenant
-        made = await verbs.create_schedule(tx, decider, tenant, given.name, given.plan(), by=by_whom(call))
+        engine_context, tenant = call.instance.engine_context, call.caller.tenant
+        made = await verbs.create_schedule(
+            tx, engine_context, tenant, given.name, given.plan(), by=by_whom(call)
+        )
         await call.audit(tx, "create schedule", given.name, workflow_id=given.workflow_id, cron=given.cron)
     return reply(made, 201)
 
@@ -134,8 +136,8 @@ async def change_schedule(call: Call) -> Response:
     """Change what a schedule runs, and when; all of it is given anew. PATCH changes only what it names."""
     name, given = call.path["schedule"], call.body
     async with call.transaction("schedule") as tx:
-        decider, tenant = call.instance.decider, call.caller.tenant
-        changed = await verbs.change_schedule(tx, decider, tenant, name, given.plan())
+        engine_context, tenant = call.instance.engine_context, call.caller.tenant
+        changed = await verbs.change_schedule(tx, engine_context, tenant, name, given.plan())
         await call.audit(tx, "change schedule", name, workflow_id=given.workflow_id, cron=given.cron)
     return reply(changed)
 
@@ -155,8 +157,8 @@ async def update_schedule(call: Call) -> Response:
     """Change some of a schedule; what is left out stays, and input_params is replaced as a whole."""
     name, facts = call.path["schedule"], call.body.facts()
     async with call.transaction("schedule") as tx:
-        decider, tenant = call.instance.decider, call.caller.tenant
-        changed = await verbs.update_schedule(tx, decider, tenant, name, facts)
+        engine_context, tenant = call.instance.engine_context, call.caller.tenant
+        changed = await verbs.update_schedule(tx, engine_context, tenant, name, facts)
         shown = {"workflow_id": changed["workflow_id"], "cron": changed["cron"]}
         await call.audit(tx, "change schedule", name, **shown, changed=sorted(facts))
     return reply(changed)
@@ -224,7 +226,7 @@ async def run_schedule(call: Call) -> Response:
     """Submit a job of a schedule now, besides its calendar."""
     name = call.path["schedule"]
     async with call.transaction("schedule") as tx:
-        done = await verbs.run_schedule(tx, call.instance.decider, call.caller.tenant, name)
+        done = await verbs.run_schedule(tx, call.instance.engine_context, call.caller.tenant, name)
         await call.audit(tx, "run schedule", name, job_id=done["job_id"])
     return reply(done, 202, {"Location": f"/api/v1/jobs/{done['job_id']}"})
 
@@ -240,9 +242,9 @@ async def backfill(call: Call) -> Response:
     """Submit a job for each moment of a range of time that has led to none."""
     name, given = call.path["schedule"], call.body
     async with call.transaction("schedule") as tx:
-        decider, tenant = call.instance.decider, call.caller.tenant
+        engine_context, tenant = call.instance.engine_context, call.caller.tenant
         done = await verbs.backfill(
-            tx, decider, tenant, name, given.first, given.until, is_preview=given.preview
+            tx, engine_context, tenant, name, given.first, given.until, is_preview=given.preview
         )
         if not given.preview:
             told = {"first": given.first, "until": given.until, "submitted": done["submitted"]}

@@ -52,8 +52,8 @@ async def publish_workflow(call: Call) -> Response:
     workflow = await asyncio.to_thread(read_workflow, call.body.source)
     async with call.transaction("publish") as tx:
         done = await publish(tx, workflow, call.body.source, call.caller.tenant)
-        decider, tenant = call.instance.decider, call.caller.tenant
-        changes = await sync_schedules(tx, decider, workflow, tenant, by=by_whom(call))
+        engine_context, tenant = call.instance.engine_context, call.caller.tenant
+        changes = await sync_schedules(tx, engine_context, workflow, tenant, by=by_whom(call))
         target = f"{workflow.workflow_id} {workflow.version}"
         if done.is_new:
             await call.audit(tx, "publish", target)

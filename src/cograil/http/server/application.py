@@ -43,7 +43,7 @@ from cograil.store.api_keys import find_secret, what_it_may
 from cograil.store.connect_retry import look
 from cograil.store.database import Database
 from cograil.store.database_roles import ROLE_ERRORS, SERVER_ROLE, explain_roles
-from cograil.verbs.advance import Decider
+from cograil.verbs.advance import EngineContext
 
 TABLES: Sequence[Table] = (
     jobs,
@@ -67,7 +67,7 @@ TABLES: Sequence[Table] = (
 
 @asynccontextmanager
 async def open_instance(
-    db: Database, decider: Decider, settings: Settings, key_file: Path | None = None
+    db: Database, engine_context: EngineContext, settings: Settings, key_file: Path | None = None
 ) -> AsyncIterator[Instance]:
     """What the API needs. Raises UnsafeDatabase for a role that sees more than one tenant at a time."""
     secret = await look(partial(_find_secret, db))
@@ -78,9 +78,9 @@ async def open_instance(
             db,
             settings,
             keys,
-            decider,
+            engine_context,
             cursors=Cursors(secret),
-            gatherer=Gatherer(db, decider),
+            gatherer=Gatherer(db, engine_context),
             doorbell=doorbell,
             live=streams,
             flights=flights,

@@ -40,7 +40,7 @@ from cograil.model.roles import Caller
 from cograil.settings import Settings
 from cograil.store.api_keys import AuditEntry, add_audits
 from cograil.store.database import LOST, STALLED, Database, Transaction
-from cograil.verbs.advance import Decider
+from cograil.verbs.advance import EngineContext
 
 log = structlog.get_logger("http")
 MAX_INLINE_BYTES = 64 * 1024  # larger bodies are read in a thread, so that others are served meanwhile
@@ -79,7 +79,7 @@ class Behind:
 class Instance(Behind):
     """What is behind the door of the API."""
 
-    decider: Decider
+    engine_context: EngineContext
     cursors: Cursors
     gatherer: Gatherer
     doorbell: Doorbell

@@ -11,7 +11,7 @@ from cograil.store.api_keys import AuditEntry
 from cograil.store.database import LOST, Database, Transaction
 from cograil.store.job_queries import View, made_view
 from cograil.store.write_batch import MadeRow
-from cograil.verbs.advance import Decider
+from cograil.verbs.advance import EngineContext
 from cograil.verbs.submit import Submission, submit_each
 
 MAX_AT_ONCE = 200
@@ -31,9 +31,9 @@ class Asked(NamedTuple):
 class Gatherer:
     """Submits of one process."""
 
-    def __init__(self, db: Database, decider: Decider) -> None:
+    def __init__(self, db: Database, engine_context: EngineContext) -> None:
         self._db = db
-        self._decider = decider
+        self._engine_context = engine_context
         self._waiting: dict[str, list[Asked]] = {}
         self._hands: set[asyncio.Task[None]] = set()
         self._at_work = 0  # hands that wait for the database
@@ -74,7 +74,7 @@ class Gatherer:
     async def _make(self, tenant: str, asked: Sequence[Asked]) -> None:
         try:
             made = await submit_and_show(
-                self._db, self._decider, tenant, [(one.submission, one.entry) for one in asked]
+                self._db, self._engine_context, tenant, [(one.submission, one.entry) for one in asked]
             )
         except UNKNOWN as error:  # perhaps they were made: only whoever asked may decide to ask again
             for one in asked:
@@ -100,17 +100,20 @@ def _settle(asked: Asked, outcome: View | Exception) -> None:
 
 
 async def submit_and_show(
-    db: Database, decider: Decider, tenant: str, asked: Sequence[tuple[Submission, AuditEntry]]
+    db: Database, engine_context: EngineContext, tenant: str, asked: Sequence[tuple[Submission, AuditEntry]]
 ) -> list[View | CograilError]:
     """Make these jobs in one transaction; each as it is shown, or what is wrong with it."""
     async with db.transaction("submit", tenant=tenant) as tx:
-        return await submit_and_show_within(tx, decider, tenant, asked)
+        return await submit_and_show_within(tx, engine_context, tenant, asked)
 
 
 async def submit_and_show_within(
-    tx: Transaction, decider: Decider, tenant: str, asked: Sequence[tuple[Submission, AuditEntry]]
+    tx: Transaction,
+    engine_context: EngineContext,
+    tenant: str,
+    asked: Sequence[tuple[Submission, AuditEntry]],
 ) -> list[View | CograilError]:
     """The same in a transaction that does more."""
     submissions, entries = [one[0] for one in asked], [one[1] for one in asked]
-    made = await submit_each(tx, decider, submissions, tenant, entries=entries)
+    made = await submit_each(tx, engine_context, submissions, tenant, entries=entries)
     return [made_view(one) if isinstance(one, MadeRow) else one for one in made]

@@ -35,7 +35,7 @@ born as (
   insert into cograil.nodes (job_id, node_id, tenant_id, status, attempt, parent, idx, not_before, input, output,
     started_at, finished_at, lost, budget_from, skip_reason, taken_branch, total, expanded, ended, failed, error)
   select job_id, node_id, tenant_id, status, attempt, parent, idx, not_before, input, output,
-    started_at, finished_at, coalesce((rest ->> 'lost')::int, 0), coalesce((rest ->> 'budget_from')::int, 0),
+    started_at, finished_at, coalesce((rest ->> 'lost')::int, 0), coalesce((rest ->> 'uncounted_attempts')::int, 0),
     rest ->> 'skip_reason', rest ->> 'taken_branch', (rest ->> 'total')::int,
     coalesce((rest ->> 'expanded')::int, 0), coalesce((rest ->> 'ended')::int, 0),
     coalesce((rest ->> 'failed')::int, 0), (rest -> 'error')::json
@@ -57,7 +57,7 @@ noded as (
                                                    'input', n.input)
         else n.earlier_inputs end,
       started_at = u.started_at, finished_at = u.finished_at,
-      lost = coalesce((rest ->> 'lost')::int, 0), budget_from = coalesce((rest ->> 'budget_from')::int, 0),
+      lost = coalesce((rest ->> 'lost')::int, 0), budget_from = coalesce((rest ->> 'uncounted_attempts')::int, 0),
       skip_reason = rest ->> 'skip_reason', taken_branch = rest ->> 'taken_branch', total = (rest ->> 'total')::int,
       expanded = coalesce((rest ->> 'expanded')::int, 0), ended = coalesce((rest ->> 'ended')::int, 0),
       failed = coalesce((rest ->> 'failed')::int, 0), error = (rest -> 'error')::json

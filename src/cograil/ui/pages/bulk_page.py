@@ -55,7 +55,7 @@ async def _start(visit: Visit, verb: str, wanted: JobFilter, reason: str) -> Res
     by = by_whom(as_call(visit))
     async with visit.transaction("bulk") as tx:
         job_id = await begin_bulk(
-            tx, visit.instance.decider, verb, wanted, by=by, reason=reason, tenant=visit.caller.tenant
+            tx, visit.instance.engine_context, verb, wanted, by=by, reason=reason, tenant=visit.caller.tenant
         )
         await visit.audit(tx, f"bulk {verb}", job_id, reason=reason, filter=wanted.as_json())
     return gone_to(visit, f"/ui/jobs/bulk/{job_id}", "Started")

@@ -101,7 +101,7 @@ async def show_company(visit: Visit) -> Response:
     """One company: its card, who said what, its documents and its runs."""
     settings, siren = visit.instance.settings.companies, visit.path["siren"]
     of, owner = Of(visit.caller.tenant, siren), routes.only_of(as_call(visit))
-    house = House(visit.instance.decider, settings)
+    house = House(visit.instance.engine_context, settings)
     async with visit.transaction("companies.show") as tx:
         shown = await page_of(tx, house, of) if IS_SIREN(siren) else None
         if shown is None or (owner is not None and not await is_asked_by(tx, of, owner)):

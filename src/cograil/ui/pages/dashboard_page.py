@@ -88,7 +88,7 @@ def _chart(buckets: list[View]) -> Json:
 
 async def _waits(visit: Visit, tx: Transaction) -> list[View]:
     """The jobs that are under way for longest, and what each waits for first."""
-    tenant, catalog = visit.caller.tenant, visit.instance.decider.catalog
+    tenant, catalog = visit.caller.tenant, visit.instance.engine_context.catalog
     ids = [job["job_id"] for job in await oldest_jobs(tx, tenant, EXPLAINED)]
     jobs = await job_queries.find_jobs(tx, ids, tenant)
     found = []
