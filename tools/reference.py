@@ -22,7 +22,7 @@ from cograil.http.server.application import TABLES
 from cograil.http.server.openapi import PROBES, Described, document
 from cograil.http.server.routing import Endpoint
 from cograil.model import states
-from cograil.setting_variables import BARE_NAMES
+from cograil.setting_sources import BARE_NAMES
 from cograil.settings import Settings, setting_names, variable_of
 
 FOLDER = Path(__file__).parent.parent / "docs" / "reference"
@@ -212,8 +212,8 @@ def metrics_page() -> str:
     lines[-2] += " says who has it where, and what to do with it. Labels are words of ours and the names of"
     lines[-2] += " queues; of more than 100 queues the deepest have their names, and the rest is `others`."
     for title, families in (
-        ("Counted by the process itself", metrics.COUNTED),
-        ("Asked of the database, at most every other second", metrics.FOUND),
+        ("Counted by the process itself", metrics.PROCESS_METRICS),
+        ("Asked of the database, at most every other second", metrics.DATABASE_METRICS),
     ):
         lines += [f"## {title}", "", "| metric | kind | labels | meaning |", "|---|---|---|---|"]
         for name, (kind, labels, text) in families.items():

@@ -1,9 +1,9 @@
-"""PostgreSQL's time, as this process knows it.
+"""The database's time, as this process knows it.
 
-Whatever is told to the outside or compared with times in the database goes by the database's clock: processes
-on other machines have clocks of their own, and one that is off would sign callbacks that receivers refuse as
-replays. Each transaction begins by learning the database's time; between two of them our monotonic clock goes
-on from there. A process that has not asked yet has its own time.
+Timestamps that leave this process, or that are compared with timestamps in the database, use the database's
+clock. Other machines have their own clocks, and a wrong clock would sign callbacks that receivers reject as
+replays. Each transaction begins by reading the database's time. Between transactions the local monotonic
+clock advances it. Before the first transaction the local time is used.
 """
 
 from __future__ import annotations
@@ -11,40 +11,45 @@ from __future__ import annotations
 import time
 from datetime import UTC, datetime
 
-MAX_ROUND_TRIP_SECONDS = 2.0  # an answer that took longer says little about the time
-MAX_OFFSET_SECONDS = 5.0  # from here on a process is warned of
+MAX_ROUND_TRIP_SECONDS = 2.0  # a slower answer says little about the time
+MAX_OFFSET_SECONDS = 5.0  # a larger offset causes a warning
 
-_base: float | None = None  # the database's time, as seconds since 1970, when our monotonic clock was at zero
+_base: float | None = None  # the database's time, in seconds since 1970, when the monotonic clock was zero
 
 
-def note(told: datetime, asked_at: float) -> None:
-    """The database said that it is `told`; `asked_at` is when we asked, by our monotonic clock."""
+def synchronize(database_time: datetime, asked_at: float) -> None:
+    """Adjust to the time that the database returned; `asked_at` is the monotonic time of the query.
+
+    A slow answer is ignored unless it is the first.
+    """
     global _base  # noqa: PLW0603  one process, one database
-    answered_at, seconds_told = time.monotonic(), told.timestamp()
+    answered_at, database_seconds = time.monotonic(), database_time.timestamp()
     if _base is None:
-        _base = seconds_told - (asked_at + answered_at) / 2
-    elif answered_at - asked_at <= MAX_ROUND_TRIP_SECONDS:  # what cannot be better known stays as it is
-        _base = min(max(_base, seconds_told - answered_at), seconds_told - asked_at)
+        _base = database_seconds - (asked_at + answered_at) / 2
+    elif answered_at - asked_at <= MAX_ROUND_TRIP_SECONDS:
+        _base = min(max(_base, database_seconds - answered_at), database_seconds - asked_at)
 
 
 def seconds() -> float:
-    """The database's time, as seconds since 1970."""
+    """Return the database's time in seconds since 1970."""
     return time.time() if _base is None else _base + time.monotonic()
 
 
 def now() -> datetime:
-    """The database's time."""
+    """Return the database's time in UTC."""
     return datetime.fromtimestamp(seconds(), UTC)
 
 
 def offset_seconds() -> float:
-    """By how much the clock of this machine is ahead of the database's."""
+    """Return how far this machine's clock is ahead of the database's clock."""
     return time.time() - seconds()
 
 
 def describe_offset(offset: float) -> str | None:
-    """What is wrong with a clock that is off by this much; None: nothing."""
+    """Return a sentence about a clock with this offset, or None when the offset is tolerable."""
     if abs(offset) <= MAX_OFFSET_SECONDS:
         return None
     direction = "ahead of" if offset > 0 else "behind"
-    return f"the clock of this machine is {abs(offset):.1f} s {direction} PostgreSQL's; set it by NTP"
+    return (
+        f"this machine's clock is {abs(offset):.1f} s {direction} PostgreSQL's clock; synchronize it with NTP"
+    )

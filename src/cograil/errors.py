@@ -1,31 +1,33 @@
-"""What may go wrong because a caller is wrong or too late.
+"""Errors that mean: the caller is wrong, or too late.
 
     CograilError
-    ├── UsageError                what was given cannot be understood         (exit 2)
-    │   ├── InvalidInput          the input of a job does not fit its workflow
+    ├── UsageError                the request cannot be understood            (exit 2)
+    │   ├── InvalidInput          a job's input does not match its workflow
     │   ├── InvalidWorkflow       a workflow file has problems, all listed
-    │   ├── QueueNotNamed         queues must be named here, and one is not
+    │   ├── QueueNotNamed         a node must name its queue and does not
     │   ├── WorkflowReserved      only the app that owns the workflow starts it
     │   └── InvalidSettings       a setting is wrong
-    ├── NotFound                  no such thing, or nothing runs there        (exit 3)
+    ├── NotFound                  the object does not exist, or nothing runs  (exit 3)
     │   ├── JobNotFound, NodeNotFound, WorkflowNotFound, SubscriptionNotFound, DeliveryNotFound,
     │   │   ScheduleNotFound
     │   └── NoInstance
-    ├── Conflict                  it exists, in a state that forbids this     (exit 4)
+    ├── Conflict                  the object's state forbids the operation    (exit 4)
     │   ├── AlreadyTerminal, NotFinished
     │   ├── VersionTaken
-    │   ├── StaleAttempt          somebody else has the attempt now
-    │   ├── Forbidden             not by this person
+    │   ├── StaleAttempt          another worker owns the attempt
+    │   ├── Forbidden             this user may not do it
     │   └── DirectoryInUse
-    ├── WaitTimeout               it did not end in the time given            (exit 5)
+    ├── WaitTimeout               the job did not end in time                 (exit 5)
     ├── UnsafeDatabase, UnsupportedEncoding, RolesMissing, SchemaMismatch
-    │                             such a database is not used                 (exit 2)
-    └── DatabaseUnavailable       nothing answers there                       (exit 3)
+    │                             the database must not be used               (exit 2)
+    └── DatabaseUnavailable       the database does not answer                (exit 3)
 
-Exit 1 is for jobs that failed or were cancelled.
+Exit code 1 is for jobs that failed or were cancelled.
 
-An error of a handler is none of these: it is an `Outcome` (model/outcome.py). A lost race is a
-return value. A bug is any other exception, and propagates.
+The error of a handler is not one of these: it is an `Outcome` (model/outcome.py). A lost race is a return
+value. Any other exception is a bug and propagates.
+
+The first line of each docstring is the description of its code in docs/reference/errors.md.
 """
 
 from __future__ import annotations
@@ -34,23 +36,23 @@ from dataclasses import dataclass
 
 
 class CograilError(Exception):
-    """Something a person can mend."""
+    """An error that the caller can correct."""
 
     code = "error"
     exit_code = 1
     status = 500
-    wait_seconds: float | None = None  # after which to come again, if that helps
+    wait_seconds: float | None = None  # retry after this many seconds, if a retry can help
 
 
 class UsageError(CograilError):
-    """What was given cannot be understood."""
+    """The request cannot be understood."""
 
     code, exit_code, status = "invalid", 2, 422
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong in a file or an input, and where."""
+    """One problem in a file or an input, with its location."""
 
     code: str
     message: str
@@ -59,12 +61,12 @@ class Problem:
     column: int | None = None
 
     def __str__(self) -> str:
-        where = f"{self.line}:{self.column}: " if self.line is not None else ""
-        return f"{where}{self.message} [{self.code}]"
+        location = f"{self.line}:{self.column}: " if self.line is not None else ""
+        return f"{location}{self.message} [{self.code}]"
 
 
 class Problems(UsageError):
-    """A list of problems, all that were found at once."""
+    """A file or an input has problems; all of them are listed."""
 
     code = "problems"
     headline = "there are problems"
@@ -72,11 +74,11 @@ class Problems(UsageError):
     def __init__(self, problems: list[Problem], source: str = "") -> None:
         self.problems = tuple(problems)
         self.source = source
-        super().__init__("\n".join(_at(source, problem) for problem in problems))
+        super().__init__("\n".join(_format_problem(source, problem) for problem in problems))
 
 
-def _at(source: str, problem: Problem) -> str:
-    """As compilers say it: `file:line:column: what`, or `file: what`."""
+def _format_problem(source: str, problem: Problem) -> str:
+    """Format as compilers do: `file:line:column: message`, or `file: message`."""
     space = "" if problem.line is not None else " "
     return f"{source}:{space}{problem}" if source else str(problem)
 
@@ -88,25 +90,25 @@ class InvalidWorkflow(Problems):
 
 
 class InvalidInput(Problems):
-    """The input of a job does not fit its workflow."""
+    """The input of a job does not match its workflow."""
 
     code = "invalid_input"
 
 
 class QueueNotNamed(UsageError):
-    """Queues must be named here (COGRAIL_QUEUES__STRICT), and a node of the workflow has none."""
+    """COGRAIL_QUEUES__STRICT is on, and a node of the workflow does not name a queue."""
 
     code, status = "queue_not_named", 503
 
     def __init__(self, workflow_id: str, nodes: list[str]) -> None:
         super().__init__(
-            f"COGRAIL_QUEUES__STRICT is on and workflow {workflow_id!r} names no queue for "
-            f"{', '.join(nodes)}; give each a `queue`"
+            f"COGRAIL_QUEUES__STRICT is on and workflow {workflow_id!r} does not name a queue for "
+            f"{', '.join(nodes)}; add a `queue` to each of these nodes"
         )
 
 
 class WorkflowReserved(UsageError):
-    """The workflow belongs to an app, or one of its handlers does: only the app starts jobs of it."""
+    """The workflow, or one of its handlers, belongs to an app; only that app starts jobs of it."""
 
     code, exit_code, status = "workflow_reserved", 4, 403
 
@@ -118,7 +120,7 @@ class InvalidSettings(UsageError):
 
 
 class NotFound(CograilError):
-    """No such thing."""
+    """The object does not exist."""
 
     code, exit_code, status = "not_found", 3, 404
 
@@ -133,7 +135,7 @@ class JobNotFound(NotFound):
 
 
 class NodeNotFound(NotFound):
-    """The job has no node of this name."""
+    """The job has no node with this name."""
 
     code = "node_not_found"
 
@@ -142,13 +144,13 @@ class NodeNotFound(NotFound):
 
 
 class WorkflowNotFound(NotFound):
-    """No workflow of this name and version is published."""
+    """No workflow with this name and version is published."""
 
     code = "workflow_not_found"
 
     def __init__(self, workflow_id: str, version: int | None = None) -> None:
-        what = f"workflow {workflow_id!r}" + (f" version {version}" if version is not None else "")
-        super().__init__(f"{what} is not published; see `cograil publish FILE`")
+        name = f"workflow {workflow_id!r}" + (f" version {version}" if version is not None else "")
+        super().__init__(f"{name} is not published; publish it with `cograil publish FILE`")
 
 
 class ScheduleNotFound(NotFound):
@@ -179,19 +181,19 @@ class DeliveryNotFound(NotFound):
 
 
 class NoInstance(NotFound):
-    """Nothing runs there."""
+    """No instance runs on this data directory."""
 
     code = "no_instance"
 
 
 class Conflict(CograilError):
-    """It exists, in a state that forbids this."""
+    """The current state of the object forbids the operation."""
 
     code, exit_code, status = "conflict", 4, 409
 
 
 class AlreadyTerminal(Conflict):
-    """The job has ended; a finished job is final."""
+    """The job has already ended; an ended job is final."""
 
     code = "already_terminal"
 
@@ -206,31 +208,31 @@ class NotFinished(Conflict):
 
 
 class VersionTaken(Conflict):
-    """Other content is published under this version."""
+    """This version is already published with different content."""
 
     code = "version_taken"
 
 
 class StaleAttempt(Conflict):
-    """The attempt is no longer whoever speaks of it's: it was lost, timed out or given to another."""
+    """The caller no longer owns this attempt: it was lost, timed out or reassigned."""
 
     code = "stale_attempt"
 
     def __init__(self, task_id: object) -> None:
-        super().__init__(f"task {task_id} is not yours, or not yours any more; stop working on it")
+        super().__init__(f"the caller does not own task {task_id}, or no longer owns it; stop working on it")
 
 
 class CheckpointOutOfOrder(Conflict):
-    """The next attempt is to go on from a later phase than this one."""
+    """A checkpoint of a later phase is already stored."""
 
     code = "checkpoint_out_of_order"
 
     def __init__(self, phase_index: object) -> None:
-        super().__init__(f"there is a checkpoint of a later phase than {phase_index}; it stays")
+        super().__init__(f"a checkpoint of a later phase than {phase_index} is already stored and is kept")
 
 
 class Forbidden(Conflict):
-    """Somebody else may do this, but not this person."""
+    """This user may not perform the operation."""
 
     code, status = "forbidden", 403
 
@@ -242,7 +244,7 @@ class DirectoryInUse(Conflict):
 
 
 class WaitTimeout(CograilError):
-    """It did not end in the time given."""
+    """The job did not end within the given time."""
 
     code, exit_code, status = "timeout", 5, 504
 
@@ -254,13 +256,13 @@ class DatabaseUnavailable(CograilError):
 
 
 class Overloaded(DatabaseUnavailable):
-    """More is asked for at once than can be done."""
+    """Too many concurrent requests; retry later."""
 
     code = "overloaded"
 
 
 class UnsafeDatabase(CograilError):
-    """The database may forget what it acknowledged."""
+    """The database server may lose committed transactions."""
 
     code, exit_code, status = "unsafe_database", 2, 503
 
@@ -272,12 +274,12 @@ class UnsupportedEncoding(UnsafeDatabase):
 
 
 class RolesMissing(CograilError):
-    """The server lacks a role of cograil, or the database lacks its grants."""
+    """The server lacks one of cograil's roles, or the database lacks their grants."""
 
     code, exit_code, status = "roles_missing", 2, 503
 
 
 class SchemaMismatch(CograilError):
-    """The schema in the database is not the one this program knows."""
+    """The database schema does not match this version of cograil."""
 
     code, exit_code, status = "schema_mismatch", 2, 503

@@ -1,10 +1,9 @@
-"""Named points at which a test may kill, stop or disturb this process. Off in production.
+"""Fault injection: named points at which a test can kill, stop or disturb this process. Off in production.
 
-`COGRAIL_FAULT=name:count:mode` arms the point `name` for its `count`-th visit (`*` = any name).
-Modes: `kill9`, `stop` (SIGSTOP), `raise` (as a broken connection does), and at commits
-`commit_unknown` (commit, then raise). `COGRAIL_FAULT_LOG=file` appends the name of every point passed,
-to enumerate them, and `!name` where the fault struck. A test that forks calls `arm` and `record`
-instead, and may add modes of its own to `modes`.
+`COGRAIL_FAULT=name:count:mode` arms the point `name` for its `count`-th visit (`*` matches any name).
+Modes: `kill9`, `stop` (SIGSTOP), `raise` (like a broken connection), and at commits `commit_unknown` (commit,
+then raise). `COGRAIL_FAULT_LOG=file` appends the name of every visited point to the file, and `!name` where the
+fault struck. A test that forks calls `arm` and `record` instead, and may add its own modes to `modes`.
 """
 
 from __future__ import annotations
@@ -18,13 +17,13 @@ import psycopg
 
 
 class FaultRaised(psycopg.OperationalError):
-    """A test asked for an error here; it looks like that of a connection which broke."""
+    """An injected error; it looks like the error of a broken connection."""
 
 
 @dataclass(slots=True)
 class _Fault:
     name: str
-    left: int
+    visits_left: int
     mode: str
 
 
@@ -34,42 +33,42 @@ is_on = False
 
 
 def arm(text: str | None) -> None:
-    """Arm one point, `name:count:mode`; None disarms."""
+    """Arm one point, given as `name:count:mode`; None disarms it. Raises ValueError for an unknown mode."""
     global _fault  # noqa: PLW0603  one process has one fault
     _fault = None
     if text:
         name, count, mode = text.rsplit(":", 2)
         if mode not in modes:
-            raise ValueError(f"{mode!r} is not a fault: {', '.join(modes)}")
+            raise ValueError(f"{mode!r} is not a fault mode; use one of {', '.join(modes)}")
         _fault = _Fault(name, int(count), mode)
-    _switch()
+    _update_is_on()
 
 
 def record(path: str | None) -> None:
-    """Append the name of every point passed to this file; None stops that."""
+    """Append the name of every visited point to this file; None stops recording."""
     global _log  # noqa: PLW0603
     _log = path or None
-    _switch()
+    _update_is_on()
 
 
-def _switch() -> None:
+def _update_is_on() -> None:
     global is_on  # noqa: PLW0603
     is_on = _fault is not None or _log is not None
 
 
 def point(name: str) -> None:
-    """Pass a point; nothing happens unless a test armed it."""
+    """Visit a point. Nothing happens unless a test armed it."""
     if is_on:
-        _pass(name)
+        _visit(name)
 
 
-def _pass(name: str) -> None:
+def _visit(name: str) -> None:
     _write(name)
     fault = _fault
     if fault is None or fault.name not in ("*", name):
         return
-    fault.left -= 1
-    if fault.left == 0:
+    fault.visits_left -= 1
+    if fault.visits_left == 0:
         _write(f"!{name}")
         modes[fault.mode](name)
 
@@ -89,7 +88,7 @@ def _stop(name: str) -> None:
 
 
 def _raise(name: str) -> None:
-    raise FaultRaised(f"a fault was asked for at {name}")
+    raise FaultRaised(f"injected fault at {name}")
 
 
 def _raise_after_commit(name: str) -> None:

@@ -1,7 +1,7 @@
-"""Log lines: text on a terminal, JSON elsewhere, on standard error.
+"""Logging: text on a terminal, JSON elsewhere, on standard error.
 
-A line that cannot be written (a full disk, a closed pipe) is counted and forgotten: logging never
-stops work. What looks like a secret of ours, or a password in a URL, is in no line.
+A line that cannot be written (full disk, closed pipe) is counted and dropped: logging never stops work.
+Keys, signing secrets and passwords in URLs are masked in every line.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ import structlog
 from structlog.typing import EventDict
 
 dropped = 0
-SERVICE_VARIABLE = "_COGRAIL_LOG_SERVICE"  # what JSON lines of this process and its children call it
+SERVICE_VARIABLE = "_COGRAIL_LOG_SERVICE"  # value of the field `service` in this process and its children
 MAX_SECRET = 512
-# Of a key its id is left: it says whose key somebody let into a log.
+# The id of a key stays visible: it tells the operator which key leaked into a log.
 _SECRETS = re.compile(
     r"(?P<key>cog_[a-z2-7]{16}_)[\w-]{20,}"
     r"|(?P<signs>whsec_)[A-Za-z0-9+/=_-]{16,}"
@@ -30,18 +30,18 @@ _SECRETS = re.compile(
     r"|(?P<user>://[^\s:/@\"']{0,128}:)[^\s/@\"']{1,256}(?=@)",
     re.IGNORECASE,
 )
-_SIGNS_OF_ONE = ("cog_", "whsec_", "earer", "EARER", "://")
+_SECRET_MARKERS = ("cog_", "whsec_", "earer", "EARER", "://")
 
 
-def redacted(text: str) -> str:
-    """The text without what looks like a key, a signing secret, or a password in a URL."""
-    if not any(sign in text for sign in _SIGNS_OF_ONE):
+def redact_secrets(text: str) -> str:
+    """Return the text with API keys, signing secrets and passwords in URLs masked."""
+    if not any(marker in text for marker in _SECRET_MARKERS):
         return text
-    return _SECRETS.sub(lambda found: f"{found[found.lastgroup or 0]}***", text)
+    return _SECRETS.sub(lambda match: f"{match[match.lastgroup or 0]}***", text)
 
 
-class About(Protocol):
-    """An attempt, of which lines are said: a work item is one."""
+class LoggedAttempt(Protocol):
+    """The attempt that a log line is about; a work item is one."""
 
     @property
     def job_id(self) -> str: ...
@@ -55,28 +55,29 @@ class About(Protocol):
     def trace_parent(self) -> str | None: ...
 
 
-# What an app wants on every line about an attempt, by how the names of its handlers begin: `companies`.
-app_facts: dict[str, Callable[[Any], dict[str, Any]]] = {}
-about: ContextVar[About | None] = ContextVar("about", default=None)  # what runs here, for lines said inside
+# Functions that return an app's own fields for a line about an attempt, by handler prefix such as `companies`.
+app_log_fields: dict[str, Callable[[Any], dict[str, Any]]] = {}
+# The attempt that runs in this context; its fields are added to lines logged inside the handler.
+current_attempt: ContextVar[LoggedAttempt | None] = ContextVar("current_attempt", default=None)
 
 
-def facts_of(item: About, known: Any = None) -> dict[str, Any]:
-    """What a line that is said about an attempt has, with the id of its trace if it has one.
+def attempt_fields(item: LoggedAttempt, known: Any = None) -> dict[str, Any]:
+    """Return the log fields of an attempt, with its trace id if it has one.
 
-    `known` fills what an app wants to hear and cannot tell by the attempt alone, such as an error.
+    `known` supplies values for fields of an app that the attempt alone does not have, such as an error.
     """
-    facts = {"job_id": item.job_id, "node_id": item.node_id, "attempt": item.attempt}
+    fields = {"job_id": item.job_id, "node_id": item.node_id, "attempt": item.attempt}
     if item.trace_parent is not None:
-        facts["trace_id"] = item.trace_parent[3:35]
-    tell = app_facts.get(item.handler.partition(".")[0])
-    if tell is None:
-        return facts
-    own, said = tell(item), known if isinstance(known, dict) else {}
-    return own | {name: value for name, value in said.items() if name in own} | facts
+        fields["trace_id"] = item.trace_parent[3:35]
+    read_app_fields = app_log_fields.get(item.handler.partition(".")[0])
+    if read_app_fields is None:
+        return fields
+    app_fields, overrides = read_app_fields(item), known if isinstance(known, dict) else {}
+    return app_fields | {name: value for name, value in overrides.items() if name in app_fields} | fields
 
 
-class Lines:
-    """Writes lines to a stream, and counts those it could not."""
+class LineWriter:
+    """Writes log lines to a stream and counts the lines that could not be written."""
 
     def __init__(self, stream: TextIO, name: str = "cograil") -> None:
         self.name = name
@@ -85,7 +86,7 @@ class Lines:
     def msg(self, line: str) -> None:
         global dropped  # noqa: PLW0603  one number for the process
         try:
-            self._stream.write(redacted(line) + "\n")  # in one piece, so that lines of threads do not mix
+            self._stream.write(redact_secrets(line) + "\n")  # one call, so lines of threads do not mix
             self._stream.flush()
         except (OSError, ValueError):
             dropped += 1
@@ -94,8 +95,8 @@ class Lines:
 
 
 @contextlib.contextmanager
-def lines_of(service: str) -> Iterator[None]:
-    """JSON lines that are configured in this block have `service` and `message` too."""
+def service_name(service: str) -> Iterator[None]:
+    """Add the fields `service` and `message` to JSON lines when logging is configured inside this block."""
     before = os.environ.get(SERVICE_VARIABLE)
     os.environ[SERVICE_VARIABLE] = service
     try:
@@ -107,54 +108,58 @@ def lines_of(service: str) -> Iterator[None]:
 
 
 def configure(level: str = "info", format: str = "auto", stream: TextIO | None = None) -> None:
-    """Set up the logging of this process, also that of libraries, which are heard from `warning` on."""
+    """Set up the logging of this process. Libraries log at `warning` and above."""
     out = stream or sys.stderr
     is_text = format == "text" or (format == "auto" and out.isatty())
     threshold = logging.getLevelNamesMapping()[level.upper()]
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
-            _add_about,
+            _add_attempt,
             structlog.processors.add_log_level,
-            _add_name,
+            _add_logger_name,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
-            *(_text(out) if is_text else _json()),
+            *(_text_renderers(out) if is_text else _json_renderers()),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(threshold),
-        logger_factory=lambda *name: Lines(out, *name),
+        logger_factory=lambda *name: LineWriter(out, *name),
         cache_logger_on_first_use=False,
     )
-    logging.basicConfig(handlers=[_ToStructlog()], level=max(threshold, logging.WARNING), force=True)
+    logging.basicConfig(handlers=[_StructlogHandler()], level=max(threshold, logging.WARNING), force=True)
 
 
-class _ToStructlog(logging.Handler):
-    """What libraries log comes out like the rest."""
+class _StructlogHandler(logging.Handler):
+    """Sends the log records of libraries through structlog."""
 
     def emit(self, record: logging.LogRecord) -> None:
         logger = structlog.get_logger(record.name)
         logger.log(record.levelno, record.getMessage(), exc_info=record.exc_info)
 
 
-def _add_about(logger: Any, method: str, event: EventDict) -> EventDict:
-    """Inside a handler: whose line it is. What the line says itself counts more."""
-    item = about.get()
-    return event if item is None else {**facts_of(item), **event}
+def _add_attempt(logger: Any, method: str, event: EventDict) -> EventDict:
+    """Add the fields of the current attempt; fields of the line itself win."""
+    item = current_attempt.get()
+    return event if item is None else {**attempt_fields(item), **event}
 
 
-def _add_name(logger: Any, method: str, event: EventDict) -> EventDict:
+def _add_logger_name(logger: Any, method: str, event: EventDict) -> EventDict:
     event["logger"] = logger.name
     return event
 
 
-def _text(out: TextIO) -> list[Any]:
+def _text_renderers(out: TextIO) -> list[Any]:
     plain = structlog.dev.plain_traceback
     return [structlog.dev.ConsoleRenderer(colors=out.isatty(), exception_formatter=plain)]
 
 
-def _json() -> list[Any]:
+def _json_renderers() -> list[Any]:
     service = os.environ.get(SERVICE_VARIABLE)
-    named = [partial(_add_service, service)] if service else []
-    return [structlog.processors.format_exc_info, *named, structlog.processors.JSONRenderer(default=str)]
+    add_service = [partial(_add_service, service)] if service else []
+    return [
+        structlog.processors.format_exc_info,
+        *add_service,
+        structlog.processors.JSONRenderer(default=str),
+    ]
 
 
 def _add_service(service: str, logger: Any, method: str, event: EventDict) -> EventDict:

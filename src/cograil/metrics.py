@@ -1,8 +1,8 @@
-"""What a process counts, for Prometheus. Counted where it happens, told by `/metrics`.
+"""Prometheus metrics of a process, served by `/metrics`.
 
-A leaf like `logs.py`: everybody may count, nobody reads the counts to decide something. Labels are words
-of ours and names of queues, never ids, keys or tenants: so many series there are, and no more.
-docs/reference/metrics.md lists all of it.
+Every package may count here; no code reads a count to decide something. Label values are constants of this
+program and queue names, never ids, keys or tenants, so the number of series is bounded.
+docs/reference/metrics.md lists all metrics.
 """
 
 from __future__ import annotations
@@ -24,166 +24,171 @@ from prometheus_client.samples import Exemplar
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 OPEN_CONTENT_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
-MAX_QUEUES = 100  # that are shown by name; the others together
-OTHERS = "others"
-WAITS = (0.01, 0.05, 0.1, 0.5, 1, 5, 15, 60, 300, 900, 3600, 6 * 3600, 86400)
-ANSWERS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
-REQUEST = ("method", "path", "status")
-OWN = ("process_", "cograil_build")
-OUTSIDE = ("cograil_http_", "cograil_build", "process_")
-HUNDREDS = ("", "1xx", "2xx", "3xx", "4xx", "5xx")
+MAX_QUEUES = 100  # queues with a series of their own; the rest is summed up as `others`
+OTHER_QUEUES = "others"
+JOB_BUCKETS = (0.01, 0.05, 0.1, 0.5, 1, 5, 15, 60, 300, 900, 3600, 6 * 3600, 86400)
+REQUEST_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+REQUEST_LABELS = ("method", "path", "status")
+LOCAL_PREFIXES = ("process_", "cograil_build")  # not passed on to a process that serves our metrics
+PUBLIC_PREFIXES = ("cograil_http_", "cograil_build", "process_")
+STATUS_CLASSES = ("", "1xx", "2xx", "3xx", "4xx", "5xx")
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"})
 
 REGISTRY = CollectorRegistry()
 ProcessCollector(registry=REGISTRY)
 
 
-class Family(NamedTuple):
-    """A metric: what kind it is, its labels, and what it says."""
+class MetricFamily(NamedTuple):
+    """A metric: its kind, its labels and its help text."""
 
     kind: str
     labels: tuple[str, ...]
     text: str
 
 
-COUNTED: dict[str, Family] = {}
+PROCESS_METRICS: dict[str, MetricFamily] = {}
 
 
 def _counter(name: str, text: str, *labels: str) -> Counter:
-    COUNTED[f"{name}_total"] = Family("counter", labels, text)
+    PROCESS_METRICS[f"{name}_total"] = MetricFamily("counter", labels, text)
     return Counter(name, text, labels, registry=REGISTRY)
 
 
 def _gauge(name: str, text: str, *labels: str) -> Gauge:
-    COUNTED[name] = Family("gauge", labels, text)
+    PROCESS_METRICS[name] = MetricFamily("gauge", labels, text)
     return Gauge(name, text, labels, registry=REGISTRY)
 
 
-class Series:
-    """How often a duration was how long, with a trace as an example of each."""
+class HistogramSeries:
+    """Counts of durations by bucket, with a trace id as the exemplar of each bucket."""
 
-    __slots__ = ("bounds", "counts", "examples", "total")
+    __slots__ = ("bounds", "counts", "exemplars", "total")
 
     def __init__(self, bounds: tuple[float, ...]) -> None:
         self.bounds = bounds
         self.counts = [0] * (len(bounds) + 1)
-        self.examples: list[Exemplar | None] = [None] * (len(bounds) + 1)
+        self.exemplars: list[Exemplar | None] = [None] * (len(bounds) + 1)
         self.total = 0.0
 
     def observe(self, seconds: float, trace_id: str | None = None) -> None:
-        """Count this one. Called for every job and every request, in one thread: no lock, no walk."""
-        place = bisect_left(self.bounds, seconds)
-        self.counts[place] += 1
+        """Count a duration. Runs for every job and request, in one thread, so it takes no lock."""
+        bucket = bisect_left(self.bounds, seconds)
+        self.counts[bucket] += 1
         self.total += seconds
         if trace_id is not None:
-            self.examples[place] = Exemplar({"trace_id": trace_id}, seconds, time.time())
+            self.exemplars[bucket] = Exemplar({"trace_id": trace_id}, seconds, time.time())
 
 
-class Durations(Collector):
-    """A histogram for what happens often: a fifth of the price of the library's own, measured with labels."""
+class DurationHistogram(Collector):
+    """A histogram for frequent observations: five times as fast as the library's own, measured with labels."""
 
     def __init__(self, name: str, text: str, bounds: tuple[float, ...], labels: tuple[str, ...]) -> None:
         self._name, self._text, self._bounds, self._labels = name, text, bounds, labels
-        self._series: dict[tuple[str, ...], Series] = {} if labels else {(): Series(bounds)}
+        self._series: dict[tuple[str, ...], HistogramSeries] = {} if labels else {(): HistogramSeries(bounds)}
 
-    def of(self, *labels: str) -> Series:
-        """Those with these labels."""
-        found = self._series.get(labels)
-        if found is None:
-            found = self._series[labels] = Series(self._bounds)
-        return found
+    def labels(self, *labels: str) -> HistogramSeries:
+        """Return the series with these label values; it is created when missing."""
+        series = self._series.get(labels)
+        if series is None:
+            series = self._series[labels] = HistogramSeries(self._bounds)
+        return series
 
     def collect(self) -> Iterator[HistogramMetricFamily]:
         family = HistogramMetricFamily(self._name, self._text, labels=self._labels)
-        words = [*(repr(float(bound)) for bound in self._bounds), "+Inf"]
+        bounds = [*(repr(float(bound)) for bound in self._bounds), "+Inf"]
         for labels, series in list(self._series.items()):
-            so_far = accumulate(series.counts)
+            cumulative = accumulate(series.counts)
             buckets = [
-                (word, count) if example is None else (word, count, example)
-                for word, count, example in zip(words, so_far, series.examples, strict=True)
+                (bound, count) if exemplar is None else (bound, count, exemplar)
+                for bound, count, exemplar in zip(bounds, cumulative, series.exemplars, strict=True)
             ]
             family.add_metric(labels, buckets, series.total)
         yield family
 
 
-def _histogram(name: str, text: str, bounds: tuple[float, ...], *labels: str) -> Durations:
-    COUNTED[name] = Family("histogram", labels, text)
-    made = Durations(name, text, bounds, labels)
-    REGISTRY.register(made)
-    return made
+def _histogram(name: str, text: str, bounds: tuple[float, ...], *labels: str) -> DurationHistogram:
+    PROCESS_METRICS[name] = MetricFamily("histogram", labels, text)
+    histogram = DurationHistogram(name, text, bounds, labels)
+    REGISTRY.register(histogram)
+    return histogram
 
 
-build = _gauge("cograil_build_info", "Always 1, with the version of this process.", "version")
+build = _gauge("cograil_build_info", "Always 1; the label is the version of this process.", "version")
 build.labels(version("cograil")).set(1)
-jobs_submitted = _counter("cograil_jobs_submitted", "Jobs that this process has made.")
-jobs_ended = _counter("cograil_jobs_ended", "Jobs whose end this process has written.", "status")
+jobs_submitted = _counter("cograil_jobs_submitted", "Jobs created by this process.")
+jobs_ended = _counter("cograil_jobs_ended", "Jobs ended by this process, by final status.", "status")
 job_wait_seconds = _histogram(
     "cograil_job_wait_seconds",
-    "From the moment at which a job might begin until a worker began something of it; told at its end.",
-    WAITS,
+    "Seconds from when a job became runnable to its first task start; observed when the job ends.",
+    JOB_BUCKETS,
 )
 job_run_seconds = _histogram(
-    "cograil_job_run_seconds", "From the beginning of a job to its end.", WAITS, "status"
+    "cograil_job_run_seconds",
+    "Seconds from the start of a job to its end, by final status.",
+    JOB_BUCKETS,
+    "status",
 )
 passes = _counter("cograil_passes", "Transactions in which this orchestrator advanced jobs.")
-jobs_advanced = _counter("cograil_jobs_advanced", "Jobs that this orchestrator advanced, each time counted.")
+jobs_advanced = _counter(
+    "cograil_jobs_advanced", "Jobs advanced by this orchestrator; a job counts each time it is advanced."
+)
 leases_expired = _counter(
     "cograil_leases_expired",
-    "Workers and orchestrators whose lease ended without a word, as this orchestrator saw it.",
+    "Leases of workers and orchestrators that this orchestrator found expired.",
 )
 tasks_rescued = _counter(
-    "cograil_tasks_rescued", "Tasks that this orchestrator took from dead workers or over their time."
+    "cograil_tasks_rescued", "Tasks that this orchestrator took back from dead workers or after a timeout."
 )
-tasks_claimed = _counter("cograil_tasks_claimed", "Tasks this worker has claimed.")
-tasks_reported = _counter("cograil_tasks_reported", "Outcomes this worker has reported.", "outcome")
-tasks_held = _gauge("cograil_tasks_held", "Tasks this worker holds now.")
-deliveries = _counter("cograil_deliveries", "Tries of this relay to deliver an event.", "outcome")
+tasks_claimed = _counter("cograil_tasks_claimed", "Tasks claimed by this worker.")
+tasks_reported = _counter("cograil_tasks_reported", "Task outcomes reported by this worker.", "outcome")
+tasks_held = _gauge("cograil_tasks_held", "Tasks held by this worker now.")
+deliveries = _counter("cograil_deliveries", "Delivery attempts of this relay, by outcome.", "outcome")
 http_request_seconds = _histogram(
     "cograil_http_request_seconds",
-    "From a request to the beginning of its answer, by method and hundreds of the status.",
-    ANSWERS,
+    "Seconds from a request to the start of its response, by method and status class.",
+    REQUEST_BUCKETS,
     "method",
     "status",
 )
-# What the service that the app `containers` takes over counted, by the names that its dashboards know.
+# Metrics of the app `containers`. The names have no prefix because existing dashboards use them.
 http_request_duration = _histogram(
     "http_request_duration_seconds",
-    "How long requests to /v1/jobs took.",
+    "Duration of requests to /v1/jobs, in seconds.",
     (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10),
-    *REQUEST,
+    *REQUEST_LABELS,
 )
 company_sources = _counter(
     "cograil_company_sources",
-    "Requests of this worker to registers of companies, by what they came to.",
+    "Requests of this worker to company registers, by source and outcome.",
     "source",
     "outcome",
 )
-http_requests = _counter("http_requests", "Requests to /v1/jobs.", *REQUEST)
-http_errors = _counter("http_errors", "Requests to /v1/jobs that were refused.", *REQUEST)
-container_jobs = _counter("jobs", "Container jobs accepted here.")
-container_job_errors = _counter("job_errors", "Container jobs that failed, as far as settled here.", "code")
+http_requests = _counter("http_requests", "Requests to /v1/jobs.", *REQUEST_LABELS)
+http_errors = _counter("http_errors", "Requests to /v1/jobs that were rejected.", *REQUEST_LABELS)
+container_jobs = _counter("jobs", "Container jobs accepted by this process.")
+container_job_errors = _counter(
+    "job_errors", "Container jobs that failed and were settled by this process, by error code.", "code"
+)
 container_job_duration = _histogram(
     "job_duration_seconds",
-    "From accepting a container job to its end, as far as settled here.",
+    "Seconds from the acceptance of a container job to its end, for jobs settled by this process.",
     (1, 5, 10, 30, 60, 120, 300, 600, 900, 1800, 3600, 14400),
     "status",
 )
 callback_duration = _histogram(
     "dispatcher_duration_seconds",
-    "How long the requests took that delivered a container job's event.",
+    "Duration of the requests that deliver events of container jobs, in seconds.",
     (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10),
 )
 callbacks_delivered = _counter("dispatcher_delivered", "Events of container jobs delivered by this relay.")
-callbacks_failed = _counter("dispatcher_failed", "Events of container jobs refused for good, or given up.")
-callbacks_dropped = _counter(
-    "dispatcher_dropped", "Events of container jobs that were never tried: none are dropped."
+callbacks_failed = _counter(
+    "dispatcher_failed", "Events of container jobs that were rejected permanently or given up."
 )
-callbacks_requeued = _counter(
-    "dispatcher_requeued", "Events of container jobs put back, to be tried again later."
-)
+callbacks_dropped = _counter("dispatcher_dropped", "Always 0: events of container jobs are never dropped.")
+callbacks_requeued = _counter("dispatcher_requeued", "Events of container jobs put back for a later retry.")
 for _status in ("completed", "failed", "cancelled"):  # a rate needs a series from the start
     jobs_ended.labels(_status)
-    job_run_seconds.of(_status)
+    job_run_seconds.labels(_status)
 for _outcome in ("completed", "failed"):
     tasks_reported.labels(_outcome)
 for _outcome in ("delivered", "failed", "dead"):
@@ -191,88 +196,94 @@ for _outcome in ("delivered", "failed", "dead"):
 
 Sample = tuple[str, str, str, float]  # name, labels, value
 Counted = tuple[str, Mapping[str, str], float]  # name, labels, value
-Counts = Mapping[str, Sequence[Counted]]  # by the name of their family
-NOTHING: Counts = {}
+Counts = Mapping[str, Sequence[Counted]]  # by metric family
+NO_COUNTS: Counts = {}
 
-
-FOUND = {
-    "cograil_queue_depth": Family(
-        "gauge", ("queue", "state"), "Tasks that are ready, held back by a limit, or running."
+DATABASE_METRICS = {
+    "cograil_queue_depth": MetricFamily(
+        "gauge", ("queue", "state"), "Tasks that are ready, held back by a limit, or running, by queue."
     ),
-    "cograil_oldest_ready_seconds": Family("gauge", ("queue",), "How long the oldest ready task has waited."),
-    "cograil_jobs": Family(
-        "gauge", ("status",), "Jobs that have not ended; counted up to 10,000 of a tenant."
+    "cograil_oldest_ready_seconds": MetricFamily(
+        "gauge", ("queue",), "Age of the oldest ready task, in seconds."
     ),
-    "cograil_processes": Family("gauge", ("kind",), "Orchestrators and workers whose lease is valid."),
-    "cograil_inbox_oldest_seconds": Family(
-        "gauge", (), "How long the oldest news has waited for an orchestrator."
+    "cograil_jobs": MetricFamily(
+        "gauge", ("status",), "Jobs that have not ended; counted up to 10,000 per tenant."
     ),
-    "cograil_outbox_lag_seconds": Family(
-        "gauge", (), "How long the oldest event that is due has not been sent."
+    "cograil_processes": MetricFamily("gauge", ("kind",), "Orchestrators and workers with a valid lease."),
+    "cograil_inbox_oldest_seconds": MetricFamily(
+        "gauge", (), "Age of the oldest inbox entry that waits for an orchestrator, in seconds."
     ),
-    "cograil_db_oldest_xmin_seconds": Family("gauge", (), "How long the oldest snapshot has kept dead rows."),
-    "jobs_active": Family("gauge", (), "Container jobs that have not ended, of all processes."),
-    "dispatcher_queue_size": Family(
-        "gauge", (), "Events of container jobs to be delivered, of all relays; at most 100000."
+    "cograil_outbox_lag_seconds": MetricFamily(
+        "gauge", (), "Age of the oldest event that is due and not yet delivered, in seconds."
+    ),
+    "cograil_db_oldest_xmin_seconds": MetricFamily(
+        "gauge", (), "Age of the oldest snapshot that keeps dead rows from being vacuumed, in seconds."
+    ),
+    "jobs_active": MetricFamily("gauge", (), "Container jobs of all processes that have not ended."),
+    "dispatcher_queue_size": MetricFamily(
+        "gauge", (), "Events of container jobs that wait for delivery, in all relays; at most 100000."
     ),
 }
 
 
-class _Found(Collector):
-    """What the database said, as metrics."""
+class _DatabaseCollector(Collector):
+    """Metrics from samples of the database."""
 
     def __init__(self, samples: Iterable[Sample]) -> None:
-        self._samples = _bounded(list(samples))
+        self._samples = _limit_queues(list(samples))
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        for name, (_, labels, text) in FOUND.items():
+        for name, (_, labels, text) in DATABASE_METRICS.items():
             family = GaugeMetricFamily(name, text, labels=labels)
-            for found, first, second, value in self._samples:
-                if found == name:
+            for sample_name, first, second, value in self._samples:
+                if sample_name == name:
                     family.add_metric((first, second)[: len(labels)], value)
             yield family
 
 
-class _All(Collector):
-    """What this process counts with those it speaks for, then what the database said, if it was asked."""
+class _CombinedCollector(Collector):
+    """Metrics of this process and its children, then those of the database if there are samples."""
 
     def __init__(self, samples: Iterable[Sample] | None, others: Counts) -> None:
-        self._found = None if samples is None else _Found(samples)
+        self._database = None if samples is None else _DatabaseCollector(samples)
         self._others = others
 
     def collect(self) -> Iterator[Metric]:
         for own in REGISTRY.collect():
-            if self._found is not None or own.name.startswith(OUTSIDE):
-                yield _together(own, self._others.get(own.name, ()))
-        if self._found is not None:
-            yield from self._found.collect()
+            if self._database is not None or own.name.startswith(PUBLIC_PREFIXES):
+                yield _merge_family(own, self._others.get(own.name, ()))
+        if self._database is not None:
+            yield from self._database.collect()
 
 
-def _together(own: Metric, others: Sequence[Counted]) -> Metric:
-    """One family, with what others counted of it added.
+def _merge_family(own: Metric, others: Sequence[Counted]) -> Metric:
+    """Return one family with the counts of other processes added.
 
-    Without the times at which counting began: as `jobs_created` they would mean something else.
+    Creation timestamps are left out: `jobs_created` would read as a count of jobs.
     """
-    whole = Metric(own.name, own.documentation, own.type)
-    more = {(name, tuple(sorted(labels.items()))): value for name, labels, value in others}
-    for one in own.samples:
-        if not one.name.endswith("_created"):
-            added = more.pop((one.name, tuple(sorted(one.labels.items()))), 0.0)
-            whole.add_sample(one.name, one.labels, one.value + added, exemplar=one.exemplar)
-    for (name, items), value in more.items():
-        whole.add_sample(name, dict(items), value)
-    return whole
+    merged = Metric(own.name, own.documentation, own.type)
+    other_values = {(name, tuple(sorted(labels.items()))): value for name, labels, value in others}
+    for sample in own.samples:
+        if not sample.name.endswith("_created"):
+            added = other_values.pop((sample.name, tuple(sorted(sample.labels.items()))), 0.0)
+            merged.add_sample(sample.name, sample.labels, sample.value + added, exemplar=sample.exemplar)
+    for (name, items), value in other_values.items():
+        merged.add_sample(name, dict(items), value)
+    return merged
 
 
-def counts() -> Counts:
-    """What this process counted, for another that speaks for it; what it uses itself is its own."""
-    own = [family for family in REGISTRY.collect() if not family.name.startswith(OWN)]
-    return {family.name: [one[:3] for one in _together(family, ()).samples] for family in own}
+def collect_counts() -> Counts:
+    """Return the counts of this process, for the parent process that serves them.
+
+    Resource usage and build information stay with each process.
+    """
+    families = [family for family in REGISTRY.collect() if not family.name.startswith(LOCAL_PREFIXES)]
+    return {family.name: [sample[:3] for sample in _merge_family(family, ()).samples] for family in families}
 
 
-def _bounded(samples: list[Sample]) -> list[Sample]:
-    """Of many queues the deepest by name, and the rest as one."""
-    of_queue = [name for name, family in FOUND.items() if family.labels[:1] == ("queue",)]
+def _limit_queues(samples: list[Sample]) -> list[Sample]:
+    """Keep the samples of the deepest queues and merge the rest into one series."""
+    queue_metrics = [name for name, family in DATABASE_METRICS.items() if family.labels[:1] == ("queue",)]
     depths: dict[str, float] = {}
     for name, queue, _, value in samples:
         if name == "cograil_queue_depth":
@@ -280,31 +291,31 @@ def _bounded(samples: list[Sample]) -> list[Sample]:
     if len(depths) <= MAX_QUEUES:
         return samples
     named = set(sorted(depths, key=lambda queue: (-depths[queue], queue))[:MAX_QUEUES])
-    kept = [one for one in samples if one[0] not in of_queue or one[1] in named]
+    kept = [sample for sample in samples if sample[0] not in queue_metrics or sample[1] in named]
     rest: dict[tuple[str, str], float] = {}
     for name, queue, state, value in samples:
-        if name in of_queue and queue not in named:
-            so_far = rest.get((name, state), 0.0)
-            rest[name, state] = so_far + value if name == "cograil_queue_depth" else max(so_far, value)
-    return kept + [(name, OTHERS, state, value) for (name, state), value in rest.items()]
+        if name in queue_metrics and queue not in named:
+            merged = rest.get((name, state), 0.0)
+            rest[name, state] = merged + value if name == "cograil_queue_depth" else max(merged, value)
+    return kept + [(name, OTHER_QUEUES, state, value) for (name, state), value in rest.items()]
 
 
 def exposition(
-    samples: Iterable[Sample] | None, accept: str = "", others: Counts = NOTHING
+    samples: Iterable[Sample] | None, accept: str = "", others: Counts = NO_COUNTS
 ) -> tuple[bytes, str]:
-    """All counts of this process and of `others`, these samples of the database, and the kind of text.
+    """Return the metrics text and its content type: this process, `others`, and samples of the database.
 
-    Without samples (None) it is for a port that others reach too: of requests and of the process, not of
-    jobs. Who takes OpenMetrics gets exemplars with the ids of traces.
+    Without samples (None) the text is for a public port: it has metrics of requests and of the process, but
+    not of jobs. A client that accepts OpenMetrics gets exemplars with trace ids.
     """
-    everything = CollectorRegistry()
-    everything.register(_All(samples, others))
+    registry = CollectorRegistry()
+    registry.register(_CombinedCollector(samples, others))
     if "application/openmetrics-text" in accept:
-        return generate_open(everything), OPEN_CONTENT_TYPE  # type: ignore[no-untyped-call]
-    return generate_latest(everything), CONTENT_TYPE
+        return generate_open(registry), OPEN_CONTENT_TYPE  # type: ignore[no-untyped-call]
+    return generate_latest(registry), CONTENT_TYPE
 
 
-def count_request(method: str, status: int, seconds: float) -> None:
-    """One answer over HTTP."""
+def observe_request(method: str, status: int, seconds: float) -> None:
+    """Record the duration of one HTTP request."""
     known = method if method in METHODS else "other"
-    http_request_seconds.of(known, HUNDREDS[status // 100]).observe(seconds)
+    http_request_seconds.labels(known, STATUS_CLASSES[status // 100]).observe(seconds)

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field, PositiveFloat, field_validator
 
-from cograil.setting_sections import Part
+from cograil.setting_sections import SettingsSection
 
 KEK_BYTES = 32
 STORES = ("file", "s3")
@@ -24,7 +24,7 @@ def _read_keks(value: object) -> object:
     return {name: text for name, _, text in pairs}
 
 
-class CaptureSettings(Part):
+class CaptureSettings(SettingsSection):
     """Captures: where objects and keys are, and how much one user may send."""
 
     enabled: bool = True

@@ -13,10 +13,10 @@ from pydantic import (
     model_validator,
 )
 
-from cograil.setting_sections import Part
+from cograil.setting_sections import SettingsSection
 
 
-class CompanySettings(Part):
+class CompanySettings(SettingsSection):
     """Companies: their sources, and how long what these say counts."""
 
     enabled: bool = True

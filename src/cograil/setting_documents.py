@@ -8,8 +8,8 @@ from typing import Annotated
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, field_validator
 
-from cograil.setting_sections import Part
-from cograil.setting_variables import BARE_NAMES
+from cograil.setting_sections import SettingsSection
+from cograil.setting_sources import BARE_NAMES
 
 IS_LANGUAGE = re.compile(r"[A-Za-z]{3}[A-Za-z_]*(\+[A-Za-z]{3}[A-Za-z_]*)*").fullmatch
 
@@ -18,7 +18,7 @@ OcrConcurrency = Annotated[int, Field(ge=1, le=8)]
 JobTimeout = Annotated[int, Field(ge=60, le=7200)]
 
 
-class DocumentSettings(Part):
+class DocumentSettings(SettingsSection):
     """A watched folder: what is dropped in it becomes searchable PDFs."""
 
     data_dir: Path | None = None

@@ -1,4 +1,4 @@
-"""The settings by part, each with its default and the rules between them; `settings.py` puts them together.
+"""Sections of the settings, with defaults and the rules between settings; `settings.py` combines them.
 
 Durations are plain numbers with the unit in the name. Rules are validators named as sentences.
 """
@@ -23,41 +23,43 @@ from pydantic import (
     model_validator,
 )
 
-from cograil.setting_variables import variable_of
+from cograil.setting_sources import variable_of
 
 KIB, MIB = 1024, 1024 * 1024
 
 
-class Part(BaseModel):
-    """A group of settings."""
+class SettingsSection(BaseModel):
+    """A section of the settings."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
 
 
-class DatabaseSettings(Part):
-    """Which PostgreSQL; without a URL the embedded one."""
+class DatabaseSettings(SettingsSection):
+    """The PostgreSQL server; without a URL, the embedded one."""
 
     url: str | None = Field(None, repr=False)
-    """Which PostgreSQL, 15 or newer, or a pooler before it; without it the embedded one."""
+    """URL of PostgreSQL 15 or newer, or of a pooler in front of it; default: the embedded PostgreSQL."""
     direct_url: str | None = Field(None, repr=False)
-    """The same database past the pooler, for LISTEN and migrations; without it cograil polls."""
+    """URL of the same database without the pooler, for LISTEN and migrations; without it cograil polls."""
     handler_url: str | None = Field(None, repr=False)
-    """The same database as another role, for `ctx.transaction()`; without it that role is cograil's own."""
+    """URL of the same database with another role, for `ctx.transaction()`; default: cograil's own role."""
     pooled: bool | None = None
-    """Whether the URL is that of a pooler; found out by itself unless said."""
+    """Whether the URL is that of a pooler; default: detected."""
     allow_unsafe: bool = False
-    """Run on a server that may forget what it acknowledged (fsync off); for tests."""
+    """Allow a server that may lose committed transactions (fsync off); for tests."""
     idle_in_transaction_seconds: PositiveFloat = 3
-    """A process that stops inside a transaction loses its locks after this."""
+    """Seconds after which PostgreSQL ends an idle transaction and releases its locks."""
     pool_size: PositiveInt = 8
-    """How many connections one process keeps at most."""
+    """Maximum number of connections per process."""
     prepare: bool = True
-    """Prepare statements; off behind a pooler that cannot keep them."""
+    """Use prepared statements; turn off for a pooler that does not support them."""
 
     @field_validator("url", "direct_url", "handler_url")
     @classmethod
     def a_url_says_how_to_connect(cls, value: str | None, info: ValidationInfo) -> str | None:
-        if value is not None and parsed(value) is None:  # the value is not told: it may hold a password
+        if (
+            value is not None and parse_conninfo(value) is None
+        ):  # the message omits the value: it may contain a password
             raise ValueError(
                 f"{variable_of(f'database.{info.field_name}')} is neither a URL such as "
                 "postgresql://user@host:5432/name nor a list such as `host=... dbname=...` "
@@ -66,146 +68,147 @@ class DatabaseSettings(Part):
         return value
 
     @model_validator(mode="after")
-    def a_direct_url_leads_past_another(self) -> Self:
+    def a_direct_url_needs_a_pooler_url(self) -> Self:
         if self.direct_url and not self.url:
             raise ValueError(
-                "COGRAIL_DATABASE__DIRECT_URL leads past the pooler that COGRAIL_DATABASE_URL names; "
-                "set that one, or only that one"
+                "COGRAIL_DATABASE__DIRECT_URL is set but COGRAIL_DATABASE_URL is not; "
+                "set both, or only COGRAIL_DATABASE_URL"
             )
         return self
 
 
-class LeaseSettings(Part):
-    """How long a worker may be silent before its tasks go to another."""
+class LeaseSettings(SettingsSection):
+    """Leases: when a silent worker loses its tasks."""
 
     seconds: PositiveFloat = 15
-    """A worker that is silent for this long has lost its tasks."""
+    """Seconds without a heartbeat after which a worker loses its tasks."""
     heartbeat_seconds: PositiveFloat = 5
-    """How often a worker says that it lives."""
+    """Seconds between the heartbeats of a worker."""
     scan_seconds: PositiveFloat = 5
-    """How often an orchestrator looks for lost leases and missed news."""
+    """Seconds between an orchestrator's scans for expired leases and missed notifications."""
 
     @model_validator(mode="after")
     def a_lease_survives_one_missed_heartbeat(self) -> Self:
         if self.seconds < 2 * self.heartbeat_seconds:
             raise ValueError(
                 f"COGRAIL_LEASE__SECONDS ({self.seconds:g}) must be at least twice "
-                f"COGRAIL_LEASE__HEARTBEAT_SECONDS ({self.heartbeat_seconds:g}), to survive one missed heartbeat"
+                f"COGRAIL_LEASE__HEARTBEAT_SECONDS ({self.heartbeat_seconds:g}), "
+                "so that a lease survives one missed heartbeat"
             )
         return self
 
     @model_validator(mode="after")
-    def a_lost_lease_is_seen_within_another(self) -> Self:
+    def an_expired_lease_is_found_within_another(self) -> Self:
         if self.scan_seconds > self.seconds:
             raise ValueError(
                 f"COGRAIL_LEASE__SCAN_SECONDS ({self.scan_seconds:g}) must be at most "
-                f"COGRAIL_LEASE__SECONDS ({self.seconds:g}), so that a lost lease is seen in time"
+                f"COGRAIL_LEASE__SECONDS ({self.seconds:g}), so that an expired lease is found in time"
             )
         return self
 
 
-class WorkerSettings(Part):
-    """How much one worker runs at a time, and how it ends."""
+class WorkerSettings(SettingsSection):
+    """Concurrency and shutdown of a worker."""
 
     concurrency: PositiveInt = 200
-    """How many coroutine handlers run at a time."""
+    """Maximum number of concurrent coroutine handlers."""
     threads: PositiveInt = Field(default_factory=lambda: min(32, (os.cpu_count() or 1) + 4))
-    """How many plain functions run at a time."""
+    """Maximum number of concurrent synchronous handlers, each in a thread."""
     processes: PositiveInt = Field(default_factory=lambda: os.cpu_count() or 1)
-    """How many handlers with `process=True` run at a time, each in a child process."""
+    """Maximum number of concurrent handlers with `process=True`, each in a child process."""
     child_tasks: PositiveInt = 100
-    """A child process is replaced after this many tasks."""
+    """Number of tasks after which a child process is replaced."""
     child_memory_mb: Annotated[int, Field(ge=0)] = 0
-    """How much memory a child process may take, in MiB; 0 means no limit."""
+    """Memory limit of a child process, in MiB; 0 means no limit."""
     grace_seconds: Annotated[float, Field(ge=0)] = 30
-    """How long a stopping worker takes; after three quarters of it what runs is stopped and handed back."""
+    """Seconds a stopping worker may take; after three quarters of them running tasks are stopped and released."""
     blocked_seconds: PositiveFloat = 30
-    """A worker whose event loop is blocked by a coroutine for this long ends; another takes its place."""
+    """Seconds after which a worker with a blocked event loop exits and is replaced."""
     poison_limit: PositiveInt = 3
-    """A node that killed this many workers is failed."""
+    """Number of workers a node may crash before it fails."""
     capture_output: bool = True
-    """Keep what handlers print as log lines of their attempt; what they log is kept in any case."""
+    """Store the printed output of handlers as log lines of the attempt; log records are always stored."""
 
 
-class OrchestratorSettings(Part):
-    """How much an orchestrator takes on at once."""
+class OrchestratorSettings(SettingsSection):
+    """Batch size of an orchestrator."""
 
     batch: PositiveInt = 400
-    """How many jobs one transaction advances at most."""
+    """Maximum number of jobs advanced in one transaction."""
 
 
-class RetentionSettings(Part):
-    """How long what has ended is kept."""
+class RetentionSettings(SettingsSection):
+    """Retention of ended jobs."""
 
     days: Annotated[float, Field(ge=0)] = 30
-    """Jobs that ended longer ago are deleted with all that is theirs; 0 keeps them for ever."""
+    """Days after which an ended job is deleted with all its data; 0 keeps jobs for ever."""
     partition_days: Annotated[int, Field(ge=0)] | None = None
-    """Jobs born within so many days go together; a quarter of `days` unless said, 0 for one by one."""
+    """Days per partition of jobs, which are deleted together; default: `days` / 4; 0 deletes row by row."""
 
     @property
     def period_days(self) -> int:
-        """How long a period is; 0 when there are none."""
+        """Length of a partition in days; 0 means no partitions."""
         return int(self.days / 4) if self.partition_days is None else self.partition_days
 
 
-class QueueSettings(Part):
-    """Which queues; strict means that none is served or used without being named."""
+class QueueSettings(SettingsSection):
+    """Queues; `strict` requires every worker and node to name its queue."""
 
     strict: bool = False
-    """Nothing is served or submitted without a named queue."""
+    """Require every worker and every node to name its queue."""
     names: tuple[str, ...] = ()
-    """The queues a worker serves, separated by commas; none means all."""
+    """Queues that a worker serves, separated by commas; empty means all."""
 
     @field_validator("names", mode="before")
     @classmethod
     def names_may_be_separated_by_commas(cls, value: object) -> object:
-        return _separated(value)
+        return _split_commas(value)
 
 
-class LimitSettings(Part):
-    """How large things may get."""
+class LimitSettings(SettingsSection):
+    """Size limits."""
 
     input_bytes: PositiveInt = 1 * MIB
-    """Of the input of a job."""
+    """Maximum size of a job's input, in bytes."""
     output_bytes: PositiveInt = 4 * MIB
-    """Of what a handler returns."""
+    """Maximum size of a handler's output, in bytes."""
     checkpoint_bytes: PositiveInt = 1 * MIB
-    """Of one checkpoint."""
+    """Maximum size of a checkpoint, in bytes."""
     log_line_bytes: PositiveInt = 16 * KIB
-    """Of one log line of an attempt; the rest is cut."""
+    """Maximum size of a log line of an attempt, in bytes; the rest is truncated."""
     log_lines: PositiveInt = 1000
-    """How many log lines one attempt keeps."""
+    """Maximum number of log lines stored per attempt."""
     fan_out_items: PositiveInt = 10_000
-    """How many children a fan-out may have."""
+    """Maximum number of children of a fan-out."""
     fan_in_bytes: PositiveInt = 64 * MIB
-    """Of all that the children of a fan-in returned."""
+    """Maximum total size of the outputs that a fan-in collects, in bytes."""
     expression_steps: PositiveInt = 1_000_000
-    """How many steps the expressions of one node may take: about one for each value they compare."""
+    """Maximum number of evaluation steps for the expressions of a node, about one per compared value."""
     expression_seconds: PositiveFloat = 2
-    """How much processor time the expressions of one node may take, whatever their steps."""
+    """Maximum CPU time for the expressions of a node, in seconds."""
 
 
-class OutboundSettings(Part):
-    """Where requests may go besides public addresses."""
+class OutboundSettings(SettingsSection):
+    """Destinations of outgoing requests besides public addresses."""
 
     allow_private: bool = False
-    """Let requests of workflows go anywhere, also to this machine and its networks."""
+    """Allow requests of workflows to any address, including this machine and private networks."""
     allow: tuple[str, ...] = ()
-    """Hosts and networks (10.0.0.0/8) they may go to though they are not public, separated by commas."""
+    """Private hosts and networks (10.0.0.0/8) that requests may reach, separated by commas."""
     allow_networks: tuple[str, ...] = ()
-    """Networks only, to the same end, separated by commas."""
+    """Private networks that requests may reach, separated by commas; like `allow`, but networks only."""
     require_https: bool = False
-    """Refuse callbacks and subscriptions whose URL begins with http://."""
+    """Reject callbacks and subscriptions with an http:// URL."""
 
     @field_validator("allow", "allow_networks", mode="before")
     @classmethod
     def hosts_may_be_separated_by_commas(cls, value: object) -> object:
-        return _separated(value)
+        return _split_commas(value)
 
     @field_validator("allow_networks")
     @classmethod
     def each_is_a_network(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        if any(_network(entry) is None for entry in value):
+        if any(_parse_network(entry) is None for entry in value):
             raise ValueError("must name networks such as 10.0.0.0/8")
         return value
 
@@ -213,75 +216,75 @@ class OutboundSettings(Part):
     @classmethod
     def each_is_a_host_or_a_network(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         for entry in value:
-            if _network(entry) is None and not re.fullmatch(r"[\w.-]*[A-Za-z][\w-]*", entry, re.ASCII):
+            if _parse_network(entry) is None and not re.fullmatch(r"[\w.-]*[A-Za-z][\w-]*", entry, re.ASCII):
                 raise ValueError("must name hosts, addresses or networks such as 10.0.0.0/8")
         return tuple(entry.lower() for entry in value)
 
     def allowed_networks(self) -> list[IPv4Network | IPv6Network]:
-        """The addresses and networks among what is allowed."""
+        """Return the allowed addresses and networks."""
         named = (*self.allow, *self.allow_networks)
-        return [network for entry in named if (network := _network(entry)) is not None]
+        return [network for entry in named if (network := _parse_network(entry)) is not None]
 
 
-def _separated(value: object) -> object:
+def _split_commas(value: object) -> object:
     if isinstance(value, str):
         return tuple(name.strip() for name in value.split(",") if name.strip())
     return value
 
 
-def _network(text: str) -> IPv4Network | IPv6Network | None:
+def _parse_network(text: str) -> IPv4Network | IPv6Network | None:
     try:
         return ip_network(text)
     except ValueError:
         return None
 
 
-class RelaySettings(Part):
-    """How what happened is told to receivers."""
+class RelaySettings(SettingsSection):
+    """Delivery of events to callbacks and subscriptions."""
 
     concurrency: PositiveInt = 64
-    """How many requests one relay sends at a time; one without an answer for half a second does not count."""
+    """Maximum number of concurrent requests per relay; requests that wait longer than half a second do not count."""
     per_destination: PositiveInt = 8
-    """How many of them go to one scheme, host and port."""
+    """Maximum number of concurrent requests per origin (scheme, host and port)."""
     timeout_seconds: PositiveFloat = 15
-    """How long one request may take, from the first look at its name to the end of its answer."""
+    """Timeout of a delivery request in seconds, from name resolution to the end of the response."""
     give_up_hours: PositiveFloat = 72
-    """What was not delivered by then is a dead letter."""
+    """Hours after which an undelivered event becomes a dead letter."""
     pace: PositiveFloat = 1.0
-    """All pauses between tries are multiplied by this; for tests."""
+    """Factor for all retry delays; for tests."""
     delivered_days: Annotated[float, Field(ge=0.01)] = 3
-    """Deliveries that arrived longer ago are forgotten; a quarter of an hour is the least."""
+    """Days after which completed deliveries are deleted; at least 0.01, a quarter of an hour."""
     dead_days: Annotated[float, Field(ge=0)] = 30
-    """Dead letters that are older are forgotten."""
+    """Days after which dead letters are deleted."""
 
 
-class ServerSettings(Part):
-    """The door: who may come in."""
+class ServerSettings(SettingsSection):
+    """The HTTP API: authentication and database role."""
 
     key_file: Path | None = None
-    """A file with one more key: whoever has it is an admin of the default tenant."""
+    """File with an additional API key, which has the role admin in the default tenant."""
     database_url: str | None = Field(None, repr=False)
-    """How the server connects, if not like everybody else: as a user who is in the role cograil_server."""
+    """Database URL of the API server, for a user in the role cograil_server; default: `database.url`."""
     trusted_proxies: tuple[str, ...] = ()
-    """Networks (10.0.0.0/8) of proxies whose X-Forwarded-For says who calls, separated by commas."""
+    """Networks (10.0.0.0/8) of proxies whose X-Forwarded-For header is trusted, separated by commas."""
     access_log: bool = False
-    """Log each request: method, path, status, bytes, milliseconds, address."""
+    """Log each request with method, path, status, bytes, milliseconds and address."""
 
     @field_validator("trusted_proxies", mode="before")
     @classmethod
     def networks_may_be_separated_by_commas(cls, value: object) -> object:
-        return _separated(value)
+        return _split_commas(value)
 
     @field_validator("trusted_proxies")
     @classmethod
     def each_is_a_network(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        if any(_network(entry) is None for entry in value):
+        if any(_parse_network(entry) is None for entry in value):
             raise ValueError("must name networks such as 10.0.0.0/8")
         return value
 
     def trusted_networks(self) -> list[IPv4Network | IPv6Network]:
-        """The networks of those proxies."""
-        return [network for entry in self.trusted_proxies if (network := _network(entry)) is not None]
+        """Return the networks of the trusted proxies."""
+        return [network for entry in self.trusted_proxies if (network := _parse_network(entry)) is not None]
 
     @field_validator("key_file")
     @classmethod
@@ -291,31 +294,33 @@ class ServerSettings(Part):
         try:
             is_empty = not value.read_bytes().strip()
         except OSError as error:
-            raise ValueError(f"must name a file that can be read ({error.strerror})") from error
+            raise ValueError(f"must name a readable file ({error.strerror})") from error
         if is_empty:
-            raise ValueError("must name a file with a key in it: nothing would let everybody in")
+            raise ValueError("must name a file that contains a key: an empty key would admit every caller")
         return value
 
 
-class GatewaySettings(Part):
-    """The gateway: where it reads, and where it sends what changes something."""
+class GatewaySettings(SettingsSection):
+    """The gateway: its database, and the API it forwards writes to."""
 
     database_url: str | None = Field(None, repr=False)
-    """How the gateway connects: as a user who is in the role cograil_gateway; else like everybody else."""
+    """Database URL of the gateway, for a user in the role cograil_gateway; default: `database.url`."""
     api_url: str | None = None
-    """The API to which it sends submits; without it that of the instance on the data directory."""
+    """URL of the API that receives submissions; default: the API of the instance on the data directory."""
     worker_url: str | None = None
-    """The probes of a worker (its --health-port), for `/proxy/worker`."""
+    """URL of a worker's health port (its --health-port), for `/proxy/worker`."""
     port: Annotated[int, Field(ge=0, le=65535)] = 8081
-    """The port of `cograil gateway`."""
+    """Port of `cograil gateway`."""
     timeout_seconds: PositiveFloat = 30
-    """How long it waits for an answer of the API or of a worker."""
+    """Seconds to wait for a response of the API or a worker."""
 
     @field_validator("database_url")
     @classmethod
     def a_url_says_how_to_connect(cls, value: str | None) -> str | None:
-        if value is not None and parsed(value) is None:
-            raise ValueError("COGRAIL_GATEWAY__DATABASE_URL is nothing that PostgreSQL understands")
+        if value is not None and parse_conninfo(value) is None:
+            raise ValueError(
+                "COGRAIL_GATEWAY__DATABASE_URL is not a connection string that PostgreSQL understands"
+            )
         return value
 
     @field_validator("api_url", "worker_url")
@@ -326,53 +331,53 @@ class GatewaySettings(Part):
         return value
 
 
-class ContainerSettings(Part):
-    """Containers: what they may do to the machine, and how long their jobs are remembered."""
+class ContainerSettings(SettingsSection):
+    """Containers: runtime, isolation and retention of container jobs."""
 
     runtime: Literal["auto", "docker", "sandbox", "none"] = "auto"
-    """An engine (docker, which podman is too), a sandbox of ours, or nothing; auto takes what is there."""
+    """Container runtime: docker (or podman), the built-in sandbox, or none; auto uses what is available."""
     enabled: bool = True
-    """Let workers run containers, where an engine answers; and serve /v1/jobs."""
+    """Run containers in workers if an engine is available, and serve /v1/jobs."""
     required: bool = False
-    """Without an engine that answers, /readyz says 503 and not only `degraded`."""
+    """Return 503 from /readyz, instead of `degraded`, when no engine is available."""
     concurrency: PositiveInt = 64
-    """How many containers one worker runs at a time."""
+    """Maximum number of concurrent containers per worker."""
     pull: Literal["missing", "always", "never"] = "missing"
-    """When an image is pulled."""
+    """When to pull an image."""
     network: str = "bridge"
-    """The network of containers, `none` for none; never that of the host or of another container."""
+    """Network of containers, or `none`; the networks of the host and of other containers are not allowed."""
     user: str = ""
-    """Who runs in containers, such as 65534:65534; the image says so unless this does."""
+    """User in containers, such as 65534:65534; default: the user of the image."""
     read_only_root: bool = False
-    """Let containers write to their workspace and /tmp only."""
-    capabilities: Annotated[tuple[str, ...], BeforeValidator(_separated)] = ()
-    """What root in a container keeps of what root may, separated by commas; nothing unless said."""
+    """Mount the root file system read-only; containers can write to their workspace and /tmp."""
+    capabilities: Annotated[tuple[str, ...], BeforeValidator(_split_commas)] = ()
+    """Linux capabilities that containers keep, separated by commas; default: none."""
     pids: PositiveInt = 512
-    """How many processes a container may have."""
+    """Maximum number of processes in a container."""
     retention_seconds: Annotated[float, Field(ge=0)] = 900
-    """How long a container job that ended is shown and its id is taken."""
+    """Seconds for which an ended container job stays visible and its id stays reserved."""
     sweep_seconds: PositiveFloat = 60
-    """How often a worker looks for containers and workspaces that nobody needs."""
+    """Seconds between a worker's sweeps for orphaned containers and workspaces."""
     port: Annotated[int, Field(ge=0, le=65535)] = 0
-    """Where `up` and `server` also serve /v1/jobs, with probes as the service before; 0 for nowhere."""
+    """Separate port on which `up` and `server` serve /v1/jobs and its probes; 0 disables it."""
     metrics_port: Annotated[int, Field(ge=0, le=65535)] = 0
-    """Where `up` and `server` also serve /metrics, such as 9090, as the service before did; 0 for nowhere."""
+    """Separate port on which `up` and `server` serve /metrics, such as 9090; 0 disables it."""
 
     @field_validator("network")
     @classmethod
     def a_network_is_not_that_of_another(cls, value: str) -> str:
         if value == "host" or value.startswith("container:") or not value:
-            raise ValueError("must name a network of the engine: none, bridge or one of your own")
+            raise ValueError("must be `none`, `bridge` or a network that you created in the engine")
         return value
 
 
-class LogSettings(Part):
-    """What is logged and how it looks; auto is text on a terminal and JSON elsewhere."""
+class LogSettings(SettingsSection):
+    """Log level and format; auto is text on a terminal and JSON elsewhere."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
-    """The least level that is logged."""
+    """Minimum level that is logged."""
     format: Literal["auto", "json", "text"] = "auto"
-    """How a line looks; auto is text on a terminal and JSON elsewhere."""
+    """Format of log lines; auto is text on a terminal and JSON elsewhere."""
 
     @field_validator("level", "format", mode="before")
     @classmethod
@@ -380,9 +385,9 @@ class LogSettings(Part):
         return value.lower() if isinstance(value, str) else value
 
 
-def parsed(conninfo: str) -> dict[str, Any] | None:
-    """What the driver reads in a connection string; None when it cannot."""
-    from psycopg import ProgrammingError  # noqa: PLC0415  most commands need no driver
+def parse_conninfo(conninfo: str) -> dict[str, Any] | None:
+    """Parse a connection string with the driver; None when it is invalid."""
+    from psycopg import ProgrammingError  # noqa: PLC0415  most commands do not need the driver
     from psycopg.conninfo import conninfo_to_dict  # noqa: PLC0415
 
     try:

@@ -1,7 +1,7 @@
-"""Where values of settings come from: the environment and a settings file.
+"""Sources of settings: environment variables and the settings file.
 
-Each source gives flat names ("lease.seconds") with a value and an origin that people can find. A variable or
-a key that is not a setting is an error, with the name that was probably meant.
+Each source maps flat names ("lease.seconds") to a value and its origin. A variable or key that is not a setting
+is an error; the message suggests the closest name.
 """
 
 from __future__ import annotations
@@ -15,13 +15,28 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from cograil.errors import InvalidSettings
-from cograil.setting_variables import BARE_NAMES, PREFIX, SHORT_NAMES, regular_variable
+
+PREFIX = "COGRAIL_"
+
+# Short names, accepted besides the regular ones such as COGRAIL_DATABASE__URL.
+SHORT_NAMES = {
+    "database.url": "COGRAIL_DATABASE_URL",
+    "server.key_file": "API_KEY_FILE",
+}
+
+# Names that other programs use too. Only `cograil gateway` and `cograil documents ...` read them, or every
+# command with COGRAIL_COMPAT=1.
+BARE_NAMES = {
+    "gateway.database_url": "DATABASE_URL",
+    "gateway.api_url": "ORCHESTRATOR_URL",
+    "gateway.worker_url": "WORKER_URL",
+}
 
 FILE_NAME = "cograil.toml"
 CONFIG_VARIABLE = "COGRAIL_CONFIG"
 COMPAT_VARIABLE = "COGRAIL_COMPAT"
 
-# Read where they are used: by the clients and examples, and by the tests.
+# Variables that are not settings: clients, examples and tests read them.
 OTHER_VARIABLES = frozenset(
     {
         CONFIG_VARIABLE,
@@ -38,7 +53,7 @@ OTHER_VARIABLES = frozenset(
     }
 )
 
-# Kubernetes sets these in every container when a Service is called cograil or cograil-something.
+# Kubernetes sets these in every container when a Service is named cograil or cograil-something.
 _SERVICE_LINK = re.compile(r"_SERVICE_(HOST|PORT)(_\w+)?$|_PORT_\d+_(TCP|UDP|SCTP)(_\w+)?$")
 _SERVICE_ADDRESS = re.compile(r"(tcp|udp|sctp)://")
 
@@ -46,49 +61,61 @@ _HEADER = re.compile(r"\s*\[\s*([\w.\s-]+?)\s*\]\s*(#.*)?$")
 _KEY = re.compile(r"\s*([\w.\s\"'-]+?)\s*=")
 
 
-class Value(NamedTuple):
-    """A value and where it was found."""
+def variable_of(name: str) -> str:
+    """Return the variable of a setting: COGRAIL_LEASE__SECONDS for lease.seconds."""
+    return SHORT_NAMES.get(name) or regular_variable(name)
+
+
+def regular_variable(name: str) -> str:
+    """Return the variable of a setting without regard to short names."""
+    return PREFIX + name.replace(".", "__").upper()
+
+
+class SourcedValue(NamedTuple):
+    """A value and its origin."""
 
     value: Any
     origin: str
 
 
-def read_environment(names: Iterable[str], bare_parts: Collection[str] = ()) -> dict[str, Value]:
-    """The settings that variables set. An empty variable counts as not set, as compose files make them.
+def read_environment(names: Iterable[str], bare_sections: Collection[str] = ()) -> dict[str, SourcedValue]:
+    """Return the settings from environment variables. An empty variable counts as unset, as in compose files.
 
-    The bare names of `bare_parts` ("documents", "gateway") count too, or of all parts with COGRAIL_COMPAT=1.
-    Raises InvalidSettings when two variables give one setting different values.
+    The bare names of `bare_sections` ("documents", "gateway") are read too, or those of all sections with
+    COGRAIL_COMPAT=1. Raises InvalidSettings when two variables give one setting different values.
     """
-    values: dict[str, Value] = {}
+    values: dict[str, SourcedValue] = {}
     for name in names:
         variables = {
             variable: os.environ[variable]
-            for variable in _variables_of(name, bare_parts)
+            for variable in _variables_of(name, bare_sections)
             if os.environ.get(variable) and not _is_service_link(variable, os.environ[variable])
         }
         if len(set(variables.values())) > 1:
             first, second, *_ = variables
-            raise InvalidSettings(f"{first} and {second} are the same setting and differ; set one of them")
+            raise InvalidSettings(
+                f"{first} and {second} are the same setting and have different values; set only one of them"
+            )
         for variable, text in variables.items():
-            values.setdefault(name, Value(text, f"environment {variable}"))
+            values.setdefault(name, SourcedValue(text, f"environment {variable}"))
     return values
 
 
-def _variables_of(name: str, bare_parts: Collection[str]) -> list[str]:
+def _variables_of(name: str, bare_sections: Collection[str]) -> list[str]:
     variables = [SHORT_NAMES[name]] if name in SHORT_NAMES else []
-    is_compatible = name.partition(".")[0] in bare_parts or is_compat_mode()
+    is_compatible = name.partition(".")[0] in bare_sections or is_compat_mode()
     if name in BARE_NAMES and is_compatible:
         variables.append(BARE_NAMES[name])
     return [*variables, regular_variable(name)]
 
 
 def is_compat_mode() -> bool:
-    """Whether COGRAIL_COMPAT turns on the bare names (DATA_DIR, DATABASE_URL, ...) for every command."""
+    """Return whether COGRAIL_COMPAT enables the bare names (DATA_DIR, DATABASE_URL, ...) for every command."""
     return os.environ.get(COMPAT_VARIABLE, "").lower() in ("1", "true", "yes", "on")
 
 
 def unknown_variables(environ: Mapping[str, str], names: Iterable[str]) -> list[str]:
-    """A sentence for each COGRAIL_ variable that is not a setting, with the name that was probably meant."""
+    """Return a message for each COGRAIL_ variable that is not a setting, with a suggestion."""
     known = {regular_variable(name) for name in names} | {*SHORT_NAMES.values(), *OTHER_VARIABLES}
     return [
         f"{variable} is not a setting{_suggestion(variable, known)}"
@@ -102,22 +129,24 @@ def _is_service_link(variable: str, text: str) -> bool:
 
 
 def find_file(config: Path | None = None) -> Path | None:
-    """The settings file: this one, that of COGRAIL_CONFIG, or cograil.toml in the working directory.
+    """Return the settings file: `config`, that of COGRAIL_CONFIG, or cograil.toml in the working directory.
 
-    Raises InvalidSettings when a file was named and is not there.
+    Returns None when there is none. Raises InvalidSettings when the named file does not exist.
     """
     named = config or (Path(text) if (text := os.environ.get(CONFIG_VARIABLE)) else None)
     if named is None:
         return Path(FILE_NAME) if Path(FILE_NAME).is_file() else None
     if not named.is_file():
-        raise InvalidSettings(f"there is no settings file {named} (named by --config or {CONFIG_VARIABLE})")
+        raise InvalidSettings(
+            f"the settings file {named} (from --config or {CONFIG_VARIABLE}) does not exist"
+        )
     return named
 
 
-def read_file(path: Path, names: Collection[str], path_names: Collection[str]) -> dict[str, Value]:
-    """The settings in this TOML file. Relative paths (`path_names`) are relative to the file.
+def read_file(path: Path, names: Collection[str], path_names: Collection[str]) -> dict[str, SourcedValue]:
+    """Return the settings in this TOML file. Relative paths (`path_names`) are relative to the file.
 
-    Raises InvalidSettings for a file that is not TOML, and with a line for each key that is not a setting.
+    Raises InvalidSettings for a file that is not TOML, or with one line per key that is not a setting.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -127,13 +156,13 @@ def read_file(path: Path, names: Collection[str], path_names: Collection[str]) -
     lines = _find_lines(text)
     values, problems = {}, []
     for name, value in _flatten(document, names):
-        place = f"{path}:{lines[name]}" if name in lines else str(path)
+        location = f"{path}:{lines[name]}" if name in lines else str(path)
         if name not in names:
-            problems.append(f"{place}: {name} is not a setting{_suggestion(name, names, 0.7)}")
+            problems.append(f"{location}: {name} is not a setting{_suggestion(name, names, 0.7)}")
             continue
         is_path = name in path_names and isinstance(value, str)
-        used = str(path.parent / Path(value).expanduser()) if is_path else value
-        values[name] = Value(used, f"file {place}")
+        path_or_value = str(path.parent / Path(value).expanduser()) if is_path else value
+        values[name] = SourcedValue(path_or_value, f"file {location}")
     if problems:
         raise InvalidSettings("\n".join(problems))
     return values
@@ -149,7 +178,7 @@ def _flatten(tree: Mapping[str, Any], names: Collection[str], prefix: str = "") 
 
 
 def _find_lines(text: str) -> dict[str, int]:
-    """The line of each key, as far as a look at single lines can tell; tomllib keeps no positions."""
+    """Find the line number of each key by its text, because tomllib does not report positions."""
     lines: dict[str, int] = {}
     table = ""
     for number, line in enumerate(text.splitlines(), 1):

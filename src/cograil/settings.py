@@ -1,9 +1,9 @@
-"""Every setting there is, with its default. Built once by `load_settings`, handed down by part.
+"""All settings with their defaults. `load_settings` builds them once; each component gets its section.
 
-A value comes from a flag of the command line, else from the environment, else from the settings file, else
-from here. The setting `lease.seconds` is the variable COGRAIL_LEASE__SECONDS, and `seconds` in the table
-`[lease]` of cograil.toml. Durations are plain numbers with the unit in the
-name. Rules between settings are validators named as sentences.
+A command-line flag overrides the environment, which overrides the settings file, which overrides the default.
+The setting `lease.seconds` is the variable COGRAIL_LEASE__SECONDS, and the key `seconds` in the table `[lease]`
+of cograil.toml. Durations are plain numbers with the unit in the name. Rules between settings are validators
+named as sentences.
 """
 
 from __future__ import annotations
@@ -36,23 +36,29 @@ from cograil.setting_sections import (
     LogSettings,
     OrchestratorSettings,
     OutboundSettings,
-    Part,
     QueueSettings,
     RelaySettings,
     RetentionSettings,
     ServerSettings,
+    SettingsSection,
     WorkerSettings,
-    parsed,
+    parse_conninfo,
 )
-from cograil.setting_sources import Value, find_file, read_environment, read_file, unknown_variables
-from cograil.setting_variables import PREFIX, variable_of
+from cograil.setting_sources import (
+    PREFIX,
+    SourcedValue,
+    find_file,
+    read_environment,
+    read_file,
+    unknown_variables,
+    variable_of,
+)
 
 __all__ = [
     "CaptureSettings",
     "CompanySettings",
     "ContainerSettings",
     "DatabaseSettings",
-    "Described",
     "DocumentSettings",
     "GatewaySettings",
     "LeaseSettings",
@@ -64,6 +70,7 @@ __all__ = [
     "RelaySettings",
     "RetentionSettings",
     "ServerSettings",
+    "SettingDescription",
     "Settings",
     "WorkerSettings",
     "describe",
@@ -73,10 +80,10 @@ __all__ = [
     "variable_of",
 ]
 
-# May hold passwords.
+# URLs that may contain passwords; the passwords are masked when shown.
 URLS = frozenset({"database.url", "database.direct_url", "server.database_url", "gateway.database_url"})
 
-# Hold keys and passwords, and are shown as stars.
+# Keys and passwords; shown as stars.
 SECRETS = frozenset({"captures.keks", "companies.inpi_password", "companies.rcs_token"})
 
 
@@ -87,7 +94,7 @@ class Settings(BaseModel):
         "frozen": True,
         "extra": "forbid",
         "validate_default": True,
-        "hide_input_in_errors": True,  # it may be a password
+        "hide_input_in_errors": True,  # the input may be a password
     }
 
     database: DatabaseSettings = DatabaseSettings()
@@ -107,21 +114,21 @@ class Settings(BaseModel):
     documents: DocumentSettings = DocumentSettings()
     log: LogSettings = LogSettings()
     data_dir: Path = Field(default_factory=lambda: Path(user_data_dir("cograil", appauthor=False)))
-    """Where the embedded PostgreSQL and instance.json live."""
+    """Directory of the embedded PostgreSQL and of instance.json."""
     host: str = "127.0.0.1"
-    """Where `cograil up` listens; only loopback while there are no keys."""
+    """Address that `cograil up` listens on; must be loopback until an API key exists."""
     port: Annotated[int, Field(ge=0, le=65535)] = 8080
-    """The port of `cograil up`."""
+    """Port of `cograil up`."""
 
     _origins: dict[str, str] = PrivateAttr(default_factory=dict)
 
     def origin_of(self, name: str) -> str:
-        """Where the value of this setting comes from; "default" when nobody gave one."""
+        """Return the origin of a setting's value; "default" when it is not configured."""
         return self._origins.get(name, "default")
 
-    def is_given(self, part: str) -> bool:
-        """Whether somebody has set anything of this part, by a variable or a flag."""
-        return any(name.startswith(f"{part}.") for name in self._origins)
+    def is_configured(self, section: str) -> bool:
+        """Return whether any setting of this section is set by a flag, a variable or the file."""
+        return any(name.startswith(f"{section}.") for name in self._origins)
 
     @field_validator("data_dir")
     @classmethod
@@ -129,8 +136,8 @@ class Settings(BaseModel):
         return value.expanduser()
 
 
-class Described(NamedTuple):
-    """A setting as people see it."""
+class SettingDescription(NamedTuple):
+    """A setting with its displayed value and its origin."""
 
     name: str
     value: Any
@@ -141,28 +148,28 @@ def load_settings(
     flags: Mapping[str, Any] | None = None,
     *,
     config: Path | None = None,
-    bare_parts: Collection[str] = (),
+    bare_sections: Collection[str] = (),
 ) -> Settings:
-    """The settings of this process. `flags` maps names like "lease.seconds"; None means not given.
+    """Load the settings of this process. `flags` maps names like "lease.seconds"; None means not set.
 
-    `config` names the settings file. `bare_parts` are the parts whose bare variables (DATA_DIR) count.
+    `config` names the settings file. `bare_sections` are the sections whose bare variables (DATA_DIR) are read.
     Raises InvalidSettings with one line per problem, each naming the variable, the flag or the line.
     """
-    given = {name: value for name, value in (flags or {}).items() if value is not None}
+    flag_values = {name: value for name, value in (flags or {}).items() if value is not None}
     names = setting_names()
-    if unknown := given.keys() - set(names):
+    if unknown := flag_values.keys() - set(names):
         raise ValueError(f"flags for settings that do not exist: {sorted(unknown)}")
     if misspelt := unknown_variables(os.environ, names):
         raise InvalidSettings("\n".join(misspelt))
     file = find_file(config)
     values = {} if file is None else read_file(file, names, _path_names())
-    values |= read_environment(names, bare_parts)
-    values |= {name: Value(value, "flag") for name, value in given.items()}
+    values |= read_environment(names, bare_sections)
+    values |= {name: SourcedValue(value, "flag") for name, value in flag_values.items()}
     origins = {name: value.origin for name, value in values.items()}
     try:
         settings = Settings(**_nested({name: value.value for name, value in values.items()}))
     except ValidationError as error:
-        raise InvalidSettings("\n".join(_sentences(error, origins))) from error
+        raise InvalidSettings("\n".join(_error_lines(error, origins))) from error
     if settings.documents.log_json:
         settings = settings.model_copy(update={"log": settings.log.model_copy(update={"format": "json"})})
         origins["log.format"] = origins.get("documents.log_json", "default")
@@ -170,50 +177,50 @@ def load_settings(
     return settings
 
 
-def describe(settings: Settings) -> list[Described]:
-    """Every setting with its value and where it comes from: default, file, flag, environment COGRAIL_X."""
+def describe(settings: Settings) -> list[SettingDescription]:
+    """Return every setting with its value and origin: default, file, flag or environment COGRAIL_X."""
     values = settings.model_dump(mode="json")
     return [
-        Described(name, _shown(name, _lookup(values, name)), settings.origin_of(name))
+        SettingDescription(name, _mask(name, _lookup(values, name)), settings.origin_of(name))
         for name in setting_names()
     ]
 
 
 def setting_names() -> list[str]:
-    """Every setting, in order, as `part.name`."""
+    """Return the names of all settings, in order, as `section.name`."""
     return list(_names(Settings))
 
 
 def mask_password(conninfo: str) -> str:
-    """The same with stars for passwords, in a URL or as `key=value`; rather too many stars than too few.
+    """Return a connection string with its passwords masked, in a URL or as `key=value`.
 
-    Nothing but stars when a password might still be in what is left.
+    Returns only stars when a password might still be visible.
     """
     masked = re.sub(r"(://[^:@/?]*):.*@", r"\1:***@", conninfo)
     masked = re.sub(r"(password\s*=\s*)('(?:[^'\\]|\\.)*'|[^\s&]+)", r"\1***", masked)
-    left = None if parsed(conninfo) is None else parsed(masked)
-    is_safe = left is not None and {left.get("password"), left.get("sslpassword")} <= {None, "***"}
+    options = None if parse_conninfo(conninfo) is None else parse_conninfo(masked)
+    is_safe = options is not None and {options.get("password"), options.get("sslpassword")} <= {None, "***"}
     return masked if is_safe else "***"
 
 
 def _names(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
     for name, field in model.model_fields.items():
-        if isinstance(field.annotation, type) and issubclass(field.annotation, Part):
+        if isinstance(field.annotation, type) and issubclass(field.annotation, SettingsSection):
             yield from _names(field.annotation, f"{prefix}{name}.")
         else:
             yield prefix + name
 
 
 def _path_names() -> set[str]:
-    """The settings that are paths."""
+    """Return the names of the settings that are paths."""
     return {name for name in setting_names() if _annotation(name) in (Path, Path | None)}
 
 
 def _annotation(name: str) -> Any:
     model: type[BaseModel] = Settings
-    *parts, leaf = name.split(".")
-    for part in parts:
-        model = cast("type[BaseModel]", model.model_fields[part].annotation)
+    *sections, leaf = name.split(".")
+    for section in sections:
+        model = cast("type[BaseModel]", model.model_fields[section].annotation)
     return model.model_fields[leaf].annotation
 
 
@@ -221,39 +228,39 @@ def _nested(flat: Mapping[str, Any]) -> dict[str, Any]:
     """{"lease.seconds": 1} -> {"lease": {"seconds": 1}}"""
     tree: dict[str, Any] = {}
     for name, value in flat.items():
-        part, _, leaf = name.rpartition(".")
-        (tree.setdefault(part, {}) if part else tree)[leaf] = value
+        section, _, leaf = name.rpartition(".")
+        (tree.setdefault(section, {}) if section else tree)[leaf] = value
     return tree
 
 
 def _lookup(tree: Mapping[str, Any], name: str) -> Any:
-    part, _, leaf = name.rpartition(".")
-    return (tree[part] if part else tree)[leaf]
+    section, _, leaf = name.rpartition(".")
+    return (tree[section] if section else tree)[leaf]
 
 
-def _shown(name: str, value: Any) -> Any:
+def _mask(name: str, value: Any) -> Any:
     if name in SECRETS and value:
         return "***"
     return mask_password(value) if name in URLS and value else value
 
 
-def _sentences(error: ValidationError, origins: Mapping[str, str]) -> Iterator[str]:
+def _error_lines(error: ValidationError, origins: Mapping[str, str]) -> Iterator[str]:
     for problem in error.errors(include_url=False, include_context=False):
         message = problem["msg"].removeprefix("Value error, ")
         if message.startswith(PREFIX):  # a rule between settings names them itself
             yield message
             continue
-        # A place inside a list is a place inside its setting.
-        name = ".".join(str(step) for step in problem["loc"] if not isinstance(step, int))
+        # The index of a list item is left out: the setting is the list.
+        name = ".".join(str(key) for key in problem["loc"] if not isinstance(key, int))
         subject = _subject(name, origins.get(name, "default"))
-        yield f"{subject}: {message[0].lower()}{message[1:]}, not {_shown(name, problem['input'])!r}"
+        yield f"{subject}: {message[0].lower()}{message[1:]}, not {_mask(name, problem['input'])!r}"
 
 
 def _subject(name: str, origin: str) -> str:
-    """What to correct: a flag, a variable, or a line of the settings file."""
-    kind, _, place = origin.partition(" ")
+    """Return what to correct: a flag, a variable, or a line of the settings file."""
+    kind, _, location = origin.partition(" ")
     if kind == "flag":
         return f"the flag for {name}"
     if kind == "file":
-        return f"{place}: {name}"
-    return place or variable_of(name)
+        return f"{location}: {name}"
+    return location or variable_of(name)

@@ -1,6 +1,6 @@
-"""The OpenTelemetry SDK as `tracing.py` uses it. Imported only when spans are to be sent.
+"""The OpenTelemetry SDK as `tracing.py` uses it. Imported only when spans are exported.
 
-The resource, the sampler, the batches and where they go are the SDK's own: the OTEL_* variables say.
+Resource, sampler, batching and endpoint are those of the SDK, configured by the OTEL_* variables.
 """
 
 from __future__ import annotations
@@ -36,57 +36,57 @@ KINDS = {
     "client": SpanKind.CLIENT,
     "internal": SpanKind.INTERNAL,
 }
-Ids = tuple[int, int]  # of a trace, if it begins here, and of a span
+Ids = tuple[int, int]  # the trace id, used when the trace begins here, and the span id
 
 
-class _Ids(IdGenerator):
-    """The ids that a span is to have, else any."""
+class _DerivedIds(IdGenerator):
+    """Returns the ids set for the next span, else random ids."""
 
     def __init__(self) -> None:
         self._random = RandomIdGenerator()
-        self.wanted = threading.local()
+        self.next = threading.local()
 
     def generate_trace_id(self) -> int:
-        ids: Ids | None = getattr(self.wanted, "ids", None)
+        ids: Ids | None = getattr(self.next, "ids", None)
         return self._random.generate_trace_id() if ids is None else ids[0]
 
     def generate_span_id(self) -> int:
-        ids: Ids | None = getattr(self.wanted, "ids", None)
+        ids: Ids | None = getattr(self.next, "ids", None)
         return self._random.generate_span_id() if ids is None else ids[1]
 
 
 class Tracer:
-    """A provider of our own, and what we do with it."""
+    """A tracer provider of our own and the operations on its spans."""
 
     def __init__(self, part: str, version: str, *, is_console: bool = False) -> None:
-        self._ids = _Ids()
-        given = Resource.create({"service.version": version, "cograil.part": part})
-        if str(given.attributes.get(SERVICE_NAME, "")).startswith("unknown_service"):
-            given = given.merge(Resource({SERVICE_NAME: "cograil"}))
-        self._provider = TracerProvider(resource=given, id_generator=self._ids, shutdown_on_exit=False)
+        self._ids = _DerivedIds()
+        resource = Resource.create({"service.version": version, "cograil.part": part})
+        if str(resource.attributes.get(SERVICE_NAME, "")).startswith("unknown_service"):
+            resource = resource.merge(Resource({SERVICE_NAME: "cograil"}))
+        self._provider = TracerProvider(resource=resource, id_generator=self._ids, shutdown_on_exit=False)
         exporter: SpanExporter = ConsoleSpanExporter() if is_console else OTLPSpanExporter()
         self._provider.add_span_processor(BatchSpanProcessor(exporter))
         self._tracer = self._provider.get_tracer("cograil", version)
 
     def close(self) -> None:
-        """Send what is left."""
+        """Export the remaining spans."""
         self._provider.shutdown()
 
-    def written(self, trace_id: int, span_id: int, caller: str | None) -> str:
-        """The traceparent of a span that will be made, with what the sampler will say of it."""
-        decided = self._provider.sampler.should_sample(_context(caller), trace_id, "")
-        is_sampled = decided.decision is Decision.RECORD_AND_SAMPLE
+    def traceparent(self, trace_id: int, span_id: int, caller: str | None) -> str:
+        """Return the traceparent of a span that is created later, with the decision of the sampler."""
+        sampling = self._provider.sampler.should_sample(_context(caller), trace_id, "")
+        is_sampled = sampling.decision is Decision.RECORD_AND_SAMPLE
         return f"00-{trace_id:032x}-{span_id:016x}-{int(is_sampled):02x}"
 
-    def beside(self, parent: str | None, span_id: int) -> str:
-        """The traceparent of another span of the same trace."""
+    def sibling(self, parent: str | None, span_id: int) -> str:
+        """Return the traceparent of another span of the same trace."""
         assert parent is not None
         return f"{parent[:36]}{span_id:016x}{parent[52:]}"
 
-    def parent_of_span(self, span: Span) -> str:
-        """The traceparent of what hangs from this span."""
-        made = span.get_span_context()
-        return f"00-{made.trace_id:032x}-{made.span_id:016x}-{int(made.trace_flags) & 1:02x}"
+    def span_traceparent(self, span: Span) -> str:
+        """Return the traceparent for children of this span."""
+        context = span.get_span_context()
+        return f"00-{context.trace_id:032x}-{context.span_id:016x}-{int(context.trace_flags) & 1:02x}"
 
     def start(
         self,
@@ -95,25 +95,25 @@ class Tracer:
         parent: str | None,
         ids: Ids | None,
         links: Sequence[str],
-        facts: Mapping[str, str | int],
+        attributes: Mapping[str, str | int],
         since: datetime | None,
     ) -> Span:
-        """Begin a span, now or at that moment."""
-        self._ids.wanted.ids = ids
+        """Start a span now, or at `since`."""
+        self._ids.next.ids = ids
         try:
             return self._tracer.start_span(
                 name,
                 context=_context(parent),
                 kind=KINDS[kind],
-                attributes=facts,
-                links=[Link(_read(one)) for one in links],
+                attributes=attributes,
+                links=[Link(_span_context(link)) for link in links],
                 start_time=_nanoseconds(since),
             )
         finally:
-            self._ids.wanted.ids = None
+            self._ids.next.ids = None
 
     def end(self, span: Span, error: str | None = None, until: datetime | None = None) -> None:
-        """End it, now or at that moment; with an error it failed."""
+        """End a span now, or at `until`; an error marks it as failed."""
         if error is not None:
             span.set_status(Status(StatusCode.ERROR, error))
             span.set_attribute("error.type", error)
@@ -121,7 +121,7 @@ class Tracer:
 
     @contextmanager
     def inside(self, span: Span) -> Iterator[None]:
-        """With this as the current span, for those who ask OpenTelemetry."""
+        """Make this the current OpenTelemetry span in this block."""
         token = contexts.attach(trace.set_span_in_context(span))
         try:
             yield
@@ -129,7 +129,7 @@ class Tracer:
             contexts.detach(token)
 
 
-def _read(parent: str) -> SpanContext:
+def _span_context(parent: str) -> SpanContext:
     return SpanContext(
         int(parent[3:35], 16),
         int(parent[36:52], 16),
@@ -139,11 +139,13 @@ def _read(parent: str) -> SpanContext:
 
 
 def _context(parent: str | None) -> Context:
-    """Never the current one: what is said here is said of a job."""
+    """Return the context of this parent, never the current one: spans belong to the trace of their job."""
     return (
-        Context() if parent is None else trace.set_span_in_context(NonRecordingSpan(_read(parent)), Context())
+        Context()
+        if parent is None
+        else trace.set_span_in_context(NonRecordingSpan(_span_context(parent)), Context())
     )
 
 
-def _nanoseconds(moment: datetime | None) -> int | None:
-    return None if moment is None else int(moment.timestamp() * 1_000_000) * 1000
+def _nanoseconds(timestamp: datetime | None) -> int | None:
+    return None if timestamp is None else int(timestamp.timestamp() * 1_000_000) * 1000

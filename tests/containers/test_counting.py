@@ -120,4 +120,4 @@ def test_counts_of_another_process_are_added_to_our_own() -> None:
     others = {"http_requests": [("http_requests_total", labels, 5.0)]}
     assert by_name(metrics.exposition([], others=others)[0])[name] == own[name] + 5
     assert not [one for one in own if one.split("{")[0].endswith("_created")]
-    assert "process_open_fds" not in metrics.counts()
+    assert "process_open_fds" not in metrics.collect_counts()

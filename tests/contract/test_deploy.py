@@ -32,8 +32,8 @@ def expressions() -> Iterator[str]:
 
 def exposed() -> set[str]:
     """Every name that a sample may have."""
-    found = set(metrics.FOUND)
-    for name, family in metrics.COUNTED.items():
+    found = set(metrics.DATABASE_METRICS)
+    for name, family in metrics.PROCESS_METRICS.items():
         found |= {name + part for part in PARTS} if family.kind == "histogram" else {name}
     return found
 
@@ -60,7 +60,7 @@ def test_every_metric_that_is_named_is_exposed() -> None:
     assert shown <= exposed(), shown - exposed()
     asked = named((RULES / "alerts.yml").read_text("utf-8"))
     assert asked <= exposed(), asked - exposed()
-    gauges_of_database = {name for name in metrics.FOUND if name.startswith("cograil_")}
+    gauges_of_database = {name for name in metrics.DATABASE_METRICS if name.startswith("cograil_")}
     assert gauges_of_database <= shown, "what the database says is on the dashboard"
 
 
@@ -79,7 +79,7 @@ def test_prometheus_understands_the_dashboard(tmp_path: Path) -> None:
 def test_what_is_exposed_is_well_named() -> None:
     samples = [
         (name, *("x" if place < len(family.labels) else "" for place in range(2)), 1.0)
-        for name, family in metrics.FOUND.items()
+        for name, family in metrics.DATABASE_METRICS.items()
     ]
     text, _ = metrics.exposition([(name, first, second, value) for name, first, second, value in samples])
     promtool("check", "metrics", given=text.decode())

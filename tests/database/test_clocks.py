@@ -58,8 +58,8 @@ async def test_the_time_is_the_databases_once_it_was_asked(lab: Lab) -> None:
 @pytest.mark.usefixtures("fast_clock")
 async def test_readyz_and_the_doctor_warn(lab: Lab) -> None:
     checks = await Health(lab.db, {}).checks()
-    assert checks["clock"].startswith("degraded: the clock of this machine is 3600")
-    assert "ahead of PostgreSQL's; set it by NTP" in checks["clock"]
+    assert checks["clock"].startswith("degraded: this machine's clock is 3600")
+    assert "ahead of PostgreSQL's clock; synchronize it with NTP" in checks["clock"]
     async with lab.running():
         for _ in range(100):
             async with lab.db.single("test") as tx:
@@ -91,11 +91,13 @@ async def test_callbacks_are_signed_by_the_databases_time(lab: Lab, eventually: 
 def test_what_is_known_better_is_not_made_worse(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clock, "_base", None)
     began = time.monotonic()
-    clock.note(datetime.now(UTC), began)
+    clock.synchronize(datetime.now(UTC), began)
     known = clock._base
-    clock.note(datetime.now(UTC) - timedelta(seconds=0.5), began - 1.5)  # took long, and says nothing new
+    clock.synchronize(
+        datetime.now(UTC) - timedelta(seconds=0.5), began - 1.5
+    )  # took long, and says nothing new
     assert clock._base == known
-    clock.note(datetime.now(UTC) + timedelta(seconds=9), time.monotonic())
+    clock.synchronize(datetime.now(UTC) + timedelta(seconds=9), time.monotonic())
     assert clock._base == pytest.approx(known + 9, abs=0.5)
 
 

@@ -219,7 +219,7 @@ async def test_ends_are_counted_where_they_are_written(lab: Lab) -> None:
     def counted() -> float:
         return metrics.jobs_ended.labels("completed")._value.get()
 
-    before, waits = counted(), sum(metrics.job_wait_seconds.of().counts)
+    before, waits = counted(), sum(metrics.job_wait_seconds.labels().counts)
     jobs = await lab.submit_many(ONE, [{"name": "Ada"}] * 3)
     hand = await lab.hand()
     items = await hand.claim(3)
@@ -227,7 +227,7 @@ async def test_ends_are_counted_where_they_are_written(lab: Lab) -> None:
     assert len(await tasks.report(lab.db, hand.worker_id, hand.name, reports)) == 3
     assert [(await lab.job(job))["status"] for job in jobs] == ["completed"] * 3
     assert counted() == before + 3
-    assert sum(metrics.job_wait_seconds.of().counts) == waits + 3
+    assert sum(metrics.job_wait_seconds.labels().counts) == waits + 3
 
 
 async def test_a_repeated_report_finds_the_end(lab: Lab) -> None:

@@ -28,9 +28,11 @@ async def test_every_family_is_told_and_no_other(lab: Lab) -> None:
     text, _ = metrics.exposition(await Health(lab.db, {}).samples())
     families = {one.name: one for one in text_string_to_metric_families(text.decode())}
     ours = {name for name in families if not name.startswith("process_")}
-    expected = {name.removesuffix("_total") for name in metrics.COUNTED} | set(metrics.FOUND)
+    expected = {name.removesuffix("_total") for name in metrics.PROCESS_METRICS} | set(
+        metrics.DATABASE_METRICS
+    )
     assert ours == expected
-    for name, family in (metrics.COUNTED | metrics.FOUND).items():
+    for name, family in (metrics.PROCESS_METRICS | metrics.DATABASE_METRICS).items():
         assert families[name.removesuffix("_total")].type == family.kind
         labels = {label for one in families[name.removesuffix("_total")].samples for label in one.labels}
         assert labels <= {*family.labels, "le"}

@@ -269,5 +269,5 @@ def test_passwords_of_a_direct_url_are_not_shown() -> None:
 
 
 def test_a_direct_url_alone_is_refused() -> None:
-    with pytest.raises(ValueError, match="COGRAIL_DATABASE__DIRECT_URL leads past the pooler"):
+    with pytest.raises(ValueError, match="COGRAIL_DATABASE__DIRECT_URL is set but"):
         Settings(database={"direct_url": make_conninfo(host="h")})

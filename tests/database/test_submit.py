@@ -189,7 +189,7 @@ nodes:
 
 async def test_where_queues_must_be_named_a_workflow_without_is_refused(lab: Lab) -> None:
     lab.engine_context.strict_queues = True
-    with pytest.raises(QueueNotNamed, match="names no queue for each;"):
+    with pytest.raises(QueueNotNamed, match="does not name a queue for each;"):
         await lab.submit(STRICT.replace("QUEUE", ""))
     assert (await _counts(lab))[0] == 0
     await lab.submit(STRICT.replace("QUEUE", "queue: q,"))

@@ -24,7 +24,7 @@ from cograil.settings import describe, load_settings
 @pytest.fixture
 def said() -> Iterator[io.StringIO]:
     stream = io.StringIO()
-    with logs.lines_of("orchestrator"):
+    with logs.service_name("orchestrator"):
         logs.configure("info", "json", stream)
         yield stream
     logs.configure("info", "auto")
@@ -64,7 +64,7 @@ def test_other_processes_have_the_lines_of_the_engine() -> None:
 def test_log_json_counts_for_every_process_of_documents(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOG_JSON", "true")
     monkeypatch.setenv("COGRAIL_LOG__FORMAT", "text")
-    settings = load_settings({}, bare_parts=["documents"])
+    settings = load_settings({}, bare_sections=["documents"])
     assert settings.log.format == "json"
     (shown,) = (one for one in describe(settings) if one.name == "log.format")
     assert (shown.value, shown.origin) == ("json", "environment LOG_JSON")

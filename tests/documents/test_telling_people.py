@@ -27,7 +27,7 @@ from cograil.cli.commands.document_commands import documents
 @pytest.fixture
 def said() -> Iterator[io.StringIO]:
     stream = io.StringIO()
-    with logs.lines_of("orchestrator"):
+    with logs.service_name("orchestrator"):
         logs.configure("info", "json", stream)
         yield stream
     logs.configure("info", "auto")

@@ -266,11 +266,11 @@ def test_bare_variables_count_for_their_own_command_or_in_compatible_mode(
 ) -> None:
     for variable, text in BARE.items():
         monkeypatch.setenv(variable, text)
-    documents = load_settings(bare_parts=["documents"])
+    documents = load_settings(bare_sections=["documents"])
     assert documents.documents.data_dir == Path("/srv/other")
     assert documents.log.format == "json"
     assert documents.gateway.database_url is None
-    assert load_settings(bare_parts=["gateway"]).gateway.database_url == "postgresql://other/db"
+    assert load_settings(bare_sections=["gateway"]).gateway.database_url == "postgresql://other/db"
     monkeypatch.setenv("COGRAIL_COMPAT", "1")
     assert origins(load_settings())["documents.ocr_lang"] == "environment OCR_LANG"
 
@@ -318,5 +318,5 @@ def test_every_mistake_in_a_settings_file_has_its_line(
     file.write_text("[worker\n")
     with pytest.raises(InvalidSettings, match=r"cograil.toml cannot be read: .*line 1"):
         load_settings()
-    with pytest.raises(InvalidSettings, match="there is no settings file"):
+    with pytest.raises(InvalidSettings, match="does not exist"):
         load_settings(config=tmp_path / "none.toml")

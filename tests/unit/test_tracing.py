@@ -31,7 +31,7 @@ JOB = "019a8f2e-77aa-7c3e-9d54-0b6f3c1a2d4e"
     ],
 )
 def test_a_traceparent_is_read_as_w3c_has_it(given: str | None, read: str | None) -> None:
-    assert tracing.read_parent(given) == read
+    assert tracing.parse_traceparent(given) == read
 
 
 @pytest.mark.parametrize(
@@ -51,10 +51,10 @@ def test_only_the_standard_variables_switch_it_on(variables: dict[str, str], is_
 
 def test_when_it_is_off_a_trace_is_handed_on_as_it_came() -> None:
     assert not tracing.is_on()
-    assert tracing.parent_of_new(JOB, GOOD) == tracing.parent_of(JOB, GOOD) == GOOD
-    assert tracing.parent_of_new(JOB, None) is None
-    assert tracing.begin_attempt(JOB, "a", 1, GOOD, "echo", None) is None
-    with tracing.request("GET", "example.org", GOOD) as asked:
+    assert tracing.new_job_traceparent(JOB, GOOD) == tracing.job_traceparent(JOB, GOOD) == GOOD
+    assert tracing.new_job_traceparent(JOB, None) is None
+    assert tracing.start_attempt(JOB, "a", 1, GOOD, "echo", None) is None
+    with tracing.request_span("GET", "example.org", GOOD) as asked:
         assert asked.trace_parent == GOOD
 
 
@@ -68,10 +68,10 @@ tracing.configure("test")
 assert tracing.is_on()
 from opentelemetry import trace
 assert type(trace.get_tracer_provider()).__name__ == "ProxyTracerProvider", "that of the program"
-first = tracing.parent_of_new("{job}", None)
-assert first == tracing.parent_of("{job}", None), "the same from the id alone"
+first = tracing.new_job_traceparent("{job}", None)
+assert first == tracing.job_traceparent("{job}", None), "the same from the id alone"
 assert "{job}".replace("-", "") not in first, "who sees the trace does not see the job"
-begun = tracing.begin_attempt("{job}", "a", 2, None, "echo", ("flow", 1))
+begun = tracing.start_attempt("{job}", "a", 2, None, "echo", ("flow", 1))
 with begun.inside():
     from cograil.client.trace_context import current_parent
     assert current_parent() == begun.trace_parent
@@ -110,8 +110,8 @@ assert not tracing.is_on()
     ("variables", "said"),
     [
         ({}, "pip install 'cograil[tracing]'"),
-        ({"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, "http/protobuf only"),
-        ({"OTEL_TRACES_EXPORTER": "zipkin"}, "may be otlp, console or none"),
+        ({"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, "only the protocol http/protobuf"),
+        ({"OTEL_TRACES_EXPORTER": "zipkin"}, "must be otlp, console or none"),
     ],
 )
 def test_what_cannot_be_sent_is_said_once_and_nothing_stops(variables: dict[str, str], said: str) -> None:

@@ -62,7 +62,7 @@ def who() -> str:
 
 def callers_trace() -> str | None:
     """The span in which this command runs, as the environment tells it: in a container of ours, say."""
-    return tracing.read_parent(os.environ.get("TRACEPARENT"))
+    return tracing.parse_traceparent(os.environ.get("TRACEPARENT"))
 
 
 def run_traced(command: Coroutine[Any, Any, int]) -> int:

@@ -112,8 +112,8 @@ def settings_for(data_dir: Path | None) -> Settings:
     return read_settings({"data_dir": data_dir})
 
 
-def read_settings(flags: Mapping[str, Any] | None = None, bare_parts: Collection[str] = ()) -> Settings:
+def read_settings(flags: Mapping[str, Any] | None = None, bare_sections: Collection[str] = ()) -> Settings:
     """The settings, with the file that --config names. Raises InvalidSettings."""
     context = click.get_current_context(silent=True)
     config = None if context is None else context.meta.get(CONFIG_KEY)
-    return load_settings(flags, config=config, bare_parts=bare_parts)
+    return load_settings(flags, config=config, bare_sections=bare_sections)

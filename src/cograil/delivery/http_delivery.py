@@ -66,9 +66,9 @@ async def post(
     sending = orjson.loads(claimed.sending)
     job = None if claimed.job_id is None else (claimed.job_id, sending.get("trace_parent"))
     kind = sending.get("type", "event")
-    with tracing.delivery(claimed.delivery_id, claimed.tries, kind, claimed.origin, job) as asked:
+    with tracing.delivery_span(claimed.delivery_id, claimed.tries, kind, claimed.origin, job) as asked:
         answer = await _post(claimed, asked.trace_parent, guard, connections, timeout_seconds)
-        asked.answered(answer.status, None if answer.is_delivered else str(answer.status or "no answer"))
+        asked.set_response(answer.status, None if answer.is_delivered else str(answer.status or "no answer"))
     return answer
 
 

@@ -310,7 +310,7 @@ def _count(claimed: Claimed, state: str, seconds: float = 0.0) -> None:
         metrics.callbacks_failed.inc()
     else:
         metrics.callbacks_delivered.inc()
-        metrics.callback_duration.of().observe(seconds)
+        metrics.callback_duration.labels().observe(seconds)
 
 
 def _of_job(claimed: Claimed) -> dict[str, Any]:
@@ -318,7 +318,7 @@ def _of_job(claimed: Claimed) -> dict[str, Any]:
     if claimed.job_id is None:
         return {}
     trace = tracing.trace_id(
-        tracing.parent_of(claimed.job_id, orjson.loads(claimed.sending).get("trace_parent"))
+        tracing.job_traceparent(claimed.job_id, orjson.loads(claimed.sending).get("trace_parent"))
     )
     return {"job_id": claimed.job_id} | ({} if trace is None else {"trace_id": trace})
 

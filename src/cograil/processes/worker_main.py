@@ -184,7 +184,7 @@ def _watch(link: socket.socket) -> None:
     """
     with contextlib.suppress(OSError), link.makefile("rb") as lines:
         for line in lines:
-            _answer(link, {"question": int(line), "counts": metrics.counts()})
+            _answer(link, {"question": int(line), "counts": metrics.collect_counts()})
     end_process(1)
 
 

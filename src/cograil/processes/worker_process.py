@@ -156,18 +156,18 @@ class WorkerChild:
         with suppress(TimeoutError, ConnectionError):
             async with asyncio.timeout(PATIENCE_SECONDS), self._asking:
                 return await self._ask()
-        return metrics.NOTHING
+        return metrics.NO_COUNTS
 
     async def _ask(self) -> metrics.Counts:
         if self._link is None:
-            return metrics.NOTHING
+            return metrics.NO_COUNTS
         reader, writer = self._link
         self._questions += 1
         writer.write(b"%d\n" % self._questions)
         while answer := await _read(reader):
             if answer.get("question") == self._questions:  # not one that we gave up
                 return cast("metrics.Counts", answer["counts"])
-        return metrics.NOTHING
+        return metrics.NO_COUNTS
 
     def _settle(self, error: CograilError | None) -> None:
         """The first answer decides whether there is any sense in going on."""

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 
 from cograil import clock
-from cograil.logs import MAX_SECRET, redacted
+from cograil.logs import MAX_SECRET, redact_secrets
 from cograil.model.workflow import Json
 
 
@@ -77,7 +77,9 @@ def _is_scalar(value: object) -> bool:
 
 
 def _one_line(text: str, max_bytes: int) -> str:
-    kept = redacted(text[: max_bytes + MAX_SECRET])  # one that the end would cut into is gone as a whole
+    kept = redact_secrets(
+        text[: max_bytes + MAX_SECRET]
+    )  # one that the end would cut into is gone as a whole
     return escaped(kept[:max_bytes]).encode()[:max_bytes].decode(errors="ignore")
 
 

@@ -115,12 +115,12 @@ async def _traced(
     ctx: Context, destination: Destination, method: str, headers: list[tuple[bytes, bytes]], content: bytes
 ) -> AsyncIterator[httpx2.Response]:
     """The answer. The other end is told of our trace, unless the node tells it of another."""
-    with tracing.request(method, destination.host, ctx.trace_parent) as asked:
+    with tracing.request_span(method, destination.host, ctx.trace_parent) as asked:
         if asked.trace_parent is not None and not any(name == b"traceparent" for name, _ in headers):
             headers = [*headers, (b"traceparent", asked.trace_parent.encode())]
         async with open_request(destination, method, headers, content) as response:
             status = response.status_code
-            asked.answered(status, str(status) if status >= 400 else None)
+            asked.set_response(status, str(status) if status >= 400 else None)
             yield response
 
 

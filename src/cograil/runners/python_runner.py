@@ -153,7 +153,7 @@ def _in_child(item: WorkItem, ctx: Context, limits: Limits, children: ProcessPoo
 
 def call_here(spec: HandlerSpec, item: WorkItem, ctx: Context, limits: Limits) -> Outcome:
     """Run a handler in this thread, which is the child's own. Lets MemoryError pass."""
-    logs.about.set(item)
+    logs.current_attempt.set(item)
     handler_output.attempt.set(ctx)
     try:
         arguments = spec.arguments(item, ctx)

@@ -365,7 +365,7 @@ async def _begin(connection: AsyncConnection[Row], beginning: bytes) -> datetime
     asked_at = time.monotonic()
     *_, told = await _say(connection, beginning)
     now = EPOCH + timedelta(microseconds=int(told.get_value(0, 0) or b""))
-    clock.note(now, asked_at)
+    clock.synchronize(now, asked_at)
     return now
 
 

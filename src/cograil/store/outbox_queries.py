@@ -266,7 +266,7 @@ async def next_delivery(tx: Transaction) -> Outlook:
     """What there will be to do."""
     asked_at = time.monotonic()
     *found, now = (await tx.fetch(NEXT_DELIVERY))[0]
-    clock.note(now, asked_at)
+    clock.synchronize(now, asked_at)
     return Outlook(*found)
 
 

@@ -194,7 +194,7 @@ async def tick_orchestrator(
         TICK_ORCHESTRATOR, **params, aside=uuids(list(aside)), offset=clock.offset_seconds()
     )
     tick = Tick(*rows[0][:7])
-    clock.note(tick.now, asked_at)
+    clock.synchronize(tick.now, asked_at)
     return tick
 
 
@@ -308,7 +308,7 @@ async def heartbeat_worker(
     params["handlers"] = None if handlers is None else list(handlers)
     asked_at = time.monotonic()
     row = (await tx.fetch(HEARTBEAT_WORKER, **params))[0]
-    clock.note(row[6], asked_at)
+    clock.synchronize(row[6], asked_at)
     return Heartbeat(row[0], dict(zip(row[1], row[2], strict=True)), *row[3:6])
 
 

@@ -61,5 +61,5 @@ def _submission(tx: Transaction, parent: JobState, wanted: ChildRequest, workflo
         correlation_id=parent.correlation_id,
         submitted_by=parent.submitted_by,
         not_before=tx.now + A_MOMENT if has_children else None,
-        trace_parent=tracing.parent_of(parent.job_id, parent.trace_parent),
+        trace_parent=tracing.job_traceparent(parent.job_id, parent.trace_parent),
     )

@@ -86,7 +86,7 @@ def new_job(
         deadline=deadline,
         correlation_id=submission.correlation_id,
         submitted_by=submission.submitted_by,
-        trace_parent=tracing.parent_of_new(job_id, submission.trace_parent),
+        trace_parent=tracing.new_job_traceparent(job_id, submission.trace_parent),
         trace_caller=submission.trace_parent,
         is_held=workflow.limit is not None,
         is_paused=is_paused,

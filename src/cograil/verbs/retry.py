@@ -293,7 +293,7 @@ async def _as_new_job(
     new.key_roots = plan.keys.roots
     new.is_held = workflow.limit is not None
     new.is_paused = await is_paused(tx, old.tenant_id, workflow.workflow_id)
-    new.trace_parent, new.trace_caller = tracing.parent_of_new(job_id, trace_parent), trace_parent
+    new.trace_parent, new.trace_caller = tracing.new_job_traceparent(job_id, trace_parent), trace_parent
     if takeover.reopened:
         new.children_wake_at = tx.now
     if workflow.timeout_seconds is not None:
@@ -375,7 +375,7 @@ def _new_state(tx: Transaction, plan: _Plan, job_id: str, by: str, nodes: dict[s
         priority=old.priority,
         correlation_id=old.correlation_id,
         submitted_by=by or old.submitted_by,
-        trace_link=tracing.parent_of(old.job_id, old.trace_parent),
+        trace_link=tracing.job_traceparent(old.job_id, old.trace_parent),
         retry_of=old.job_id,
         nodes=nodes,
     )

@@ -29,7 +29,7 @@ def note_written(workflows: Mapping[int, Workflow], batch: Batch) -> None:
         }
         queue = changes.tasks[0].queue if changes.tasks else "default"
         link = state.trace_link
-        tracing.tell_sent(state.job_id, state.trace_caller, state.created_at, queue, facts, link)
+        tracing.record_submit(state.job_id, state.trace_caller, state.created_at, queue, facts, link)
     for status, jobs in Counter([changes.status for _, changes in batch.over]).items():
         metrics.jobs_ended.labels(status).inc(jobs)
     for state, changes in batch.over:
@@ -39,7 +39,7 @@ def note_written(workflows: Mapping[int, Workflow], batch: Batch) -> None:
 def note_ended(jobs: Sequence[Ended]) -> None:
     """Count the jobs that ended with their last tasks."""
     metrics.jobs_ended.labels("completed").inc(len(jobs))
-    waited, ran = metrics.job_wait_seconds.of(), metrics.job_run_seconds.of("completed")
+    waited, ran = metrics.job_wait_seconds.labels(), metrics.job_run_seconds.labels("completed")
     for _, wait_seconds, run_seconds in jobs:
         if wait_seconds is not None:
             waited.observe(max(0.0, wait_seconds))
@@ -48,15 +48,15 @@ def note_ended(jobs: Sequence[Ended]) -> None:
 
 def _note_end(state: JobState, changes: Changes, workflow: Workflow | None) -> None:
     assert changes.finished_at is not None
-    trace = tracing.trace_id(tracing.parent_of(state.job_id, state.trace_parent))
+    trace = tracing.trace_id(tracing.job_traceparent(state.job_id, state.trace_parent))
     began = _first_start(state, changes, workflow)
     if began is not None:
         might = max(state.created_at, state.not_before or state.created_at)
-        metrics.job_wait_seconds.of().observe(max(0.0, (began - might).total_seconds()), trace)
+        metrics.job_wait_seconds.labels().observe(max(0.0, (began - might).total_seconds()), trace)
     started = changes.started_at or state.started_at
     if started is not None:
         seconds = max(0.0, (changes.finished_at - started).total_seconds())
-        metrics.job_run_seconds.of(changes.status).observe(seconds, trace)
+        metrics.job_run_seconds.labels(changes.status).observe(seconds, trace)
     if workflow is not None and tracing.is_on():
         _tell_end(state, changes, workflow)
 
@@ -85,7 +85,7 @@ def _tell_end(state: JobState, changes: Changes, workflow: Workflow) -> None:
     }
     error = None if changes.status == "completed" else changes.status
     moments = (state.created_at, changes.finished_at)
-    tracing.tell_ended(state.job_id, state.trace_parent, *moments, workflow.workflow_id, facts, error)
+    tracing.record_job_end(state.job_id, state.trace_parent, *moments, workflow.workflow_id, facts, error)
 
 
 def note_opened(
@@ -122,4 +122,4 @@ async def note_joined(
             moments = (node.started_at or node.finished_at, node.finished_at)
             error = None if node.status == "completed" else "failed"
             told = (job_id, states[job_id].trace_parent, node.node_id, moments, workflow.workflow_id)
-            tx.afterwards(partial(tracing.tell_joined, *told, attempts, error))
+            tx.afterwards(partial(tracing.record_fan_in, *told, attempts, error))

@@ -96,7 +96,9 @@ class WorkerChannel:
         if "logger" in line:
             return
         fields = {"fields": line["fields"]} if "fields" in line else {}
-        getattr(said, line["level"])(line["message"], **logs.facts_of(item, line.get("fields")), **fields)
+        getattr(said, line["level"])(
+            line["message"], **logs.attempt_fields(item, line.get("fields")), **fields
+        )
 
 
 async def _saved(once: Callable[[], Awaitable[bool]], what: str) -> bool:

@@ -27,7 +27,7 @@ class HeldAttempt:
     began: float
     task: asyncio.Task[None] | None = None  # that follows it, when it is not through at once
     is_ended: bool = False
-    trace: tracing.Attempt | None = None  # only where traces are made
+    trace: tracing.AttemptSpan | None = None  # only where traces are made
 
     @property
     def work(self) -> asyncio.Future[Outcome] | None:
@@ -40,7 +40,7 @@ class HeldAttempt:
         if self.trace is not None:
             self._end_trace(self.trace, outcome)
 
-    def _end_trace(self, trace: tracing.Attempt, outcome: Outcome) -> None:
+    def _end_trace(self, trace: tracing.AttemptSpan, outcome: Outcome) -> None:
         if isinstance(outcome, Failed):
             trace.end("failed", outcome.code)
         elif isinstance(outcome, Released):
@@ -64,7 +64,7 @@ def start(
 ) -> HeldAttempt:
     """Start this one; whatever is said inside is said about it. The caller forgets it afterwards."""
     ctx = Context(item, channel, executors.limits)
-    logs.about.set(item)
+    logs.current_attempt.set(item)
     handler_output.attempt.set(ctx)
     started = runner.start(
         item, spec, ctx, executor=executors.executor, limits=executors.limits, children=executors.children
@@ -82,7 +82,7 @@ def start_traced(
     workflow: tuple[str, int] | None,
 ) -> HeldAttempt:
     """The same inside a span, from which hangs what it asks of others."""
-    trace = tracing.begin_attempt(
+    trace = tracing.start_attempt(
         item.job_id, item.node_id, item.attempt, item.trace_parent, item.handler, workflow
     )
     if trace is None:

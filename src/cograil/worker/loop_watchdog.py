@@ -143,7 +143,7 @@ def _is_overdue(held: WatchedAttempt, now: float) -> bool:
 
 
 def _facts(item: WorkItem) -> dict[str, Any]:
-    return {"handler": item.handler, **logs.facts_of(item)}
+    return {"handler": item.handler, **logs.attempt_fields(item)}
 
 
 def _failed(held: WatchedAttempt, now: float, stack: str) -> Failed:

@@ -58,7 +58,7 @@ class Reporter:
         assert isinstance(outcome, Failed)
         told = {"error_code": outcome.code, "error_message": outcome.message}
         details = outcome.details if isinstance(outcome.details, dict) else {}
-        facts = logs.facts_of(item, told | details)
+        facts = logs.attempt_fields(item, told | details)
         if "traceback" in details:
             facts["exception"] = str(details["traceback"]).rstrip()
         log.warning("attempt failed", code=outcome.code, error=outcome.message, **facts)
@@ -91,7 +91,7 @@ class Reporter:
                 await asyncio.sleep(RETRY_SECONDS)
         for report in reports:
             if report.item.task_id not in counted:
-                log.info("late result refused", **logs.facts_of(report.item))
+                log.info("late result refused", **logs.attempt_fields(report.item))
         completed = sum(1 for report in reports if isinstance(report.outcome, Completed))
         metrics.tasks_reported.labels("completed").inc(completed)
         metrics.tasks_reported.labels("failed").inc(len(reports) - completed)
@@ -117,7 +117,7 @@ class Reporter:
             for report in reports:
                 await self._send(identity, [report])
             return
-        item, facts = reports[0].item, logs.facts_of(reports[0].item)
+        item, facts = reports[0].item, logs.attempt_fields(reports[0].item)
         if reports[0].outcome is CANNOT:
             log.error("attempt cannot be reported, its time limit will end it", exc_info=error, **facts)
             return

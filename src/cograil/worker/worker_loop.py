@@ -285,7 +285,7 @@ class Worker:
                 attempt = start(item, spec, channel, executors, self._claims, now)
             self._held[item.task_id] = attempt
             begun.append(attempt)
-        logs.about.set(None)
+        logs.current_attempt.set(None)
         handler_output.attempt.set(None)
         metrics.tasks_held.set(len(self._held))
         self._loop.call_soon(self._look_after, self.identity, begun)
@@ -335,7 +335,7 @@ class Worker:
                 await self._progress.flush(identity, {item.task_id})
             await self._release(identity, {item.task_id: item.fence})
         else:
-            log.info("attempt lost", **logs.facts_of(item))
+            log.info("attempt lost", **logs.attempt_fields(item))
         self._forget([item.task_id])
 
     def _forget(self, ids: Sequence[int]) -> None:

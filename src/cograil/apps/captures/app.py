@@ -26,7 +26,7 @@ def _is_enabled(settings: Settings) -> bool:
 
 def _require(settings: Settings) -> None:
     """The app is on by default, so the extra is missed only where somebody has set it up."""
-    if settings.captures.enabled and settings.is_given("captures"):
+    if settings.captures.enabled and settings.is_configured("captures"):
         require_extra("captures", NEEDS)
 
 

@@ -92,7 +92,7 @@ def register(registry: Registry, tools: Tools) -> None:
         """Fail the job of a run in which no source answered; its verdict is written."""
         raise Fail(f"no register answered for company {siren}: {error}", code="no_source_answered")
 
-    logs.app_facts["companies"] = facts_of_attempt
+    logs.app_log_fields["companies"] = facts_of_attempt
     nodes = (begin, BEGIN), (fetch, FETCH), (merge, MERGE), (evaluate, EVALUATE), (report, REPORT)
     for handler, name in nodes:
         registry.register(handler, name)

@@ -27,7 +27,7 @@ from cograil.delivery.circuit_breaker import Breakers
 from cograil.egress import ForbiddenDestination, KeptConnections, OutboundGuard, UnknownHost
 
 MAX_BYTES = 8 * 1024 * 1024
-MAX_KEYS = strict_json.MAX_KEYS_OF_MANY  # a company may have thousands of establishments
+MAX_KEYS = strict_json.MAX_BATCH_KEYS  # a company may have thousands of establishments
 LARGE_BYTES = 128 * 1024  # takes long enough to read that others should not wait for it
 BROKEN = frozenset({"malformed_json", "invalid_encoding"})  # what a better answer may follow
 PER_PLACE = 32

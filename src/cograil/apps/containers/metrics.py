@@ -44,7 +44,7 @@ def counted(app: ASGIApp) -> ASGIApp:
 
 def _count_request(method: str, path: str, status: int, seconds: float) -> None:
     labels = (method if method in METHODS else OTHER, path_label(path), f"{status // 100}xx")
-    metrics.http_request_duration.of(*labels).observe(seconds)
+    metrics.http_request_duration.labels(*labels).observe(seconds)
     metrics.http_requests.labels(*labels).inc()
     if status >= BAD:
         metrics.http_errors.labels(*labels).inc()
@@ -65,6 +65,6 @@ def count_end(end: End | None) -> None:
     if end is None:
         return
     status = end.status
-    metrics.container_job_duration.of(status.word).observe(end.seconds)
+    metrics.container_job_duration.labels(status.word).observe(end.seconds)
     if status.word == FAILED:
         metrics.container_job_errors.labels(status.kind if status.kind in CODES else OTHER).inc()

@@ -251,7 +251,7 @@ def register(registry: Registry, *, prep_url: str | None = None, ocr_url: str | 
 
     What was meant for a service that is no longer named is done here: its documents must not wait for ever.
     """
-    logs.app_facts["documents"] = facts_of_attempt
+    logs.app_log_fields["documents"] = facts_of_attempt
     for name in (PREP, *([] if prep_url else [PREP_SERVICE])):
         registry.register(prep_document, name, process=True)
     for name in (OCR, *([] if ocr_url else [OCR_SERVICE])):

@@ -81,7 +81,7 @@ def convert(sources: tuple[Path, ...], target: Path, lang: str | None, as_json: 
         room = tempfile.TemporaryDirectory(prefix=ROOM, dir=target.absolute())
     except OSError as error:
         raise UsageError(f"{target} cannot be written to: {error.strerror or error}") from error
-    with room as place, held(Path(place)), logs.lines_of("convert"):
+    with room as place, held(Path(place)), logs.service_name("convert"):
         try:
             return run_async(_convert(settings, list(sources), target, Path(place), as_json))
         except asyncio.CancelledError:  # by a signal: nothing half-done is left, as after Ctrl-C
@@ -232,7 +232,7 @@ def watch(
     own = settings.model_copy(update={"data_dir": settings.data_dir if is_given else folder / ENGINE_DIR})
     require_apps(settings)  # before a folder is made that nobody would watch
     _make_folder(folder)
-    with logs.lines_of("orchestrator"):  # as the original calls it
+    with logs.service_name("orchestrator"):  # as the original calls it
         if not own.database.url and is_held(own.data_dir) and not is_held_briefly(own.data_dir):
             _watch_beside(own, port)
         else:
@@ -333,7 +333,7 @@ def _serve_stage(kind: Any, data: Path | None, host: str, port: int, is_json: bo
     settings = _settings(data, **{"log.format": "json" if is_json else None})
     other = {"prep": "ocr_url", "ocr": "prep_url"}[kind]  # whose tools are not needed here
     require_tools(settings.documents.model_copy(update={"prep_url": None, "ocr_url": None} | {other: "-"}))
-    with logs.lines_of(f"{kind}-service"):
+    with logs.service_name(f"{kind}-service"):
         logs.configure(settings.log.level, settings.log.format)
         run_async(serve(kind, settings, host, port, stop_on_signals))
 

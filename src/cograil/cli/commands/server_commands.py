@@ -208,7 +208,7 @@ def gateway(host: str | None, port: int | None, **flags: Any) -> None:
     run(_settings(flags, ("gateway",), host=host, **{"gateway.port": port}))
 
 
-def _settings(flags: dict[str, Any], bare_parts: tuple[str, ...] = (), **more: Any) -> Any:
+def _settings(flags: dict[str, Any], bare_sections: tuple[str, ...] = (), **more: Any) -> Any:
     """The settings, with the flags that were given."""
     return read_settings(
         {
@@ -220,5 +220,5 @@ def _settings(flags: dict[str, Any], bare_parts: tuple[str, ...] = (), **more: A
             "server.access_log": flags.get("is_logging_access") or None,
             **more,
         },
-        bare_parts,
+        bare_sections,
     )

@@ -270,7 +270,7 @@ def with_hop(call: Call, labels: dict[str, str] | None) -> dict[str, str] | None
 
 def trace_parent_of(call: Call) -> str | None:
     """The span of whoever calls, if they have one."""
-    return tracing.read_parent(call.headers.get("traceparent"))
+    return tracing.parse_traceparent(call.headers.get("traceparent"))
 
 
 async def submit_once(

@@ -190,7 +190,7 @@ def _view(item: WorkItem, lease_seconds: float) -> dict[str, Json]:
         "retry_count": item.attempt - 1,
         "checkpoint": item.checkpoint,
         "correlation_id": item.correlation_id,
-        "trace_parent": tracing.parent_of(item.job_id, item.trace_parent),
+        "trace_parent": tracing.job_traceparent(item.job_id, item.trace_parent),
         "idempotency_key": item.idempotency_key,
         "dispatched_at": item.claimed_at,
         "lease_seconds": lease_seconds,

@@ -192,7 +192,9 @@ class Door(Generic[House]):
                 500, "internal", "something is wrong here; the log has more under this request id"
             )
             response = self._told(unknown, request_id)
-        metrics.count_request(scope.get("method", SOCKET), response.status_code, time.perf_counter() - begun)
+        metrics.observe_request(
+            scope.get("method", SOCKET), response.status_code, time.perf_counter() - begun
+        )
         response.raw_headers += _always(response, request_id)
         await response(scope, receive, send)
 

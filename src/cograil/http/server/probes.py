@@ -19,7 +19,7 @@ Others = Callable[[], Awaitable[metrics.Counts]]
 
 async def nobody_else() -> metrics.Counts:
     """Of a process that speaks for itself alone."""
-    return metrics.NOTHING
+    return metrics.NO_COUNTS
 
 
 def probe_app(checks: Checks, samples: Samples) -> Starlette:

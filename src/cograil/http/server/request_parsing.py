@@ -38,7 +38,7 @@ class Batch(Body):
 
     @classmethod
     def of_bytes(cls, raw: bytes, max_bytes: int) -> Self:
-        items = strict_json.read_each(raw, "jobs", most=cls.most)
+        items = strict_json.read_each(raw, "jobs", max_items=cls.most)
         if items is None:
             return super().of_bytes(raw, max_bytes)
         if len(items) > cls.most:
