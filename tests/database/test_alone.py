@@ -212,7 +212,7 @@ async def test_a_busy_worker_lets_a_task_through_that_must_run_alone(lab: Lab, e
         jobs = [await lab.submit(ordinary(number)) for number in range(6)]
         await eventually(lambda: len(crew.begun) == 2)
         suspect = await lose_twice(lab, "suspect")
-        await eventually(lambda: worker._makes_room)
+        await eventually(lambda: worker._claimer.makes_room)
         crew.open(*[f"ordinary {number}" for number in range(1, 6)])
         await eventually(lambda: _is_down_to(lab, worker, 1))
         crew.open("ordinary 0")

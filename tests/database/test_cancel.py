@@ -263,8 +263,8 @@ async def test_a_cancel_reaches_a_worker_that_is_busy_claiming(lab: Lab) -> None
         job = await lab.submit(one("endless"))
         await begun.wait()
         assert worker.identity is not None
-        epoch = worker._claims
-        worker._claims += 1  # another claim was answered after the question was sent
+        epoch = worker._claimer.answered
+        worker._claimer.answered += 1  # another claim was answered after the question was sent
         worker._on_heartbeat(worker.identity, Heartbeat(True, frozenset(), False), epoch)
         await asyncio.wait_for(stopped.wait(), 5)
         await lab.cancel(job)

@@ -1,8 +1,13 @@
-"""The loop that runs tasks: claim, run each through a runner, report, heartbeat.
+"""The worker: claim tasks, run each through a runner, report the outcome, renew the lease.
 
-A worker never decides what runs next. It holds a lease, renewed from its own thread so that no handler
-can starve it, and learns by the heartbeat what it has lost. `loop.py` claims, runs and drains, `slots.py` knows
-what it has room for, `reporter.py` sends outcomes in natural batches, `heartbeat.py` keeps the lease.
-`channel.py` is what a handler's `ctx` talks to: `saver.py` keeps its steps, `progress_writer.py` its progress and log
-lines, `transactions.py` commits its own SQL with its result.
+    worker_loop      the loop: claim, run, follow, drain
+    task_claimer     claims, including tasks that run exclusively; worker_slots counts free slots
+    held_attempt     one attempt, from its claim until its report is recorded
+    reporter         sends outcomes in batches
+    heartbeat        renews the lease from its own thread; loop_watchdog detects a blocked event loop
+    context_channel  the worker's side of a handler's `ctx`; behind it are step_writer, progress_writer
+                     and worker_transactions
+
+A worker never decides what runs next: that is the engine's work. Nothing here changes the state of a job
+except through `cograil.verbs`.
 """

@@ -1,4 +1,7 @@
-"""What a handler's `ctx` talks to: checkpoints, events and steps at once, the rest once a second."""
+"""The worker's side of a handler's `ctx`.
+
+Checkpoints, events and steps are written at once; progress and log lines once a second.
+"""
 
 from __future__ import annotations
 
@@ -25,32 +28,32 @@ from cograil.worker.step_writer import StepWriter
 from cograil.worker.worker_transactions import WorkerTransaction
 
 log = structlog.get_logger("worker")
-said = structlog.get_logger("handler")
-SAVING_TRIES = 20
+handler_logger = structlog.get_logger("handler")
+MAX_SAVE_TRIES = 20
 RETRY_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class ChannelServices:
-    """Where what handlers say goes; one of each for a worker."""
+    """The services of a worker that its channels use."""
 
     db: Database
     progress_writer: ProgressWriter
-    saver: StepWriter
+    step_writer: StepWriter
     connections: HandlerConnections
 
 
 class WorkerChannel:
-    """The channel of one identity of this worker."""
+    """Implements `Channel` for the attempts of one worker identity."""
 
     def __init__(self, lines: ChannelServices, identity: Identity) -> None:
         self._services = lines
         self._identity = identity
 
     async def save_checkpoint(self, item: WorkItem, data: bytes, phase: str) -> bool:
-        """Durable when it returns True; False when the attempt is no longer ours.
+        """Save a checkpoint durably. Return False when this worker no longer owns the attempt.
 
-        Saving the same checkpoint twice does no harm, so an error is simply tried again.
+        Saving is idempotent, so errors are retried.
         """
         worker, name = self._identity.worker_id, self._identity.name
 
@@ -58,12 +61,12 @@ class WorkerChannel:
             async with self._services.db.single("checkpoint") as tx:
                 return await tasks.checkpoint(tx, worker, name, item, phase, data)
 
-        return await _saved(once, "checkpoint")
+        return await _save_with_retries(once, "checkpoint")
 
     async def tell(self, item: WorkItem, event: Event) -> bool:
-        """Durable when it returns True; False when the attempt is no longer ours.
+        """Publish an event durably. Return False when this worker no longer owns the attempt.
 
-        An event has a mark of its own, so that telling it again after an error tells it once.
+        Each event has a unique mark, so a retry after an error publishes it once.
         """
         worker, name = self._identity.worker_id, self._identity.name
 
@@ -71,39 +74,39 @@ class WorkerChannel:
             async with self._services.db.single("tell") as tx:
                 return await tasks.tell(tx, worker, name, item, event)
 
-        return await _saved(once, "event")
+        return await _save_with_retries(once, "event")
 
     async def save_step(self, item: WorkItem, name: str, output: bytes) -> bool:
-        """Durable when it returns True; False when the attempt is no longer ours."""
-        return await self._services.saver.save(self._identity, Step(item, name, output))
+        """Save a step durably. Return False when this worker no longer owns the attempt."""
+        return await self._services.step_writer.save(self._identity, Step(item, name, output))
 
     def create_transaction(self, item: WorkItem, connection: Any) -> WorkerTransaction:
-        """What the transaction of a handler needs."""
+        """Create the transaction of this attempt, on this connection or on one of the worker's."""
         lines = self._services
         return WorkerTransaction(
             lines.db, lines.connections, lines.progress_writer, self._identity, item, connection
         )
 
     def note_progress(self, item: WorkItem, current: float, total: float | None, message: str) -> None:
-        """Remember the latest progress."""
+        """Queue the latest progress for the next write."""
         self._services.progress_writer.add(
             self._identity, item, current=current, total=total, message=message
         )
 
     def note_log(self, item: WorkItem, line: dict[str, Json]) -> None:
-        """Keep this line, and let it be heard where this process logs unless it was heard already."""
+        """Queue this log line, and log it in this process unless another logger already did."""
         self._services.progress_writer.add(self._identity, item, line=line)
         if "logger" in line:
             return
         fields = {"fields": line["fields"]} if "fields" in line else {}
-        getattr(said, line["level"])(
+        getattr(handler_logger, line["level"])(
             line["message"], **logs.attempt_fields(item, line.get("fields")), **fields
         )
 
 
-async def _saved(once: Callable[[], Awaitable[bool]], what: str) -> bool:
-    """Whether it counts; an error is tried again, for to save the same twice does no harm."""
-    for _ in range(SAVING_TRIES):
+async def _save_with_retries(once: Callable[[], Awaitable[bool]], what: str) -> bool:
+    """Call `once` until it succeeds, and return its result. Return False after `MAX_SAVE_TRIES` errors."""
+    for _ in range(MAX_SAVE_TRIES):
         try:
             return await once()
         except (psycopg.OperationalError, psycopg.InterfaceError, DatabaseUnavailable) as error:

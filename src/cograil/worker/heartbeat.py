@@ -1,12 +1,12 @@
 """The heartbeat: one thread, one connection, one statement every few seconds.
 
-It runs apart from the handlers' loop: a handler that blocks the loop must not cost the worker its lease.
+It runs outside the event loop of the handlers, so a handler that blocks the loop does not lose the lease.
 
-A worker that the database does not answer cannot know whether its tasks are still its own. So one heartbeat
-before its lease would be over, by our own clock, it lets go of them: soon somebody else may be at them.
-PostgreSQL's own word that it starts or recovers is as good as a heartbeat: it takes nobody then, and from its
-start on orchestrators wait for a lease before they take any worker for lost. What was let go of is given back
-when the database is there again, and does not count as an attempt.
+A worker that gets no answer from the database cannot know whether it still owns its tasks. It stops them one
+heartbeat interval before its lease ends by the local clock, because another worker may claim them soon after.
+An answer of PostgreSQL that it is starting or recovering counts as a heartbeat: no task is claimed meanwhile,
+and orchestrators wait for one lease after the start before they declare a worker dead. Stopped tasks are
+released when the database answers again, and do not count as attempts.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from cograil.verbs.tasks import Heartbeat
 
 log = structlog.get_logger("worker")
 RETRY_SECONDS = 0.5
-NOTHING_IS_OURS = Heartbeat(is_alive=True, fences={}, has_ready_tasks=False)  # as far as we can know
+NO_TASKS = Heartbeat(is_alive=True, fences={}, has_ready_tasks=False)  # the worker owns nothing for certain
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """One start of a worker."""
+    """One registration of a worker."""
 
     worker_id: int
     name: str
@@ -47,10 +47,10 @@ OnHeartbeat = Callable[[Identity, Heartbeat, int], None]
 
 
 class HeartbeatThread(threading.Thread):
-    """Heartbeats for the current identity; `on_heartbeat` is called in this thread with the answer.
+    """Sends heartbeats for the current identity and calls `on_heartbeat` in this thread with each answer.
 
-    The third argument is what `epoch()` returned before the question was sent: an answer is only
-    about what the worker held before it.
+    The third argument of `on_heartbeat` is the value of `epoch()` before the heartbeat was sent: the answer
+    covers only the claims up to that epoch.
     """
 
     def __init__(
@@ -73,18 +73,18 @@ class HeartbeatThread(threading.Thread):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._wake: asyncio.Event | None = None
         self._is_stopping = False
-        self._sure_of: Identity | None = None  # whose lease the timer is about
-        self._sure_at = 0.0
+        self._leased: Identity | None = None  # the identity whose lease the timer watches
+        self._renewed_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
 
     def beat_now(self) -> None:
-        """Heartbeat now: something was revoked."""
+        """Send a heartbeat at once, for example because a task was revoked."""
         with contextlib.suppress(RuntimeError):
             if self._loop is not None and self._wake is not None:
                 self._loop.call_soon_threadsafe(self._wake.set)
 
     def stop(self) -> None:
-        """End the thread; waits for the statement at hand."""
+        """End the thread. Waits up to five seconds for a running statement."""
         self._is_stopping = True
         self.beat_now()
         if self.is_alive():
@@ -98,14 +98,14 @@ class HeartbeatThread(threading.Thread):
         self._wake = asyncio.Event()
         while not self._is_stopping:
             self._begin_lease()
-            asked_at = self._loop.time()
+            sent_at = self._loop.time()
             try:
                 async with await connect(self._conninfo, prepare=False) as connection:
                     await self._heartbeat_until_stopped(connection, self._wake)
             except (psycopg.Error, DatabaseUnavailable, OSError) as error:
                 log.warning("heartbeat failed", error=str(error).strip())
                 if says_it_starts(error):
-                    self._be_sure_from(asked_at)
+                    self._renew(sent_at)
                 await self._sleep(self._wake, RETRY_SECONDS)
 
     async def _heartbeat_until_stopped(self, connection: AsyncConnection[Row], wake: asyncio.Event) -> None:
@@ -116,7 +116,7 @@ class HeartbeatThread(threading.Thread):
             await self._sleep(wake, self._lease.heartbeat_seconds)
 
     async def _heartbeat(self, connection: AsyncConnection[Row], identity: Identity) -> None:
-        epoch, asked_at = self._epoch(), asyncio.get_running_loop().time()
+        epoch, sent_at = self._epoch(), asyncio.get_running_loop().time()
         tx = Transaction(connection, "heartbeat", clock.now())
         info = self._info() | {"clock_offset_seconds": round(clock.offset_seconds(), 3)}
         answer = await tasks.heartbeat(
@@ -124,35 +124,35 @@ class HeartbeatThread(threading.Thread):
         )
         fault_injection.point("heartbeat.commit.after")
         if answer.is_alive:
-            self._be_sure_from(asked_at)
+            self._renew(sent_at)
         self._on_heartbeat(identity, answer, epoch)
 
     def _begin_lease(self) -> Identity | None:
-        """Who we are; the lease of one that is new has just begun."""
+        """Return the current identity. A new identity starts with a fresh lease."""
         identity = self.identity
-        if identity is not self._sure_of:
-            self._sure_of = identity
-            self._be_sure_from(asyncio.get_running_loop().time())
+        if identity is not self._leased:
+            self._leased = identity
+            self._renew(asyncio.get_running_loop().time())
         return identity
 
-    def _be_sure_from(self, asked_at: float) -> None:
-        """The lease was extended at `asked_at` or later: until a heartbeat before its end nobody takes it."""
+    def _renew(self, sent_at: float) -> None:
+        """Restart the timer: the lease was extended at `sent_at` or later."""
         if self._timer is not None:
             self._timer.cancel()
-        self._sure_at = max(self._sure_at, asked_at)
-        until = self._sure_at + self._lease.seconds - self._lease.heartbeat_seconds
-        self._timer = asyncio.get_running_loop().call_at(until, self._let_go)
+        self._renewed_at = max(self._renewed_at, sent_at)
+        until = self._renewed_at + self._lease.seconds - self._lease.heartbeat_seconds
+        self._timer = asyncio.get_running_loop().call_at(until, self._stop_tasks)
 
-    def _let_go(self) -> None:
-        """And again with each heartbeat that is due, for what was claimed meanwhile."""
-        if self._sure_of is None or self._sure_of is not self.identity:
+    def _stop_tasks(self) -> None:
+        """Stop all tasks. Repeats at every heartbeat interval, for tasks that were claimed meanwhile."""
+        if self._leased is None or self._leased is not self.identity:
             return
-        self._timer = asyncio.get_running_loop().call_later(self._lease.heartbeat_seconds, self._let_go)
+        self._timer = asyncio.get_running_loop().call_later(self._lease.heartbeat_seconds, self._stop_tasks)
         log.warning(
-            "the database has not answered for most of a lease, letting go of all tasks",
-            worker=self._sure_of.name,
+            "the database has not answered for most of a lease, stopping all tasks",
+            worker=self._leased.name,
         )
-        self._on_heartbeat(self._sure_of, NOTHING_IS_OURS, self._epoch())
+        self._on_heartbeat(self._leased, NO_TASKS, self._epoch())
 
     async def _sleep(self, wake: asyncio.Event, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):

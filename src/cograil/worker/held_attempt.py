@@ -1,4 +1,4 @@
-"""An attempt that a worker holds, from its claim until its report is recorded."""
+"""An attempt that a worker holds, and how it starts."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from cograil.runners.process_pool import ProcessPool
 
 @dataclass(slots=True)
 class HeldAttempt:
-    """One task this worker holds, from claim until its report is recorded."""
+    """One attempt that a worker holds, from the claim of its task until its report is recorded."""
 
     item: WorkItem
     ctx: Context
     spec: HandlerSpec
-    claim: int  # the number of the claim that brought it
+    claim: int  # number of the claim that returned its task
     running: runner.Running | Outcome
-    began: float
-    task: asyncio.Task[None] | None = None  # that follows it, when it is not through at once
+    started_at: float
+    task: asyncio.Task[None] | None = None  # follows the attempt, unless it ended at once
     is_ended: bool = False
-    trace: tracing.AttemptSpan | None = None  # only where traces are made
+    trace: tracing.AttemptSpan | None = None  # None when tracing is off
 
     @property
     def work(self) -> asyncio.Future[Outcome] | None:
-        """What the loop runs of it."""
+        """The future of the running handler; None when the attempt ended at its start."""
         return self.running.work if isinstance(self.running, runner.Running) else None
 
     def end(self, outcome: Outcome) -> None:
-        """It has come to this."""
+        """Mark the attempt as ended with this outcome, and end its trace."""
         self.is_ended = True
         if self.trace is not None:
             self._end_trace(self.trace, outcome)
@@ -44,30 +44,33 @@ class HeldAttempt:
         if isinstance(outcome, Failed):
             trace.end("failed", outcome.code)
         elif isinstance(outcome, Released):
-            why = "released" if self.ctx.reason == "shutdown" else "lost"
-            trace.end(why, why)
+            status = "released" if self.ctx.reason == "shutdown" else "lost"
+            trace.end(status, status)
         else:
             trace.end("completed")
 
 
 @dataclass(frozen=True, slots=True)
 class Executors:
-    """With what a worker runs attempts."""
+    """Where the handlers of a worker run, and the limits of an attempt."""
 
-    executor: Executor
+    threads: Executor
     limits: Limits
-    children: ProcessPool
+    processes: ProcessPool
 
 
 def start(
     item: WorkItem, spec: HandlerSpec, channel: Channel, executors: Executors, claim: int, now: float
 ) -> HeldAttempt:
-    """Start this one; whatever is said inside is said about it. The caller forgets it afterwards."""
+    """Start an attempt. Sets the context variables that assign log lines and output to it.
+
+    The caller resets these variables afterwards.
+    """
     ctx = Context(item, channel, executors.limits)
     logs.current_attempt.set(item)
     handler_output.attempt.set(ctx)
     started = runner.start(
-        item, spec, ctx, executor=executors.executor, limits=executors.limits, children=executors.children
+        item, spec, ctx, executor=executors.threads, limits=executors.limits, children=executors.processes
     )
     return HeldAttempt(item, ctx, spec, claim, started, now)
 
@@ -81,7 +84,7 @@ def start_traced(
     now: float,
     workflow: tuple[str, int] | None,
 ) -> HeldAttempt:
-    """The same inside a span, from which hangs what it asks of others."""
+    """Start an attempt inside a span. Requests of its handler become children of that span."""
     trace = tracing.start_attempt(
         item.job_id, item.node_id, item.attempt, item.trace_parent, item.handler, workflow
     )

@@ -1,12 +1,11 @@
-"""The watch over the handlers' loop: one thread that asks it for a sign of life while coroutines run.
+"""The loop watchdog: a thread that checks whether the event loop of the handlers still runs.
 
-A coroutine that never awaits keeps the loop for itself: nothing else in the worker runs, reports or is told
-to stop, not even that coroutine, while the heartbeat keeps the lease. A loop cannot be freed from outside. So
-when the silence is too long, the watch tells the database what it knows and ends the process: the attempt of
-the culprit fails, the others are handed back and do not count, and whoever supervises the worker starts a
-new one.
+A coroutine that never awaits blocks the event loop: no other handler of the worker runs, reports or stops,
+while the heartbeat thread still renews the lease. Nothing can unblock the loop from outside. When it is
+blocked for too long, the watchdog reports to the database and ends the process. The attempt of the blocking
+coroutine fails. The other attempts are released and do not count. The supervisor of the worker starts a new one.
 
-Whose fault it is the loop itself knows: the task that it is in the middle of.
+The current task of the loop identifies the blocking attempt.
 """
 
 from __future__ import annotations
@@ -34,18 +33,18 @@ from cograil.worker.heartbeat import Identity
 log = structlog.get_logger("worker")
 
 LOOK_SECONDS = 0.25
-MIN_SILENCE = 2.0  # a second of computing is no reason to end anything
-OVERTIME_SECONDS = 0.7  # beyond the time of the attempt
-TELL_SECONDS = 3.0
+MIN_SILENCE = 2.0  # a handler may compute for a second
+OVERTIME_SECONDS = 0.7  # beyond the timeout of the attempt
+REPORT_SECONDS = 3.0
 MAX_TRACEBACK = 8_000
-EXIT_CODE = 75  # try again: whoever supervises us is to start another
+EXIT_CODE = 75  # EX_TEMPFAIL: the supervisor should start another worker
 
 
 class WatchedAttempt(Protocol):
     """An attempt that the worker holds."""
 
     item: WorkItem
-    began: float
+    started_at: float
     is_ended: bool
 
     @property
@@ -54,17 +53,17 @@ class WatchedAttempt(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class WatchedWorker:
-    """What the watch must know of a worker."""
+    """Access to the worker that the watchdog observes."""
 
     identity: Callable[[], Identity | None]
     held: Callable[[], Iterable[WatchedAttempt]]
-    database: Callable[[], Database]  # one for a loop of our own
+    database: Callable[[], Database]  # opens a database for the loop of the watchdog
 
 
 class LoopWatchdog(threading.Thread):
-    """Ends the process when the loop in which it was made stays blocked.
+    """Ends the process when the event loop in which it was created stays blocked.
 
-    That is: when the attempt it is busy with is past its time, or after `limit` seconds of silence.
+    It does so when the blocking attempt has passed its timeout, or after `limit` seconds.
     """
 
     def __init__(self, watched: WatchedWorker, limit: float, end: Callable[[int], object] = os._exit) -> None:
@@ -84,14 +83,14 @@ class LoopWatchdog(threading.Thread):
 
     def run(self) -> None:
         looked_at = time.monotonic()
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nothing left to watch
+        with contextlib.suppress(RuntimeError):  # the loop is closed
             while not self._is_stopping.wait(LOOK_SECONDS):
                 now = time.monotonic()
                 self._look(now, now - looked_at)
                 looked_at = now
 
     def _look(self, now: float, since_last: float) -> None:
-        """Silence is counted look by look: while the whole process is stopped, nobody is silent."""
+        """Check the loop once. Time counts check by check, so that a stopped process does not count as blocked."""
         if self._has_answered:
             self._silence = 0.0
             self._has_answered = False
@@ -100,58 +99,62 @@ class LoopWatchdog(threading.Thread):
         self._silence += min(since_last, 2 * LOOK_SECONDS)
         if self._silence < min(MIN_SILENCE, self._limit):
             return
-        culprit = self._culprit()
-        if self._silence >= self._limit or (culprit is not None and _is_overdue(culprit, now)):
-            self._give_up(culprit, now)
+        blocker = self._find_blocker()
+        if self._silence >= self._limit or (blocker is not None and _is_overdue(blocker, now)):
+            self._end_process(blocker, now)
 
     def _answer(self) -> None:
         self._has_answered = True
 
-    def _culprit(self) -> WatchedAttempt | None:
-        """The attempt whose coroutine the loop is in; None when it is in a task of the handler's own."""
+    def _find_blocker(self) -> WatchedAttempt | None:
+        """Return the attempt whose coroutine blocks the loop; None when a task of the handler's own does."""
         current = asyncio.current_task(self._loop)
-        return next((one for one in self._held() if current is not None and one.work is current), None)
+        running = self._running()
+        return next((attempt for attempt in running if current is not None and attempt.work is current), None)
 
-    def _held(self) -> list[WatchedAttempt]:
-        return [one for one in self._watched.held() if not one.is_ended]
+    def _running(self) -> list[WatchedAttempt]:
+        return [attempt for attempt in self._watched.held() if not attempt.is_ended]
 
-    def _give_up(self, culprit: WatchedAttempt | None, now: float) -> None:
+    def _end_process(self, blocker: WatchedAttempt | None, now: float) -> None:
         frame = sys._current_frames().get(self._thread)
         stack = "".join(traceback.format_stack(frame)) if frame is not None else ""
-        about = {} if culprit is None else _facts(culprit.item)
-        log.error("the event loop is blocked, ending this worker", seconds=round(self._silence, 1), **about)
-        log.error("it was here", stack=stack)
-        if culprit is not None and not self._has_answered:
+        fields = {} if blocker is None else _log_fields(blocker.item)
+        log.error("the event loop is blocked, ending this worker", seconds=round(self._silence, 1), **fields)
+        log.error("stack of the blocked event loop", stack=stack)
+        if blocker is not None and not self._has_answered:
             with contextlib.suppress(Exception):
-                asyncio.run(asyncio.wait_for(self._tell(culprit, _failed(culprit, now, stack)), TELL_SECONDS))
+                report = self._report(blocker, _failure(blocker, now, stack))
+                asyncio.run(asyncio.wait_for(report, REPORT_SECONDS))
         self._end(EXIT_CODE)
 
-    async def _tell(self, culprit: WatchedAttempt, failed: Failed) -> None:
-        """The culprit fails, what shared the loop with it is handed back. Without a culprit all are lost."""
+    async def _report(self, blocker: WatchedAttempt, failed: Failed) -> None:
+        """Report the blocking attempt as failed and release the other attempts."""
         identity = self._watched.identity()
         if identity is None:
             return
-        others = {one.item.task_id: one.item.fence for one in self._held() if one is not culprit}
+        others = {
+            attempt.item.task_id: attempt.item.fence for attempt in self._running() if attempt is not blocker
+        }
         async with self._watched.database() as db:
-            await work.report(db, identity.worker_id, identity.name, [Report(culprit.item, failed)])
+            await work.report(db, identity.worker_id, identity.name, [Report(blocker.item, failed)])
             if others:
                 await work.release(db, identity.worker_id, others)
 
 
-def _is_overdue(held: WatchedAttempt, now: float) -> bool:
-    return now - held.began > held.item.timeout_seconds + OVERTIME_SECONDS
+def _is_overdue(attempt: WatchedAttempt, now: float) -> bool:
+    return now - attempt.started_at > attempt.item.timeout_seconds + OVERTIME_SECONDS
 
 
-def _facts(item: WorkItem) -> dict[str, Any]:
+def _log_fields(item: WorkItem) -> dict[str, Any]:
     return {"handler": item.handler, **logs.attempt_fields(item)}
 
 
-def _failed(held: WatchedAttempt, now: float, stack: str) -> Failed:
-    item = held.item
-    why = "the handler does not give the event loop back"
+def _failure(attempt: WatchedAttempt, now: float, stack: str) -> Failed:
+    item = attempt.item
+    reason = "the handler blocks the event loop"
     details = {"type": "LoopBlocked", "traceback": stack[-MAX_TRACEBACK:]}
-    if _is_overdue(held, now):
-        message = f"the handler did not finish within {item.timeout_seconds:g} s: {why}"
+    if _is_overdue(attempt, now):
+        message = f"the handler did not finish within {item.timeout_seconds:g} s: {reason}"
         return Failed("timeout", message, details=details)
-    advice = "make it a plain function, or one with process=True"
-    return Failed("loop_blocked", f"{why}; {advice}", details=details)
+    advice = "make it a plain function, or register it with process=True"
+    return Failed("loop_blocked", f"{reason}; {advice}", details=details)

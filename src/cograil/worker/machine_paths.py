@@ -1,7 +1,7 @@
-"""Errors of an app's handlers, without the paths of the machine they ran on.
+"""Removal of local directory paths from the errors of an app's handlers.
 
-Whoever may look at a job is not whoever runs the worker. Handlers of users are left alone: their authors need
-to see where they failed.
+A user who may read a job need not know the machine of the worker. Errors of users' own handlers keep their
+paths: the authors need to see where a handler failed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ HIDDEN = "[...]"
 
 
 def hide_paths(outcome: Failed, settings: Settings) -> Failed:
-    """The same failure; in its message and details the directories of this machine are replaced."""
+    """Replace the directories of this machine in the message and details of a failure."""
     pattern = _pattern(settings.data_dir, settings.documents.data_dir)
     return replace(
         outcome, message=pattern.sub(HIDDEN, outcome.message), details=_hide(pattern, outcome.details)
@@ -31,8 +31,8 @@ def hide_paths(outcome: Failed, settings: Settings) -> Failed:
 
 @lru_cache(maxsize=8)
 def _pattern(*configured: Path | None) -> re.Pattern[str]:
-    """Finds a directory of this machine, the longest that is named."""
-    found = {
+    """Return a pattern that matches the longest known directory of this machine."""
+    directories = {
         *(path for path in configured if path is not None),
         Path(tempfile.gettempdir()),
         Path.home(),
@@ -41,7 +41,7 @@ def _pattern(*configured: Path | None) -> re.Pattern[str]:
         Path(cograil.__file__).parents[1],
         Path.cwd(),
     }
-    forms = {form for one in found for form in (str(one), str(one.resolve()))} - {"/", "."}
+    forms = {form for path in directories for form in (str(path), str(path.resolve()))} - {"/", "."}
     roots = "|".join(re.escape(root) for root in sorted(forms, key=len, reverse=True))
     return re.compile(rf"(?<![\w./-])(?:{roots})(?![\w.-])")
 
@@ -50,5 +50,5 @@ def _hide(pattern: re.Pattern[str], value: Json) -> Json:
     if isinstance(value, str):
         return pattern.sub(HIDDEN, value)
     if isinstance(value, dict):
-        return {key: _hide(pattern, one) for key, one in value.items()}
-    return [_hide(pattern, one) for one in value] if isinstance(value, list) else value
+        return {key: _hide(pattern, member) for key, member in value.items()}
+    return [_hide(pattern, member) for member in value] if isinstance(value, list) else value

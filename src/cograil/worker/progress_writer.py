@@ -1,4 +1,4 @@
-"""Progress and log lines of handlers: written once a second, and before their attempt ends."""
+"""Progress and log lines of handlers, written once a second and before their attempt ends."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ FLUSH_SECONDS = 1.0
 
 
 class ProgressWriter:
-    """Progress and log lines that wait to be written. Written by any thread, flushed by the loop."""
+    """Collects progress and log lines from any thread and writes them from the event loop."""
 
     def __init__(self, db: Database) -> None:
         self._db = db
         self._lock = threading.Lock()
-        self._progress: dict[int, dict[str, Any]] = {}
+        self._pending: dict[int, dict[str, Any]] = {}
         self._owners: dict[int, Identity] = {}
         self._loop = asyncio.get_running_loop()
         self._flush_task: asyncio.Task[None] | None = None
 
     def add(self, identity: Identity, item: WorkItem, **values: Json) -> None:
-        """Remember the latest values; lines are appended."""
+        """Keep the latest values of this attempt; log lines are appended."""
         line = values.pop("line", None)
         with self._lock:
-            note = self._progress.setdefault(item.task_id, {"id": item.task_id, "fence": item.fence})
+            entry = self._pending.setdefault(item.task_id, {"id": item.task_id, "fence": item.fence})
             self._owners[item.task_id] = identity
-            is_first = len(self._progress) == 1 and len(note) == 2
-            note.update(values)
+            is_first = len(self._pending) == 1 and len(entry) == 2
+            entry.update(values)
             if line is not None:
-                note.setdefault("lines", []).append(line)
+                entry.setdefault("lines", []).append(line)
         if is_first:
             self._loop.call_soon_threadsafe(self._schedule, context=Context())  # not the handler's
 
@@ -50,7 +50,7 @@ class ProgressWriter:
             self._flush_task = asyncio.create_task(self._flush_later(), name="progress_writer")
 
     def stop(self) -> None:
-        """Write nothing more by yourself."""
+        """Cancel the scheduled write."""
         if self._flush_task is not None:
             self._flush_task.cancel()
 
@@ -58,7 +58,7 @@ class ProgressWriter:
         await asyncio.sleep(FLUSH_SECONDS)
         with self._lock:
             owners = set(self._owners.values())
-            ids = set(self._progress)
+            ids = set(self._pending)
         for identity in owners:
             try:
                 await self.flush(identity, ids)
@@ -68,12 +68,14 @@ class ProgressWriter:
                 log.exception("progress not written")
 
     async def flush(self, identity: Identity, ids: set[int]) -> None:
-        """Write what is known of these tasks."""
+        """Write the pending progress and log lines of these tasks of this identity."""
         with self._lock:
-            mine = [i for i in ids & self._progress.keys() if self._owners.get(i) == identity]
-            progress_writer = [self._progress.pop(i) for i in mine]
-            for i in mine:
-                self._owners.pop(i)
-        if progress_writer:
+            owned = [
+                task_id for task_id in ids & self._pending.keys() if self._owners.get(task_id) == identity
+            ]
+            entries = [self._pending.pop(task_id) for task_id in owned]
+            for task_id in owned:
+                self._owners.pop(task_id)
+        if entries:
             async with self._db.single("progress") as tx:
-                await tasks.note_progress(tx, identity.worker_id, progress_writer)
+                await tasks.note_progress(tx, identity.worker_id, entries)

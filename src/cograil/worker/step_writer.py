@@ -1,4 +1,4 @@
-"""Steps are saved in natural batches: what gathers while one save is under way is the next one."""
+"""Results of steps, saved in batches: steps that arrive during one save form the next batch."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from cograil.verbs.tasks import Step
 from cograil.worker.heartbeat import Identity
 
 log = structlog.get_logger("worker")
-TRIES = 20
+MAX_TRIES = 20
 RETRY_SECONDS = 0.5
-BATCH = 1_000
+MAX_BATCH = 1_000
 
-Waiting = tuple[Identity, Step, asyncio.Future[bool]]
+PendingStep = tuple[Identity, Step, asyncio.Future[bool]]
 
 
 class StepWriter:
-    """Saves the steps of all handlers of a worker; each caller waits for the commit that has its own."""
+    """Saves the steps of all handlers of a worker. Each caller waits for the commit with its own step."""
 
     def __init__(self, db: Database) -> None:
         self._db = db
-        self._pending: list[Waiting] = []
+        self._pending: list[PendingStep] = []
         self._task: asyncio.Task[None] | None = None
 
     async def save(self, identity: Identity, step: Step) -> bool:
-        """Durable when it returns True; False when the attempt is no longer ours.
+        """Save a step durably. Return False when this worker no longer owns the attempt.
 
-        Raises Fail for a step that the database cannot hold.
+        Raises Fail for a step that the database cannot store.
         """
         saved: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._pending.append((identity, step, saved))
@@ -45,23 +45,23 @@ class StepWriter:
     async def _save_all(self) -> None:
         await asyncio.sleep(0)  # steps that end in the same turn of the loop share a batch
         while self._pending:
-            pending, self._pending = self._pending[:BATCH], self._pending[BATCH:]
+            pending, self._pending = self._pending[:MAX_BATCH], self._pending[MAX_BATCH:]
             for identity in dict.fromkeys(identity for identity, _, _ in pending):
-                await self._save(identity, [one for one in pending if one[0] is identity])
+                await self._save(identity, [entry for entry in pending if entry[0] is identity])
 
-    async def _save(self, identity: Identity, waiting: Sequence[Waiting]) -> None:
-        """Saving the same step twice does no harm, so an error is simply tried again."""
+    async def _save(self, identity: Identity, pending: Sequence[PendingStep]) -> None:
         try:
-            saved = await self._saved(identity, [step for _, step, _ in waiting])
+            saved = await self._save_with_retries(identity, [step for _, step, _ in pending])
         except psycopg.DataError as error:
-            await self._save_apart(identity, waiting, error)
+            await self._save_apart(identity, pending, error)
             return
-        for number, (_, _, answer) in enumerate(waiting):
-            if not answer.done():  # its handler may have been stopped meanwhile
-                answer.set_result(number in saved)
+        for index, (_, _, is_saved) in enumerate(pending):
+            if not is_saved.done():  # its handler may have been stopped meanwhile
+                is_saved.set_result(index in saved)
 
-    async def _saved(self, identity: Identity, steps: Sequence[Step]) -> set[int]:
-        for _ in range(TRIES):
+    async def _save_with_retries(self, identity: Identity, steps: Sequence[Step]) -> set[int]:
+        """Save these steps and return the indexes of those that count. Saving is idempotent."""
+        for _ in range(MAX_TRIES):
             try:
                 return await tasks.save_steps(self._db, identity.worker_id, identity.name, steps)
             except psycopg.DataError:
@@ -71,11 +71,11 @@ class StepWriter:
                 await asyncio.sleep(RETRY_SECONDS)
         return set()
 
-    async def _save_apart(self, identity: Identity, waiting: Sequence[Waiting], error: Exception) -> None:
-        """The database cannot hold one of these: it must not take the others down."""
-        if len(waiting) > 1:
-            for one in waiting:
-                await self._save(identity, [one])
-        elif not waiting[0][2].done():
-            said = Fail(f"step: the database cannot hold its result: {error}".strip(), code="bad_step")
-            waiting[0][2].set_exception(said)
+    async def _save_apart(self, identity: Identity, pending: Sequence[PendingStep], error: Exception) -> None:
+        """Save each step by itself, because the database cannot store one of them. That one fails."""
+        if len(pending) > 1:
+            for entry in pending:
+                await self._save(identity, [entry])
+        elif not pending[0][2].done():
+            failure = Fail(f"step: the database cannot store its result: {error}".strip(), code="bad_step")
+            pending[0][2].set_exception(failure)

@@ -1,4 +1,4 @@
-"""A worker: claim what it has slots for, run it, report it; drain when asked to stop."""
+"""The worker loop: claim tasks for free slots, run them, report them, and drain on shutdown."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ from cograil.settings import LeaseSettings, Settings
 from cograil.store.database import Database
 from cograil.store.handler_transactions import HandlerConnections
 from cograil.store.listener import PING, RECONNECTED, Listener
-from cograil.store.scan_cursors import ClaimPlaces
 from cograil.store.write_batch import ALONE_CHANNEL, REVOKED_CHANNEL, TASKS_CHANNEL
 from cograil.verbs import tasks
 from cograil.verbs.tasks import Heartbeat, Report, Slots
@@ -35,18 +34,19 @@ from cograil.worker.machine_paths import hide_paths
 from cograil.worker.progress_writer import ProgressWriter
 from cograil.worker.reporter import Reporter
 from cograil.worker.step_writer import StepWriter
-from cograil.worker.worker_slots import children_of, count_free_slots, limits_of, took_all_slots
+from cograil.worker.task_claimer import TaskClaimer
+from cograil.worker.worker_slots import count_free_slots, make_process_pool, read_limits, took_all_slots
 
 log = structlog.get_logger("worker")
 RETRY_SECONDS = 0.5
 FALLBACK_POLL_SECONDS = 1.0
 LOOK_AGAIN_SECONDS = 0.1
-UNREPORTED = 6  # times as many as can run may wait for their report
-SILENT_HEARTBEATS = 2  # a ping may overtake the answer of its heartbeat, or come after it
+UNREPORTED = 6  # ended attempts that may wait for their report, as a multiple of the concurrency
+SILENT_HEARTBEATS = 2  # a ping may arrive before or after the answer to its heartbeat
 
 
 class Worker:
-    """One worker process."""
+    """One worker: holds a lease, runs attempts in its slots, and reports them."""
 
     def __init__(
         self,
@@ -65,19 +65,14 @@ class Worker:
         self.is_ready = False
         self._held: dict[int, HeldAttempt] = {}
         self._wake, self._stop = asyncio.Event(), asyncio.Event()
-        self._claims, self._places = 0, ClaimPlaces()  # how many claims have been answered, how far they got
-        self._is_claiming = False
-        self._workflows: dict[str, tuple[str, int]] = {}  # of what was claimed last, where traces are made
+        self._claimer = TaskClaimer(db)
         self._silent_heartbeats = 0
-        self._suspects: set[int] = set()  # tasks the last heartbeat named though we do not hold them
-        self._may_have_more = True  # whether the last claim left something, as far as we know
-        self._sees_alone = True  # whether tasks may wait that must run alone
-        self._makes_room = False  # for one of them
-        self._runs_alone = False  # whether the last claim brought one of them
+        self._unknown_tasks: set[int] = set()  # named by the last heartbeat, but not held here
+        self._may_have_more = True  # the last claim may have left due tasks
         self._loop = asyncio.get_running_loop()
-        self._limits = limits_of(settings)
+        self._limits = read_limits(settings)
         self._executor = ThreadPoolExecutor(settings.worker.threads, thread_name_prefix="handler")
-        self._children = children_of(registry, settings, self._limits)
+        self._processes = make_process_pool(registry, settings, self._limits)
         self._progress = ProgressWriter(db)
         connections = HandlerConnections(db, settings.database.pool_size, settings.database.handler_url)
         self._services = ChannelServices(db, self._progress, StepWriter(db), connections)
@@ -87,31 +82,31 @@ class Worker:
         self._heartbeat = HeartbeatThread(
             db.direct or db.conninfo,
             settings.lease if self._listener.can_hear else _with_fast_heartbeat(settings.lease),
-            lambda: self._claims,
+            lambda: self._claimer.answered,
             self._info,
             self.registry.names,
             self._on_heartbeat_in_thread,
         )
-        self._watch = LoopWatchdog(
-            WatchedWorker(lambda: self.identity, lambda: list(self._held.values()), self._another_database),
+        self._watchdog = LoopWatchdog(
+            WatchedWorker(lambda: self.identity, lambda: list(self._held.values()), self._open_database),
             settings.worker.blocked_seconds,
         )
 
-    # -- life ----------------------------------------------------------------------------------------
+    # -- lifecycle -----------------------------------------------------------------------------------
 
     def stop(self) -> None:
-        """Claim nothing more, finish or hand back what is running, return from `run`."""
+        """Stop claiming. `run` returns after all attempts have ended or were released."""
         self._stop.set()
         self._wake.set()
 
     async def run(self) -> None:
-        """Work until stopped, then drain."""
+        """Claim and run tasks until `stop` is called, then drain."""
         await self._listener.start()
         await self._register()
         self._heartbeat.start()
-        self._watch.start()
+        self._watchdog.start()
         if self._free_slots().process_handlers:
-            self._children.warm_up()
+            self._processes.warm_up()
         self.is_ready = True
         try:
             while not self._stop.is_set():
@@ -121,7 +116,7 @@ class Worker:
             await self._drain()
 
     async def _register(self) -> None:
-        """Become a new worker, with a lease of its own."""
+        """Register a new worker identity with its own lease. Retry until that succeeds or the worker stops."""
         while not self._stop.is_set():
             try:
                 async with self.db.single("register") as tx:
@@ -142,10 +137,10 @@ class Worker:
                 await asyncio.sleep(RETRY_SECONDS)
 
     async def _drain(self) -> None:
-        """Wait for what runs for most of the grace; in the rest of it give back what is left, uncounted."""
+        """Wait for running attempts for most of the grace period, then release the rest uncounted."""
         with contextlib.suppress(Exception):
             await self._leave("draining")
-        await asyncio.sleep(0)  # what was just begun is looked after
+        await asyncio.sleep(0)  # attempts that just started get a task that follows them
         grace = self.settings.worker.grace_seconds
         tasks = [attempt.task for attempt in self._held.values() if attempt.task is not None]
         if tasks:
@@ -158,10 +153,10 @@ class Worker:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._reporter.drain(), max(0.5, 0.1 * grace))
         self._progress.stop()
-        self._watch.stop()
+        self._watchdog.stop()
         self._heartbeat.stop()
         await self._listener.stop()
-        await self._children.close()
+        await self._processes.close()
         await self._services.connections.close()
         with contextlib.suppress(Exception):
             await self._leave("stopped")
@@ -172,16 +167,17 @@ class Worker:
             async with self.db.single("leave") as tx:
                 await tasks.leave(tx, self.identity.worker_id, state)
 
-    def _another_database(self) -> Database:
+    def _open_database(self) -> Database:
+        """Return a database for another event loop."""
         return Database(self.db.direct or self.db.conninfo, self.settings.database)
 
     # -- claiming ------------------------------------------------------------------------------------
 
     async def _once(self) -> None:
-        """Claim if there are slots; wait when there is nothing to do."""
+        """Claim tasks if slots are free; wait when there is nothing to do."""
         self._wake.clear()
         slots = self._free_slots()
-        may_claim = self.identity is not None and not self._stands_aside and slots.total > 0
+        may_claim = self.identity is not None and not self._waits_until_idle and slots.total > 0
         try:
             items = await self._claim(slots) if may_claim else []
         except (psycopg.Error, DatabaseUnavailable) as error:
@@ -190,48 +186,26 @@ class Worker:
             return
         if items:
             metrics.tasks_claimed.inc(len(items))
-            self._begin(items)
+            self._start(items)
         taken = [self._held[item.task_id].spec for item in items]
-        self._may_have_more = not may_claim or self._runs_alone or took_all_slots(slots, taken)
+        is_exclusive = self._claimer.runs_exclusively
+        self._may_have_more = not may_claim or is_exclusive or took_all_slots(slots, taken)
         if not (items and self._may_have_more):
             await self._wait(is_short=bool(items))
 
-    async def _workflows_of(self, items: Sequence[WorkItem]) -> dict[str, tuple[str, int]]:
-        """The workflows of these jobs, for the names of spans; without them they have others."""
-        with contextlib.suppress(psycopg.Error, DatabaseUnavailable):
-            async with self.db.single("show") as tx:
-                return await tasks.workflows_of(tx, {item.job_id for item in items})
-        return {}
-
     async def _claim(self, slots: Slots) -> list[WorkItem]:
         assert self.identity is not None
-        worker_id = self.identity.worker_id  # it may be lost between the two
-        self._is_claiming = True
-        try:
-            if self._sees_alone and not self._held:
-                items = await tasks.claim_alone(self.db, worker_id, slots)
-                self._sees_alone = self._makes_room = self._runs_alone = bool(items)
-                if items:
-                    self._workflows = await self._workflows_of(items) if tracing.is_on() else {}
-                    return items
-            self._runs_alone = False
-            items = await tasks.claim(self.db, worker_id, slots, self._places)
-            if items and tracing.is_on():
-                self._workflows = await self._workflows_of(items)
-            return items
-        finally:
-            self._is_claiming = False
-            self._claims += 1
+        return await self._claimer.claim(self.identity.worker_id, slots, is_idle=not self._held)
 
     @property
-    def _stands_aside(self) -> bool:
-        """Whether nothing is claimed before it is empty: it runs a task alone, or makes room for one."""
-        return bool(self._held) and (self._runs_alone or self._makes_room)
+    def _waits_until_idle(self) -> bool:
+        """Whether the worker runs an exclusive task, or finishes its attempts to make room for one."""
+        return bool(self._held) and (self._claimer.runs_exclusively or self._claimer.makes_room)
 
     def _free_slots(self) -> Slots:
-        """What has come to its end leaves its slot to others, though its report is still under way.
+        """Count the free slots. An attempt that has ended frees its slot before its report is recorded.
 
-        Of these there are not many more than can run: a database that is slow to record gets no more to do.
+        When too many reports are pending, the database is slow: ended attempts then keep their slots.
         """
         running = [attempt.spec for attempt in self._held.values() if not attempt.is_ended]
         if len(self._held) - len(running) > UNREPORTED * self.settings.worker.concurrency:
@@ -239,10 +213,10 @@ class Worker:
         return count_free_slots(self.registry, running, self.settings.worker, self.queues)
 
     async def _wait(self, *, is_short: bool) -> None:
-        """Until somebody calls: a notice, a slot that is free again, a heartbeat that saw work.
+        """Wait for a notification, a free slot, or a heartbeat that reports due tasks.
 
-        After a claim that took something look again soon: another worker's claim may have had its hand
-        on tasks that it did not take in the end.
+        After a successful claim the wait is short: another worker may have locked due tasks without claiming
+        them.
         """
         timeout = LOOK_AGAIN_SECONDS if is_short else FALLBACK_POLL_SECONDS if self._notify_broken else None
         with contextlib.suppress(TimeoutError):
@@ -250,6 +224,7 @@ class Worker:
 
     @property
     def _notify_broken(self) -> bool:
+        """Whether several heartbeats passed without the ping that each of them sends."""
         return self._silent_heartbeats > SILENT_HEARTBEATS
 
     def _on_notify(self, channel: str, payload: str) -> None:
@@ -257,7 +232,7 @@ class Worker:
             if self.identity is not None and payload == str(self.identity.worker_id):
                 self._silent_heartbeats = 0
         elif channel == ALONE_CHANNEL:
-            self._heartbeat.beat_now()  # its answer says who makes room
+            self._heartbeat.beat_now()  # the answer names the worker that makes room
         elif channel == REVOKED_CHANNEL:
             if self.identity is not None and payload == str(self.identity.worker_id):
                 self._heartbeat.beat_now()
@@ -266,32 +241,32 @@ class Worker:
 
     # -- running -------------------------------------------------------------------------------------
 
-    def _begin(self, items: Sequence[WorkItem]) -> None:
-        """Start these; those that are not through after one step of the loop are followed.
+    def _start(self, items: Sequence[WorkItem]) -> None:
+        """Start these tasks. Attempts that have not ended after one step of the loop are followed.
 
-        Whatever is said inside them is said about them.
+        Log lines and output inside a handler belong to its attempt.
         """
         assert self.identity is not None
         channel = WorkerChannel(self._services, self.identity)
-        begun, now = [], time.monotonic()
-        executors = Executors(self._executor, self._limits, self._children)
+        started, now = [], time.monotonic()
+        executors = Executors(self._executor, self._limits, self._processes)
         for item in items:
             spec = self.registry.get(item.handler)
             assert spec is not None
             if tracing.is_on():
-                workflow = self._workflows.get(item.job_id)
-                attempt = start_traced(item, spec, channel, executors, self._claims, now, workflow)
+                workflow = self._claimer.workflows.get(item.job_id)
+                attempt = start_traced(item, spec, channel, executors, self._claimer.answered, now, workflow)
             else:
-                attempt = start(item, spec, channel, executors, self._claims, now)
+                attempt = start(item, spec, channel, executors, self._claimer.answered, now)
             self._held[item.task_id] = attempt
-            begun.append(attempt)
+            started.append(attempt)
         logs.current_attempt.set(None)
         handler_output.attempt.set(None)
         metrics.tasks_held.set(len(self._held))
-        self._loop.call_soon(self._look_after, self.identity, begun)
+        self._loop.call_soon(self._end_or_follow, self.identity, started)
 
-    def _look_after(self, identity: Identity, begun: Sequence[HeldAttempt]) -> None:
-        for attempt in begun:
+    def _end_or_follow(self, identity: Identity, started: Sequence[HeldAttempt]) -> None:
+        for attempt in started:
             running = attempt.running
             outcome = running.outcome_if_done() if isinstance(running, runner.Running) else running
             if outcome is None or isinstance(outcome, Released):
@@ -300,14 +275,14 @@ class Worker:
                 self._end(identity, attempt, outcome)
 
     async def _follow(self, identity: Identity, attempt: HeldAttempt) -> None:
-        """Wait for its end, then report; what was given back or lost is not reported."""
+        """Wait until the attempt ends, then report it. A released or lost attempt is not reported."""
         running = attempt.running
         outcome = await runner.follow(running) if isinstance(running, runner.Running) else running
         if attempt.ctx.abandoned and attempt.spec.kind == "thread":
             self._replace_executor()
         if isinstance(outcome, Released):
             attempt.end(outcome)
-            await self._give_back(identity, attempt)
+            await self._release_attempt(identity, attempt)
         else:
             self._end(identity, attempt, outcome)
 
@@ -324,11 +299,11 @@ class Worker:
                 self._wake.set()
 
     def _replace_executor(self) -> None:
-        """A thread that does not end must not take the place of one that would."""
+        """Use a new thread pool: an abandoned thread must not occupy one of its threads."""
         self._executor.shutdown(wait=False)
         self._executor = ThreadPoolExecutor(self.settings.worker.threads, thread_name_prefix="handler")
 
-    async def _give_back(self, identity: Identity, attempt: HeldAttempt) -> None:
+    async def _release_attempt(self, identity: Identity, attempt: HeldAttempt) -> None:
         item = attempt.item
         if attempt.ctx.reason == "shutdown":
             with contextlib.suppress(psycopg.Error, DatabaseUnavailable):
@@ -345,61 +320,62 @@ class Worker:
         if self._may_have_more:
             self._wake.set()
 
-    # -- the heartbeat -----------------------------------------------------------------------------------
+    # -- heartbeat -----------------------------------------------------------------------------------
 
     def _info(self) -> dict[str, Any]:
         load = {"running": len(self._held), "concurrency": self.settings.worker.concurrency}
         return process_facts() | load
 
     def _on_heartbeat_in_thread(self, identity: Identity, heartbeat: Heartbeat, epoch: int) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nothing left to tell
+        with contextlib.suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self._on_heartbeat, identity, heartbeat, epoch)
 
     def _on_heartbeat(self, identity: Identity, heartbeat: Heartbeat, epoch: int) -> None:
-        """Compare what we hold with what the database says we hold."""
+        """Compare the held attempts with the tasks that the database assigns to this worker."""
         if identity is not self.identity:
             return
         self._silent_heartbeats += 1
         if self._notify_broken and self._listener.can_hear:
             log.warning("notifications do not arrive, polling instead", worker=self.name)
         if not heartbeat.is_alive:
-            self._lose_everything()
+            self._lose_lease()
             return
-        self._sees_alone, self._makes_room = heartbeat.has_alone_tasks, heartbeat.makes_room
+        self._claimer.note_heartbeat(heartbeat)
         if heartbeat.has_ready_tasks or heartbeat.has_alone_tasks or self._notify_broken:
             self._wake.set()
         for task_id, attempt in self._held.items():
             if attempt.claim <= epoch and task_id not in heartbeat.task_ids and not attempt.is_ended:
                 attempt.ctx.cancel("lost")
-        if epoch == self._claims and not self._is_claiming:
-            self._give_back_unknown(identity, heartbeat.fences)
+        if epoch == self._claimer.answered and not self._claimer.is_claiming:
+            self._release_unknown(identity, heartbeat.fences)
 
-    def _give_back_unknown(self, identity: Identity, fences: Mapping[int, int]) -> None:
-        """No claim came in between: what we do not hold was claimed without our knowing.
+    def _release_unknown(self, identity: Identity, fences: Mapping[int, int]) -> None:
+        """Release tasks that the database assigns to this worker but that it does not hold.
 
-        Or it was reported while the heartbeat was on its way: so only what two heartbeats name is given back.
+        The answer of their claim was lost. A task that was reported while the heartbeat was under way looks
+        the same, so a task is released only after two heartbeats have named it.
         """
         unknown = {task_id: fence for task_id, fence in fences.items() if task_id not in self._held}
-        lost = {task_id: fence for task_id, fence in unknown.items() if task_id in self._suspects}
-        self._suspects = unknown.keys() - lost.keys()
+        lost = {task_id: fence for task_id, fence in unknown.items() if task_id in self._unknown_tasks}
+        self._unknown_tasks = unknown.keys() - lost.keys()
         if lost:
-            log.warning("giving back tasks of a claim whose answer was lost", tasks=len(lost))
-            self._giving_back = asyncio.create_task(self._release(identity, lost))
+            log.warning("releasing tasks of a claim whose answer was lost", tasks=len(lost))
+            self._releasing = asyncio.create_task(self._release(identity, lost))
 
     async def _release(self, identity: Identity, fences: Mapping[int, int]) -> None:
-        """If it fails, the next heartbeat finds them again."""
+        """Release these tasks. If that fails, the next heartbeat finds them again."""
         with contextlib.suppress(psycopg.Error, DatabaseUnavailable):
             await tasks.release(self.db, identity.worker_id, fences)
 
-    def _lose_everything(self) -> None:
-        """The lease is gone, and with it all tasks: stop them, and come back as a new worker."""
+    def _lose_lease(self) -> None:
+        """Stop all attempts, which other workers may hold by now, and register as a new worker."""
         log.warning("lease lost, registering anew", worker=self.name, tasks=len(self._held))
         self.identity = self._heartbeat.identity = None
         for attempt in self._held.values():
             attempt.ctx.cancel("lost")
-        self._rejoining = asyncio.create_task(self._register())
+        self._registering = asyncio.create_task(self._register())
 
 
 def _with_fast_heartbeat(lease: LeaseSettings) -> LeaseSettings:
-    """Who cannot hear that something was revoked asks more often."""
+    """Shorten the heartbeat interval of a worker that gets no notifications of revoked tasks."""
     return lease.model_copy(update={"heartbeat_seconds": min(lease.heartbeat_seconds, FALLBACK_POLL_SECONDS)})

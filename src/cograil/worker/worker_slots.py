@@ -1,4 +1,4 @@
-"""What a worker can take: its handlers by kind, the slots that are free, and what its children must know."""
+"""The capacity of a worker: its handlers by kind, its free slots, its limits and its child processes."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def count_free_slots(
         if (spec := registry.get(name)) is not None:
             names[spec.kind].append(name)
             if spec.most is not None:
-                left[name] = max(0, spec.most - sum(one.name == name for one in held))
-    running = [spec.kind for spec in held]
-    most = {"async": worker.concurrency, "thread": worker.threads, "process": worker.processes}
-    free = {kind: max(0, most[kind] - running.count(kind)) if names[kind] else 0 for kind in names}
+                left[name] = max(0, spec.most - sum(running.name == name for running in held))
+    kinds = [spec.kind for spec in held]
+    capacity = {"async": worker.concurrency, "thread": worker.threads, "process": worker.processes}
+    free = {kind: max(0, capacity[kind] - kinds.count(kind)) if names[kind] else 0 for kind in names}
     return Slots(
         async_handlers=names["async"],
         thread_handlers=names["thread"],
@@ -41,19 +41,19 @@ def count_free_slots(
 
 
 def took_all_slots(slots: Slots, items: Sequence[HandlerSpec]) -> bool:
-    """Whether a claim took all it could: then there may be more, when a slot is free."""
+    """Whether a claim filled all slots of a kind or handler. More tasks may then be due."""
     taken, names = [spec.kind for spec in items], [spec.name for spec in items]
     bounded = zip(slots.async_handlers, slots.async_most, strict=False)
     return (
-        any(most is not None and names.count(name) >= most for name, most in bounded)
+        any(limit is not None and names.count(name) >= limit for name, limit in bounded)
         or (bool(slots.async_handlers) and taken.count("async") >= slots.async_slots)
         or (bool(slots.thread_handlers) and taken.count("thread") >= slots.thread_slots)
         or (bool(slots.process_handlers) and taken.count("process") >= slots.process_slots)
     )
 
 
-def limits_of(settings: Settings) -> Limits:
-    """What one attempt may produce, and how long it may take to obey."""
+def read_limits(settings: Settings) -> Limits:
+    """Return the limits of one attempt: sizes, and the grace period after a stop request."""
     limits = settings.limits
     return Limits(
         output_bytes=limits.output_bytes,
@@ -64,17 +64,17 @@ def limits_of(settings: Settings) -> Limits:
     )
 
 
-def children_of(registry: Registry, settings: Settings, limits: Limits) -> ProcessPool:
-    """Child processes for the handlers of this registry that want one."""
+def make_process_pool(registry: Registry, settings: Settings, limits: Limits) -> ProcessPool:
+    """Return the pool of child processes for the process handlers of this registry."""
     memory = settings.worker.child_memory_mb * MIB
 
-    def order() -> ChildSetup:
+    def setup() -> ChildSetup:
         specs = [registry.get(name) for name in registry.names()]
         modules = dict.fromkeys(spec.module for spec in specs if spec is not None and spec.module)
         log = settings.log
-        is_kept = settings.worker.capture_output
+        is_captured = settings.worker.capture_output
         return ChildSetup(
-            tuple(modules), tuple(sys.path), asdict(limits), memory, log.level, log.format, is_kept
+            tuple(modules), tuple(sys.path), asdict(limits), memory, log.level, log.format, is_captured
         )
 
-    return ProcessPool(order, RecyclePolicy(settings.worker.child_tasks, memory))
+    return ProcessPool(setup, RecyclePolicy(settings.worker.child_tasks, memory))

@@ -1,4 +1,4 @@
-"""The worker's side of `ctx.transaction()`: a connection, the report as its last statement, one commit."""
+"""The worker's side of `ctx.transaction()`: one connection, the report as its last statement, one commit."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ RETRY_SECONDS = 0.5
 
 
 class WorkerTransaction:
-    """The transaction of one attempt, on a connection of ours or on one the handler brought."""
+    """The transaction of one attempt, on a connection of the worker or on the handler's own."""
 
     def __init__(
         self,
@@ -34,20 +34,20 @@ class WorkerTransaction:
         progress_writer: ProgressWriter,
         identity: Identity,
         item: WorkItem,
-        brought: Any = None,
+        own_connection: Any = None,
     ) -> None:
         self._db = db
         self._connections = connections
         self._progress = progress_writer
         self._identity = identity
         self._item = item
-        self._brought = brought
+        self._own_connection = own_connection
         self._tx: Transaction | None = None
-        self.is_borrowed = brought is not None
+        self.is_borrowed = own_connection is not None
 
     @property
     def connection(self) -> Any:
-        """Of the driver, once it has begun."""
+        """The psycopg connection. Raises Fail before `begin`."""
         return self._begun.connection
 
     @property
@@ -57,7 +57,7 @@ class WorkerTransaction:
         return self._tx
 
     async def begin(self) -> None:
-        """Raises Fail when the connection leads elsewhere: two databases cannot commit together."""
+        """Begin the transaction. Raises Fail when the connection belongs to another database."""
         if not self.is_borrowed:
             connection = await self._connections.take()
             try:
@@ -71,21 +71,21 @@ class WorkerTransaction:
                 await self._connections.give_back(connection)
                 raise
             return
-        if not isinstance(self._brought, AsyncConnection):
+        if not isinstance(self._own_connection, AsyncConnection):
             raise Fail("ctx.transaction(): it takes a psycopg.AsyncConnection", code="bad_transaction")
-        self._tx = await handler_transactions.begin(self._brought, is_borrowed=True)
-        await self._check(self._brought, "this connection")
+        self._tx = await handler_transactions.begin(self._own_connection, is_borrowed=True)
+        await self._check(self._own_connection, "this connection")
 
     async def _check(self, connection: AsyncConnection[Any], what: str) -> None:
         if not await self._connections.is_ours(connection):
             raise Fail(
-                f"ctx.transaction(): {what} leads to another database than that of cograil; "
-                "two databases cannot commit together. Use ctx.idempotency_key there instead",
+                f"ctx.transaction(): {what} leads to another database than the one of cograil. "
+                "Two databases cannot commit together; use ctx.idempotency_key there instead",
                 code="bad_transaction",
             )
 
     async def finish(self, output: bytes) -> None:
-        """Report and commit; raises AttemptLost or Retry when that did not happen."""
+        """Report the outcome and commit. Raises AttemptLost or Retry when the commit did not happen."""
         tx, item, identity = self._begun, self._item, self._identity
         with contextlib.suppress(psycopg.Error, DatabaseUnavailable):
             await self._progress.flush(identity, {item.task_id})  # while the attempt is still there
@@ -101,32 +101,35 @@ class WorkerTransaction:
             await handler_transactions.commit(tx)
         except (psycopg.Error, OSError) as error:
             await self.roll_back()
-            await self._ask(error)
+            await self._resolve_commit(error)
         else:
-            await self._let_go()
+            await self._return_connection()
 
-    async def _ask(self, error: Exception) -> None:
-        """The commit may have happened. Returns when it has; raises when it has not, or never will."""
+    async def _resolve_commit(self, error: Exception) -> None:
+        """Find out whether an interrupted commit happened.
+
+        Returns when it did. Raises Retry when it did not, and AttemptLost when the attempt is lost.
+        """
         while True:
             try:
-                counted = await tasks.was_reported(self._db, self._identity.worker_id, self._item)
+                is_recorded = await tasks.was_reported(self._db, self._identity.worker_id, self._item)
                 break
-            except (psycopg.Error, DatabaseUnavailable) as still:
-                log.warning("cannot ask whether a transaction committed", error=str(still).strip())
+            except (psycopg.Error, DatabaseUnavailable) as outage:
+                log.warning("cannot check whether a transaction committed", error=str(outage).strip())
                 await asyncio.sleep(RETRY_SECONDS)
-        if counted is None:
+        if is_recorded is None:
             raise AttemptLost("this attempt was lost to another; its transaction was rolled back")
-        if not counted:
+        if not is_recorded:
             raise Retry(f"it could not commit: {error}".strip(), code="transaction_failed") from error
 
     async def roll_back(self) -> None:
-        """Never raises; nothing of it remains."""
+        """Roll back and return the connection. Never raises."""
         if self._tx is not None:
             with contextlib.suppress(Exception):
                 await handler_transactions.roll_back(self._tx.connection)
-            await self._let_go()
+            await self._return_connection()
 
-    async def _let_go(self) -> None:
+    async def _return_connection(self) -> None:
         tx, self._tx = self._tx, None
         if tx is not None and not self.is_borrowed:
             await self._connections.give_back(tx.connection)
