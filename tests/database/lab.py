@@ -208,12 +208,12 @@ class Lab:
                 return total
             total += done.advanced
 
-    async def tick(self, grace_seconds: float = 60.0, aside: Sequence[str] = ()) -> Tick:
+    async def tick(self, grace_seconds: float = 60.0, excluded: Sequence[str] = ()) -> Tick:
         """What an orchestrator does by the clock, once."""
         async with self.db.single("test") as tx:
             if self.ticker is None:
                 self.ticker = await tasks.register_process(tx, "orchestrator", "ticker", 3600)
-            return await tasks.tick(tx, self.ticker, 3600, grace_seconds, aside)
+            return await tasks.tick(tx, self.ticker, 3600, grace_seconds, excluded)
 
     async def hand(self, name: str = "hand", *, lease_seconds: float = 60.0, **more: Any) -> Hand:
         """A worker driven by the test."""

@@ -260,8 +260,8 @@ async def test_a_job_that_is_set_aside_wakes_nobody(lab: Lab) -> None:
     bad, good = [await lab.submit(WAIT % seconds) for seconds in (1800, 3600)]
     wakes = dict(await lab.rows("select id::text, wake_at from cograil.jobs"))
     assert (await lab.tick()).wake_at == wakes[bad]
-    assert (await lab.tick(aside=[bad])).wake_at == wakes[good]
-    assert (await lab.tick(aside=[bad, good])).wake_at is None
+    assert (await lab.tick(excluded=[bad])).wake_at == wakes[good]
+    assert (await lab.tick(excluded=[bad, good])).wake_at is None
 
 
 async def test_an_orchestrator_ticks_no_faster_for_a_job_that_it_has_set_aside(

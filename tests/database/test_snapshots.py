@@ -12,7 +12,7 @@ from test_workers import one
 
 from cograil.model.outcome import WorkItem
 from cograil.orchestrator.orchestrator_loop import Orchestrator
-from cograil.store.scan_cursors import BEGINNING, LOOK_SECONDS, ClaimPlaces, NewsPlace
+from cograil.store.scan_cursors import BEGINNING, RESET_SECONDS, ClaimCursors, InboxCursor
 from cograil.store.statements import statement
 from cograil.verbs import tasks
 from cograil.verbs.advance import EngineContext, Pass, advance_due
@@ -48,8 +48,8 @@ async def old_snapshot(dsn: str) -> AsyncIterator[psycopg.AsyncConnection[tuple[
         await lunch.execute("rollback")
 
 
-async def claim(hand: Hand, places: ClaimPlaces, slots: int = SOME) -> list[WorkItem]:
-    return await tasks.claim(hand.db, hand.worker_id, Slots(["echo"], [], slots, 0), places)
+async def claim(hand: Hand, cursors: ClaimCursors, slots: int = SOME) -> list[WorkItem]:
+    return await tasks.claim(hand.db, hand.worker_id, Slots(["echo"], [], slots, 0), cursors)
 
 
 async def entries(lab: Lab, index: str) -> int:
@@ -80,11 +80,11 @@ async def test_jobs_complete_beside_an_old_snapshot_and_the_doctor_names_who_hol
 async def test_claims_and_passes_do_not_walk_over_what_was_taken_before(lab: Lab, dsn: str) -> None:
     """Each task and each of the news is met a few times; always from the beginning it would be ten times."""
     await lab.submit_many(one(), [{}] * JOBS)
-    hand, places = await lab.hand(), ClaimPlaces(Clock())
-    lab.engine_context.place = NewsPlace(Clock())
+    hand, cursors = await lab.hand(), ClaimCursors(Clock())
+    lab.engine_context.inbox_cursor = InboxCursor(Clock())
     async with old_snapshot(dsn):
         for _ in range(JOBS // SOME):
-            items = await claim(hand, places)
+            items = await claim(hand, cursors)
             await tasks.report_news(lab.db, hand.worker_id, hand.name, [hand.outcome(i, {}) for i in items])
         assert await entries(lab, "tasks_ready") < 3 * JOBS
         advanced = 0
@@ -99,11 +99,11 @@ async def test_claims_and_passes_do_not_walk_over_what_was_taken_before(lab: Lab
 
 async def test_passes_that_keep_up_do_not_walk_over_what_was_taken_either(lab: Lab, dsn: str) -> None:
     await lab.submit_many(one(), [{}] * JOBS)
-    hand, places = await lab.hand(), ClaimPlaces(Clock())
-    lab.engine_context.place = NewsPlace(Clock())
+    hand, cursors = await lab.hand(), ClaimCursors(Clock())
+    lab.engine_context.inbox_cursor = InboxCursor(Clock())
     async with old_snapshot(dsn):
         for _ in range(JOBS // SOME):
-            items = await claim(hand, places)
+            items = await claim(hand, cursors)
             await tasks.report_news(lab.db, hand.worker_id, hand.name, [hand.outcome(i, {}) for i in items])
             async with lab.db.transaction("advance") as tx:
                 done = await advance_due(tx, lab.engine_context, 10 * SOME)
@@ -116,48 +116,48 @@ async def test_passes_that_keep_up_do_not_walk_over_what_was_taken_either(lab: L
 
 async def test_what_is_given_back_behind_the_place_is_found_when_nothing_else_is_left(lab: Lab) -> None:
     await lab.submit_many(one(), [{}] * 4)
-    hand, places = await lab.hand(), ClaimPlaces(Clock())
-    first = await claim(hand, places, 2)
-    second = await claim(hand, places, 2)
-    assert places.after("async") == (0, second[-1].task_id)
+    hand, cursors = await lab.hand(), ClaimCursors(Clock())
+    first = await claim(hand, cursors, 2)
+    second = await claim(hand, cursors, 2)
+    assert cursors.after("async") == (0, second[-1].task_id)
     await hand.put_back(*first)
-    assert {item.task_id for item in await claim(hand, places, 2)} == {item.task_id for item in first}
+    assert {item.task_id for item in await claim(hand, cursors, 2)} == {item.task_id for item in first}
 
 
 async def test_a_claim_that_finds_less_than_it_could_take_leaves_its_place(lab: Lab) -> None:
     await lab.submit_many(one(), [{}] * 5)
-    hand, places = await lab.hand(), ClaimPlaces(Clock())
-    first = await claim(hand, places, 2)
+    hand, cursors = await lab.hand(), ClaimCursors(Clock())
+    first = await claim(hand, cursors, 2)
     await hand.put_back(*first)
-    assert len(await claim(hand, places, 4)) == 3
-    assert places.after("async") == BEGINNING
-    assert {item.task_id for item in await claim(hand, places, 4)} == {item.task_id for item in first}
+    assert len(await claim(hand, cursors, 4)) == 3
+    assert cursors.after("async") == BEGINNING
+    assert {item.task_id for item in await claim(hand, cursors, 4)} == {item.task_id for item in first}
 
 
 async def test_while_there_is_much_to_do_what_is_urgent_is_seen_after_half_a_second(lab: Lab) -> None:
     await lab.submit_many(one(), [{}] * 8)
     clock = Clock()
-    hand, places = await lab.hand(), ClaimPlaces(clock)
-    await claim(hand, places, 2)
+    hand, cursors = await lab.hand(), ClaimCursors(clock)
+    await claim(hand, cursors, 2)
     urgent = await lab.submit(one(), priority=5)
-    assert urgent not in {item.job_id for item in await claim(hand, places, 2)}
-    clock.now = LOOK_SECONDS
-    assert urgent in {item.job_id for item in await claim(hand, places, 2)}
+    assert urgent not in {item.job_id for item in await claim(hand, cursors, 2)}
+    clock.now = RESET_SECONDS
+    assert urgent in {item.job_id for item in await claim(hand, cursors, 2)}
 
 
 async def test_a_lane_without_free_slots_keeps_its_place(lab: Lab) -> None:
-    places = ClaimPlaces(Clock())
-    places.begin()
-    places.note("async", 2, [(0, 1), (0, 2)])
-    places.note("async", 0, [])
-    assert places.after("async") == (0, 2)
-    assert places.after("thread") == BEGINNING
+    cursors = ClaimCursors(Clock())
+    cursors.begin()
+    cursors.record("async", 2, [(0, 1), (0, 2)])
+    cursors.record("async", 0, [])
+    assert cursors.after("async") == (0, 2)
+    assert cursors.after("thread") == BEGINNING
 
 
 async def test_news_that_were_written_early_and_committed_late_are_not_missed(lab: Lab) -> None:
     late, *jobs = await lab.submit_many(one(), [{}] * 9)
     hand = await lab.hand()
-    lab.engine_context.place = NewsPlace(Clock())
+    lab.engine_context.inbox_cursor = InboxCursor(Clock())
     first, *items = sorted(await hand.claim(9), key=lambda item: item.job_id != late)
     async with lab.db.transaction("test") as tx:
         await tx.connection.execute(
@@ -168,10 +168,10 @@ async def test_news_that_were_written_early_and_committed_late_are_not_missed(la
         for _ in range(2):
             async with lab.db.transaction("advance") as other:
                 assert (await advance_due(other, lab.engine_context, 4)).advanced == 4
-        assert lab.engine_context.place.begin() > 0
+        assert lab.engine_context.inbox_cursor.begin() > 0
     async with lab.db.transaction("advance") as other:
         assert (await advance_due(other, lab.engine_context, 4)).advanced == 1, (
-            "before its place, and nothing behind"
+            "before its cursor, and nothing behind"
         )
     await hand.report(first, {})
     await lab.advance()
@@ -181,25 +181,25 @@ async def test_news_that_were_written_early_and_committed_late_are_not_missed(la
 
 async def test_an_orchestrator_does_not_sleep_past_its_next_look_at_all_news(lab: Lab) -> None:
     clock = Clock()
-    place = NewsPlace(clock)
-    assert (place.begin(), place.look_in()) == (0, math.inf)
-    place.note(7)
-    clock.now = LOOK_SECONDS / 2
-    assert (place.begin(), place.look_in()) == (7, LOOK_SECONDS / 2)
-    clock.now = LOOK_SECONDS
-    assert (place.look_in(), place.begin()) == (0.0, 0)
-    place.note(None)
-    assert place.look_in() == math.inf
+    cursor = InboxCursor(clock)
+    assert (cursor.begin(), cursor.seconds_to_reset()) == (0, math.inf)
+    cursor.record(7)
+    clock.now = RESET_SECONDS / 2
+    assert (cursor.begin(), cursor.seconds_to_reset()) == (7, RESET_SECONDS / 2)
+    clock.now = RESET_SECONDS
+    assert (cursor.seconds_to_reset(), cursor.begin()) == (0.0, 0)
+    cursor.record(None)
+    assert cursor.seconds_to_reset() == math.inf
     orchestrator = Orchestrator(lab.db, lab.settings, EngineContext(), "late")
     orchestrator._tick_at = math.inf
-    orchestrator.engine_context.place.note(7)
-    assert orchestrator._pause(Pass(1)) <= LOOK_SECONDS
+    orchestrator.engine_context.inbox_cursor.record(7)
+    assert orchestrator._pause(Pass(1)) <= RESET_SECONDS
 
 
 async def test_a_pass_that_rolls_back_leaves_its_news_to_the_next(lab: Lab) -> None:
     await lab.submit_many(one(), [{}] * 6)
     hand = await lab.hand()
-    lab.engine_context.place = NewsPlace(Clock())
+    lab.engine_context.inbox_cursor = InboxCursor(Clock())
     for item in await hand.claim(6):
         await hand.report(item, {})
     with contextlib.suppress(ZeroDivisionError):

@@ -165,7 +165,7 @@ def one_limit(name: str) -> dict[str, tuple[str, Any]]:
 HOT: dict[str, dict[str, tuple[str, Any]]] = {
     "claim_tasks": {
         "async_handlers": ("text[]", ["echo", "sleep"]),
-        "async_most": ("int[]", [None, 250]),
+        "async_max": ("int[]", [None, 250]),
         "queues": ("text[]", None),
         "async_slots": ("bigint", 300),
         "thread_handlers": ("text[]", []),
@@ -220,7 +220,7 @@ HOT: dict[str, dict[str, tuple[str, Any]]] = {
         "lease": ("float8", 15.0),
         "process": ("bigint", 2),
         "grace": ("float8", 10.0),
-        "aside": ("uuid[]", []),
+        "excluded": ("uuid[]", []),
         "is_steady": ("bool", True),
         "offset": ("float8", 0.0),
     },
@@ -300,8 +300,8 @@ async def some_jobs(conn: psycopg.AsyncConnection[Any], count: int = 200) -> lis
 def outcomes_of(tasks: list[tuple[Any, ...]]) -> dict[str, Any]:
     """Rows that begin with id, fence, job, node and attempt, reported as completed."""
     columns = zip(("id", "fence", "job_id", "node_id", "attempt"), zip(*tasks, strict=True), strict=False)
-    given: dict[str, Any] = {f"given_{name}": list(values) for name, values in columns}
-    return given | {"given_output": ["{}"] * len(tasks), "given_error": [None] * len(tasks)}
+    given: dict[str, Any] = {f"report_{name}": list(values) for name, values in columns}
+    return given | {"report_output": ["{}"] * len(tasks), "report_error": [None] * len(tasks)}
 
 
 def ends_of(tasks: list[tuple[Any, ...]]) -> dict[str, Any]:

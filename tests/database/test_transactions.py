@@ -277,7 +277,7 @@ async def test_the_question_waits_for_a_session_that_is_still_committing(shop: L
     item = await hand.claim_one()
     async with await psycopg.AsyncConnection.connect(shop.db.conninfo) as other:
         tx = await handler_transactions.begin(other, is_borrowed=True)
-        assert await tasks.report_here(tx, hand.worker_id, hand.name, item, b"{}")
+        assert await tasks.report_in_transaction(tx, hand.worker_id, hand.name, item, b"{}")
         asking = asyncio.create_task(tasks.was_reported(shop.db, hand.worker_id, item))
         await eventually(lambda: _waits_for_a_lock(shop))
         assert not asking.done()
@@ -288,7 +288,9 @@ async def test_the_question_waits_for_a_session_that_is_still_committing(shop: L
 # -- kill -9 ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("point", ["handler.report_here", "handler.commit.before", "handler.commit.after"])
+@pytest.mark.parametrize(
+    "point", ["handler.report_in_transaction", "handler.commit.before", "handler.commit.after"]
+)
 async def test_a_worker_killed_at_any_point_leaves_both_or_neither(shop: Lab, point: str) -> None:
     job = await shop.submit(one("book_it"))
     killed = _worker(shop, COGRAIL_FAULT=f"{point}:1:kill9")

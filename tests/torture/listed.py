@@ -76,7 +76,7 @@ OF_SUBMIT = (
     "load_children",
     "load_children_wake",
     "load_outputs",
-    "tell_parents",
+    "report_to_parents",
 )
 ADVANCING = ("advance", "bulk", "cancel", "fire", "retry", "signal")
 BY_THE_CLOCK = (

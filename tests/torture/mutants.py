@@ -19,7 +19,7 @@ from cograil.store.database import Transaction
 from cograil.store.locked_jobs import LockedJobs, News
 from cograil.store.statements import Statement
 from cograil.store.write_batch import Batch, write_batch
-from cograil.store.write_columns import EVENTED
+from cograil.store.write_columns import EVENTS
 from cograil.verbs import advance as advancing
 from cograil.verbs import cancel as cancelling
 from cograil.verbs import limits as limiting
@@ -45,8 +45,8 @@ class Mutant:
 
 REPORT_BY_NODE = """
 with given as (
-  select * from unnest(%(given_id)s::bigint[], %(given_fence)s::int[], %(given_job_id)s::uuid[],
-    %(given_node_id)s::text[], %(given_attempt)s::int[], %(given_output)s::json[], %(given_error)s::json[])
+  select * from unnest(%(step_id)s::bigint[], %(step_fence)s::int[], %(step_job_id)s::uuid[],
+    %(step_node_id)s::text[], %(step_attempt)s::int[], %(step_output)s::json[], %(step_error)s::json[])
     as g(id, fence, job_id, node_id, attempt, output, error)
 ), done as (
   delete from cograil.tasks t using given g where g.job_id = t.job_id and g.node_id = t.node_id
@@ -103,8 +103,8 @@ def _claim_of_the_dead() -> None:
 
 def _events_apart() -> None:
     async def write_twice(tx: Transaction, batch: Batch, owner: int | None) -> None:
-        events = Batch(evented=batch.evented)
-        batch.evented = EVENTED()
+        events = Batch(events=batch.events)
+        batch.events = EVENTS()
         await write_batch(tx, batch, owner)
         await commit_halfway(tx)
         await write_batch(tx, events, owner)
@@ -202,8 +202,8 @@ def _admit_unlocked() -> None:
 
 STEP_OF_ANYBODY = """
 with given as (
-  select * from unnest(%(given_id)s::bigint[], %(given_fence)s::int[], %(given_job_id)s::uuid[],
-    %(given_node_id)s::text[], %(given_attempt)s::int[], %(given_step)s::text[], %(given_output)s::json[])
+  select * from unnest(%(step_id)s::bigint[], %(step_fence)s::int[], %(step_job_id)s::uuid[],
+    %(step_node_id)s::text[], %(step_attempt)s::int[], %(step_name)s::text[], %(step_output)s::json[])
     with ordinality as g(id, fence, job_id, node_id, attempt, name, output, number)
 ), saved as (
   insert into cograil.steps (job_id, node_id, name, attempt, output)
@@ -222,10 +222,10 @@ def _step_of_anybody() -> None:
 
 
 def _told_again() -> None:
-    text = task_queries.TELL_OF_ATTEMPT.text
+    text = task_queries.ADD_ATTEMPT_EVENT.text
     if MARKED not in text:
-        raise ValueError("tell_of_attempt has changed: this mutant must follow")
-    task_queries.TELL_OF_ATTEMPT = replace(task_queries.TELL_OF_ATTEMPT, text=text.replace(MARKED, ""))
+        raise ValueError("add_attempt_event has changed: this mutant must follow")
+    task_queries.ADD_ATTEMPT_EVENT = replace(task_queries.ADD_ATTEMPT_EVENT, text=text.replace(MARKED, ""))
 
 
 MARKED = " where c.told is distinct from excluded.told"
@@ -235,14 +235,14 @@ MARKED = " where c.told is distinct from excluded.told"
 
 
 def _rows_apart() -> None:
-    report_here = tasks.report_here
+    report_in_transaction = tasks.report_in_transaction
 
     async def commit_and_report(tx: Transaction, *order: Any) -> bool:
         await tx.connection.execute("commit")
         await tx.connection.execute("begin")
-        return await report_here(tx, *order)
+        return await report_in_transaction(tx, *order)
 
-    tasks.report_here = commit_and_report  # type: ignore[assignment]
+    tasks.report_in_transaction = commit_and_report  # type: ignore[assignment]
 
 
 # -- who makes a job of a paused workflow does not hold on to the pause ------------------------------

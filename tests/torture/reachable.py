@@ -20,7 +20,7 @@ ROOT = Path(cograil.__file__).parent
 APP = Path(__file__).with_name("app.py")  # the primitives run in the transactions of apps
 OPENERS = {"transaction": ("commit.before", "commit.after"), "single": ("commit.after",)}
 # The transaction of a handler is begun in one function and committed in another, after this one.
-ASKED_IN = {"handler": ("cograil.store.task_queries", "report_here")}
+ASKED_IN = {"handler": ("cograil.store.task_queries", "report_in_transaction")}
 # What a key ring looks up it is given as a function.
 HANDED_IN = {"keys": (("cograil.store.api_keys", "find_key"), ("cograil.store.api_keys", "has_keys"))}
 Key = tuple[str, str]  # module, function or Class.method

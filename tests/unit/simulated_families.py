@@ -50,7 +50,7 @@ class Families:
         return ChildJob(wanted.node_id, workflow.workflow_id, 1, state, changes)
 
     def write(self, job: int, changes: Changes) -> None:
-        """link_children.sql, tell_parents.sql and cancel_children.sql."""
+        """link_children.sql, report_to_parents.sql and cancel_children.sql."""
         rows = self.db.jobs[job]
         for node_id in changes.stops_children:
             self.stopped.add(self.links[job, node_id])

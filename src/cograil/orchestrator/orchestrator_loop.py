@@ -273,7 +273,7 @@ class Orchestrator:
                 self._tick_at = now
                 return 0.0 if done.advanced else BUSY_SECONDS
             until = min(until, self._wake_at)
-        pause = min(max(0.0, until - now), self.engine_context.place.look_in())
+        pause = min(max(0.0, until - now), self.engine_context.inbox_cursor.seconds_to_reset())
         return min(pause, DEAF_POLL_SECONDS) if self._is_deaf else pause
 
     def _hear(self, channel: str, payload: str) -> None:

@@ -11,7 +11,7 @@ import orjson
 
 from cograil.store.database import Transaction
 from cograil.store.statements import statement
-from cograil.store.write_columns import AUDITED
+from cograil.store.write_columns import AUDIT
 
 MAKE_KEY = statement("make_key")
 FIND_KEY = statement("find_key")
@@ -129,7 +129,7 @@ class AuditEntry(NamedTuple):
 
 async def add_audits(tx: Transaction, entries: Sequence[AuditEntry]) -> None:
     """Append to the log; it commits with what it tells."""
-    columns = AUDITED()
+    columns = AUDIT()
     columns.rows += [entry.row() for entry in entries]
     await tx.execute(ADD_AUDITS, **columns.params())
 

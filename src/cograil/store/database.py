@@ -19,7 +19,7 @@ import socket
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import psycopg
 import structlog
@@ -28,6 +28,7 @@ from psycopg.abc import Buffer
 from psycopg.adapt import AdaptersMap, Loader
 from psycopg.pq import ExecStatus
 from psycopg.pq.abc import PGresult
+from psycopg.rows import class_row, dict_row, namedtuple_row, tuple_row
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from cograil import clock, fault_injection
@@ -40,6 +41,7 @@ from cograil.store.statements import Statement, native
 
 log = structlog.get_logger("store")
 
+T = TypeVar("T")
 Row = tuple[Any, ...]
 Pool = AsyncConnectionPool[AsyncConnection[Row]]
 
@@ -138,21 +140,44 @@ class Transaction:
                 log.exception("what was committed could not be counted", transaction=self.name)
 
     async def fetch(self, statement: Statement, /, **params: Any) -> list[Row]:
-        """The rows this statement returns."""
+        """Return the rows of this statement as tuples, for the hot path: unpack them, never index them."""
         if fault_injection.is_on:
             fault_injection.point(f"{self.name}.{statement.name}")
         cursor = await self._run(statement, params)
         return await cursor.fetchall() if cursor.description else []
 
+    async def fetch_named(self, statement: Statement, /, **params: Any) -> list[Any]:
+        """Return the rows of this statement; a row has an attribute for each column.
+
+        Slower than `fetch`, by some microseconds per statement and row.
+        """
+        return await self._fetch_with(namedtuple_row, statement, params)
+
+    async def fetch_as(self, row_type: type[T], statement: Statement, /, **params: Any) -> list[T]:
+        """Return the rows of this statement as objects; the columns are the keyword arguments of `row_type`."""
+        return await self._fetch_with(class_row(row_type), statement, params)
+
+    async def fetch_dicts(self, statement: Statement, /, **params: Any) -> list[dict[str, Any]]:
+        """Return the rows of this statement as dictionaries by column name."""
+        return await self._fetch_with(dict_row, statement, params)
+
+    async def _fetch_with(self, factory: Any, statement: Statement, params: dict[str, Any]) -> list[Any]:
+        if fault_injection.is_on:
+            fault_injection.point(f"{self.name}.{statement.name}")
+        cursor = await self._run(statement, params, factory)
+        return await cursor.fetchall() if cursor.description else []
+
     async def execute(self, statement: Statement, /, **params: Any) -> int:
-        """How many rows this statement changed."""
+        """Run this statement and return how many rows it changed."""
         if fault_injection.is_on:
             fault_injection.point(f"{self.name}.{statement.name}")
         return (await self._run(statement, params)).rowcount
 
-    async def _run(self, statement: Statement, params: dict[str, Any]) -> AsyncRawCursor[Row]:
+    async def _run(
+        self, statement: Statement, params: dict[str, Any], factory: Any = tuple_row
+    ) -> AsyncRawCursor[Any]:
         text, names = native(statement.text)
-        cursor = AsyncRawCursor(self.connection)
+        cursor = AsyncRawCursor(self.connection, row_factory=factory)
         await cursor.execute(text.encode(), [params[name] for name in names])
         return cursor
 

@@ -1,8 +1,8 @@
-"""Transactions of handlers: their own SQL, then our report, then one commit.
+"""Transactions of handlers: the handler's own SQL, then the report of its result, then one commit.
 
-They have connections of their own: handlers that take their time must not keep the engine waiting. On
-these a session is as users know it (plans, JSON as values), but it may not sit idle for long, because what
-it has locked waits for it.
+They use their own connections, so that slow handlers do not block the engine. A session there has the
+defaults that users expect (query plans, JSON columns as values), but a short idle timeout, because it holds
+locks.
 """
 
 from __future__ import annotations
@@ -38,22 +38,24 @@ Pool = AsyncConnectionPool[Connection]
 
 
 class Session(Transaction):
-    """A transaction on a connection that may not be of our kind."""
+    """A transaction on a connection with the driver's default settings."""
 
     __slots__ = ()
 
-    async def _run(self, statement: Statement, params: dict[str, Any]) -> AsyncRawCursor[Any]:
+    async def _run(
+        self, statement: Statement, params: dict[str, Any], factory: Any = tuple_row
+    ) -> AsyncRawCursor[Any]:
         text, names = native(statement.text)
-        cursor = AsyncRawCursor(self.connection, row_factory=tuple_row)
+        cursor = AsyncRawCursor(self.connection, row_factory=factory)
         await cursor.execute(text.encode(), [params[name] for name in names], prepare=False)
         return cursor
 
 
 class HandlerConnections:
-    """Connections for the transactions of handlers, made when they are first needed.
+    """Connections for the transactions of handlers, opened on first use.
 
-    With a `conninfo` of their own they are in another role than the engine; `is_checked`: that they lead
-    to the same database.
+    With a `conninfo` of their own they use another role than the engine. `is_checked` says that they lead to
+    the database of the engine.
     """
 
     def __init__(self, db: Database, size: int, conninfo: str | None = None) -> None:
@@ -66,7 +68,7 @@ class HandlerConnections:
         self._identity: tuple[Any, ...] | None = None
 
     async def take(self) -> Connection:
-        """One of ours, idle; `give_back` it. Raises DatabaseUnavailable."""
+        """Return an idle connection; `give_back` returns it. Raises DatabaseUnavailable."""
         async with self._opening:
             if self._pool is None:
                 self._pool = await self._open()
@@ -90,39 +92,40 @@ class HandlerConnections:
         return pool
 
     async def give_back(self, connection: Connection) -> None:
-        """Done with it; one that is broken or still in a transaction is not used again."""
+        """Return the connection. The pool discards it when it is broken or still in a transaction."""
         assert self._pool is not None
         await self._pool.putconn(connection)
 
     async def is_ours(self, connection: Connection) -> bool:
-        """Whether this connection leads to the database the engine works on."""
+        """Return whether this connection leads to the database of the engine."""
         if self._identity is None:
             async with self._db.single("identify") as tx:
                 self._identity = await _identity(tx)
         return await _identity(Session(connection, "identify", clock.now())) == self._identity
 
     async def close(self) -> None:
-        """Close them all."""
+        """Close all connections."""
         if self._pool is not None:
             await self._pool.close()
 
 
 async def _identity(tx: Transaction) -> tuple[Any, ...]:
-    return tuple((await tx.fetch(IDENTIFY_DATABASE))[0])
+    (identity,) = await tx.fetch(IDENTIFY_DATABASE)
+    return identity
 
 
 async def begin(connection: Connection, *, is_borrowed: bool) -> Transaction:
-    """Begin on this connection, unless its owner has."""
+    """Begin a transaction on this connection, unless its owner already did."""
     if connection.autocommit and _status(connection) == "IDLE":
         await connection.execute("begin")
     settings = BORROWED_SETTINGS if is_borrowed else SETTINGS
-    wanted = ", ".join(f"set_config('{name}', '{value}', true)" for name, value in settings.items())
-    await connection.execute(f"select {wanted}".encode(), prepare=False)
+    assignments = ", ".join(f"set_config('{name}', '{value}', true)" for name, value in settings.items())
+    await connection.execute(f"select {assignments}".encode(), prepare=False)
     return Session(connection, "handler", clock.now())
 
 
 async def commit(tx: Transaction) -> None:
-    """A commit that raised may have happened: whoever must know asks."""
+    """Commit. When this raises, the commit may have happened: the caller has to query the state."""
     fault_injection.point(f"{tx.name}.commit.before")
     await tx.connection.execute("commit", prepare=False)
     tx.has_committed()
@@ -130,7 +133,7 @@ async def commit(tx: Transaction) -> None:
 
 
 async def roll_back(connection: Connection) -> None:
-    """Roll back; a session that cannot, because it is broken or busy, is closed, which does the same."""
+    """Roll back. A broken or busy session is closed instead, which has the same effect."""
     if _status(connection) == "ACTIVE":
         with contextlib.suppress(Exception):
             await connection.cancel_safe(timeout=CANCEL_SECONDS)

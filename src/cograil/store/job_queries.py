@@ -12,7 +12,7 @@ from cograil.model.workflow import Json, Workflow
 from cograil.store.array_params import uuids
 from cograil.store.database import Row, Transaction
 from cograil.store.statements import statement
-from cograil.store.write_batch import MadeRow
+from cograil.store.write_batch import NewJobRow
 
 SAMPLE_METRICS = statement("sample_metrics")
 WORKFLOWS_OF_JOBS = statement("workflows_of_jobs")
@@ -82,7 +82,7 @@ def shown_status(job: View) -> str:
     return job["status"] if job["waiting_for"] is None else "waiting"
 
 
-def made_view(row: MadeRow) -> View:
+def new_job_view(row: NewJobRow) -> View:
     """A job that was just made, as `find_job` would show it. Nobody owns it yet."""
     shown = (row.job_id, row.workflow_id, row.workflow_version, row.status, row.input, row.result, row.error)
     times = (row.created_at, row.started_at, row.finished_at)

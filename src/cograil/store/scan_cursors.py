@@ -1,10 +1,10 @@
-"""Places: where to go on reading a queue, so that what was taken from it is not walked over again.
+"""Scan cursors: where the next read of a queue starts, so that it skips index entries of deleted rows.
 
-What is deleted stays in the indexes for as long as somebody holds an old snapshot, and whoever reads a queue
-from its beginning walks over all of it. So while there is more than one can take, the next look begins where
-the last one ended. That may miss something: what a transaction inserted early and committed late, what was
-given back, what has a higher priority. So a claim leaves its place as soon as it finds less than it could
-take, a pass when it finds nothing, and both after half a second at the latest; then everything is seen again.
+Deleted rows stay in the indexes until every older snapshot has ended, and a scan from the beginning reads all
+of them. So while a queue holds more than one read takes, the next read starts where the last one ended. It may
+miss rows: inserted early and committed late, released, or of a higher priority. So a claim resets its cursor
+when it finds less than it could take, an orchestrator pass when it finds nothing, and both at least every half
+second. The next read then starts at the beginning.
 """
 
 from __future__ import annotations
@@ -14,65 +14,68 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-LOOK_SECONDS = 0.5  # then it is looked at from the beginning
-LEAST_RANK = -32767
-Place = tuple[int, int]  # rank and id of a task
-BEGINNING: Place = (LEAST_RANK, 0)
+RESET_SECONDS = 0.5  # at most this long between two reads from the beginning
+MIN_RANK = -32767
+TaskPosition = tuple[int, int]  # rank and id of a task
+BEGINNING: TaskPosition = (MIN_RANK, 0)
 
 
 @dataclass(slots=True)
-class ClaimPlaces:
-    """How far a worker has claimed, lane by lane: all that was ready up to there was taken."""
+class ClaimCursors:
+    """The last claimed task of a worker, for each kind of slot: it has claimed all ready tasks up to there."""
 
     clock: Callable[[], float] = time.monotonic
-    _after: dict[str, Place] = field(default_factory=dict)
-    _look_at: float = 0.0
+    _after: dict[str, TaskPosition] = field(default_factory=dict)
+    _reset_at: float = 0.0
 
-    def after(self, lane: str) -> Place:
-        """The last task that this lane took; it has nothing to take up to there, as far as we know."""
-        return self._after.get(lane, BEGINNING)
+    def after(self, kind: str) -> TaskPosition:
+        """Return the position after which the next claim for this kind of slot starts."""
+        return self._after.get(kind, BEGINNING)
 
     def begin(self) -> bool:
-        """Whether the next claim begins somewhere else than at the beginning."""
+        """Reset the cursors when that is due; return whether the next claim starts after the beginning."""
         now = self.clock()
-        if now >= self._look_at:
+        if now >= self._reset_at:
             self._after.clear()
-            self._look_at = now + LOOK_SECONDS
+            self._reset_at = now + RESET_SECONDS
         return bool(self._after)
 
-    def leave(self) -> None:
-        """Begin at the beginning again."""
+    def reset(self) -> None:
+        """Start the next claim at the beginning."""
         self._after.clear()
 
-    def note(self, lane: str, slots: int, taken: Sequence[Place]) -> None:
-        """What this lane took, in the order of the queue, when it had so many slots."""
-        if slots and len(taken) >= slots:
-            self._after[lane] = taken[-1]
+    def record(self, kind: str, slots: int, claimed: Sequence[TaskPosition]) -> None:
+        """Record what a claim with this many free slots took, in the order of the queue."""
+        if slots and len(claimed) >= slots:
+            self._after[kind] = claimed[-1]
         elif slots:
-            self._after.pop(lane, None)
+            self._after.pop(kind, None)
 
 
 @dataclass(slots=True)
-class NewsPlace:
-    """How far an orchestrator has taken news: those before this one were taken, or are in other hands."""
+class InboxCursor:
+    """The first inbox row that an orchestrator reads: earlier rows were taken, or other orchestrators hold them."""
 
     clock: Callable[[], float] = time.monotonic
     _first: int = 0
-    _look_at: float = 0.0
+    _reset_at: float = 0.0
 
     def begin(self) -> int:
-        """The first of the news to look at; 0 for all."""
+        """Return the id of the first inbox row to read; 0 reads all."""
         now = self.clock()
-        if now >= self._look_at:
+        if now >= self._reset_at:
             self._first = 0
-            self._look_at = now + LOOK_SECONDS
+            self._reset_at = now + RESET_SECONDS
         return self._first
 
-    def note(self, first: int | None) -> None:
-        """The first that a pass took, or that there was none at all. It may still roll back: then the
-        next look must find what it had, so it begins with this one and not behind the last."""
+    def record(self, first: int | None) -> None:
+        """Record the first row that a pass took, or None when there was none.
+
+        The pass may still roll back, and the next read must find its rows: so it starts with this row, not
+        after the last one.
+        """
         self._first = first or 0
 
-    def look_in(self) -> float:
-        """In how many seconds somebody has to look at what is before the place, if nobody calls."""
-        return max(0.0, self._look_at - self.clock()) if self._first else math.inf
+    def seconds_to_reset(self) -> float:
+        """Return in how many seconds the rows before the cursor have to be read, without any notification."""
+        return max(0.0, self._reset_at - self.clock()) if self._first else math.inf

@@ -17,7 +17,7 @@ from cograil.model.app_events import Event
 from cograil.model.outcome import Completed, Failed, WorkItem
 from cograil.store.array_params import Columns, bigints, ints, jsons, texts, uuids
 from cograil.store.database import Transaction
-from cograil.store.scan_cursors import ClaimPlaces
+from cograil.store.scan_cursors import ClaimCursors
 from cograil.store.statements import statement
 
 CLAIM_TASKS = statement("claim_tasks")
@@ -28,19 +28,19 @@ FIND_REPORTED = statement("find_reported")
 RELEASE_TASKS = statement("release_tasks")
 HEARTBEAT_WORKER = statement("heartbeat_worker")
 SAVE_CHECKPOINT = statement("save_checkpoint")
-TELL_OF_ATTEMPT = statement("tell_of_attempt")
+ADD_ATTEMPT_EVENT = statement("add_attempt_event")
 SAVE_PROGRESS = statement("save_progress")
 SAVE_STEPS = statement("save_steps")
-REPORT_HERE = statement("report_here")
+REPORT_IN_TRANSACTION = statement("report_in_transaction")
 AWAIT_TASK = statement("await_task")
 REGISTER_PROCESS = statement("register_process")
 LEAVE_PROCESS = statement("leave_process")
 TICK_ORCHESTRATOR = statement("tick_orchestrator")
 
-LAST = partial(Columns, "last", id=bigints, fence=ints, output=jsons)
-GIVEN = partial(
+LAST_TASKS = partial(Columns, "last", id=bigints, fence=ints, output=jsons)
+REPORTS = partial(
     Columns,
-    "given",
+    "report",
     id=bigints,
     fence=ints,
     job_id=uuids,
@@ -49,22 +49,22 @@ GIVEN = partial(
     output=jsons,
     error=jsons,
 )
-GIVEN_STEPS = partial(
+STEPS = partial(
     Columns,
-    "given",
+    "step",
     id=bigints,
     fence=ints,
     job_id=uuids,
     node_id=texts,
     attempt=ints,
-    step=texts,
+    name=texts,
     output=jsons,
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Slots:
-    """What a worker can take now: handlers and free slots, for coroutines, threads and child processes."""
+    """The handlers and free slots of a worker, for coroutines, threads and child processes."""
 
     async_handlers: list[str]
     thread_handlers: list[str]
@@ -73,9 +73,9 @@ class Slots:
     queues: list[str] | None = None
     process_handlers: list[str] = field(default_factory=list)
     process_slots: int = 0
-    async_most: list[int | None] = field(
+    async_max: list[int | None] = field(
         default_factory=list
-    )  # of each of those handlers, where that is fewer
+    )  # per async handler, where it is less than the slots
 
     @property
     def handlers(self) -> list[str]:
@@ -97,7 +97,7 @@ class Slots:
 
 
 class Step(NamedTuple):
-    """One step of an attempt that is done; `output` is JSON text."""
+    """One completed step of an attempt; `output` is JSON text."""
 
     item: WorkItem
     name: str
@@ -105,14 +105,14 @@ class Step(NamedTuple):
 
 
 class Report(NamedTuple):
-    """The end of one attempt, as a worker tells it."""
+    """The outcome of one attempt, as its worker reports it."""
 
     item: WorkItem
     outcome: Completed | Failed
 
 
-class Ended(NamedTuple):
-    """A job that ended with its last task: how long it had to wait, if that is known, and how long it ran."""
+class EndedJob(NamedTuple):
+    """A job that ended with its last task. `wait_seconds` is None when the task was not the first attempt."""
 
     task_id: int
     wait_seconds: float | None
@@ -121,13 +121,13 @@ class Ended(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """What the database knows of a worker."""
+    """The state of a worker according to the database."""
 
     is_alive: bool
-    fences: Mapping[int, int]  # of the tasks it runs, by their id
+    fences: Mapping[int, int]  # fence by task id, of the tasks it runs
     has_ready_tasks: bool
-    has_alone_tasks: bool = False  # that this worker can run, once it holds nothing
-    makes_room: bool = False  # for one of them: whoever is busy claims nothing until it is empty
+    has_alone_tasks: bool = False  # exclusive tasks that this worker can run once it is idle
+    makes_room: bool = False  # this worker must drain for one of them: it claims nothing until it is idle
 
     @property
     def task_ids(self) -> frozenset[int]:
@@ -137,19 +137,19 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """What an orchestrator learns when nothing happens."""
+    """The result of the periodic statement of an orchestrator."""
 
     rescued: int
     has_news: bool
     wake_at: datetime | None
     now: datetime
-    has_held: bool = False  # a limit holds something back
-    dead: int = 0  # processes whose lease ended without a word
-    epoch: int = 0  # which a restore or a promotion changes
+    has_held: bool = False  # a limit holds tasks or jobs back
+    dead: int = 0  # processes whose lease ended
+    epoch: int = 0  # changes with a restore or a promotion of the server
 
     @property
     def has_work(self) -> bool:
-        """Whether some job has news or is due."""
+        """Whether some job has inbox rows or is due."""
         return self.has_news or (self.wake_at is not None and self.wake_at <= self.now)
 
 
@@ -163,14 +163,15 @@ async def register_process(
     handlers: list[str] | None = None,
     info: dict[str, Any] | None = None,
 ) -> int:
-    """A fresh id for this start of a process."""
+    """Register this start of a process and return its id."""
     params = {"kind": kind, "name": name, "lease": lease_seconds, "queues": queues, "handlers": handlers}
     rows = await tx.fetch(REGISTER_PROCESS, **params, info=orjson.dumps(info or {}).decode())
-    return int(rows[0][0])
+    ((process_id,),) = rows
+    return int(process_id)
 
 
 async def leave_process(tx: Transaction, process: int, state: str) -> None:
-    """Say that this process drains or has stopped."""
+    """Record that this process is draining or has stopped."""
     await tx.execute(LEAVE_PROCESS, process=process, state=state)
 
 
@@ -179,57 +180,59 @@ async def tick_orchestrator(
     process: int,
     lease_seconds: float,
     grace_seconds: float,
-    aside: Sequence[str] = (),
+    excluded: Sequence[str] = (),
     *,
     is_steady: bool = True,
 ) -> Tick:
-    """Heartbeat, rescue what dead workers held, and say whether there is something to do.
+    """Renew the lease of the orchestrator, rescue the tasks of dead workers, and report whether there is work.
 
-    Jobs that are set aside are due without anything to do. With `is_steady` False nobody is taken for dead:
-    the database was out of reach a short while ago, for them perhaps as well.
+    `excluded` jobs do not count as work. With `is_steady` False no process is declared dead: the database was
+    unreachable a short while ago, perhaps for the other processes too.
     """
     params = {"process": process, "lease": lease_seconds, "grace": grace_seconds, "is_steady": is_steady}
-    asked_at = time.monotonic()
-    rows = await tx.fetch(
-        TICK_ORCHESTRATOR, **params, aside=uuids(list(aside)), offset=clock.offset_seconds()
+    sent_at = time.monotonic()
+    (row,) = await tx.fetch_named(
+        TICK_ORCHESTRATOR, **params, excluded=uuids(list(excluded)), offset=clock.offset_seconds()
     )
-    tick = Tick(*rows[0][:7])
-    clock.synchronize(tick.now, asked_at)
-    return tick
+    clock.synchronize(row.now, sent_at)
+    return Tick(row.rescued, row.has_news, row.wake_at, row.now, row.has_held, row.dead, row.epoch)
 
 
 async def claim_tasks(
-    tx: Transaction, worker: int, slots: Slots, places: ClaimPlaces | None = None
+    tx: Transaction, worker: int, slots: Slots, cursors: ClaimCursors | None = None
 ) -> list[WorkItem]:
-    """Take due tasks for this worker, behind these places; none when its lease was lost."""
-    places = places or ClaimPlaces()
-    after = {kind: places.after(kind) for kind in ("async", "thread", "process")}
+    """Claim due tasks after these cursors; return nothing when the lease of the worker was lost."""
+    cursors = cursors or ClaimCursors()
+    after = {kind: cursors.after(kind) for kind in ("async", "thread", "process")}
     rows = await tx.fetch(
         CLAIM_TASKS,
         worker=worker,
         queues=slots.queues,
         async_handlers=slots.async_handlers,
-        async_most=slots.async_most,
+        async_max=slots.async_max,
         thread_handlers=slots.thread_handlers,
         async_slots=slots.async_slots,
         thread_slots=slots.thread_slots,
         process_handlers=slots.process_handlers,
         process_slots=slots.process_slots,
         **{f"{kind}_rank": rank for kind, (rank, _) in after.items()},
-        **{f"{kind}_id": task for kind, (_, task) in after.items()},
+        **{f"{kind}_id": task_id for kind, (_, task_id) in after.items()},
     )
+    claims = [(rank, _work_item(columns)) for *columns, rank in rows]
     for kind, handlers, free in slots.each():
-        places.note(kind, free, [(row[-1], row[0]) for row in rows if row[5] in handlers])
-    return [_work_item(row[:-1]) for row in rows]
+        positions = [(rank, item.task_id) for rank, item in claims if item.handler in handlers]
+        cursors.record(kind, free, positions)
+    return [item for _, item in claims]
 
 
 async def claim_alone(tx: Transaction, worker: int, slots: Slots) -> list[WorkItem]:
-    """Take one task that must run alone; none when this worker runs something, or its lease was lost."""
+    """Claim one exclusive task; return nothing when this worker runs a task, or its lease was lost."""
     rows = await tx.fetch(CLAIM_ALONE, worker=worker, queues=slots.queues, handlers=slots.handlers)
     return [_work_item(row) for row in rows]
 
 
-def _work_item(row: tuple[Any, ...]) -> WorkItem:
+def _work_item(row: Sequence[Any]) -> WorkItem:
+    """Build the item from a row of `claim_tasks`; its columns are in the order of the fields."""
     task, fence, job, node, attempt, handler, params, timeout, checkpoint, *rest, steps, is_last, root = row
     data = None if checkpoint is None else orjson.loads(checkpoint)
     rest += (None if steps is None else orjson.loads(steps), is_last, root)
@@ -237,59 +240,63 @@ def _work_item(row: tuple[Any, ...]) -> WorkItem:
 
 
 async def report_tasks(tx: Transaction, worker: int, name: str, reports: Sequence[Report]) -> set[int]:
-    """Record these outcomes; the task ids that counted. The others were late."""
-    given = GIVEN()
-    given.rows = [_given_row(report) for report in reports]
-    rows = await tx.fetch(REPORT_TASKS, worker=worker, name=name, **given.params())
-    return {row[0] for row in rows}
+    """Record these outcomes and return the task ids that counted. The others were late."""
+    columns = REPORTS()
+    columns.rows = [_report_row(report) for report in reports]
+    rows = await tx.fetch(REPORT_TASKS, worker=worker, name=name, **columns.params())
+    return {task_id for (task_id,) in rows}
 
 
 async def end_jobs(
     tx: Transaction, worker: int, name: str, done: Sequence[tuple[WorkItem, bytes]]
-) -> list[Ended]:
-    """Record the outputs of these last tasks, and with each the end of its job; those that could be.
+) -> list[EndedJob]:
+    """Record the outputs of these last tasks and end their jobs; return the jobs that ended.
 
-    The others are as they were, and want an ordinary report.
+    The other tasks are unchanged: report them with `report_tasks`.
     """
-    last = LAST()
+    last = LAST_TASKS()
     last.rows = [(item.task_id, item.fence, output) for item, output in done]
-    return [Ended(*row) for row in await tx.fetch(END_JOBS, worker=worker, name=name, **last.params())]
+    return [EndedJob(*row) for row in await tx.fetch(END_JOBS, worker=worker, name=name, **last.params())]
 
 
-def _given_row(report: Report) -> tuple[Any, ...]:
+def _report_row(report: Report) -> tuple[Any, ...]:
     item, outcome = report.item, report.outcome
     output = error = None
     if isinstance(outcome, Completed):
         output = outcome.output
     else:
-        said = {"code": outcome.code, "message": outcome.message, "retryable": outcome.retryable}
+        fields = {"code": outcome.code, "message": outcome.message, "retryable": outcome.retryable}
         if outcome.after_seconds is not None:
-            said["after"] = outcome.after_seconds
-        error = orjson.dumps(said | {"details": outcome.details})
+            fields["after"] = outcome.after_seconds
+        error = orjson.dumps(fields | {"details": outcome.details})
     return (item.task_id, item.fence, item.job_id, item.node_id, item.attempt, output, error)
 
 
-async def report_here(tx: Transaction, worker: int, name: str, item: WorkItem, output: bytes) -> bool:
-    """Record this result in the transaction of the handler; False when the attempt is no longer ours."""
+async def report_in_transaction(
+    tx: Transaction, worker: int, name: str, item: WorkItem, output: bytes
+) -> bool:
+    """Record this result in the transaction of the handler; return False when the attempt was lost."""
     params = {"task": item.task_id, "fence": item.fence, "worker": worker, "name": name}
-    return bool((await tx.fetch(REPORT_HERE, **params, output=output.decode()))[0][0])
+    ((is_counted,),) = await tx.fetch(REPORT_IN_TRANSACTION, **params, output=output.decode())
+    return bool(is_counted)
 
 
 async def await_task(tx: Transaction, worker: int, item: WorkItem) -> bool:
-    """Whether this attempt is still ours, when whoever has it locked is through."""
+    """Wait for the lock of the task; return whether this worker still holds the attempt."""
     return bool(await tx.fetch(AWAIT_TASK, task=item.task_id, fence=item.fence, worker=worker))
 
 
 async def find_reported(tx: Transaction, reports: Sequence[Report]) -> set[int]:
-    """Which of these reports are recorded already; asked after a commit whose answer was lost."""
-    outcomes = [{"id": r.item.task_id, "fence": r.item.fence, "job_id": r.item.job_id} for r in reports]
-    return {row[0] for row in await tx.fetch(FIND_REPORTED, outcomes=orjson.dumps(outcomes).decode())}
+    """Return the task ids whose report is already recorded, after a commit whose answer was lost."""
+    keys = [{"id": item.task_id, "fence": item.fence, "job_id": item.job_id} for item, _ in reports]
+    return {task_id for (task_id,) in await tx.fetch(FIND_REPORTED, reports=orjson.dumps(keys).decode())}
 
 
 async def release_tasks(tx: Transaction, worker: int, fences: Mapping[int, int]) -> set[int]:
-    """Hand these tasks back unfinished, if they still have these fences; those that were still ours."""
+    """Return these tasks unfinished if they still have these fences; return the ids that this worker held."""
     ids, numbers = list(fences), list(fences.values())
-    return {row[0] for row in await tx.fetch(RELEASE_TASKS, worker=worker, ids=ids, fences=numbers)}
+    rows = await tx.fetch(RELEASE_TASKS, worker=worker, ids=ids, fences=numbers)
+    return {task_id for task_id, _ in rows}
 
 
 async def heartbeat_worker(
@@ -300,20 +307,21 @@ async def heartbeat_worker(
     info: dict[str, Any],
     handlers: Sequence[str] | None = None,
 ) -> Heartbeat:
-    """Extend the lease. `is_alive` False: it was lost, everything this worker runs is someone else's.
+    """Extend the lease. When `is_alive` is False the lease was lost, and with it every attempt of this worker.
 
-    `handlers`: those it has now, where some came after its start.
+    `handlers` are its current handlers, when some were added after its start.
     """
     params = {"worker": worker, "name": name, "lease": lease_seconds, "info": orjson.dumps(info).decode()}
     params["handlers"] = None if handlers is None else list(handlers)
-    asked_at = time.monotonic()
-    row = (await tx.fetch(HEARTBEAT_WORKER, **params))[0]
-    clock.synchronize(row[6], asked_at)
-    return Heartbeat(row[0], dict(zip(row[1], row[2], strict=True)), *row[3:6])
+    sent_at = time.monotonic()
+    (row,) = await tx.fetch_named(HEARTBEAT_WORKER, **params)
+    clock.synchronize(row.now, sent_at)
+    fences = dict(zip(row.task_ids, row.fences, strict=True))
+    return Heartbeat(row.is_alive, fences, row.has_ready_tasks, row.has_alone_tasks, row.makes_room)
 
 
-def _whose(worker: int, name: str, item: WorkItem) -> dict[str, Any]:
-    """The attempt, and the worker that says it is its own: what a fence is checked against."""
+def _attempt_params(worker: int, name: str, item: WorkItem) -> dict[str, Any]:
+    """Return the parameters that identify the attempt and the worker that claims to hold it."""
     return {
         "worker": worker,
         "name": name,
@@ -334,27 +342,28 @@ async def save_checkpoint(
     data: bytes,
     phase_index: int | None = None,
 ) -> bool:
-    """Keep this checkpoint for the next attempt; False when this attempt is no longer ours.
+    """Save this checkpoint for the next attempt; return False when the attempt was lost.
 
-    Raises CheckpointOutOfOrder when there is one of a later phase.
+    Raises CheckpointOutOfOrder when the stored checkpoint is of a later phase.
     """
     rows = await tx.fetch(
         SAVE_CHECKPOINT,
-        **_whose(worker, name, item),
+        **_attempt_params(worker, name, item),
         phase=phase,
         phase_index=phase_index,
         data=data.decode(),
     )
-    if rows and rows[0][0] is None:
-        raise CheckpointOutOfOrder(phase_index)
+    for (number,) in rows:
+        if number is None:
+            raise CheckpointOutOfOrder(phase_index)
     return bool(rows)
 
 
-async def tell_of_attempt(tx: Transaction, worker: int, name: str, item: WorkItem, event: Event) -> bool:
-    """Put this event into the outbox with its checkpoint; False when this attempt is no longer ours."""
+async def add_attempt_event(tx: Transaction, worker: int, name: str, item: WorkItem, event: Event) -> bool:
+    """Write this event to the outbox with its checkpoint; return False when the attempt was lost."""
     rows = await tx.fetch(
-        TELL_OF_ATTEMPT,
-        **_whose(worker, name, item),
+        ADD_ATTEMPT_EVENT,
+        **_attempt_params(worker, name, item),
         mark=event.mark,
         type=event.type,
         subject=event.subject,
@@ -366,15 +375,16 @@ async def tell_of_attempt(tx: Transaction, worker: int, name: str, item: WorkIte
 
 
 async def save_steps(tx: Transaction, worker: int, name: str, steps: Sequence[Step]) -> set[int]:
-    """Keep these for later attempts; the places of those that count. The others' attempts were lost."""
-    given = GIVEN_STEPS()
-    given.rows = [
+    """Save these steps for later attempts; return the positions that count. The others' attempts were lost."""
+    columns = STEPS()
+    columns.rows = [
         (item.task_id, item.fence, item.job_id, item.node_id, item.attempt, step, output)
         for item, step, output in steps
     ]
-    return {row[0] for row in await tx.fetch(SAVE_STEPS, worker=worker, name=name, **given.params())}
+    rows = await tx.fetch(SAVE_STEPS, worker=worker, name=name, **columns.params())
+    return {position for (position,) in rows}
 
 
-async def save_progress(tx: Transaction, worker: int, notes: Sequence[dict[str, Any]]) -> None:
-    """Write down how far attempts are, and their log lines."""
-    await tx.execute(SAVE_PROGRESS, worker=worker, notes=orjson.dumps(list(notes)).decode())
+async def save_progress(tx: Transaction, worker: int, updates: Sequence[dict[str, Any]]) -> None:
+    """Store the progress of attempts and their log lines."""
+    await tx.execute(SAVE_PROGRESS, worker=worker, updates=orjson.dumps(list(updates)).decode())

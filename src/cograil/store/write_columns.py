@@ -1,4 +1,4 @@
-"""The parts of write_changes.sql and their columns, in the order in which `writing.py` gives them."""
+"""The parts of write_changes.sql and their columns, in the order of the rows that `write_batch.py` builds."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from cograil.store.array_params import (
     uuids,
 )
 
-MADE = partial(
+NEW_JOBS = partial(
     Columns,
-    "made",
+    "new_jobs",
     id=uuids,
     tenant_id=texts,
     definition_id=bigints,
@@ -47,9 +47,9 @@ MADE = partial(
     finished_at=times,
     waiting_for=texts,
 )
-MOVED = partial(
+UPDATED_JOBS = partial(
     Columns,
-    "moved",
+    "updated_jobs",
     id=uuids,
     status=texts,
     seq=ints,
@@ -60,9 +60,9 @@ MOVED = partial(
     finished_at=times,
     waiting_for=texts,
 )
-BORN = partial(
+NEW_NODES = partial(
     Columns,
-    "born",
+    "new_nodes",
     job_id=uuids,
     node_id=texts,
     tenant_id=texts,
@@ -77,9 +77,9 @@ BORN = partial(
     finished_at=times,
     rest=jsonbs,
 )
-NODED = partial(
+UPDATED_NODES = partial(
     Columns,
-    "noded",
+    "updated_nodes",
     job_id=uuids,
     node_id=texts,
     status=texts,
@@ -92,7 +92,7 @@ NODED = partial(
     finished_at=times,
     rest=jsonbs,
 )
-TASK: dict[str, Column] = {
+TASK_COLUMNS: dict[str, Column] = {
     "tenant_id": texts,
     "job_id": uuids,
     "node_id": texts,
@@ -105,11 +105,11 @@ TASK: dict[str, Column] = {
     "correlation_id": texts,
     "trace_parent": texts,
 }
-TASKED = partial(Columns, "tasked", **TASK, last_at=ints)
-MARKED = partial(
+TASKS = partial(Columns, "tasks", **TASK_COLUMNS, last_at=ints)
+RESTRICTED_TASKS = partial(
     Columns,
-    "marked",
-    **TASK,
+    "restricted_tasks",
+    **TASK_COLUMNS,
     is_alone=bools,
     limit_key=texts,
     limit_concurrency=ints,
@@ -117,9 +117,9 @@ MARKED = partial(
     limit_per_seconds=floats,
     key_root=texts,
 )
-EVENTED = partial(
+EVENTS = partial(
     Columns,
-    "evented",
+    "events",
     job_id=uuids,
     seq=ints,
     tenant_id=texts,
@@ -128,11 +128,11 @@ EVENTED = partial(
     task_id=bigints,
     data=jsons,
 )
-OUTED = partial(Columns, "outed", tenant_id=texts, job_id=uuids, seq=ints, type=texts, has_callback=bools)
-ASKED = partial(Columns, "asked", tenant_id=texts, job_id=uuids, node_id=texts)
-AUDITED = partial(
+OUTBOX = partial(Columns, "outbox", tenant_id=texts, job_id=uuids, seq=ints, type=texts, has_callback=bools)
+INBOX = partial(Columns, "inbox", tenant_id=texts, job_id=uuids, node_id=texts)
+AUDIT = partial(
     Columns,
-    "audited",
+    "audit",
     tenant=texts,
     key=texts,
     user=uuids,
@@ -143,4 +143,4 @@ AUDITED = partial(
     address=texts,
     data=jsons,
 )
-TOLD = partial(Columns, "told", channel=texts, payload=texts)
+NOTIFICATIONS = partial(Columns, "notifications", channel=texts, payload=texts)

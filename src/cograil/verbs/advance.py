@@ -31,7 +31,7 @@ from cograil.store import locked_jobs as store
 from cograil.store import write_batch
 from cograil.store.database import Transaction
 from cograil.store.locked_jobs import LockedJobs, News, Revoked
-from cograil.store.scan_cursors import NewsPlace
+from cograil.store.scan_cursors import InboxCursor
 from cograil.store.write_batch import Batch
 from cograil.verbs.allowance import StepAllowance
 from cograil.verbs.child_jobs import new_child
@@ -57,7 +57,7 @@ class EngineContext:
     memory: Memory | None = None
     bounds: Bounds = field(default_factory=Bounds)
     random: RandomFloat = random_module.random
-    place: NewsPlace = field(default_factory=NewsPlace)
+    inbox_cursor: InboxCursor = field(default_factory=InboxCursor)
     owner: int | None = None
     strict_queues: bool = False  # nothing is submitted without a named queue
     outbound: OutboundSettings = field(default_factory=OutboundSettings)  # where callbacks may lead
@@ -98,12 +98,12 @@ async def advance_due(
     An error while deciding one job fails the whole pass, and nothing is written: one has then to find
     out by `advance_one` which job it is.
     """
-    first = engine_context.place.begin()
+    first = engine_context.inbox_cursor.begin()
     locked = await store.lock_jobs_with_news(tx, limit, aside, first)
     if first and not locked.states:
         locked = await store.lock_jobs_with_news(tx, limit, aside)
     if not locked.states:
-        engine_context.place.note(None)
+        engine_context.inbox_cursor.record(None)
         return Pass(0)
     steps = StepAllowance(engine_context.bounds.node_steps)
     changes = await advance_locked(tx, engine_context, locked, limit=NEWS_PER_PASS, steps=steps)
@@ -111,7 +111,7 @@ async def advance_due(
     is_full = max(len(changes), locked.taken) >= limit // 2 or any(
         change.to_expand for change in changes.values()
     )
-    engine_context.place.note(locked.first)
+    engine_context.inbox_cursor.record(locked.first)
     known = engine_context.catalog.known
     has_limits = any([known[state.definition_id].has_limits for state in locked.states.values()])
     on_commit = partial(_remember, engine_context, locked, changes)

@@ -16,7 +16,7 @@ from cograil.egress import ForbiddenDestination, PublicOnly
 from cograil.errors import InvalidInput, Problem
 from cograil.model.workflow import Json
 from cograil.setting_sections import OutboundSettings
-from cograil.store.write_batch import OUT_TYPES
+from cograil.store.write_batch import OUTBOX_TYPES
 
 CLOUDEVENTS = "cloudevents"  # CloudEvents, and both signatures
 ORCHESTRATOR = "orchestrator"  # with Ce-* headers and X-Signature-256 only; a 4xx is final
@@ -40,7 +40,7 @@ _OURS = re.compile(
     re.IGNORECASE,
 )
 _TYPE = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,127}")
-_TYPES = frozenset(OUT_TYPES.values())
+_TYPES = frozenset(OUTBOX_TYPES.values())
 
 
 def check_callback(callback: Json, policy: OutboundSettings) -> None:
@@ -86,8 +86,8 @@ def check_types(types: Json, pointer: str = "/types") -> list[str]:
 
 def full_type(name: str) -> str:
     """`job.completed` and `job_completed` mean `cograil.job.completed`; other names mean themselves."""
-    if name in OUT_TYPES:
-        return OUT_TYPES[name]
+    if name in OUTBOX_TYPES:
+        return OUTBOX_TYPES[name]
     return f"cograil.{name}" if f"cograil.{name}" in _TYPES else name
 
 

@@ -52,9 +52,9 @@ async def write_and_hold(tx: Transaction, catalog: Catalog, batch: Batch, owner:
     Those that end leave the line, or their place. Orchestrators look themselves who comes next; anybody
     else (`owner` None) calls one, or the next in line would wait for a tick.
     """
-    ending = {one: await catalog.get(tx, one) for one in {state.definition_id for state, _ in batch.over}}
+    ending = {one: await catalog.get(tx, one) for one in {state.definition_id for state, _ in batch.finished}}
     batch.has_held |= owner is None and any([workflow.has_limits for workflow in ending.values()])
-    left = [state.job_id for state, _ in batch.over if ending[state.definition_id].limit is not None]
+    left = [state.job_id for state, _ in batch.finished if ending[state.definition_id].limit is not None]
     await write_batch(tx, batch, owner)
     tx.afterwards(partial(note_written, catalog.known, batch))
     if batch.held_jobs:

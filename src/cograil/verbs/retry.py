@@ -25,7 +25,7 @@ from cograil.store import retry_queries
 from cograil.store.database import Transaction
 from cograil.store.locked_jobs import LockedJobs
 from cograil.store.workflow_queries import is_paused
-from cograil.store.write_batch import Batch, NewJob
+from cograil.store.write_batch import Batch, JobAttributes
 from cograil.verbs.advance import EngineContext, advance_locked, decide_first
 from cograil.verbs.callback_targets import check_callback
 from cograil.verbs.limits import write_and_hold
@@ -303,7 +303,7 @@ async def _as_new_job(
         name for name in takeover.reopened if nodes[name].expanded < (nodes[name].total or 0)
     )
     batch = Batch()
-    batch.add_new(new, changes, NewJob(workflow.workflow_id, workflow.version, **words))
+    batch.add_new(new, changes, JobAttributes(workflow.workflow_id, workflow.version, **words))
     await write_and_hold(tx, engine_context.catalog, batch, engine_context.owner)
     if new.key_roots is not None:
         await retry_queries.keep_key_roots(tx, job_id, new.key_roots)

@@ -21,7 +21,7 @@ from cograil.model.workflow import Json
 from cograil.store import schedule_queries as store
 from cograil.store.database import Transaction
 from cograil.store.schedule_queries import View
-from cograil.store.write_batch import MadeRow
+from cograil.store.write_batch import NewJobRow
 from cograil.verbs.advance import EngineContext
 from cograil.verbs.cancel import cancel
 from cograil.verbs.new_job import Submission, checked, find_definition
@@ -149,7 +149,7 @@ async def run_schedule(tx: Transaction, engine_context: EngineContext, tenant: s
     if found is None:
         raise ScheduleNotFound(name)
     (made,) = await submit_each(tx, engine_context, [_submission(found.name, found.plan, tx.now)], tenant)
-    if not isinstance(made, MadeRow):
+    if not isinstance(made, NewJobRow):
         raise made
     await store.add_firings(tx, [Firing(tenant, name, tx.now, "submitted", False, made.job_id)])
     return {"name": name, "job_id": made.job_id, "due_at": tx.now}
@@ -359,7 +359,7 @@ async def _submit(
     )
     return [
         Firing(one.tenant_id, one.name, at, "submitted", is_backfill, job.job_id)
-        if isinstance(job, MadeRow)
+        if isinstance(job, NewJobRow)
         else Firing(one.tenant_id, one.name, at, "refused", is_backfill, None, _reason(job))
         for at, job in zip(due, made, strict=True)
     ]

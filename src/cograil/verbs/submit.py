@@ -11,7 +11,7 @@ from cograil.errors import CograilError, NotFound, UsageError
 from cograil.store.api_keys import AuditEntry
 from cograil.store.database import Transaction
 from cograil.store.workflow_queries import is_paused
-from cograil.store.write_batch import Batch, MadeRow, NewJob
+from cograil.store.write_batch import Batch, JobAttributes, NewJobRow
 from cograil.verbs.advance import EngineContext, decide_first
 from cograil.verbs.allowance import StepAllowance
 from cograil.verbs.callback_targets import check_callback
@@ -35,7 +35,7 @@ async def submit(
     Raises WorkflowNotFound, WorkflowReserved, QueueNotNamed or InvalidInput, and then makes none.
     """
     made = await submit_each(tx, engine_context, submissions, tenant, is_all_or_none=True)
-    return [one.job_id for one in made if isinstance(one, MadeRow)]
+    return [one.job_id for one in made if isinstance(one, NewJobRow)]
 
 
 async def submit_each(
@@ -46,14 +46,14 @@ async def submit_each(
     *,
     entries: Sequence[AuditEntry] = (),
     is_all_or_none: bool = False,
-) -> list[MadeRow | CograilError]:
+) -> list[NewJobRow | CograilError]:
     """Make the jobs that can be made; for each its row, or what is wrong with it.
 
     `entries`, one for each, go to the audit log with the jobs that they are about.
     """
     batch = Batch()
     definitions: dict[Name, Definition] = {}
-    made: list[MadeRow | CograilError] = []
+    made: list[NewJobRow | CograilError] = []
     shared = _Shared(batch, definitions, StepAllowance(), Suggestions())
     for number, submission in enumerate(submissions):
         if number % JOBS_PER_SLICE == JOBS_PER_SLICE - 1:
@@ -65,8 +65,8 @@ async def submit_each(
                 raise
             made.append(error)
     for entry, one in zip(entries, made, strict=False):
-        if isinstance(one, MadeRow):
-            batch.audited.rows.append(entry.of(one.job_id).row())
+        if isinstance(one, NewJobRow):
+            batch.audit.rows.append(entry.of(one.job_id).row())
     await write_and_hold(tx, engine_context.catalog, batch, engine_context.owner)
     return made
 
@@ -86,7 +86,7 @@ async def _add(
     tenant: str,
     submission: Submission,
     shared: _Shared,
-) -> MadeRow:
+) -> NewJobRow:
     definition_id, paused = await _resolve(tx, tenant, submission, shared.definitions)
     workflow = await engine_context.catalog.get(tx, definition_id)
     check_starter(workflow, submission.app)
@@ -98,7 +98,7 @@ async def _add(
         tx, tenant, submission, definition_id, workflow, is_paused=paused, suggestions=shared.suggestions
     )
     changes = await decide_first(tx, engine_context, state, shared.steps)
-    new = NewJob(workflow.workflow_id, workflow.version, submission.labels, submission.callback)
+    new = JobAttributes(workflow.workflow_id, workflow.version, submission.labels, submission.callback)
     return shared.batch.add_new(state, changes, new)
 
 

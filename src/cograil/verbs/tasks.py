@@ -13,13 +13,21 @@ from cograil.model.outcome import Completed, WorkItem
 from cograil.store import task_queries
 from cograil.store.database import Database
 from cograil.store.job_queries import workflows_of
-from cograil.store.scan_cursors import ClaimPlaces
-from cograil.store.task_queries import Heartbeat, Report, Slots, Step, Tick, register_process, report_here
+from cograil.store.scan_cursors import ClaimCursors
+from cograil.store.task_queries import (
+    Heartbeat,
+    Report,
+    Slots,
+    Step,
+    Tick,
+    register_process,
+    report_in_transaction,
+)
+from cograil.store.task_queries import add_attempt_event as tell
 from cograil.store.task_queries import heartbeat_worker as heartbeat
 from cograil.store.task_queries import leave_process as leave
 from cograil.store.task_queries import save_checkpoint as checkpoint
 from cograil.store.task_queries import save_progress as note_progress
-from cograil.store.task_queries import tell_of_attempt as tell
 from cograil.store.task_queries import tick_orchestrator as tick
 from cograil.verbs.telemetry import note_ended
 
@@ -39,7 +47,7 @@ __all__ = [
     "release",
     "report",
     "report_again",
-    "report_here",
+    "report_in_transaction",
     "report_news",
     "save_steps",
     "tell",
@@ -49,21 +57,23 @@ __all__ = [
 ]
 
 
-async def claim(db: Database, worker: int, slots: Slots, places: ClaimPlaces | None = None) -> list[WorkItem]:
+async def claim(
+    db: Database, worker: int, slots: Slots, cursors: ClaimCursors | None = None
+) -> list[WorkItem]:
     """Take due tasks. A claim whose answer was lost is mended by the heartbeat: see `Heartbeat.task_ids`.
 
-    With `places` it goes on where the last one ended while there is much to do; nothing there is no answer,
+    With `cursors` it goes on where the last one ended while there is much to do; nothing there is no answer,
     so then it looks from the beginning.
     """
-    places = places or ClaimPlaces()
-    is_ahead = places.begin()
+    cursors = cursors or ClaimCursors()
+    is_ahead = cursors.begin()
     async with db.single("claim") as tx:
-        items = await task_queries.claim_tasks(tx, worker, slots, places)
+        items = await task_queries.claim_tasks(tx, worker, slots, cursors)
     if items or not is_ahead:
         return items
-    places.leave()
+    cursors.reset()
     async with db.single("claim") as tx:
-        return await task_queries.claim_tasks(tx, worker, slots, places)
+        return await task_queries.claim_tasks(tx, worker, slots, cursors)
 
 
 async def claim_alone(db: Database, worker: int, slots: Slots) -> list[WorkItem]:
@@ -110,7 +120,7 @@ async def release(db: Database, worker: int, fences: Mapping[int, int]) -> set[i
 
 
 async def save_steps(db: Database, worker: int, name: str, steps: Sequence[Step]) -> set[int]:
-    """Keep these for later attempts; the places of those that count. The others' attempts were lost."""
+    """Keep these for later attempts; the cursors of those that count. The others' attempts were lost."""
     async with db.single("steps") as tx:
         return await task_queries.save_steps(tx, worker, name, steps)
 

@@ -12,17 +12,17 @@ from cograil.model.job import Changes, JobState
 from cograil.model.workflow import NodeType, Workflow
 from cograil.store.database import Transaction
 from cograil.store.locked_jobs import LockedJobs, attempts_of_children
-from cograil.store.task_queries import Ended
-from cograil.store.write_batch import Batch, NewJob
+from cograil.store.task_queries import EndedJob
+from cograil.store.write_batch import Batch, JobAttributes
 
 ENDED_NODES = frozenset({"completed", "failed"})
 
 
 def note_written(workflows: Mapping[int, Workflow], batch: Batch) -> None:
     """Count the jobs that were made and those that have ended."""
-    if batch.made.rows:
-        metrics.jobs_submitted.inc(len(batch.made.rows))
-    for state, changes, new in batch.told_of:
+    if batch.new_jobs.rows:
+        metrics.jobs_submitted.inc(len(batch.new_jobs.rows))
+    for state, changes, new in batch.traced:
         facts: dict[str, str | int] = {
             "cograil.workflow.id": new.workflow_id,
             "cograil.workflow.version": new.workflow_version,
@@ -30,13 +30,13 @@ def note_written(workflows: Mapping[int, Workflow], batch: Batch) -> None:
         queue = changes.tasks[0].queue if changes.tasks else "default"
         link = state.trace_link
         tracing.record_submit(state.job_id, state.trace_caller, state.created_at, queue, facts, link)
-    for status, jobs in Counter([changes.status for _, changes in batch.over]).items():
+    for status, jobs in Counter([changes.status for _, changes in batch.finished]).items():
         metrics.jobs_ended.labels(status).inc(jobs)
-    for state, changes in batch.over:
+    for state, changes in batch.finished:
         _note_end(state, changes, workflows.get(state.definition_id))
 
 
-def note_ended(jobs: Sequence[Ended]) -> None:
+def note_ended(jobs: Sequence[EndedJob]) -> None:
     """Count the jobs that ended with their last tasks."""
     metrics.jobs_ended.labels("completed").inc(len(jobs))
     waited, ran = metrics.job_wait_seconds.labels(), metrics.job_run_seconds.labels("completed")
@@ -96,8 +96,8 @@ def note_opened(
         state = locked.states[job_id]
         workflow = workflows.get(state.definition_id)
         if state.trace_parent is None and job_id in decided and workflow is not None:
-            new = NewJob(workflow.workflow_id, workflow.version)
-            batch.told_of.append((state, decided[job_id], new))
+            new = JobAttributes(workflow.workflow_id, workflow.version)
+            batch.traced.append((state, decided[job_id], new))
 
 
 async def note_joined(

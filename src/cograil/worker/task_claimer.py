@@ -11,7 +11,7 @@ from cograil import tracing
 from cograil.errors import DatabaseUnavailable
 from cograil.model.outcome import WorkItem
 from cograil.store.database import Database
-from cograil.store.scan_cursors import ClaimPlaces
+from cograil.store.scan_cursors import ClaimCursors
 from cograil.verbs import tasks
 from cograil.verbs.tasks import Heartbeat, Slots
 
@@ -30,7 +30,7 @@ class TaskClaimer:
         self.runs_exclusively = False  # the last claim returned an exclusive task
         self.workflows: dict[str, tuple[str, int]] = {}  # of the last claimed jobs, for the names of spans
         self._db = db
-        self._cursors = ClaimPlaces()
+        self._cursors = ClaimCursors()
         self._may_have_exclusive = True
 
     async def claim(self, worker_id: int, slots: Slots, *, is_idle: bool) -> list[WorkItem]:

@@ -36,14 +36,14 @@ def count_free_slots(
         queues=queues,
         process_handlers=names["process"],
         process_slots=free["process"],
-        async_most=[left.get(name) for name in names["async"]] if left else [],
+        async_max=[left.get(name) for name in names["async"]] if left else [],
     )
 
 
 def took_all_slots(slots: Slots, items: Sequence[HandlerSpec]) -> bool:
     """Whether a claim filled all slots of a kind or handler. More tasks may then be due."""
     taken, names = [spec.kind for spec in items], [spec.name for spec in items]
-    bounded = zip(slots.async_handlers, slots.async_most, strict=False)
+    bounded = zip(slots.async_handlers, slots.async_max, strict=False)
     return (
         any(limit is not None and names.count(name) >= limit for name, limit in bounded)
         or (bool(slots.async_handlers) and taken.count("async") >= slots.async_slots)

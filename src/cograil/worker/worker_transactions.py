@@ -90,7 +90,7 @@ class WorkerTransaction:
         with contextlib.suppress(psycopg.Error, DatabaseUnavailable):
             await self._progress.flush(identity, {item.task_id})  # while the attempt is still there
         try:
-            is_ours = await tasks.report_here(tx, identity.worker_id, identity.name, item, output)
+            is_ours = await tasks.report_in_transaction(tx, identity.worker_id, identity.name, item, output)
         except (psycopg.Error, OSError) as error:
             await self.roll_back()
             raise Retry(f"the transaction was lost: {error}".strip(), code="transaction_failed") from error

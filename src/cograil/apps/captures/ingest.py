@@ -23,7 +23,7 @@ from cograil.model.ids import new_id
 from cograil.model.workflow import Workflow
 from cograil.store.api_keys import AuditEntry
 from cograil.store.database import Transaction
-from cograil.store.write_batch import MadeRow
+from cograil.store.write_batch import NewJobRow
 from cograil.verbs import buckets, idempotency
 from cograil.verbs.advance import EngineContext
 from cograil.verbs.idempotency import Key, New
@@ -189,7 +189,7 @@ async def _create(
     (made,) = await submit_each(
         tx, engine_context, [submission], asked.tenant, entries=[asked.entry], is_all_or_none=True
     )
-    assert isinstance(made, MadeRow)
+    assert isinstance(made, NewJobRow)
     facts = {"id": id, "tenant": asked.tenant, "user": asked.user, "job_id": made.job_id}
     if not await queries.add_capture(tx, capture, **facts, fingerprint=fingerprint, skew_ms=skew_ms):
         raise CaptureConflict

@@ -9,8 +9,8 @@ from typing import NamedTuple
 from cograil.errors import CograilError, DatabaseUnavailable
 from cograil.store.api_keys import AuditEntry
 from cograil.store.database import LOST, Database, Transaction
-from cograil.store.job_queries import View, made_view
-from cograil.store.write_batch import MadeRow
+from cograil.store.job_queries import View, new_job_view
+from cograil.store.write_batch import NewJobRow
 from cograil.verbs.advance import EngineContext
 from cograil.verbs.submit import Submission, submit_each
 
@@ -116,4 +116,4 @@ async def submit_and_show_within(
     """The same in a transaction that does more."""
     submissions, entries = [one[0] for one in asked], [one[1] for one in asked]
     made = await submit_each(tx, engine_context, submissions, tenant, entries=entries)
-    return [made_view(one) if isinstance(one, MadeRow) else one for one in made]
+    return [new_job_view(one) if isinstance(one, NewJobRow) else one for one in made]

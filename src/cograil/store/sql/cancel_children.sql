@@ -1,6 +1,6 @@
 -- name: cancel_children
--- Jobs of subworkflow nodes are told to stop: that of one node, when it takes too long and is no longer waited
--- for, or those of all nodes (null), when the job that waits for them is cut short.
+-- Requests the cancellation of child jobs: that of one node, when the node has timed out, or those of all nodes
+-- (null), when the parent job was cut short.
 insert into cograil.inbox (tenant_id, job_id, kind, error)
 select c.tenant_id, c.id, 'cancel', json_build_object('by', 'job ' || c.parent_job, 'reason',
          case when u.node_id is null then 'its parent job ended' else 'it took too long' end)

@@ -1,8 +1,8 @@
 -- name: claim_alone
 -- moves: task ready -> running
--- The first of the tasks that must run alone, for a worker that runs nothing: what the database says of that
--- counts, for the worker may not know of a claim whose answer was lost. Such tasks are few, so their index is
--- walked for all handlers at once, and no other is locked than the one that is taken.
+-- Claims the first exclusive task for a worker that runs nothing. The database decides whether the worker is idle: the
+-- worker may not know of a claim whose answer was lost. Exclusive tasks are few, so one index scan covers all handlers
+-- and locks only the claimed task.
 with paused as materialized (
   select tenant_id || '/' || name as name from cograil.pauses where kind = 'queue'
 ), next as materialized (
@@ -11,7 +11,7 @@ with paused as materialized (
     and (%(queues)s::text[] is null or queue = any(%(queues)s::text[]))
     and tenant_id || '/' || queue <> all(array(select name from paused))
   order by rank, id limit 1 for update skip locked
-), taken as (
+), claimed as (
   update cograil.tasks t
   set state = 'running', worker_id = %(worker)s, fence = t.fence + 1, started_at = clock_timestamp(),
       deadline = clock_timestamp() + t.timeout_seconds * interval '1 second'
@@ -22,9 +22,9 @@ with paused as materialized (
   returning t.*
 )
 select t.id, t.fence, t.job_id::text, t.node_id, t.attempt, t.handler, t.params, t.timeout_seconds,
-       (select data from cograil.checkpoints where job_id = t.job_id and node_id = t.node_id),
+       (select data from cograil.checkpoints where job_id = t.job_id and node_id = t.node_id) as checkpoint,
        t.correlation_id, t.trace_parent, t.tenant_id, t.started_at,
        (select json_object_agg(name, output) from cograil.steps
-        where job_id = t.job_id and node_id = t.node_id),
-       t.last_at is not null, t.key_root
-from taken t
+        where job_id = t.job_id and node_id = t.node_id) as steps,
+       t.last_at is not null as is_last, t.key_root
+from claimed t

@@ -1,23 +1,21 @@
 -- name: claim_tasks
 -- moves: task ready -> running
--- Three lanes, for coroutines, threads and child processes, each with its own free slots; of some handlers of the
--- first only so many, that they leave slots to others. One probe of the
--- index per handler: a backlog of other handlers' tasks is never walked. The locking sub-selects are
--- materialised: in a plain IN they would run again for every row. A worker that is not alive gets
--- nothing, nor does one whose lease has ended before its heartbeat renewed it: it would lose it at once.
--- A paused queue hands out nothing. Tasks that must run alone have a claim of their own, and beside one
--- of them nothing is claimed. Each lane goes on behind the task it is given, for what was claimed before
--- stays in the index for as long as somebody holds an old snapshot.
+-- Coroutines, threads and child processes have their own free slots; async_max limits single handlers of the first.
+-- One index probe per handler: the backlog of other handlers is never scanned. The locking sub-selects are
+-- materialized: in a plain IN they would run again for every row. A worker that is not alive, or whose lease has
+-- ended, gets nothing. Paused queues are skipped. Exclusive tasks have their own claim (claim_alone), and a worker
+-- that runs one claims nothing else. Each scan starts after the given (rank, id): claimed rows stay in the index
+-- until every older snapshot has ended.
 with paused as materialized (
   select tenant_id || '/' || name as name from cograil.pauses where kind = 'queue'
 ), coroutines as materialized (
-  select t.id from unnest(%(async_handlers)s::text[], %(async_most)s::int[]) as h(name, most) cross join lateral (
+  select t.id from unnest(%(async_handlers)s::text[], %(async_max)s::int[]) as h(name, max_tasks) cross join lateral (
     select id, rank from cograil.tasks
     where state = 'ready' and not is_alone and handler = h.name
       and (rank, id) > (%(async_rank)s::smallint, %(async_id)s::bigint)
       and (%(queues)s::text[] is null or queue = any(%(queues)s::text[]))
       and tenant_id || '/' || queue <> all(array(select name from paused))
-    order by rank, id limit least(h.most, %(async_slots)s) for update skip locked) as t
+    order by rank, id limit least(h.max_tasks, %(async_slots)s) for update skip locked) as t
   order by t.rank, t.id limit %(async_slots)s
 ), threads as materialized (
   select t.id from unnest(%(thread_handlers)s::text[]) as h(name) cross join lateral (
@@ -37,7 +35,7 @@ with paused as materialized (
       and tenant_id || '/' || queue <> all(array(select name from paused))
     order by rank, id limit %(process_slots)s for update skip locked) as t
   order by t.rank, t.id limit %(process_slots)s
-), taken as (
+), claimed as (
   update cograil.tasks t
   set state = 'running', worker_id = %(worker)s, fence = t.fence + 1, started_at = clock_timestamp(),
       deadline = clock_timestamp() + t.timeout_seconds * interval '1 second'
@@ -51,10 +49,10 @@ with paused as materialized (
 )
 select t.id, t.fence, t.job_id::text, t.node_id, t.attempt, t.handler, t.params, t.timeout_seconds,
        case when t.attempt + t.fence > 2 then (  -- a first try of a first attempt has none
-         select data from cograil.checkpoints where job_id = t.job_id and node_id = t.node_id) end,
+         select data from cograil.checkpoints where job_id = t.job_id and node_id = t.node_id) end as checkpoint,
        t.correlation_id, t.trace_parent, t.tenant_id, t.started_at,
        case when t.attempt + t.fence > 2 then (
          select json_object_agg(name, output) from cograil.steps
-         where job_id = t.job_id and node_id = t.node_id) end,
-       t.last_at is not null, t.key_root, t.rank
-from taken t order by t.rank, t.id
+         where job_id = t.job_id and node_id = t.node_id) end as steps,
+       t.last_at is not null as is_last, t.key_root, t.rank
+from claimed t order by t.rank, t.id

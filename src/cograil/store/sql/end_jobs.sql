@@ -1,38 +1,38 @@
 -- name: end_jobs
 -- moves: task running -> gone, node dispatched -> completed, job running -> completed
--- What advance said when it handed out the last task of a job: with its success the job is over. It writes what
--- an advance would write of the same report (tests/database/test_last_tasks.py compares them), without the way
--- through the inbox. It holds the job's row lock like every writer of a job, and that the seq is unchanged says
--- that nothing happened since. Nobody is waited for: a task or a job that others have locked, that is no longer ours
--- or has news is not returned, and is reported in the ordinary way.
--- Found by their keys alone: by worker or status the planner would walk all that was ever running.
+-- Ends jobs whose last task succeeded, without a pass of the orchestrator: advance marks that task with the seq of
+-- the job (last_at). The statement writes the same rows as advance would for the same report
+-- (tests/database/test_last_tasks.py compares them). It holds the job's row lock like every writer of a job; an
+-- unchanged seq proves that nothing happened since. It waits for no lock: a task or job that is locked, lost or
+-- changed is not returned, and the worker reports it in the ordinary way.
+-- Rows are selected by key alone: by worker or status the planner would scan all tasks that ever ran.
 with locked as materialized (
-  select t.id as task_id, t.tenant_id, t.job_id, t.node_id, t.attempt, t.started_at, g.output,
+  select t.id as task_id, t.tenant_id, t.job_id, t.node_id, t.attempt, t.started_at, r.output,
          j.seq, j.workflow_id, j.workflow_version, j.callback is not null as has_callback, j.created_at,
-         greatest(j.created_at, j.not_before) as might_at, j.started_at as job_started_at,
-         t.worker_id, t.state, j.status, t.fence = g.fence and t.last_at = j.seq as is_as_it_was
-  from unnest(%(last_id)s::bigint[], %(last_fence)s::int[], %(last_output)s::json[]) as g(id, fence, output)
-  join cograil.tasks t on t.id = g.id
+         greatest(j.created_at, j.not_before) as runnable_at, j.started_at as job_started_at,
+         t.worker_id, t.state, j.status, t.fence = r.fence and t.last_at = j.seq as is_unchanged
+  from unnest(%(last_id)s::bigint[], %(last_fence)s::int[], %(last_output)s::json[]) as r(id, fence, output)
+  join cograil.tasks t on t.id = r.id
   join cograil.jobs j on j.id = t.job_id
   for update of t, j skip locked
 ), last as materialized (
   select * from locked
-  where worker_id = %(worker)s and state = 'running' and status = 'running' and is_as_it_was
-), gone as (
+  where worker_id = %(worker)s and state = 'running' and status = 'running' and is_unchanged
+), deleted_tasks as (
   delete from cograil.tasks t where t.id = any(array(select task_id from last))
-), noded as (
+), updated_nodes as (
   update cograil.nodes n
   set status = 'completed', task_id = l.task_id, output = l.output, error = null,
       started_at = l.started_at, finished_at = now()
   from last l where n.job_id = l.job_id and n.node_id = l.node_id and n.status = 'dispatched'
-), moved as (
+), updated_jobs as (
   update cograil.jobs j
   set status = 'completed', seq = l.seq + 3, wake_at = null, finished_at = now(), owner_id = %(worker)s,
       result = json_build_object(l.node_id, l.output, '_provenance', json_build_object(
         'workflow_id', l.workflow_id, 'workflow_version', l.workflow_version, 'job_id', l.job_id,
         'completed_at', now()))
   from last l where j.id = l.job_id
-), evented as (
+), events as (
   insert into cograil.events (job_id, seq, tenant_id, type, node_id, task_id, data)
   select l.job_id, l.seq + e.number, l.tenant_id, e.type, e.node_id, e.task_id, e.data
   from last l cross join lateral (values
@@ -43,17 +43,17 @@ with locked as materialized (
     (3, 'job_completed', null, null, json_build_object(
       'duration_seconds', extract(epoch from now() - l.created_at), 'node_count', 1)))
     as e(number, type, node_id, task_id, data)
-), outed as (
+), outbox as (
   insert into cograil.outbox (tenant_id, job_id, seq, type, to_callback)
   select l.tenant_id, l.job_id, l.seq + 3, 'cograil.job.completed', l.has_callback
   from last l
   where l.has_callback or l.tenant_id = any(array(
     select tenant_id from cograil.subscriptions where disabled_at is null))
   returning pg_notify('cograil_outbox', '')
-), told as (
+), notifications as (
   select pg_notify('cograil_done', string_agg(job_id::text, ','))
   from (select job_id, (row_number() over () - 1) / 200 as notice from last) as ended group by notice
 )
-select task_id, case when attempt = 1 then extract(epoch from started_at - might_at)::double precision end,
-       extract(epoch from now() - job_started_at)::double precision
-from last where (select count(*) from told) > 0
+select task_id, case when attempt = 1 then extract(epoch from started_at - runnable_at)::double precision end as wait_seconds,
+       extract(epoch from now() - job_started_at)::double precision as run_seconds
+from last where (select count(*) from notifications) > 0

@@ -1,12 +1,12 @@
 -- name: link_children
--- Jobs that were just made for subworkflow nodes, and the nodes that wait for them, learn of each other.
--- A statement of its own: the hot one would carry these columns for every job.
-with linked as (
+-- Links new child jobs with the subworkflow nodes that wait for them. A statement of its own: write_changes would
+-- carry these columns for every job.
+with links as (
   select * from unnest(%(parents)s::uuid[], %(nodes)s::text[], %(children)s::uuid[], %(roots)s::jsonb[])
     as u(parent, node_id, child, key_roots)
-), told as (
+), linked_jobs as (
   update cograil.jobs j set parent_job = l.parent, parent_node = l.node_id, key_roots = l.key_roots
-  from linked l where j.id = l.child
+  from links l where j.id = l.child
 )
 update cograil.nodes n set child_job = l.child
-from linked l where n.job_id = l.parent and n.node_id = l.node_id
+from links l where n.job_id = l.parent and n.node_id = l.node_id

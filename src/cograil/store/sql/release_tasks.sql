@@ -1,17 +1,17 @@
 -- name: release_tasks
 -- moves: task running -> gone, released -> inbox
--- Handed back unfinished. The handler may have run, so the number of this attempt is used up: the job's next
--- advance hands out the next one, and does not count this one. An older orchestrator takes it for lost.
-with mine as materialized (
-  select t.id from cograil.tasks t join unnest(%(ids)s::bigint[], %(fences)s::int[]) as g(id, fence)
-    on g.id = t.id and g.fence = t.fence
+-- Returns tasks unfinished. The handler may have run, so the attempt number is used up: the next advance dispatches
+-- the next attempt, and does not count this one against the limit. An older orchestrator treats it as lost.
+with held as materialized (
+  select t.id from cograil.tasks t join unnest(%(ids)s::bigint[], %(fences)s::int[]) as r(id, fence)
+    on r.id = t.id and r.fence = t.fence
   where t.worker_id = %(worker)s and t.state = 'running' order by t.id for update of t
-), gone as (
-  delete from cograil.tasks t where t.id = any(array(select id from mine)) returning *
-), told as (
+), released as (
+  delete from cograil.tasks t where t.id = any(array(select id from held)) returning *
+), inbox_rows as (
   insert into cograil.inbox (tenant_id, job_id, kind, node_id, attempt, task_id, fence, worker, started_at, error)
-  select g.tenant_id, g.job_id, 'lost', g.node_id, g.attempt, g.id, g.fence, p.name, g.started_at,
+  select r.tenant_id, r.job_id, 'lost', r.node_id, r.attempt, r.id, r.fence, p.name, r.started_at,
          json_build_object('code', 'released')
-  from gone g left join cograil.processes p on p.id = g.worker_id order by g.id returning task_id
+  from released r left join cograil.processes p on p.id = r.worker_id order by r.id returning task_id
 )
-select task_id, pg_notify('cograil_news', '') from told
+select task_id, pg_notify('cograil_news', '') from inbox_rows

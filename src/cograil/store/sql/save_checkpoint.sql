@@ -1,12 +1,12 @@
 -- name: save_checkpoint
--- Kept only while this attempt is its holder's: a zombie's checkpoint finds no row and changes nothing. Nor does
--- one of a phase before that of the last: what was kept is what the next attempt gets. Then no number is returned.
-with mine as materialized (
+-- Saves a checkpoint only while the worker holds the attempt: otherwise no row is returned. A checkpoint of an earlier
+-- phase than the stored one changes nothing, and its number is null.
+with held as materialized (
   select tenant_id, job_id, node_id, attempt from cograil.tasks
   where id = %(task)s and fence = %(fence)s and worker_id = %(worker)s and state = 'running' for update
 ), saved as (
   insert into cograil.checkpoints as c (job_id, node_id, tenant_id, attempt, phase, phase_index, data)
-  select job_id, node_id, tenant_id, attempt, %(phase)s, %(phase_index)s, %(data)s::json from mine
+  select job_id, node_id, tenant_id, attempt, %(phase)s, %(phase_index)s, %(data)s::json from held
   on conflict (job_id, node_id) do update
   set attempt = excluded.attempt, phase = excluded.phase, data = excluded.data, number = c.number + 1,
       phase_index = coalesce(excluded.phase_index, c.phase_index), saved_at = now()
@@ -16,6 +16,6 @@ with mine as materialized (
   insert into cograil.inbox (tenant_id, job_id, kind, node_id, attempt, task_id, fence, worker, error)
   select j.tenant_id, j.id, 'late', %(node)s, %(attempt)s, %(task)s, %(fence)s, %(name)s,
          '{"what": "checkpoint"}'::json
-  from cograil.jobs j where j.id = %(job)s and not exists (select 1 from mine)
+  from cograil.jobs j where j.id = %(job)s and not exists (select 1 from held)
 )
-select (select number from saved) from mine
+select (select number from saved) as number from held

@@ -1,6 +1,6 @@
--- name: tell_parents
--- Jobs that ended tell the jobs that wait for them, by a row in the inbox: nobody ever locks a job and its
--- parent together. Who does not wait for this very job any more, or has ended, is not told.
+-- name: report_to_parents
+-- Reports ended child jobs to the inboxes of their parents. It goes through the inbox because nothing locks a job
+-- and its parent together. A parent that has ended, or whose node waits for another job, gets no row.
 insert into cograil.inbox (tenant_id, job_id, kind, node_id, attempt, output, error)
 select c.tenant_id, c.parent_job, 'child', c.parent_node, n.attempt, c.result,
        json_build_object('child', c.id, 'status', c.status, 'error', c.error)
