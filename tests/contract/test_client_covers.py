@@ -61,5 +61,5 @@ def test_the_two_clients_are_one(name: str) -> None:
 
 
 def test_nothing_is_left_of_a_part_that_is_gone() -> None:
-    written = {path.name for path in (clients.FOLDER / "waiting").glob("*.py")}
+    written = {path.name for path in (clients.FOLDER / "_sync").glob("*.py")}
     assert written == {path.name for path in (clients.FOLDER / "_async").glob("*.py")}
