@@ -89,7 +89,7 @@ def advance(
     `evaluation` limits the steps of this pass: nodes for which none are left are left for another one.
     """
 
-    def fresh(limit: Evaluation, begin_limit: int | None) -> WorkingCopy:
+    def fresh(limit: Evaluation = evaluation, begin_limit: int | None = None) -> WorkingCopy:
         budget = Budget(
             limit.steps,
             bounds.node_steps,
@@ -104,7 +104,12 @@ def advance(
         job.defers_missing = limit.defers_missing
         return job
 
-    job, changes, again, spent = _decide_within(fresh, evaluation, happenings)
+    again: Callable[[], WorkingCopy] = fresh
+    job, spent = fresh(), 0
+    try:
+        changes = _decide(job, happenings)
+    except AllowanceSpent:
+        job, changes, again, spent = _decide_again(fresh, evaluation, job, happenings)
     if job.missing or job.missing_children or job.missing_jobs:
         changes = _lacking(job)
     elif changes.status not in JOB_TERMINAL and (end := _end_from_outside(job, happenings)) is not None:
@@ -117,31 +122,27 @@ def advance(
     return changes
 
 
-def _decide_within(
+def _decide_again(
     fresh: Callable[[Evaluation, int | None], WorkingCopy],
     evaluation: Evaluation,
+    job: WorkingCopy,
     happenings: Sequence[Input],
 ) -> tuple[WorkingCopy, Changes, Callable[[], WorkingCopy], int]:
-    """What the job does by itself within these steps, how to make such a job again, and steps in vain.
+    """What the job does up to the node in the middle of which the steps of this job ran out.
 
-    When the steps run out in the middle of a node, the same is decided once more up to that node.
+    Returns also how to make such a board again, and the steps that were spent in vain.
     """
-    tries: tuple[tuple[Evaluation, int | None], ...] = ((evaluation, None),)
-    spent = 0
-    while True:
-        again = partial(fresh, *tries[-1])
+    spent = job.budget.used
+    again = partial(fresh, evaluation, job.begun - 1)
+    job = again()
+    try:
+        return job, _decide(job, happenings), again, spent
+    except AllowanceSpent:
+        # Nothing but the beginning of a node should cost steps; if it does, it has to be paid.
+        spent += job.budget.used
+        again = partial(fresh, replace(evaluation, steps=None, soft_steps=None), None)
         job = again()
-        try:
-            return job, _decide(job, happenings), again, spent
-        except AllowanceSpent:
-            spent += job.budget.used
-            is_first = len(tries) == 1
-            # Nothing but the beginning of a node should cost steps; if it does, it has to be paid.
-            tries += (
-                (evaluation, job.begun - 1)
-                if is_first
-                else (replace(evaluation, steps=None, soft_steps=None), None),
-            )
+        return job, _decide(job, happenings), again, spent
 
 
 def _lacking(job: WorkingCopy) -> Changes:
@@ -164,7 +165,8 @@ def _decide(job: WorkingCopy, happenings: Sequence[Input]) -> Changes:
     if job.status == "running" and job_completion.is_over(job):
         return job_completion.finish(job)
     changes = job.changes(timers.wake_at(job))
-    changes.waiting_for = waiting_for(job)
+    if not job.tasks:  # most passes hand out a task, and then it waits for nothing
+        changes.waiting_for = waiting_for(job)
     return changes
 
 

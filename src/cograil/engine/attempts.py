@@ -37,7 +37,7 @@ def dispatch(
     """
     if job.is_closing:
         return
-    state = write.state
+    state, roots = write.state, job.state.key_roots
     job.move(write, "dispatch")
     state.attempt += 1
     state.not_before = None
@@ -55,7 +55,9 @@ def dispatch(
             is_exclusive=state.lost > 0 and state.lost >= _max_worker_losses(job, node) - 1,
             is_resumed=node.runs_externally and state.attempt > 1,
             is_last=job.workflow.is_one_task and job.state.parent_job is None,
-            key_root=key_root(job.state.key_roots, job.state.job_id, state.node_id, state.parent),
+            key_root=None
+            if roots is None
+            else key_root(roots, job.state.job_id, state.node_id, state.parent),
         )
     )
     job.event("node_dispatched", state.node_id, queue=node.queue, handler=node.handler, attempt=state.attempt)
@@ -122,10 +124,11 @@ def end_child(job: WorkingCopy, news: ChildEnded) -> None:
         job.complete(write, dump({"job_id": news.job_id, "status": news.status, "result": result}))
         return
     is_cancelled = news.status == "cancelled"
+    ending = "was cancelled" if is_cancelled else "failed"
     why = news.error if isinstance(news.error, dict) else {}
     error: dict[str, Json] = {
         "code": "child_cancelled" if is_cancelled else "child_failed",
-        "message": f"job {news.job_id} {'was cancelled' if is_cancelled else 'failed'}: {why.get('message')}",
+        "message": f"child job {news.job_id} {ending}: {why.get('message')}",
         "details": {"job_id": news.job_id, "error": news.error},
     }
     _try_again(job, write, error, None, retryable=not is_cancelled)

@@ -56,9 +56,9 @@ class WorkingCopy:
         self.asked: list[str] = []  # pending nodes that were left by the pass before
         self.too_costly: dict[str, ExpressionTooCostly] = {}  # fan-outs with such a child in this pass
         self._inputs: Json = None
+        self._slept: list[NodeState] | None = None  # nodes that waited for a moment before this pass
         self.status = state.status
-        self.started_at = state.started_at
-        self.seq = state.seq
+        self.started_at, self.seq = state.started_at, state.seq
         self.newly_ended: list[str] = []  # nodes that became terminal: their successors are looked at next
         self.writes: dict[str, NodeWrite] = {}
         self.tasks: list[TaskWrite] = []
@@ -72,7 +72,7 @@ class WorkingCopy:
         self.missing_children: set[str] = set()
         self.missing_jobs: tuple[ChildRequest, ...] = ()
         self.children: tuple[ChildJob, ...] = ()
-        self.stops_children: tuple[str, ...] = ()
+        self.stops_children: tuple[str, ...] = ()  # nodes whose child jobs are cancelled
 
     # -- reading -------------------------------------------------------------------------------------
 
@@ -84,15 +84,13 @@ class WorkingCopy:
     def timed_nodes(self) -> list[NodeState]:
         """Every node that waits for a moment, as it is now."""
         writes = self.writes
-        found = [
-            state
-            for name, state in self.state.nodes.items()
-            if state.not_before is not None and name not in writes
-        ]
+        if self._slept is None:
+            self._slept = [state for state in self.state.nodes.values() if state.not_before is not None]
+        asleep = [state for state in self._slept if state.node_id not in writes] if self._slept else []
         for write in writes.values():
             if write.state.not_before is not None:
-                found.append(write.state)
-        return found
+                asleep.append(write.state)
+        return asleep
 
     def status_of(self, node_id: str) -> str:
         """The node's status; pending when it has no row."""
@@ -115,7 +113,8 @@ class WorkingCopy:
                 entry["output"] = self._output_of(reference)
             nodes[reference] = entry
         if self._inputs is None:
-            self.budget.spend(len(self.state.input_text) >> _PARSED_SHIFT)
+            if steps := len(self.state.input_text) >> _PARSED_SHIFT:
+                self.budget.spend(steps)
             self._inputs = strict_json.load(self.state.input_text)
         scope: dict[str, Json] = {"inputs": self._inputs, "nodes": nodes}
         if template.uses_output and node is not None:
@@ -123,13 +122,14 @@ class WorkingCopy:
         if extra:
             scope.update(extra)
         try:
-            return template.render(scope, self.budget)
+            return template.evaluate(scope, self.budget)
         except ExpressionTooCostly as error:
             raise error.located(node_id=node.node_id if node is not None else "") from None
 
     def _output_of(self, node_id: str) -> Json:
-        if not self.outputs.is_parsed(node_id):
-            self.budget.spend(len(self.outputs.raw[node_id] or b"") >> _PARSED_SHIFT)
+        steps = len(self.outputs.raw[node_id] or b"") >> _PARSED_SHIFT
+        if steps and not self.outputs.is_parsed(node_id):
+            self.budget.spend(steps)
         return self.outputs.value(node_id)
 
     def _add_predecessor(self, scope: dict[str, Json], node: Node) -> None:
@@ -151,19 +151,19 @@ class WorkingCopy:
 
     def may_begin(self, node_id: str) -> bool:
         """Whether this pass has steps left to begin a node. If not, another pass is asked for."""
-        if self.has_spent_all():
-            self.leave(node_id)
-            return False
-        return True
+        if self.begun != self.begin_limit and self.budget.begin_next_node():
+            self.begun += 1
+            return True
+        self.leave(node_id)
+        return False
 
     def has_spent_all(self) -> bool:
         """Whether this pass has no steps left for a node that waits for its moment; counts it if it has."""
-        if self.budget.is_spent or self.begun == self.begin_limit:
-            self.is_cut = True
-            return True
-        self.begun += 1
-        self.budget.begin_node()
-        return False
+        if self.begun != self.begin_limit and self.budget.begin_next_node():
+            self.begun += 1
+            return False
+        self.is_cut = True
+        return True
 
     def leave_missing(self, node: Node) -> None:
         """Another pass loads what this node lacks."""

@@ -107,6 +107,11 @@ class HandlerTransaction:
         """Whether it was begun, and neither committed nor rolled back."""
         return self._state in ("open", "left")
 
+    @property
+    def is_over(self) -> bool:
+        """Whether it ended, and nothing of it runs any more."""
+        return self._state == "ended" and (self.committing is None or self.committing.done())
+
     async def conclude(self, outcome: Completed) -> None:
         """The handler returned this."""
         if self._state == "open":

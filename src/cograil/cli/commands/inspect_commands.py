@@ -20,6 +20,7 @@ from cograil.cli.display.output import error_line, out, plain, say, state, table
 from cograil.cli.input_parsing import SpanOrMoment, read_labels
 from cograil.cli.instance_client import Client, connected, connected_to_read, find_job, find_job_and_workflow
 from cograil.cli.options import instance_options, settings_for, tenant_option
+from cograil.definitions.suggestions import hint_of_nodes
 from cograil.errors import Conflict, NodeNotFound
 from cograil.model.states import DISPLAY_STATUSES
 from cograil.processes import run_async
@@ -208,11 +209,11 @@ async def _show(settings: Settings, job: str, node: str | None, as_json: bool) -
     if node is not None:
         nodes = [one for one in nodes if one["node_id"] == node]
         if not nodes:
-            raise NodeNotFound(view["job_id"], node)
+            raise NodeNotFound(view["job_id"], node, hint_of_nodes(node, workflow.nodes))
     if as_json:
         write_json({"job": view, "nodes": nodes})
     elif node is not None:
-        show_node(nodes[0], traceback)
+        show_node(nodes[0], view["job_id"], traceback)
     else:
         show_job(view, workflow, nodes, failures)
 

@@ -15,6 +15,7 @@ from cograil.cli.display.formatting import moment, printable
 from cograil.cli.display.output import out, say, write_json, write_json_line
 from cograil.cli.instance_client import Client, connected, connected_to_read, find_job
 from cograil.cli.options import instance_options, settings_for, tenant_option
+from cograil.definitions.suggestions import hint_of_nodes
 from cograil.errors import NodeNotFound, UsageError
 from cograil.processes import run_async
 from cograil.settings import Settings
@@ -88,7 +89,7 @@ async def _lines(
         if node is not None:
             workflow = await client.engine_context.catalog.get(tx, definition_id)
             if node not in workflow.nodes and await load_node(tx, job_id, node) is None:
-                raise NodeNotFound(job_id, node)
+                raise NodeNotFound(job_id, node, hint_of_nodes(node, workflow.nodes))
     tail = LogTail(job_id, node, client.tenant)
     while True:
         async with client.db.transaction("show") as tx:
