@@ -18,12 +18,12 @@ from unittest.mock import patch
 
 from bench.engine import Bench, open_bench, query
 from bench.server import durable_postgres, fresh_database
-from cograil.model.outcome import Completed
+from cograil.model.outcome import Completed, WorkItem
 from cograil.store.database import Transaction
 from cograil.store.statements import Statement
 from cograil.verbs import tasks
 from cograil.verbs.advance import EngineContext, advance_due
-from cograil.verbs.job_cache import Memory
+from cograil.verbs.job_cache import JobCache
 from cograil.verbs.tasks import Report, Slots
 
 BATCH = 200
@@ -54,12 +54,18 @@ async def drain(bench: Bench) -> None:
     """Claim, report and advance, one after another, until nothing is left."""
     async with bench.db.single("bench") as tx:
         worker = await tasks.register_process(tx, "worker", "bench", 3600)
-    engine_context = EngineContext(memory=Memory())
-    while items := await tasks.claim(bench.db, worker, Slots(["hello_world"], [], BATCH, 0, None)):
-        await tasks.report(bench.db, worker, "bench", [Report(item, OUTPUT) for item in items])
+    engine_context = EngineContext(job_cache=JobCache())
+    while items := await _claim(bench, worker):
+        async with bench.db.single("report") as tx:
+            await tasks.report(tx, worker, "bench", [Report(item, OUTPUT) for item in items])
         async with bench.db.transaction("advance") as tx:
             done = await advance_due(tx, engine_context, BATCH)
         done.on_commit()
+
+
+async def _claim(bench: Bench, worker: int) -> list[WorkItem]:
+    async with bench.db.single("claim") as tx:
+        return await tasks.claim(tx, worker, Slots(["hello_world"], [], BATCH, 0, None))
 
 
 async def measure(conninfo: str, jobs: int, before: str) -> None:

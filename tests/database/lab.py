@@ -56,40 +56,54 @@ class Hand:
         async with self.db.single("test") as tx:
             query = b"select distinct handler from cograil.tasks"
             names = handlers or [row[0] for row in await (await tx.connection.execute(query)).fetchall()]
-        return await tasks.claim(self.db, self.worker_id, Slots(list(names), [], slots, 0, queues))
+        async with self.db.single("claim") as tx:
+            return await tasks.claim(tx, self.worker_id, Slots(list(names), [], slots, 0, queues))
 
     async def claim_alone(self, *, queues: list[str] | None = None) -> list[WorkItem]:
         """Take a task that must run alone, of any handler."""
         async with self.db.single("test") as tx:
             query = b"select distinct handler from cograil.tasks"
             names = [row[0] for row in await (await tx.connection.execute(query)).fetchall()]
-        return await tasks.claim_alone(self.db, self.worker_id, Slots(names, [], 1, 0, queues))
+        async with self.db.single("claim") as tx:
+            return await tasks.claim_exclusive(tx, self.worker_id, Slots(names, [], 1, 0, queues))
 
     async def claim_one(self) -> WorkItem:
         (item,) = await self.claim()
         return item
 
     async def report(self, item: WorkItem, output: dict[str, Any] | Failed) -> bool:
-        """Whether the outcome counted. It is news for an orchestrator, also of a last task."""
-        return bool(await tasks.report_news(self.db, self.worker_id, self.name, [self.outcome(item, output)]))
+        """Whether the outcome counted. It goes to the inbox, also that of a last task."""
+        return bool(await self.report_to_inbox(self.outcome(item, output)))
+
+    async def report_to_inbox(self, *reports: Report) -> set[int]:
+        """The ids of the tasks that counted."""
+        async with self.db.single("report") as tx:
+            return await tasks.report_to_inbox(tx, self.worker_id, self.name, reports)
+
+    async def report_as_worker(self, *reports: Report) -> set[int]:
+        """As a worker reports: the success of a last task ends its job. The ids that counted."""
+        async with self.db.single("report") as tx:
+            return await tasks.report(tx, self.worker_id, self.name, reports)
 
     async def report_again(self, item: WorkItem, output: dict[str, Any] | Failed) -> bool:
         report = self.outcome(item, output)
-        return bool(await tasks.report_again(self.db, self.worker_id, self.name, [report]))
+        async with self.db.single("report") as tx:
+            return bool(await tasks.report_again(tx, self.worker_id, self.name, [report]))
 
     def outcome(self, item: WorkItem, output: dict[str, Any] | Failed) -> Report:
         return Report(item, output if isinstance(output, Failed) else Completed(orjson.dumps(output)))
 
     async def checkpoint(self, item: WorkItem, data: Any) -> bool:
         async with self.db.single("test") as tx:
-            return await tasks.checkpoint(tx, self.worker_id, self.name, item, "", orjson.dumps(data))
+            return await tasks.save_checkpoint(tx, self.worker_id, self.name, item, "", orjson.dumps(data))
 
     async def heartbeat(self, lease_seconds: float = 60.0) -> Heartbeat:
         async with self.db.single("test") as tx:
-            return await tasks.heartbeat(tx, self.worker_id, self.name, lease_seconds, {})
+            return await tasks.heartbeat_worker(tx, self.worker_id, self.name, lease_seconds, {})
 
     async def release(self, *items: WorkItem) -> set[int]:
-        return await tasks.release(self.db, self.worker_id, {item.task_id: item.fence for item in items})
+        async with self.db.single("release") as tx:
+            return await tasks.release(tx, self.worker_id, {item.task_id: item.fence for item in items})
 
     async def put_back(self, *items: WorkItem) -> None:
         """As workers of before did: the same task is ready again, under the same number."""
@@ -143,7 +157,7 @@ class Lab:
 
     async def explain(self, job_id: str) -> Explanation:
         async with self.db.transaction("explain") as tx:
-            return await explain(tx, self.engine_context.catalog, job_id)
+            return await explain(tx, self.engine_context.definitions, job_id)
 
     # -- what people see -----------------------------------------------------------------------------
 
@@ -159,7 +173,7 @@ class Lab:
         async with self.db.transaction("test") as tx:
             found = await job_queries.find_job(tx, job_id)
             assert found is not None
-            workflow = await self.engine_context.catalog.get(tx, found[1])
+            workflow = await self.engine_context.definitions.get(tx, found[1])
             return {view["node_id"]: view for view in await job_queries.list_nodes(tx, job_id, workflow)}
 
     async def statuses(self, job_id: str) -> dict[str, str]:
@@ -213,7 +227,7 @@ class Lab:
         async with self.db.single("test") as tx:
             if self.ticker is None:
                 self.ticker = await tasks.register_process(tx, "orchestrator", "ticker", 3600)
-            return await tasks.tick(tx, self.ticker, 3600, grace_seconds, excluded)
+            return await tasks.tick_orchestrator(tx, self.ticker, 3600, grace_seconds, excluded)
 
     async def hand(self, name: str = "hand", *, lease_seconds: float = 60.0, **more: Any) -> Hand:
         """A worker driven by the test."""
@@ -256,8 +270,8 @@ class Lab:
 
 async def admit_now(tx: Transaction) -> Admission:
     """Look at the first limits and let go what they allow, as an orchestrator does in two transactions."""
-    found = await limits.look(tx)
-    return await limits.admit(tx, found.free) if found.free else Admission()
+    free = await limits.find_free(tx)
+    return await limits.admit(tx, free.keys) if free.keys else Admission()
 
 
 @contextlib.asynccontextmanager

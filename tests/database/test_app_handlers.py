@@ -178,4 +178,4 @@ async def _force(lab: Lab, text: str) -> None:
 
 
 async def _forget(api: Api) -> None:
-    api.instance.engine_context.catalog._known.clear()
+    api.instance.engine_context.definitions._known.clear()

@@ -292,7 +292,7 @@ async def test_progress_of_an_attempt_that_was_lost_is_not_shown(lab: Lab) -> No
     await lab.bury(slow)
     async with lab.db.single("test") as tx:
         note = {"id": item.task_id, "fence": item.fence, "current": 5, "lines": [{"message": "late"}]}
-        await tasks.note_progress(tx, slow.worker_id, [note])
+        await tasks.save_progress(tx, slow.worker_id, [note])
     assert await lab.rows("select 1 from cograil.progress union select 1 from cograil.task_logs") == []
     await lab.advance()
     assert (await lab.nodes(job))["a"]["progress"] is None
@@ -311,7 +311,7 @@ async def test_a_checkpointable_handler_goes_on_where_it_was(lab: Lab) -> None:
 
 
 async def test_a_checkpoint_waits_out_an_outage(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    real, calls = tasks.checkpoint, 0
+    real, calls = tasks.save_checkpoint, 0
 
     async def failing_once(*args: Any) -> bool:
         nonlocal calls
@@ -320,7 +320,7 @@ async def test_a_checkpoint_waits_out_an_outage(lab: Lab, monkeypatch: pytest.Mo
             raise DatabaseUnavailable("gone for a moment")
         return await real(*args)
 
-    monkeypatch.setattr(tasks, "checkpoint", failing_once)
+    monkeypatch.setattr(tasks, "save_checkpoint", failing_once)
     monkeypatch.setattr(context_channel, "RETRY_SECONDS", 0.01)
     text = "workflow_id: m\nnodes:\n  a: {handler: echo, params: {steps: 2}}\n"
     async with lab.running():

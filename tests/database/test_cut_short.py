@@ -6,7 +6,7 @@ import pytest
 from lab import Lab
 
 from cograil.model.outcome import Failed
-from cograil.verbs.job_cache import Memory
+from cograil.verbs.job_cache import JobCache
 
 PAIR = """
 workflow_id: pair
@@ -43,12 +43,12 @@ async def cut_short(lab: Lab, job: str, how: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["cancel", "deadline", "fail_fast"])
-@pytest.mark.parametrize("memory", [None, Memory()], ids=["loaded", "remembered"])
+@pytest.mark.parametrize("memory", [None, JobCache()], ids=["loaded", "remembered"])
 @pytest.mark.parametrize(("text", "node_id"), [(PAIR, "b"), (FAN, "split__1")], ids=["node", "child"])
 async def test_a_running_node_is_known_to_have_started(
-    lab: Lab, how: str, memory: Memory | None, text: str, node_id: str
+    lab: Lab, how: str, memory: JobCache | None, text: str, node_id: str
 ) -> None:
-    lab.engine_context.memory = memory
+    lab.engine_context.job_cache = memory
     job = await lab.submit(text)
     await cut_short(lab, job, how)
     assert (await lab.job(job))["status"] == ("cancelled" if how == "cancel" else "failed")

@@ -12,7 +12,7 @@ from lab import Lab
 from cograil.definitions import read_workflow
 from cograil.errors import VersionTaken
 from cograil.store import workflow_queries
-from cograil.verbs.definition_cache import Catalog
+from cograil.verbs.definition_cache import DefinitionCache
 from cograil.verbs.publish import keep_draft, publish
 
 ONE = "workflow_id: w\nversion: 1\nnodes:\n  a: {handler: echo}\n"
@@ -111,7 +111,7 @@ async def _waits(lab: Lab) -> list[tuple[Any, ...]]:
 async def test_one_more_workflow_does_not_push_out_those_in_use(lab: Lab) -> None:
     """A pass that begins a child job still needs the workflows of its own jobs."""
     ids = [await lab.publish(f"workflow_id: w{n}\nnodes:\n  a: {{handler: echo}}\n") for n in range(4)]
-    catalog = Catalog(size=3)
+    catalog = DefinitionCache(size=3)
     async with lab.db.transaction("test") as tx:
         await catalog.load(tx, ids[:3])
         await catalog.load(tx, [ids[0], ids[2]])

@@ -1,6 +1,6 @@
 """The last task of a job: its success and the end of the job are one statement, as an advance would write it.
 
-`report_news` takes the other way, through the inbox and an orchestrator: both must leave the same rows.
+`report_to_inbox` takes the other way, through the inbox and an orchestrator: both must leave the same rows.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ values (gen_random_uuid(), 'http://127.0.0.1:9/', 'c2VjcmV0')
 async def end(hand: Hand, item: WorkItem, output: dict[str, Any] | None = None) -> set[int]:
     """As a worker reports a success."""
     outcome = Completed(orjson.dumps(OUTPUT if output is None else output))
-    return await tasks.report(hand.db, hand.worker_id, hand.name, [Report(item, outcome)])
+    return await hand.report_as_worker(Report(item, outcome))
 
 
 def without_times(value: Any, job: str) -> Any:
@@ -148,7 +148,7 @@ async def test_a_failure_is_news(lab: Lab) -> None:
     job = await lab.submit(ONE, {"name": "Ada"})
     hand = await lab.hand()
     item = await hand.claim_one()
-    assert await tasks.report(lab.db, hand.worker_id, hand.name, [Report(item, Failed("oops", "not yet"))])
+    assert await hand.report_as_worker(Report(item, Failed("oops", "not yet")))
     assert (await lab.job(job))["status"] == "running"
     await lab.advance()
     assert (await lab.event_types(job))[-1] == "node_dispatched"
@@ -224,7 +224,7 @@ async def test_ends_are_counted_where_they_are_written(lab: Lab) -> None:
     hand = await lab.hand()
     items = await hand.claim(3)
     reports = [Report(item, Completed(b"{}")) for item in items]
-    assert len(await tasks.report(lab.db, hand.worker_id, hand.name, reports)) == 3
+    assert len(await hand.report_as_worker(*reports)) == 3
     assert [(await lab.job(job))["status"] for job in jobs] == ["completed"] * 3
     assert counted() == before + 3
     assert sum(metrics.job_wait_seconds.labels().counts) == waits + 3
@@ -237,6 +237,7 @@ async def test_a_repeated_report_finds_the_end(lab: Lab) -> None:
     item = await hand.claim_one()
     await end(hand, item)
     again = [Report(item, Completed(orjson.dumps(OUTPUT)))]
-    assert await tasks.report_again(lab.db, hand.worker_id, hand.name, again) == {item.task_id}
+    async with lab.db.single("report") as tx:
+        assert await tasks.report_again(tx, hand.worker_id, hand.name, again) == {item.task_id}
     await lab.advance()
     assert (await lab.event_types(job))[-1] == "job_completed"

@@ -31,13 +31,13 @@ async def let_all_go(lab: Lab) -> int:
     total, after = 0, ""
     while True:
         async with lab.db.transaction("admit") as tx:
-            found = await limits.look(tx, after)
-            admission = await limits.admit(tx, found.free) if found.free else limits.Admission()
-        total += admission.let_go
+            free = await limits.find_free(tx, after)
+            admission = await limits.admit(tx, free.keys) if free.keys else limits.Admission()
+        total += admission.admitted
         if not admission.may_be_more:
-            if found.after is None:
+            if free.after is None:
                 return total
-            after = found.after
+            after = free.after
 
 
 # -- keys that are none -----------------------------------------------------------------------------------
@@ -93,15 +93,15 @@ async def test_many_limits_are_looked_at_in_several_transactions(
     lab: Lab, text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A server has a few thousand locks for all: with all names in one transaction nothing would ever go."""
-    monkeypatch.setattr(limits, "KEYS_AT_ONCE", 5)
+    monkeypatch.setattr(limits, "MAX_KEYS", 5)
     await lab.submit_many(text.format(name="keyed", limits=BY_WHO), [{"who": str(n)} for n in range(12)] * 2)
     async with lab.db.transaction("admit") as tx:
-        found = await limits.look(tx)
-        admission = await limits.admit(tx, found.free)
+        free = await limits.find_free(tx)
+        admission = await limits.admit(tx, free.keys)
         locks = "select count(*) from pg_locks where locktype = 'advisory' and pid = pg_backend_pid()"
         ((count,),) = await (await tx.connection.execute(locks.encode())).fetchall()
-    assert (admission.let_go, count) == (5, 5)
-    assert found.after is not None
+    assert (admission.admitted, count) == (5, 5)
+    assert free.after is not None
     assert await let_all_go(lab) == 7
     assert await let_all_go(lab) == 0
 
@@ -110,14 +110,14 @@ async def test_limits_that_are_full_are_not_locked(lab: Lab) -> None:
     await lab.submit_many(NODE.format(name="keyed", limits=BY_WHO), [{"who": "a"}] * 2)
     await let_all_go(lab)
     async with lab.db.single("admit") as tx:
-        assert await limits.look(tx) == limits.Look(())
+        assert await limits.find_free(tx) == limits.FreeLimits(())
 
 
 async def test_places_are_taken_at_once_also_when_they_are_more_than_one_transaction_fills(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing else would ask again before the first of them ends, or a tick."""
-    monkeypatch.setattr(limits, "MAX_AT_ONCE", 2)
+    monkeypatch.setattr(limits, "MAX_ADMITTED", 2)
     await lab.submit_many(NODE.format(name="wide", limits="{concurrency: 5}"), [{}] * 7)
     assert await let_all_go(lab) == 5
     assert await states(lab) == {"ready": 5, "held": 2}
@@ -149,7 +149,7 @@ async def test_the_first_in_line_goes_by_the_rate_it_was_made_with(lab: Lab, tex
     await lab.submit_many(text.format(name="v", limits="{rate: 2/h}"), [{}] * 3)
     await lab.submit_many(text.format(name="v", limits="{rate: 100/s}"), [{}] * 3)
     admission = await let_go(lab)
-    assert admission.let_go == 2
+    assert admission.admitted == 2
     assert admission.wait_seconds is not None
     assert admission.wait_seconds > 1_000
 

@@ -107,15 +107,15 @@ async def test_a_place_is_free_when_its_task_is_gone_whatever_took_it(lab: Lab) 
     jobs = await lab.submit_many(LIMITED, [{"who": "a"}] * 6)
     await let_go(lab)
     assert await states(lab) == {"ready": 2, "held": 4}
-    assert (await let_go(lab)).let_go == 0
+    assert (await let_go(lab)).admitted == 0
     first, second = await lab.hand("first"), await lab.hand("second")
     (item,) = await first.claim(1)
     await second.claim(1)
     await lab.bury(first)
     await lab.advance()
-    assert (await let_go(lab)).let_go == 1, "the dead worker's place"
+    assert (await let_go(lab)).admitted == 1, "the dead worker's place"
     await lab.cancel(jobs[1] if item.job_id == jobs[0] else jobs[0])
-    assert (await let_go(lab)).let_go == 1, "the cancelled job's place"
+    assert (await let_go(lab)).admitted == 1, "the cancelled job's place"
     active = await states(lab)
     assert active["ready"] + active["running"] == 2
 
@@ -139,7 +139,7 @@ async def test_a_retry_passes_the_same_admission(lab: Lab) -> None:
     await lab.rows("update cograil.jobs set wake_at = now() - interval '1 s' where wake_at is not null")
     await lab.advance()
     assert await states(lab) == {"running": 1, "held": 2}
-    assert (await let_go(lab)).let_go == 1
+    assert (await let_go(lab)).admitted == 1
 
 
 async def test_a_retry_as_a_new_job_waits_for_the_limit_of_its_workflow(lab: Lab) -> None:
@@ -151,14 +151,14 @@ async def test_a_retry_as_a_new_job_waits_for_the_limit_of_its_workflow(lab: Lab
     (item, _) = await hand.claim(2)
     await hand.report(item, Failed("oops", "oops", retryable=False))
     await lab.advance()
-    assert (await let_go(lab)).let_go == 1, "the third"
+    assert (await let_go(lab)).admitted == 1, "the third"
     again = await lab.retry(item.job_id)
-    assert (await let_go(lab)).let_go == 0, "two of them run"
+    assert (await let_go(lab)).admitted == 0, "two of them run"
     await lab.advance()
     assert (await lab.statuses(again)).get("a", "pending") == "pending"
     assert "limit" in {blocker.kind for blocker in (await lab.explain(again)).blockers}
     await lab.cancel(next(job for job in jobs if job != item.job_id))
-    assert (await let_go(lab)).let_go == 1
+    assert (await let_go(lab)).admitted == 1
     await lab.advance()
     assert (await lab.statuses(again))["a"] == "dispatched"
 
@@ -166,11 +166,11 @@ async def test_a_retry_as_a_new_job_waits_for_the_limit_of_its_workflow(lab: Lab
 async def test_a_rate_lets_go_so_many_and_says_when_the_next(lab: Lab) -> None:
     await lab.submit_many(RATED, [{}] * 5)
     admission = await let_go(lab)
-    assert admission.let_go == 3
+    assert admission.admitted == 3
     assert admission.wait_seconds is not None
     assert 1100 < admission.wait_seconds <= 1200
     await lab.rows("update cograil.buckets set refilled_at = refilled_at - interval '20 min'")
-    assert (await let_go(lab)).let_go == 1
+    assert (await let_go(lab)).admitted == 1
 
 
 async def test_jobs_of_a_workflow_begin_no_faster_than_its_limit(lab: Lab) -> None:
@@ -207,10 +207,10 @@ async def test_nobody_waits_for_a_job_that_somebody_is_writing(lab: Lab) -> None
         await lock_jobs(writer, [first])
         async with lab.db.transaction("admit") as tx:
             await tx.connection.execute("set local lock_timeout = '2s'")
-            assert (await admit_now(tx)).let_go == 1
+            assert (await admit_now(tx)).admitted == 1
         assert await lab.rows("select id::text from cograil.jobs where not is_held") == [(second,)]
     async with lab.db.transaction("admit") as tx:
-        assert (await admit_now(tx)).let_go == 1
+        assert (await admit_now(tx)).admitted == 1
 
 
 @pytest.mark.parametrize("limits", ["concurrency: 1", "rate: 1/h"])
@@ -222,16 +222,16 @@ async def test_a_paused_job_takes_no_place_and_waits_for_one_when_it_is_resumed(
     first, second = await lab.submit_many(text, [{}] * 2)
     async with lab.db.transaction("pause") as tx:
         await pause.pause_job(tx, first)
-    assert (await let_go(lab)).let_go == 1
+    assert (await let_go(lab)).admitted == 1
     assert await lab.rows("select id::text from cograil.jobs where not is_held") == [(second,)]
-    assert (await let_go(lab)).let_go == 0
+    assert (await let_go(lab)).admitted == 0
     await lab.cancel(second)
     async with lab.db.transaction("resume") as tx:
         await pause.resume_job(tx, first)
     async with lab.db.transaction("advance") as tx:
         assert (await advance_due(tx, lab.engine_context, 10)).has_limits, "it is looked again"
     await lab.rows("update cograil.buckets set refilled_at = refilled_at - interval '1 h'")
-    assert (await let_go(lab)).let_go == 1
+    assert (await let_go(lab)).admitted == 1
     async with lab.running():
         assert (await lab.ended(first))["status"] == "completed"
 

@@ -38,8 +38,8 @@ CALM = {"seconds": 60, "heartbeat_seconds": 30, "scan_seconds": 30}
 async def test_an_orchestrator_can_do_without_its_memory(lab: Lab) -> None:
     """As `bench.memory` has it; then nodes are read in every pass."""
     forgetful = Orchestrator(lab.db, lab.settings, EngineContext(), "forgetful", remembers=False)
-    assert forgetful.engine_context.memory is None
-    assert Orchestrator(lab.db, lab.settings, EngineContext(), "other").engine_context.memory is not None
+    assert forgetful.engine_context.job_cache is None
+    assert Orchestrator(lab.db, lab.settings, EngineContext(), "other").engine_context.job_cache is not None
 
 
 async def all_ended(lab: Lab, jobs: list[str], timeout: float = 60) -> Counter[str]:
@@ -215,7 +215,7 @@ nodes:
     jobs = await calm.submit_many(text, [{"items": list(range(300))}] * 3)
     hand = await calm.hand()
     while items := await hand.claim(500):
-        await tasks.report(calm.db, hand.worker_id, "hand", [hand.outcome(item, {}) for item in items])
+        await hand.report_as_worker(*[hand.outcome(item, {}) for item in items])
     settings = quick_settings(lease=CALM, orchestrator={"batch": 50})
     one = Orchestrator(calm.db, settings, EngineContext(), "late")
     running = asyncio.create_task(one.run())
@@ -268,13 +268,13 @@ async def test_an_orchestrator_ticks_no_faster_for_a_job_that_it_has_set_aside(
     lab: Lab, monkeypatch: pytest.MonkeyPatch, eventually: Any
 ) -> None:
     bad = await lab.submit(WAIT % 0.01)
-    real, times = tasks.tick, []
+    real, times = tasks.tick_orchestrator, []
 
     async def timed(*args: Any, **options: Any) -> Any:
         times.append(asyncio.get_running_loop().time())
         return await real(*args, **options)
 
-    monkeypatch.setattr(tasks, "tick", timed)
+    monkeypatch.setattr(tasks, "tick_orchestrator", timed)
     one = Orchestrator(lab.db, lab.settings, EngineContext(), "one")
     one._aside[bad] = asyncio.get_running_loop().time() + 60
     running = asyncio.create_task(one.run())

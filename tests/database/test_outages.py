@@ -164,4 +164,4 @@ async def test_an_orchestrator_that_was_cut_off_takes_nobody_for_lost(
     assert lab.ticker is not None
     for is_steady, dead in ((False, 0), (True, 1)):
         async with lab.db.single("tick") as tx:
-            assert (await tasks.tick(tx, lab.ticker, 3600, 60, is_steady=is_steady)).dead == dead
+            assert (await tasks.tick_orchestrator(tx, lab.ticker, 3600, 60, is_steady=is_steady)).dead == dead

@@ -244,7 +244,7 @@ async def test_at_its_last_event_the_past_is_the_present_and_before_it_only_grow
     async with lab.db.transaction("test") as tx:
         found = await find_job(tx, job_id)
         assert found is not None
-        workflow = await lab.engine_context.catalog.get(tx, found[1])
+        workflow = await lab.engine_context.definitions.get(tx, found[1])
         events = await new_events(tx, job_id, 0)
         now = await store.job_board(tx, job_id, "default")
         assert now is not None

@@ -197,7 +197,7 @@ def _break(monkeypatch: pytest.MonkeyPatch, where: str, job: str, *, is_always: 
     for name in ("report_tasks", "end_jobs") if where == "report_tasks" else (where,):
         monkeypatch.setattr(task_queries, name, breaking(name, getattr(task_queries, name)))
     if where == "save_progress":
-        monkeypatch.setattr(tasks, "note_progress", task_queries.save_progress)
+        monkeypatch.setattr(tasks, "save_progress", task_queries.save_progress)
     return broken
 
 

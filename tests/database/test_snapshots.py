@@ -49,7 +49,8 @@ async def old_snapshot(dsn: str) -> AsyncIterator[psycopg.AsyncConnection[tuple[
 
 
 async def claim(hand: Hand, cursors: ClaimCursors, slots: int = SOME) -> list[WorkItem]:
-    return await tasks.claim(hand.db, hand.worker_id, Slots(["echo"], [], slots, 0), cursors)
+    async with hand.db.single("claim") as tx:
+        return await tasks.claim(tx, hand.worker_id, Slots(["echo"], [], slots, 0), cursors)
 
 
 async def entries(lab: Lab, index: str) -> int:
@@ -85,7 +86,7 @@ async def test_claims_and_passes_do_not_walk_over_what_was_taken_before(lab: Lab
     async with old_snapshot(dsn):
         for _ in range(JOBS // SOME):
             items = await claim(hand, cursors)
-            await tasks.report_news(lab.db, hand.worker_id, hand.name, [hand.outcome(i, {}) for i in items])
+            await hand.report_to_inbox(*[hand.outcome(i, {}) for i in items])
         assert await entries(lab, "tasks_ready") < 3 * JOBS
         advanced = 0
         while advanced < JOBS:
@@ -104,7 +105,7 @@ async def test_passes_that_keep_up_do_not_walk_over_what_was_taken_either(lab: L
     async with old_snapshot(dsn):
         for _ in range(JOBS // SOME):
             items = await claim(hand, cursors)
-            await tasks.report_news(lab.db, hand.worker_id, hand.name, [hand.outcome(i, {}) for i in items])
+            await hand.report_to_inbox(*[hand.outcome(i, {}) for i in items])
             async with lab.db.transaction("advance") as tx:
                 done = await advance_due(tx, lab.engine_context, 10 * SOME)
                 assert (done.advanced, done.is_full) == (SOME, False)

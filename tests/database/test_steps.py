@@ -17,7 +17,8 @@ from cograil.verbs.tasks import Step
 
 
 async def save(hand: Hand, item: WorkItem, name: str, output: bytes = b"1") -> bool:
-    return bool(await tasks.save_steps(hand.db, hand.worker_id, hand.name, [Step(item, name, output)]))
+    async with hand.db.single("steps") as tx:
+        return bool(await tasks.save_steps(tx, hand.worker_id, hand.name, [Step(item, name, output)]))
 
 
 # -- handlers -------------------------------------------------------------------------------------------
@@ -182,7 +183,8 @@ async def test_a_batch_keeps_the_steps_of_the_living_and_refuses_those_of_zombie
     items = await hand.claim(3)
     await hand.release(items[1])
     steps = [Step(item, "it", b"{}") for item in items]
-    assert await tasks.save_steps(lab.db, hand.worker_id, hand.name, steps) == {0, 2}
+    async with lab.db.single("steps") as tx:
+        assert await tasks.save_steps(tx, hand.worker_id, hand.name, steps) == {0, 2}
 
 
 async def test_a_task_that_was_given_back_brings_its_steps_along(lab: Lab) -> None:

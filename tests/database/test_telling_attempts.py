@@ -47,7 +47,7 @@ def event(number: int, *, mark: str | None = None, checkpoint: bytes | None = No
 
 async def tell(hand: Hand, item: WorkItem, told: Event) -> bool:
     async with hand.db.single("tell") as tx:
-        return await tasks.tell(tx, hand.worker_id, hand.name, item, told)
+        return await tasks.add_attempt_event(tx, hand.worker_id, hand.name, item, told)
 
 
 async def in_outbox(lab: Lab) -> list[tuple[Any, ...]]:
@@ -143,8 +143,8 @@ async def test_an_answer_that_is_lost_on_the_way_is_asked_for_again(
             raise psycopg.OperationalError("the connection is gone, after the commit")
         return bool(told)
 
-    monkeypatch.setattr(tasks, "store_tell", tasks.tell, raising=False)
-    monkeypatch.setattr(tasks, "tell", lossy)
+    monkeypatch.setattr(tasks, "store_tell", tasks.add_attempt_event, raising=False)
+    monkeypatch.setattr(tasks, "add_attempt_event", lossy)
     lab.registry.register(counting_aloud)
     async with lab.running():
         job = await lab.submit(one("counting_aloud"), callback={"url": "http://127.0.0.1:9999/"})

@@ -17,6 +17,7 @@ from bookings import book, booked
 from lab import Hand, Lab, quick_settings
 from test_workers import one, warnings
 
+from cograil.model.outcome import WorkItem
 from cograil.runners.context import Context
 from cograil.store import handler_transactions
 from cograil.verbs import tasks
@@ -298,11 +299,16 @@ async def test_the_question_waits_for_a_session_that_is_still_committing(shop: L
     async with await psycopg.AsyncConnection.connect(shop.db.conninfo) as other:
         tx = await handler_transactions.begin(other, is_borrowed=True)
         assert await tasks.report_in_transaction(tx, hand.worker_id, hand.name, item, b"{}")
-        asking = asyncio.create_task(tasks.was_reported(shop.db, hand.worker_id, item))
+        asking = asyncio.create_task(_was_reported(shop, hand.worker_id, item))
         await eventually(lambda: _waits_for_a_lock(shop))
         assert not asking.done()
         await other.commit()
     assert await asking is True
+
+
+async def _was_reported(shop: Lab, worker_id: int, item: WorkItem) -> bool | None:
+    async with shop.db.single("report") as tx:
+        return await tasks.was_reported(tx, worker_id, item)
 
 
 # -- kill -9 ----------------------------------------------------------------------------------------------

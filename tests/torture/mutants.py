@@ -177,7 +177,7 @@ from json_to_recordset(%(gone)s) as g(tenant_id text, job_id uuid, node_id text,
 
 
 def _rescue_apart() -> None:
-    tick = tasks.tick
+    tick = tasks.tick_orchestrator
 
     async def rescue_then_say(tx: Transaction, process: int, *more: Any) -> Tick:
         gone = (await tx.fetch(Statement("mutant_rescue", TAKE_FROM_THE_DEAD, ""), process=process))[0][0]
@@ -185,7 +185,7 @@ def _rescue_apart() -> None:
             await tx.execute(Statement("mutant_halfway", SAY_LOST, ""), gone=gone.decode())
         return await tick(tx, process, *more)
 
-    tasks.tick = rescue_then_say  # type: ignore[assignment]
+    tasks.tick_orchestrator = rescue_then_say  # type: ignore[assignment]
 
 
 # -- a limit is decided without the lock of its name -------------------------------------------------

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from cograil.definitions import read_workflow
 from cograil.model.job import Changes, JobState, NodeState, NodeWrite
-from cograil.verbs.job_cache import MAX_OUTPUT, Memory
+from cograil.verbs.job_cache import MAX_OUTPUT, JobCache
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 CHAIN = read_workflow("workflow_id: w\nnodes:\n  a: {handler: echo, next: b}\n  b: {handler: echo}\n")
@@ -24,42 +24,44 @@ def completed(node_id: str, output: bytes) -> NodeWrite:
     return NodeWrite(NodeState(node_id, "completed", 1), True, output=output)
 
 
-def noted(memory: Memory, state: JobState, *writes: NodeWrite, seq: int = 5, status: str = "running") -> None:
-    memory.note({state.job_id: state}, {state.job_id: Changes(status, seq, nodes=list(writes))}, {1: CHAIN})
+def noted(
+    memory: JobCache, state: JobState, *writes: NodeWrite, seq: int = 5, status: str = "running"
+) -> None:
+    memory.update({state.job_id: state}, {state.job_id: Changes(status, seq, nodes=list(writes))}, {1: CHAIN})
 
 
 def test_what_was_committed_is_known_while_the_number_is_the_same() -> None:
-    memory = Memory()
+    memory = JobCache()
     noted(memory, job(), completed("a", b"1"))
     again = job(seq=5)
-    assert memory.recall([again]) == {"j": {"a": b"1"}}
+    assert memory.fill_nodes([again]) == {"j": {"a": b"1"}}
     assert again.nodes["a"].status == "completed"
-    assert memory.recall([job(seq=6)]) == {}, "somebody else wrote the job"
+    assert memory.fill_nodes([job(seq=6)]) == {}, "somebody else wrote the job"
 
 
 def test_outputs_of_earlier_passes_stay_known_unless_somebody_wrote_in_between() -> None:
-    memory = Memory()
+    memory = JobCache()
     noted(memory, job(), completed("a", b"1"))
     noted(memory, job(seq=5), completed("b", b"2"), seq=8)
-    assert memory.recall([job(seq=8)]) == {"j": {"a": b"1", "b": b"2"}}
+    assert memory.fill_nodes([job(seq=8)]) == {"j": {"a": b"1", "b": b"2"}}
     noted(memory, job(seq=9), completed("b", b"3"), seq=11)
-    assert memory.recall([job(seq=11)]) == {"j": {"b": b"3"}}
+    assert memory.fill_nodes([job(seq=11)]) == {"j": {"b": b"3"}}
 
 
 def test_a_large_output_is_read_again_and_an_ended_job_or_a_fan_out_forgotten() -> None:
-    memory = Memory()
+    memory = JobCache()
     noted(memory, job(), completed("a", b"x" * (MAX_OUTPUT + 1)))
-    assert memory.recall([job(seq=5)]) == {"j": {}}
+    assert memory.fill_nodes([job(seq=5)]) == {"j": {}}
     noted(memory, job(seq=5), seq=6, status="completed")
-    assert memory.recall([job(seq=6)]) == {}
-    memory.note({"j": job()}, {"j": Changes("running", 5)}, {1: FAN})
-    assert memory.recall([job(seq=5)]) == {}
+    assert memory.fill_nodes([job(seq=6)]) == {}
+    memory.update({"j": job()}, {"j": Changes("running", 5)}, {1: FAN})
+    assert memory.fill_nodes([job(seq=5)]) == {}
 
 
 def test_the_least_recently_advanced_is_forgotten_first() -> None:
-    memory = Memory(size=2500)
+    memory = JobCache(size=2500)
     for name in ("j1", "j2", "j3"):
         noted(memory, job(job_id=name), completed("a", b"1"))
     noted(memory, job(5, "j2"), completed("a", b"2"), seq=7)
     noted(memory, job(job_id="j4"), completed("a", b"1"))
-    assert set(memory.recall([job(5, "j1"), job(7, "j2"), job(5, "j3"), job(5, "j4")])) == {"j2", "j4"}
+    assert set(memory.fill_nodes([job(5, "j1"), job(7, "j2"), job(5, "j3"), job(5, "j4")])) == {"j2", "j4"}

@@ -113,4 +113,4 @@ async def find_job_and_workflow(client: Client, text: str) -> tuple[dict[str, An
     """The job a person means, and its workflow."""
     async with client.db.transaction("show") as tx:
         job, definition_id = await find_job(tx, text, client.tenant)
-        return job, await client.engine_context.catalog.get(tx, definition_id)
+        return job, await client.engine_context.definitions.get(tx, definition_id)

@@ -97,7 +97,7 @@ async def _look(client: Client, job_id: str, view: View, *, is_stalled: bool) ->
         seen = await glance(tx, job_id, client.tenant)
         await view.update(tx, seen)
         if is_stalled and not seen.is_over:
-            blockers = (await explain(tx, client.engine_context.catalog, job_id, client.tenant)).blockers
+            blockers = (await explain(tx, client.engine_context.definitions, job_id, client.tenant)).blockers
             view.trouble([blocker.message for blocker in blockers if blocker.kind in TROUBLE])
         else:
             view.trouble([])

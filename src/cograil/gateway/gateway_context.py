@@ -12,7 +12,7 @@ from cograil.gateway.upstream_client import Upstream
 from cograil.http.server.dispatcher import Behind, Call
 from cograil.http.server.problem_details import Refusal, listed
 from cograil.http.server.routing import Endpoint, Table
-from cograil.verbs.definition_cache import Catalog
+from cograil.verbs.definition_cache import DefinitionCache
 
 ALSO_UNDER = "/api"
 OURS = frozenset(
@@ -25,7 +25,7 @@ CANNOT = "this cannot be done now; try again later"
 class Gateway(Behind):
     """What the gateway needs."""
 
-    catalog: Catalog
+    catalog: DefinitionCache
     api: Upstream
     worker: Upstream | None
 

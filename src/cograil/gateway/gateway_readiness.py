@@ -38,7 +38,7 @@ from cograil.store.api_keys import what_it_may
 from cograil.store.database import Database
 from cograil.store.database_roles import GATEWAY_ROLE, ROLE_ERRORS
 from cograil.store.migrate import status as schema_status
-from cograil.verbs.definition_cache import Catalog
+from cograil.verbs.definition_cache import DefinitionCache
 
 log = structlog.get_logger("gateway")
 
@@ -120,7 +120,7 @@ class Startup:
             stack.push_async_callback(keys.end)
             await self._approve(keys)
             worker = self._upstream(stack, self._settings.gateway.worker_url)
-            house = Gateway(db, self._settings, keys, Catalog(), api, worker)
+            house = Gateway(db, self._settings, keys, DefinitionCache(), api, worker)
             self.door = Door(house, with_prefix(TABLES), answer)
             self._kept = stack.pop_all()
         return True

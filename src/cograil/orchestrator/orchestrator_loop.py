@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+from collections.abc import Sequence
 from datetime import datetime
 
 import psycopg
@@ -16,12 +17,13 @@ from cograil.model.process_facts import process_facts
 from cograil.orchestrator.retention_sweep import Retention
 from cograil.settings import Settings
 from cograil.store.database import Database
+from cograil.store.limit_queries import HeldKey
 from cograil.store.listener import PING, Listener
 from cograil.store.outage_errors import is_out_of_reach
 from cograil.store.write_batch import HELD_NEWS, NEWS_CHANNEL
 from cograil.verbs import limits, tasks
 from cograil.verbs.advance import EngineContext, Pass, advance_due, advance_one, due_jobs, rehearse
-from cograil.verbs.job_cache import Memory
+from cograil.verbs.job_cache import JobCache
 
 log = structlog.get_logger("orchestrator")
 
@@ -59,7 +61,7 @@ class Orchestrator:
         self.db = db
         self.settings = settings
         self.engine_context = engine_context
-        self.engine_context.memory = Memory() if remembers else None  # without: for bench.memory
+        self.engine_context.job_cache = JobCache() if remembers else None  # without: for bench.memory
         self.name = name
         self.process_id: int | None = None
         self.is_ready = False
@@ -128,8 +130,8 @@ class Orchestrator:
     def _forget_before_outage(self) -> None:
         """Whoever is silent now may just not reach the database; and it may come back as it was before."""
         self._steady_at = self._now() + self.settings.lease.seconds
-        if self.engine_context.memory is not None:
-            self.engine_context.memory.clear()
+        if self.engine_context.job_cache is not None:
+            self.engine_context.job_cache.clear()
 
     async def _find_the_culprit(self) -> None:
         """Advance the jobs of the failed pass one by one; those that fail are set aside for a while.
@@ -196,14 +198,14 @@ class Orchestrator:
         after: str | None = ""
         while after is not None:
             async with self.db.single("look") as tx:
-                found = await limits.look(tx, after)
-            if not (found.free and await self._let_go(found)):
-                after = found.after
+                free = await limits.find_free(tx, after)
+            if not (free.keys and await self._admit_keys(free.keys)):
+                after = free.after
 
-    async def _let_go(self, found: limits.Look) -> bool:
-        """Of the limits that were found; whether there may be more to let go."""
+    async def _admit_keys(self, keys: Sequence[HeldKey]) -> bool:
+        """Admit what these limits allow; return whether there may be more to admit."""
         async with self.db.transaction("admit") as tx:
-            admission = await limits.admit(tx, found.free)
+            admission = await limits.admit(tx, keys)
         if admission.wait_seconds is not None:
             self._sees_limits_at = min(self._sees_limits_at, self._now() + admission.wait_seconds)
             self._note_pause(admission.wait_seconds)
@@ -233,7 +235,7 @@ class Orchestrator:
         assert self.process_id is not None
         async with self.db.single("tick") as tx:
             is_steady = self._now() >= self._steady_at
-            tick = await tasks.tick(
+            tick = await tasks.tick_orchestrator(
                 tx,
                 self.process_id,
                 lease.seconds,
@@ -241,8 +243,8 @@ class Orchestrator:
                 self._set_aside(),
                 is_steady=is_steady,
             )
-        if tick.epoch != self._epoch and self.engine_context.memory is not None:
-            self.engine_context.memory.clear()
+        if tick.epoch != self._epoch and self.engine_context.job_cache is not None:
+            self.engine_context.job_cache.clear()
         self._epoch = tick.epoch
         metrics.leases_expired.inc(tick.dead)
         if tick.rescued:
@@ -305,7 +307,7 @@ class Orchestrator:
     async def _leave(self) -> None:
         if self.process_id is not None:
             async with self.db.single("leave") as tx:
-                await tasks.leave(tx, self.process_id, "stopped")
+                await tasks.leave_process(tx, self.process_id, "stopped")
 
     async def _register_when_possible(self) -> None:
         while not self._stop.is_set():

@@ -202,7 +202,7 @@ class WorkerChild:
         if self._worker_id is not None:
             with suppress(psycopg.Error, DatabaseUnavailable):
                 async with self._db.single("leave") as tx:
-                    await tasks.leave(tx, self._worker_id, "dead")
+                    await tasks.leave_process(tx, self._worker_id, "dead")
             self._worker_id = None
 
     def _terminate(self) -> None:

@@ -119,17 +119,23 @@ async def is_pooler(conninfo: str) -> bool:
 class Transaction:
     """One transaction, or one statement that is its own. `now` is the database's time of it."""
 
-    __slots__ = ("_afterwards", "connection", "name", "now")
+    __slots__ = ("_afterwards", "_is_autocommit", "connection", "name", "now")
 
-    def __init__(self, connection: AsyncConnection[Row], name: str, now: datetime) -> None:
+    def __init__(
+        self, connection: AsyncConnection[Row], name: str, now: datetime, *, is_autocommit: bool = False
+    ) -> None:
         self.connection = connection
         self.name = name
         self.now = now
         self._afterwards: list[Callable[[], None]] = []
+        self._is_autocommit = is_autocommit
 
     def afterwards(self, note: Callable[[], None]) -> None:
         """Call this once all of it is committed, and never if it is not. For counting, not for deeds."""
         self._afterwards.append(note)
+        if self._is_autocommit:  # the statement before this call is committed
+            self.has_committed()
+            self._afterwards.clear()
 
     def has_committed(self) -> None:
         """Note what is true now."""
@@ -256,14 +262,14 @@ class Database:
 
     @contextlib.asynccontextmanager
     async def single(self, name: str) -> AsyncIterator[Transaction]:
-        """For one statement, which is then its own transaction."""
+        """For a statement that is its own transaction. Several statements are not atomic together."""
         if self.is_pooled:  # only inside a transaction do our settings hold
             async with self.transaction(name) as tx:
                 yield tx
             return
         async with self._connection() as connection:
             with self._answered_soon(connection):
-                yield Transaction(connection, name, clock.now())
+                yield Transaction(connection, name, clock.now(), is_autocommit=True)
             if fault_injection.is_on:
                 fault_injection.point(f"{name}.commit.after")
 

@@ -231,7 +231,7 @@ async def claim_tasks(
     return [item for _, item in claims]
 
 
-async def claim_alone(tx: Transaction, worker: int, slots: Slots) -> list[WorkItem]:
+async def claim_exclusive(tx: Transaction, worker: int, slots: Slots) -> list[WorkItem]:
     """Claim one exclusive task; return nothing when this worker runs a task, or its lease was lost."""
     rows = await tx.fetch(CLAIM_ALONE, worker=worker, queues=slots.queues, handlers=slots.handlers)
     return [_work_item(row) for row in rows]

@@ -36,9 +36,9 @@ from cograil.store.scan_cursors import InboxCursor
 from cograil.store.write_batch import Batch
 from cograil.verbs.allowance import StepAllowance
 from cograil.verbs.child_jobs import new_child
-from cograil.verbs.definition_cache import Catalog
-from cograil.verbs.job_cache import Memory
-from cograil.verbs.limits import write_and_hold
+from cograil.verbs.definition_cache import DefinitionCache
+from cograil.verbs.job_cache import JobCache
+from cograil.verbs.persist import persist
 from cograil.verbs.sql_submissions import open_submitted
 from cograil.verbs.telemetry import note_joined, note_opened
 
@@ -54,8 +54,8 @@ NOTHING_REVOKED = Revoked()
 class EngineContext:
     """What every decision of a process needs beside the job: definitions, bounds, randomness, its own id."""
 
-    catalog: Catalog = field(default_factory=Catalog)
-    memory: Memory | None = None
+    definitions: DefinitionCache = field(default_factory=DefinitionCache)
+    job_cache: JobCache | None = None
     bounds: Bounds = field(default_factory=Bounds)
     random: RandomFloat = random_module.random
     inbox_cursor: InboxCursor = field(default_factory=InboxCursor)
@@ -113,7 +113,7 @@ async def advance_due(
         change.to_expand for change in changes.values()
     )
     engine_context.inbox_cursor.record(locked.first)
-    known = engine_context.catalog.known
+    known = engine_context.definitions.known
     has_limits = any([known[state.definition_id].has_limits for state in locked.states.values()])
     on_commit = partial(_remember, engine_context, locked, changes)
     return Pass(len(changes), min(wakes, default=None), is_full, on_commit, has_limits)
@@ -131,8 +131,8 @@ async def rehearse(tx: Transaction) -> None:
 
 
 def _remember(engine_context: EngineContext, locked: LockedJobs, changes: Mapping[str, Changes]) -> None:
-    if engine_context.memory is not None:
-        engine_context.memory.note(locked.states, changes, engine_context.catalog.known)
+    if engine_context.job_cache is not None:
+        engine_context.job_cache.update(locked.states, changes, engine_context.definitions.known)
 
 
 async def due_jobs(tx: Transaction, limit: int, aside: Iterable[str] = ()) -> list[str]:
@@ -168,7 +168,11 @@ async def advance_locked(
     steps = steps or StepAllowance()
     timed = [state for state in locked.states.values() if state.deadline is not None]
     cut = {state.job_id for state in timed if is_past_deadline(state, tx.now)} | set(revoke)
-    known = engine_context.memory.recall(locked.states.values()) if engine_context.memory is not None else {}
+    known = (
+        engine_context.job_cache.fill_nodes(locked.states.values())
+        if engine_context.job_cache is not None
+        else {}
+    )
     revoked = await store.revoke_tasks(tx, locked, list(cut)) if cut else NOTHING_REVOKED
     batch.revoked_workers |= revoked.workers
     news = await store.take_inbox(tx, locked, store.NO_LIMIT if cut else limit)
@@ -176,7 +180,7 @@ async def advance_locked(
     if locked.new:
         batch.held_jobs += await open_submitted(
             tx,
-            engine_context.catalog,
+            engine_context.definitions,
             locked,
             news,
             strict_queues=engine_context.strict_queues,
@@ -190,9 +194,9 @@ async def advance_locked(
     for job_id, changes in decided.items():
         batch.add(locked.states[job_id], changes)
     if tracing.is_on():
-        note_opened(batch, locked, decided, engine_context.catalog.known)
-        await note_joined(tx, engine_context.catalog.known, locked.states, decided)
-    await write_and_hold(tx, engine_context.catalog, batch, engine_context.owner)
+        note_opened(batch, locked, decided, engine_context.definitions.known)
+        await note_joined(tx, engine_context.definitions.known, locked.states, decided)
+    await persist(tx, engine_context.definitions, batch, engine_context.owner)
     return decided
 
 
@@ -228,7 +232,7 @@ async def _load_nodes(
     tx: Transaction, engine_context: EngineContext, locked: LockedJobs, known: Known
 ) -> None:
     """Load the nodes of all jobs but those that are known, and those whose only node came with its news."""
-    workflows = await engine_context.catalog.load(
+    workflows = await engine_context.definitions.load(
         tx, {state.definition_id for state in locked.states.values()}
     )
     wanted = [
@@ -256,7 +260,7 @@ async def decide(
     left for another pass: each load repeats the decision.
     """
     steps = steps or StepAllowance()
-    workflows = await engine_context.catalog.load(tx, {state.definition_id for state in states.values()})
+    workflows = await engine_context.definitions.load(tx, {state.definition_id for state in states.values()})
     await _load_children_wake(tx, states, workflows)
     outputs = {job_id: _outputs_at_hand(known.get(job_id), news.get(job_id, ())) for job_id in states}
     decided: dict[str, Changes] = {}
@@ -303,7 +307,7 @@ async def _prepare_children(
     prepared: dict[str, ChildJob | ChildRefused] = {}
     for one in wanted:
         made = await new_child(
-            tx, engine_context.catalog, parent, one, strict_queues=engine_context.strict_queues
+            tx, engine_context.definitions, parent, one, strict_queues=engine_context.strict_queues
         )
         if isinstance(made, ChildRefused):
             prepared[one.node_id] = made

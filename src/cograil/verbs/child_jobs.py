@@ -11,7 +11,7 @@ from cograil.model.job import ChildRefused, ChildRequest, JobState
 from cograil.model.workflow import NodeType, Workflow
 from cograil.store import locked_jobs as store
 from cograil.store.database import Transaction
-from cograil.verbs.definition_cache import Catalog
+from cograil.verbs.definition_cache import DefinitionCache
 from cograil.verbs.new_job import Submission, find_definition, new_job, require_queues
 from cograil.verbs.workflow_ownership import check_starter
 
@@ -20,7 +20,12 @@ A_MOMENT = timedelta(microseconds=1)
 
 
 async def new_child(
-    tx: Transaction, catalog: Catalog, parent: JobState, wanted: ChildRequest, *, strict_queues: bool
+    tx: Transaction,
+    definitions: DefinitionCache,
+    parent: JobState,
+    wanted: ChildRequest,
+    *,
+    strict_queues: bool,
 ) -> tuple[Workflow, JobState] | ChildRefused:
     """The first state of a job that this node wants, or why there can be none. Writes nothing.
 
@@ -32,8 +37,8 @@ async def new_child(
         return ChildRefused("subworkflow_too_deep", message)
     try:
         found = await find_definition(tx, parent.tenant_id, wanted.workflow_id, wanted.version)
-        workflow = await catalog.get(tx, found.definition_id)
-        check_starter(workflow, (await catalog.get(tx, parent.definition_id)).app)
+        workflow = await definitions.get(tx, found.definition_id)
+        check_starter(workflow, (await definitions.get(tx, parent.definition_id)).app)
         if strict_queues:
             require_queues(workflow)
         said = _submission(tx, parent, wanted, workflow)

@@ -1,4 +1,4 @@
-"""Workflows by the id of their stored definition; immutable, so kept once loaded."""
+"""Cache of compiled workflows by the id of their stored definition. Definitions never change."""
 
 from __future__ import annotations
 
@@ -13,15 +13,8 @@ from cograil.store.database import Transaction
 MAX_INLINE_NODES = 20
 
 
-async def _load(document: Mapping[str, Json], app: str | None) -> Workflow:
-    """A large definition is compiled in a thread: it may take half a second."""
-    if len(document.get("nodes") or ()) <= MAX_INLINE_NODES:
-        return load_workflow(document, app)
-    return await asyncio.to_thread(load_workflow, document, app)
-
-
-class Catalog:
-    """A process's copy of the definitions its jobs are pinned to."""
+class DefinitionCache:
+    """The definitions that jobs of this process are pinned to, at most `size` of them."""
 
     def __init__(self, size: int = 1000) -> None:
         self._known: dict[int, Workflow] = {}
@@ -29,28 +22,34 @@ class Catalog:
 
     @property
     def known(self) -> Mapping[int, Workflow]:
-        """What is loaded."""
+        """The workflows that are loaded."""
         return self._known
 
     async def get(self, tx: Transaction, definition_id: int) -> Workflow:
-        """One workflow."""
+        """Return one workflow, loaded if necessary."""
         known = self._known.get(definition_id)
         return known or (await self.load(tx, [definition_id]))[definition_id]
 
     async def load(self, tx: Transaction, ids: Iterable[int]) -> dict[int, Workflow]:
-        """The workflows of these definitions.
+        """Return the workflows of these definitions, loaded if necessary.
 
-        The least recently loaded are forgotten first: a pass that needs one more, for a child job, still
-        knows those of its own jobs.
+        The least recently loaded workflow is evicted first. A pass that needs one more workflow, for a
+        child job, therefore keeps those of its own jobs.
         """
-        known, wanted = self._known, set(ids)
-        if absent := list(wanted - known.keys()):
-            for definition_id, (document, app) in (
-                await workflow_queries.load_definitions(tx, absent)
-            ).items():
-                known[definition_id] = await _load(document, app)
-        found = {definition_id: known.pop(definition_id) for definition_id in wanted}
-        known.update(found)
-        while len(known) > max(self._size, len(found)):
+        known, ids = self._known, set(ids)
+        if absent := list(ids - known.keys()):
+            documents = await workflow_queries.load_definitions(tx, absent)
+            for definition_id, (document, app) in documents.items():
+                known[definition_id] = await _compile(document, app)
+        workflows = {definition_id: known.pop(definition_id) for definition_id in ids}
+        known.update(workflows)
+        while len(known) > max(self._size, len(workflows)):
             del known[next(iter(known))]
-        return found
+        return workflows
+
+
+async def _compile(document: Mapping[str, Json], app: str | None) -> Workflow:
+    """Compile a definition. A large one may take half a second and is compiled in a thread."""
+    if len(document.get("nodes") or ()) <= MAX_INLINE_NODES:
+        return load_workflow(document, app)
+    return await asyncio.to_thread(load_workflow, document, app)

@@ -17,7 +17,7 @@ from cograil.store.database import Transaction
 from cograil.store.explain_queries import EngineState, Moment, TaskGroup
 from cograil.verbs import explain_waits
 from cograil.verbs.blockers import ORDER, Blocker, Look
-from cograil.verbs.definition_cache import Catalog
+from cograil.verbs.definition_cache import DefinitionCache
 
 __all__ = ["ORDER", "Blocker", "Explanation", "explain"]
 
@@ -36,7 +36,9 @@ class Explanation:
     blockers: tuple[Blocker, ...]
 
 
-async def explain(tx: Transaction, catalog: Catalog, job_id: str, tenant: str = "default") -> Explanation:
+async def explain(
+    tx: Transaction, definitions: DefinitionCache, job_id: str, tenant: str = "default"
+) -> Explanation:
     """Why this job is not done. Raises JobNotFound."""
     found = await job_queries.find_job(tx, job_id, tenant)
     if found is None:
@@ -44,7 +46,7 @@ async def explain(tx: Transaction, catalog: Catalog, job_id: str, tenant: str = 
     job, definition_id = found
     if job["status"] in JOB_TERMINAL:
         return Explanation(job_id, job["status"], ())
-    workflow = await catalog.get(tx, definition_id)
+    workflow = await definitions.get(tx, definition_id)
     look = Look(tx, job, workflow, await explain_queries.engine_state(tx, job_id), tenant)
     blockers = [blocker for source in SOURCES for blocker in await source(look)]
     blockers.sort(key=lambda blocker: ORDER.index(blocker.kind))

@@ -34,7 +34,7 @@ async def claim(
     wanted = handlers if handlers is not None else await http_worker_queries.ready_handlers(tx)
     slots = Slots(wanted, [], most, 0, queues)
     taken = await task_queries.claim_tasks(tx, life.worker, slots)
-    return taken if taken or life.is_busy else await task_queries.claim_alone(tx, life.worker, slots)
+    return taken if taken or life.is_busy else await task_queries.claim_exclusive(tx, life.worker, slots)
 
 
 async def heartbeat(

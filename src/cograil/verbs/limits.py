@@ -1,112 +1,91 @@
-"""Limits: let go what may begin now, and say when to look again.
+"""Limits: admit the held tasks and jobs that may begin now, and report when to look again.
 
-A limit is decided under the lock of its name, one transaction at a time. Its places are not counted
-anywhere: they are the tasks that are let go and not gone, or the jobs that are admitted and not
-finished. So nothing has to be given back, whoever dies. Whoever is the first in line goes by the limit
-that he was made with; versions of a workflow may differ in that.
+A limit is decided under the advisory lock of its name, one transaction at a time. Used slots are not
+stored as a counter. They are the tasks that are admitted and not gone, or the jobs that are admitted and
+not finished, so a crashed process leaves nothing to give back. The first entry in a queue decides by the
+limit it was created with; versions of a workflow may have different limits.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 
-import orjson
-
-from cograil.model.job import JobState, TaskLimit
 from cograil.store import bucket_queries, limit_queries
 from cograil.store.advisory_locks import lock_names
 from cograil.store.database import Transaction
 from cograil.store.limit_queries import HeldKey
-from cograil.store.write_batch import Batch, write_batch
-from cograil.verbs.definition_cache import Catalog
-from cograil.verbs.new_job import limit_of_new
-from cograil.verbs.telemetry import note_written
 
-MAX_AT_ONCE = 1000
-# So many limits in one transaction: the server keeps a few thousand locks for everybody together.
-KEYS_AT_ONCE = 200
+MAX_ADMITTED = 1000
+# Limits in one transaction. The server has a few thousand locks for all sessions together.
+MAX_KEYS = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """Limits that hold something back and seem to have a place; there are others behind the key `after`."""
+class FreeLimits:
+    """Limits with held entries and, as far as seen without a lock, a free slot.
 
-    free: tuple[HeldKey, ...]
+    `after` is the key from which to continue; None when there are no more keys.
+    """
+
+    keys: tuple[HeldKey, ...]
     after: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """What was let go, in how many seconds a rate allows the next one, whether another look is worth it."""
+    """How many entries were admitted, and when to look again.
 
-    let_go: int = 0
+    `wait_seconds` is the time until a rate allows the next entry. `may_be_more` is True when another
+    call may admit more at once.
+    """
+
+    admitted: int = 0
     wait_seconds: float | None = None
     may_be_more: bool = False
 
 
-async def write_and_hold(tx: Transaction, catalog: Catalog, batch: Batch, owner: int | None) -> None:
-    """Write what was decided; new jobs under a limit of their workflow wait until they are admitted.
+async def find_free(tx: Transaction, after: str = "") -> FreeLimits:
+    """Return the limits behind this key that seem to have a free slot. Locks and writes nothing."""
+    keys = await limit_queries.held_keys(tx, after, MAX_KEYS)
+    last = keys[-1].key if len(keys) == MAX_KEYS else None
+    return FreeLimits(tuple(held for held in keys if held.may_let_go), last)
 
-    Those that end leave the line, or their place. Orchestrators look themselves who comes next; anybody
-    else (`owner` None) calls one, or the next in line would wait for a tick.
+
+async def admit(tx: Transaction, keys: Sequence[HeldKey]) -> Admission:
+    """Admit what these limits allow now, up to `MAX_ADMITTED` entries in all.
+
+    The names are locked in sorted order, which prevents deadlocks. Free slots are counted again under
+    the lock, because they may have been taken since `find_free`.
     """
-    ending = {one: await catalog.get(tx, one) for one in {state.definition_id for state, _ in batch.finished}}
-    batch.has_held |= owner is None and any([workflow.has_limits for workflow in ending.values()])
-    left = [state.job_id for state, _ in batch.finished if ending[state.definition_id].limit is not None]
-    await write_batch(tx, batch, owner)
-    tx.afterwards(partial(note_written, catalog.known, batch))
-    if batch.held_jobs:
-        held = [(job, await _limit_of(tx, catalog, job)) for job in batch.held_jobs]
-        await limit_queries.hold_jobs(tx, held)
-    if left:
-        await limit_queries.leave_lines(tx, left)
-
-
-async def _limit_of(tx: Transaction, catalog: Catalog, job: JobState) -> TaskLimit:
-    workflow = await catalog.get(tx, job.definition_id)
-    limit = limit_of_new(job.tenant_id, workflow, orjson.loads(job.input_text))
-    assert limit is not None
-    return limit
-
-
-async def look(tx: Transaction, after: str = "") -> Look:
-    """Which of the next limits behind this key seem to have a place. It locks nothing and writes nothing."""
-    found = await limit_queries.held_keys(tx, after, KEYS_AT_ONCE)
-    last = found[-1].key if len(found) == KEYS_AT_ONCE else None
-    return Look(tuple(held for held in found if held.may_let_go), last)
-
-
-async def admit(tx: Transaction, free: Sequence[HeldKey]) -> Admission:
-    """Let go what these limits allow now, some of them at least, in the order in which they were found.
-
-    Names are locked in their order, so nobody waits in a circle. What the look saw may have changed by
-    then: who has a place is counted again under the lock.
-    """
-    await lock_names(tx, "limit", [(held.what, held.key) for held in free])
-    most = -(-MAX_AT_ONCE // len(free))
+    await lock_names(tx, "limit", [(held.what, held.key) for held in keys])
+    max_per_key = -(-MAX_ADMITTED // len(keys))
     allowed, waits = [], []
-    for held in free:
-        places, wait_seconds = await _places(tx, held, most)
-        allowed.append((held, places))
+    for held in keys:
+        slots, wait_seconds = await _count_free(tx, held, max_per_key)
+        allowed.append((held, slots))
         if wait_seconds:
             waits.append(wait_seconds)
-    let_go = await limit_queries.let_go(tx, [(held, places) for held, places in allowed if places])
-    may_be_more = let_go > 0 and any(places == most for _, places in allowed)
-    return Admission(let_go, min(waits, default=None), may_be_more)
+    admitted = await limit_queries.let_go(tx, [(held, slots) for held, slots in allowed if slots])
+    may_be_more = admitted > 0 and any(slots == max_per_key for _, slots in allowed)
+    return Admission(admitted, min(waits, default=None), may_be_more)
 
 
-async def _places(tx: Transaction, held: HeldKey, most: int) -> tuple[int, float]:
-    """How many may go now, and seconds until the rate allows another (0 when it is not the rate)."""
+async def _count_free(tx: Transaction, held: HeldKey, limit: int) -> tuple[int, float]:
+    """Return how many entries may begin now, and the seconds until the rate allows another one.
+
+    The seconds are 0 when the rate is not what limits.
+    """
     if held.rate is None:
-        return min(most, held.free or 0), 0.0  # letting go counts again who has a place
+        return min(limit, held.free or 0), 0.0  # the admitting statement counts again
     assert held.per_seconds is not None
     name, per_second = f"limit/{held.what}/{held.key}"[:500], held.rate / held.per_seconds
     capacity = max(1.0, held.rate)
-    wanted = await limit_queries.lock_waiting(tx, held, most)  # no token for what is over or not yet due
-    for taken in range(wanted):
+    waiting = await limit_queries.lock_waiting(
+        tx, held, limit
+    )  # entries that ended or are not due take no token
+    for taken in range(waiting):
         wait_seconds = await bucket_queries.take_tokens(tx, "default", name, capacity, per_second, 1)
         if wait_seconds:
             return taken, wait_seconds
-    return wanted, 0.0
+    return waiting, 0.0

@@ -30,8 +30,8 @@ from cograil.store.workflow_queries import is_paused
 from cograil.store.write_batch import Batch, JobAttributes
 from cograil.verbs.advance import EngineContext, advance_locked, decide_first
 from cograil.verbs.callback_targets import check_callback
-from cograil.verbs.limits import write_and_hold
 from cograil.verbs.new_job import input_text, limit_of_new
+from cograil.verbs.persist import persist
 from cograil.verbs.workflow_ownership import check_retry
 
 FROM_NODE = "--from NODE (`from_node` in the API)"
@@ -157,7 +157,7 @@ async def _find(tx: Transaction, engine_context: EngineContext, job_id: str, nod
     if job_id not in locked.states:
         raise JobNotFound(job_id)
     state = locked.states[job_id]
-    workflow = await engine_context.catalog.get(tx, state.definition_id)
+    workflow = await engine_context.definitions.get(tx, state.definition_id)
     node = None if node_id is None else await retry_queries.load_node(tx, job_id, node_id)
     if node is None and node_id is not None and node_id not in workflow.nodes:
         raise NodeNotFound(job_id, node_id, hint_of_nodes(node_id, workflow.nodes))
@@ -321,7 +321,7 @@ async def _as_new_job(
     )
     batch = Batch()
     batch.add_new(new, changes, JobAttributes(workflow.workflow_id, workflow.version, **words))
-    await write_and_hold(tx, engine_context.catalog, batch, engine_context.owner)
+    await persist(tx, engine_context.definitions, batch, engine_context.owner)
     if new.key_roots is not None:
         await retry_queries.keep_key_roots(tx, job_id, new.key_roots)
     return job_id

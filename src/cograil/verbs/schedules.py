@@ -103,7 +103,7 @@ async def checked_next(
     """When it is due first. What its jobs would be refused for is said now, and not at night."""
     check_calendar(plan.cron, plan.timezone)
     found = await find_definition(tx, tenant, plan.workflow_id, plan.version)
-    workflow = await engine_context.catalog.get(tx, found.definition_id)
+    workflow = await engine_context.definitions.get(tx, found.definition_id)
     check_starter(workflow, None)
     checked(tx, _submission("", plan, tx.now), workflow)
     return next_moment(plan.cron, plan.timezone, tx.now)

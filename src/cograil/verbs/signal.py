@@ -52,7 +52,7 @@ async def signal(tx: Transaction, engine_context: EngineContext, job_id: str, an
     if job_id not in locked.states:
         raise JobNotFound(job_id)
     job = locked.states[job_id]
-    workflow = await engine_context.catalog.get(tx, job.definition_id)
+    workflow = await engine_context.definitions.get(tx, job.definition_id)
     node = workflow.nodes.get(answer.node_id)
     if node is None:
         raise NodeNotFound(job_id, answer.node_id)

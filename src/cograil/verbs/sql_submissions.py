@@ -14,14 +14,14 @@ from cograil.store import locked_jobs as store
 from cograil.store.database import Transaction
 from cograil.store.locked_jobs import LockedJobs, News
 from cograil.verbs.callback_targets import check_callback
-from cograil.verbs.definition_cache import Catalog
+from cograil.verbs.definition_cache import DefinitionCache
 from cograil.verbs.new_job import Submission, checked, require_queues
 from cograil.verbs.workflow_ownership import check_starter
 
 
 async def open_submitted(
     tx: Transaction,
-    catalog: Catalog,
+    definitions: DefinitionCache,
     locked: LockedJobs,
     news: News,
     *,
@@ -35,7 +35,7 @@ async def open_submitted(
     opened = []
     for job_id, labels, callback in await store.load_submitted(tx, locked.new):
         state = locked.states[job_id]
-        workflow = await catalog.get(tx, state.definition_id)
+        workflow = await definitions.get(tx, state.definition_id)
         try:
             _check_callback(state, callback, outbound)
             check_starter(workflow, None)

@@ -15,8 +15,8 @@ from cograil.store.write_batch import Batch, JobAttributes, NewJobRow
 from cograil.verbs.advance import EngineContext, decide_first
 from cograil.verbs.allowance import StepAllowance
 from cograil.verbs.callback_targets import check_callback
-from cograil.verbs.limits import write_and_hold
 from cograil.verbs.new_job import Submission, find_definition, new_job, require_queues
+from cograil.verbs.persist import persist
 from cograil.verbs.workflow_ownership import check_starter
 
 Name = tuple[str, int | None, int | None]
@@ -67,7 +67,7 @@ async def submit_each(
     for entry, one in zip(entries, made, strict=False):
         if isinstance(one, NewJobRow):
             batch.audit.rows.append(entry.of(one.job_id).row())
-    await write_and_hold(tx, engine_context.catalog, batch, engine_context.owner)
+    await persist(tx, engine_context.definitions, batch, engine_context.owner)
     return made
 
 
@@ -88,7 +88,7 @@ async def _add(
     shared: _Shared,
 ) -> NewJobRow:
     definition_id, paused = await _resolve(tx, tenant, submission, shared.definitions)
-    workflow = await engine_context.catalog.get(tx, definition_id)
+    workflow = await engine_context.definitions.get(tx, definition_id)
     check_starter(workflow, submission.app)
     if engine_context.strict_queues:
         require_queues(workflow)

@@ -1,17 +1,19 @@
-"""What a worker does to the database: claim, report, release, heartbeat, checkpoint, tell, steps, progress.
+"""Tasks: what workers and orchestrators do with them, and how these processes register.
 
-Each is one statement, so each is its own transaction; reports may be two. Fences are checked in the statement
-itself.
+Every function takes the transaction first. Most run one statement, which checks the fence itself, and are
+called with `Database.single`. The functions of the store that need no decision are re-exported here under
+their own names, so that workers import nothing from the store.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from cograil import tracing
 from cograil.model.outcome import Completed, WorkItem
 from cograil.store import task_queries
-from cograil.store.database import Database
+from cograil.store.database import Transaction
 from cograil.store.job_queries import workflows_of
 from cograil.store.scan_cursors import ClaimCursors
 from cograil.store.task_queries import (
@@ -20,15 +22,17 @@ from cograil.store.task_queries import (
     Slots,
     Step,
     Tick,
+    add_attempt_event,
+    claim_exclusive,
+    heartbeat_worker,
+    leave_process,
     register_process,
     report_in_transaction,
+    save_checkpoint,
+    save_progress,
+    save_steps,
+    tick_orchestrator,
 )
-from cograil.store.task_queries import add_attempt_event as tell
-from cograil.store.task_queries import heartbeat_worker as heartbeat
-from cograil.store.task_queries import leave_process as leave
-from cograil.store.task_queries import save_checkpoint as checkpoint
-from cograil.store.task_queries import save_progress as note_progress
-from cograil.store.task_queries import tick_orchestrator as tick
 from cograil.verbs.telemetry import note_ended
 
 __all__ = [
@@ -37,102 +41,88 @@ __all__ = [
     "Slots",
     "Step",
     "Tick",
-    "checkpoint",
+    "add_attempt_event",
     "claim",
-    "claim_alone",
-    "heartbeat",
-    "leave",
-    "note_progress",
+    "claim_exclusive",
+    "heartbeat_worker",
+    "leave_process",
     "register_process",
     "release",
     "report",
     "report_again",
     "report_in_transaction",
-    "report_news",
+    "report_to_inbox",
+    "save_checkpoint",
+    "save_progress",
     "save_steps",
-    "tell",
-    "tick",
+    "tick_orchestrator",
     "was_reported",
     "workflows_of",
 ]
 
 
 async def claim(
-    db: Database, worker: int, slots: Slots, cursors: ClaimCursors | None = None
+    tx: Transaction, worker: int, slots: Slots, cursors: ClaimCursors | None = None
 ) -> list[WorkItem]:
-    """Take due tasks. A claim whose answer was lost is mended by the heartbeat: see `Heartbeat.task_ids`.
+    """Claim due tasks; an empty list when none is due.
 
-    With `cursors` it goes on where the last one ended while there is much to do; nothing there is no answer,
-    so then it looks from the beginning.
+    With `cursors` the scan continues where the last claim ended. When it finds nothing there, it scans once
+    more from the beginning. The heartbeat repairs a claim whose response was lost (`Heartbeat.task_ids`).
     """
     cursors = cursors or ClaimCursors()
     is_ahead = cursors.begin()
-    async with db.single("claim") as tx:
-        items = await task_queries.claim_tasks(tx, worker, slots, cursors)
+    items = await task_queries.claim_tasks(tx, worker, slots, cursors)
     if items or not is_ahead:
         return items
     cursors.reset()
-    async with db.single("claim") as tx:
-        return await task_queries.claim_tasks(tx, worker, slots, cursors)
+    return await task_queries.claim_tasks(tx, worker, slots, cursors)
 
 
-async def claim_alone(db: Database, worker: int, slots: Slots) -> list[WorkItem]:
-    """Take one task that must run alone, for a worker that holds nothing. Beside it `claim` takes nothing."""
-    async with db.single("claim") as tx:
-        return await task_queries.claim_alone(tx, worker, slots)
+async def report(tx: Transaction, worker: int, name: str, reports: Sequence[Report]) -> set[int]:
+    """Record these outcomes; return the ids of the tasks that counted. The others were late.
 
-
-async def report(db: Database, worker: int, name: str, reports: Sequence[Report]) -> set[int]:
-    """Record these outcomes; the ids of the tasks that counted. The others were late.
-
-    A job that is over with the success of its last task ends in the same statement, and no orchestrator need
-    look at it. All else is news for one, and so is a last task if something else has happened to its job.
+    A job whose last task succeeds ends in the same statement, without an orchestrator. Every other outcome
+    goes to the inbox of its job; so does a last task when its job has other input.
     """
-    last = [(item, end.output) for item, end in reports if item.is_last and isinstance(end, Completed)]
+    last = [
+        (item, outcome.output) for item, outcome in reports if item.is_last and isinstance(outcome, Completed)
+    ]
     ended: set[int] = set()
     if last and not tracing.is_on():
-        async with db.single("report") as tx:
-            jobs = await task_queries.end_jobs(tx, worker, name, last)
-        note_ended(jobs)
+        jobs = await task_queries.end_jobs(tx, worker, name, last)
+        tx.afterwards(partial(note_ended, jobs))
         ended = {job.task_id for job in jobs}
-    news = [one for one in reports if one.item.task_id not in ended]
-    return ended | (await report_news(db, worker, name, news) if news else set())
+    rest = [report for report in reports if report.item.task_id not in ended]
+    return ended | (await report_to_inbox(tx, worker, name, rest) if rest else set())
 
 
-async def report_news(db: Database, worker: int, name: str, reports: Sequence[Report]) -> set[int]:
-    """Put these outcomes into the inboxes of their jobs; the ids of the tasks that counted."""
-    async with db.single("report") as tx:
-        return await task_queries.report_tasks(tx, worker, name, reports)
+async def report_to_inbox(tx: Transaction, worker: int, name: str, reports: Sequence[Report]) -> set[int]:
+    """Put these outcomes into the inboxes of their jobs; return the ids of the tasks that counted."""
+    return await task_queries.report_tasks(tx, worker, name, reports)
 
 
-async def report_again(db: Database, worker: int, name: str, reports: Sequence[Report]) -> set[int]:
-    """Report once more after an error: that commit may have happened, so ask before calling it late."""
-    async with db.single("report") as tx:
-        recorded = await task_queries.find_reported(tx, reports)
-    rest = [one for one in reports if one.item.task_id not in recorded]
-    return recorded | (await report(db, worker, name, rest) if rest else set())
+async def report_again(tx: Transaction, worker: int, name: str, reports: Sequence[Report]) -> set[int]:
+    """Repeat a report whose response was lost; return the ids of the tasks that counted.
 
-
-async def release(db: Database, worker: int, fences: Mapping[int, int]) -> set[int]:
-    """Hand tasks back unfinished; their jobs are told, and do not count these attempts."""
-    async with db.single("release") as tx:
-        return await task_queries.release_tasks(tx, worker, fences)
-
-
-async def save_steps(db: Database, worker: int, name: str, steps: Sequence[Step]) -> set[int]:
-    """Keep these for later attempts; the cursors of those that count. The others' attempts were lost."""
-    async with db.single("steps") as tx:
-        return await task_queries.save_steps(tx, worker, name, steps)
-
-
-async def was_reported(db: Database, worker: int, item: WorkItem) -> bool | None:
-    """After a commit whose answer was lost: True, it counted; False, it never will; None, lost meanwhile.
-
-    Whoever may still be committing it has the task locked: we wait for that first.
+    The first report may have been committed. Outcomes that it recorded count, and are not recorded twice.
     """
-    async with db.single("report") as tx:
-        if await task_queries.await_task(tx, worker, item):
-            return False
-    async with db.single("report") as tx:
-        report = Report(item, Completed(b"{}"))
-        return True if await task_queries.find_reported(tx, [report]) else None
+    recorded = await task_queries.find_reported(tx, reports)
+    rest = [report for report in reports if report.item.task_id not in recorded]
+    return recorded | (await report(tx, worker, name, rest) if rest else set())
+
+
+async def release(tx: Transaction, worker: int, fences: Mapping[int, int]) -> set[int]:
+    """Hand these tasks back unfinished; return the ids that were still held. The attempts do not count."""
+    return await task_queries.release_tasks(tx, worker, fences)
+
+
+async def was_reported(tx: Transaction, worker: int, item: WorkItem) -> bool | None:
+    """Find out whether a report counted after its commit got no response.
+
+    True: it counted. False: it did not, and the worker still holds the task. None: the task was lost. A
+    session that is still committing the report holds the lock of the task; this function waits for it.
+    """
+    if await task_queries.await_task(tx, worker, item):
+        return False
+    report = Report(item, Completed(b"{}"))
+    return True if await task_queries.find_reported(tx, [report]) else None

@@ -59,7 +59,7 @@ class WorkerChannel:
 
         async def once() -> bool:
             async with self._services.db.single("checkpoint") as tx:
-                return await tasks.checkpoint(tx, worker, name, item, phase, data)
+                return await tasks.save_checkpoint(tx, worker, name, item, phase, data)
 
         return await _save_with_retries(once, "checkpoint")
 
@@ -72,7 +72,7 @@ class WorkerChannel:
 
         async def once() -> bool:
             async with self._services.db.single("tell") as tx:
-                return await tasks.tell(tx, worker, name, item, event)
+                return await tasks.add_attempt_event(tx, worker, name, item, event)
 
         return await _save_with_retries(once, "event")
 

@@ -119,7 +119,7 @@ class HeartbeatThread(threading.Thread):
         epoch, sent_at = self._epoch(), asyncio.get_running_loop().time()
         tx = Transaction(connection, "heartbeat", clock.now())
         info = self._info() | {"clock_offset_seconds": round(clock.offset_seconds(), 3)}
-        answer = await tasks.heartbeat(
+        answer = await tasks.heartbeat_worker(
             tx, identity.worker_id, identity.name, self._lease.seconds, info, self._handlers()
         )
         fault_injection.point("heartbeat.commit.after")

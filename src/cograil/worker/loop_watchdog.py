@@ -26,7 +26,7 @@ import structlog
 from cograil import logs
 from cograil.model.outcome import Failed, WorkItem
 from cograil.store.database import Database
-from cograil.verbs import tasks as work
+from cograil.verbs import tasks
 from cograil.verbs.tasks import Report
 from cograil.worker.heartbeat import Identity
 
@@ -136,9 +136,11 @@ class LoopWatchdog(threading.Thread):
             attempt.item.task_id: attempt.item.fence for attempt in self._running() if attempt is not blocker
         }
         async with self._watched.database() as db:
-            await work.report(db, identity.worker_id, identity.name, [Report(blocker.item, failed)])
+            async with db.single("report") as tx:
+                await tasks.report(tx, identity.worker_id, identity.name, [Report(blocker.item, failed)])
             if others:
-                await work.release(db, identity.worker_id, others)
+                async with db.single("release") as tx:
+                    await tasks.release(tx, identity.worker_id, others)
 
 
 def _is_overdue(attempt: WatchedAttempt, now: float) -> bool:

@@ -78,4 +78,4 @@ class ProgressWriter:
                 self._owners.pop(task_id)
         if entries:
             async with self._db.single("progress") as tx:
-                await tasks.note_progress(tx, identity.worker_id, entries)
+                await tasks.save_progress(tx, identity.worker_id, entries)

@@ -81,7 +81,8 @@ class Reporter:
             try:
                 await self._flush_progress(identity, reports)
                 send = tasks.report_again if is_repeat else tasks.report
-                recorded = await send(self._db, identity.worker_id, identity.name, reports)
+                async with self._db.single("report") as tx:
+                    recorded = await send(tx, identity.worker_id, identity.name, reports)
                 break
             except Exception as error:
                 if not _is_transient(error):

@@ -63,7 +63,8 @@ class StepWriter:
         """Save these steps and return the indexes of those that count. Saving is idempotent."""
         for _ in range(MAX_TRIES):
             try:
-                return await tasks.save_steps(self._db, identity.worker_id, identity.name, steps)
+                async with self._db.single("steps") as tx:
+                    return await tasks.save_steps(tx, identity.worker_id, identity.name, steps)
             except psycopg.DataError:
                 raise
             except (psycopg.Error, DatabaseUnavailable) as error:

@@ -54,12 +54,14 @@ class TaskClaimer:
 
     async def _claim(self, worker_id: int, slots: Slots, *, is_idle: bool) -> list[WorkItem]:
         if self._may_have_exclusive and is_idle:
-            items = await tasks.claim_alone(self._db, worker_id, slots)
+            async with self._db.single("claim") as tx:
+                items = await tasks.claim_exclusive(tx, worker_id, slots)
             self._may_have_exclusive = self.makes_room = self.runs_exclusively = bool(items)
             if items:
                 return items
         self.runs_exclusively = False
-        return await tasks.claim(self._db, worker_id, slots, self._cursors)
+        async with self._db.single("claim") as tx:
+            return await tasks.claim(tx, worker_id, slots, self._cursors)
 
     async def _load_workflows(self, items: Sequence[WorkItem]) -> dict[str, tuple[str, int]]:
         """Load the workflows of these jobs. Spans have other names when the database does not answer."""

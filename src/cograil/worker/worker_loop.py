@@ -165,7 +165,7 @@ class Worker:
     async def _leave(self, state: str) -> None:
         if self.identity is not None:
             async with self.db.single("leave") as tx:
-                await tasks.leave(tx, self.identity.worker_id, state)
+                await tasks.leave_process(tx, self.identity.worker_id, state)
 
     def _open_database(self) -> Database:
         """Return a database for another event loop."""
@@ -365,7 +365,8 @@ class Worker:
     async def _release(self, identity: Identity, fences: Mapping[int, int]) -> None:
         """Release these tasks. If that fails, the next heartbeat finds them again."""
         with contextlib.suppress(psycopg.Error, DatabaseUnavailable):
-            await tasks.release(self.db, identity.worker_id, fences)
+            async with self.db.single("release") as tx:
+                await tasks.release(tx, identity.worker_id, fences)
 
     def _lose_lease(self) -> None:
         """Stop all attempts, which other workers may hold by now, and register as a new worker."""

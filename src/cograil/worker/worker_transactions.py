@@ -112,7 +112,8 @@ class WorkerTransaction:
         """
         while True:
             try:
-                is_recorded = await tasks.was_reported(self._db, self._identity.worker_id, self._item)
+                async with self._db.single("report") as tx:
+                    is_recorded = await tasks.was_reported(tx, self._identity.worker_id, self._item)
                 break
             except (psycopg.Error, DatabaseUnavailable) as outage:
                 log.warning("cannot check whether a transaction committed", error=str(outage).strip())

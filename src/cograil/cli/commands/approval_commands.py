@@ -112,7 +112,7 @@ def _read_data(text: str | None) -> Any:
 
 async def _waiting_node(client: Client, tx: Transaction, job_id: str) -> str:
     view, definition_id = await find_job(tx, job_id, client.tenant)
-    workflow = await client.engine_context.catalog.get(tx, definition_id)
+    workflow = await client.engine_context.definitions.get(tx, definition_id)
     nodes = await job_queries.list_nodes(tx, job_id, workflow, tenant=client.tenant, children=False)
     return waiting_approval(view, nodes)
 

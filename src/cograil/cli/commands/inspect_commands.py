@@ -310,7 +310,7 @@ async def _explain(settings: Settings, job: str) -> tuple[Explanation, dict[str,
     async with connected_to_read(settings) as client, client.db.transaction("explain") as tx:
         view, _ = await find_job(tx, job, client.tenant)
         job_id = view["job_id"]
-        found = await explain_job(tx, client.engine_context.catalog, job_id, client.tenant)
+        found = await explain_job(tx, client.engine_context.definitions, job_id, client.tenant)
         if view["status"] != "failed":
             return found, view, []
         failures = await job_queries.list_failures(tx, job_id, tenant=client.tenant)

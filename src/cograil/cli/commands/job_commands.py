@@ -272,7 +272,7 @@ async def _submit_one(
         found = await find_workflow(tx, client.tenant, name, version)
         if found is None:
             raise WorkflowNotFound(name, version)
-        workflow = await client.engine_context.catalog.get(tx, found[0])
+        workflow = await client.engine_context.definitions.get(tx, found[0])
         inputs = _inputs(client.settings, workflow, given)
         by = words.get("submitted_by") or who()
         said = words | {"submitted_by": by, "trace_parent": callers_trace()}

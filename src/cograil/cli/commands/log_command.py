@@ -87,7 +87,7 @@ async def _lines(
         view, definition_id = await find_job(tx, job, client.tenant)
         job_id = view["job_id"]
         if node is not None:
-            workflow = await client.engine_context.catalog.get(tx, definition_id)
+            workflow = await client.engine_context.definitions.get(tx, definition_id)
             if node not in workflow.nodes and await load_node(tx, job_id, node) is None:
                 raise NodeNotFound(job_id, node, hint_of_nodes(node, workflow.nodes))
     tail = LogTail(job_id, node, client.tenant)

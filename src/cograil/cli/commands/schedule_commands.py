@@ -162,7 +162,7 @@ async def _plan(
 ) -> Plan:
     """What was typed, its inputs by the types that the workflow declares."""
     found = await find_definition(tx, tenant, workflow, words["version"])
-    declared = (await client.engine_context.catalog.get(tx, found.definition_id)).inputs
+    declared = (await client.engine_context.definitions.get(tx, found.definition_id)).inputs
     pairs, file = words.pop("inputs"), words.pop("input_file")
     old = words.pop("old_input", {})
     given = read_inputs(file, pairs, declared, max_bytes=settings.limits.input_bytes)

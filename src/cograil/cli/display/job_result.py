@@ -25,7 +25,7 @@ async def see_to_end(
     """Wait for the job, show it meanwhile and its outcome then; the exit code."""
     async with client.db.transaction("show") as tx:
         _, definition_id = await find_job(tx, job_id, client.tenant)
-        workflow = await client.engine_context.catalog.get(tx, definition_id)
+        workflow = await client.engine_context.definitions.get(tx, definition_id)
     try:
         with view_of(workflow, is_quiet=as_json, tenant=client.tenant) as view:
             await wait_for_end(client, bell, job_id, view, timeout=timeout)
@@ -50,7 +50,7 @@ async def show_outcome(client: Client, job_id: str, as_json: bool, *, is_short: 
     """Show how the job ended, if `is_short` only what its last node returned; its exit code."""
     async with client.db.transaction("show") as tx:
         job, definition_id = await find_job(tx, job_id, client.tenant)
-        workflow = await client.engine_context.catalog.get(tx, definition_id)
+        workflow = await client.engine_context.definitions.get(tx, definition_id)
         failures = (
             []
             if job["status"] == "completed"

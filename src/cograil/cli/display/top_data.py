@@ -67,7 +67,7 @@ async def _waiting(client: Client, tx: Transaction, tenant: str) -> list[View]:
     """The jobs that are open for the longest time, each with the first thing it waits for."""
     found = []
     for job in await monitoring_queries.oldest_jobs(tx, tenant, WAITING):
-        explained = await explain(tx, client.engine_context.catalog, job["job_id"], tenant)
+        explained = await explain(tx, client.engine_context.definitions, job["job_id"], tenant)
         why = explained.blockers[0] if explained.blockers else None
         found.append(job | {"why": None if why is None else {"kind": why.kind, "message": why.message}})
     return found

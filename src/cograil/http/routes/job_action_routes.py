@@ -268,5 +268,5 @@ async def explain_job(call: Call) -> Response:
     """Say why a job is not further along."""
     async with call.transaction("explain") as tx:
         job, _ = await find_job(call, tx)
-        found = await explain(tx, call.instance.engine_context.catalog, job["job_id"], call.caller.tenant)
+        found = await explain(tx, call.instance.engine_context.definitions, job["job_id"], call.caller.tenant)
     return reply(asdict(found))

@@ -242,7 +242,7 @@ async def find_job(call: Call, tx: Transaction) -> tuple[View, Workflow]:
     if found is None:
         raise JobNotFound(job_id[:64])
     job, definition_id = found
-    return job, await call.instance.engine_context.catalog.get(tx, definition_id)
+    return job, await call.instance.engine_context.definitions.get(tx, definition_id)
 
 
 # -- submitting -----------------------------------------------------------------------------------------

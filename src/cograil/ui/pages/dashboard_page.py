@@ -88,12 +88,12 @@ def _chart(buckets: list[View]) -> Json:
 
 async def _waits(visit: Visit, tx: Transaction) -> list[View]:
     """The jobs that are under way for longest, and what each waits for first."""
-    tenant, catalog = visit.caller.tenant, visit.instance.engine_context.catalog
+    tenant, definitions = visit.caller.tenant, visit.instance.engine_context.definitions
     ids = [job["job_id"] for job in await oldest_jobs(tx, tenant, EXPLAINED)]
     jobs = await job_queries.find_jobs(tx, ids, tenant)
     found = []
     for job_id in ids:
-        blockers = (await explain(tx, catalog, job_id, tenant)).blockers
+        blockers = (await explain(tx, definitions, job_id, tenant)).blockers
         found.append({"job": jobs[job_id], "blocker": blockers[0] if blockers else None})
     return found
 

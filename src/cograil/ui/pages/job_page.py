@@ -67,11 +67,11 @@ async def find(visit: Visit, tx: Transaction) -> tuple[View, Workflow, Board]:
 @job_pages.get("/jobs/{job_id}", "viewer", media_type=HTML)
 async def show_job(visit: Visit) -> Response:
     """A job with its graph."""
-    tenant, catalog = visit.caller.tenant, visit.instance.engine_context.catalog
+    tenant, definitions = visit.caller.tenant, visit.instance.engine_context.definitions
     async with visit.transaction("show") as tx:
         job, workflow, board = await find(visit, tx)
         job_id = job["job_id"]
-        why = await explain(tx, catalog, job_id, tenant)
+        why = await explain(tx, definitions, job_id, tenant)
         events = await store.newest_events(tx, job_id, tenant, EVENTS_SHOWN)
         failure = await _find_failure(tx, job, workflow, board)
         questions = await _find_questions(tx, job_id, tenant, why.blockers)
@@ -133,7 +133,7 @@ async def show_state(visit: Visit) -> Response:
         board = await store.job_board(tx, job_id, visit.caller.tenant)
         if board is None:
             raise JobNotFound(job_id[:64])
-        workflow = await visit.instance.engine_context.catalog.get(tx, board.definition_id)
+        workflow = await visit.instance.engine_context.definitions.get(tx, board.definition_id)
     return reply(state_of(board, workflow))
 
 
