@@ -12,7 +12,7 @@ VERSIONS := 15 16 18
 # Some machines forbid it; then each of the processes that the tests start compiles all it imports anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install setup components demo test matrix check format torture bench against docs pictures lock clean
+.PHONY: help install setup components demo test test-all matrix check format torture bench against docs pictures lock clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -71,12 +71,12 @@ components:  ## what the tests need beside Python: PgBouncer, PostgreSQL 15, Doc
 # With CI=true (or 1) a missing component is an error and many failures end the run early; otherwise its tests are skipped.
 MAXFAIL := $(if $(filter 1 true TRUE,$(CI)),--maxfail 25)
 
-# A machine that is lent to others for a while fails tests that are not broken: what fails is run once more, by itself,
-# and is named. Two failures are a failure.
-test: setup components  ## run the tests
-	@$(BIN)/pytest -n 3 $(MAXFAIL); code=$$?; \
-	if test $$code != 1; then exit $$code; fi; \
-	echo; echo "Once more, one at a time, what failed:"; $(BIN)/pytest --last-failed -rA --show-capture no --tb short
+# What fails runs once more by itself: see tools/run_tests.py.
+test: setup components  ## run the tests of every change: unit, contract, database, one pass of each app and the browser
+	@$(BIN)/python -m tools.run_tests -n 3 $(MAXFAIL) -m "not slow" --durations 40 --durations-min 3
+
+test-all: setup components  ## run the other tests: processes, crashes, upgrades, generated requests, OCR, every page
+	@$(BIN)/python -m tools.run_tests -n 3 $(MAXFAIL) -m slow --durations 40 --durations-min 3
 
 matrix: setup components  ## the tests of the database on every PostgreSQL: make matrix VERSIONS="15 16 18"
 	@for version in $(VERSIONS); do \

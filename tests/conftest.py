@@ -25,6 +25,7 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 from tests.components import need, needed_by
+from tests.lanes import is_slow
 
 from cograil.embedded.postgres_server import EmbeddedPostgres, create_database
 from cograil.store.database_setup import set_up_database
@@ -53,8 +54,12 @@ def pytest_configure() -> None:
         os.environ["TMPDIR"] = tempfile.tempdir = str(MEMORY)
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Torture is asked for by name, `make torture`; without that it is left out."""
+    """Mark the slow tests. Torture is asked for by name, `make torture`; without that it is left out."""
+    for item in items:
+        if is_slow(item.path):
+            item.add_marker("slow")
     if "torture" not in (config.option.markexpr or ""):
         left_out = {item for item in items if item.get_closest_marker("torture")}
         config.hook.pytest_deselected(items=left_out)

@@ -1,0 +1,60 @@
+"""Which tests `make test` leaves to `make test-all`.
+
+`make test` is for every change: unit, contract and database tests, and one pass of each app and of the browser.
+`make test-all` runs the rest: real processes that are started, killed and upgraded, enumerations of crash points,
+generated requests, several container runtimes, real OCR, and pages in every size.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+SLOW_FOLDERS = frozenset({"acceptance"})
+SLOW_FILES = frozenset(
+    {
+        "test_api_crowds.py",
+        "test_api_matrix.py",
+        "test_api_schemathesis.py",
+        "test_app_matrix.py",
+        "test_artifacts.py",
+        "test_browser_pages.py",
+        "test_callback_examples.py",
+        "test_capture_crashes.py",
+        "test_capture_crowds.py",
+        "test_capture_left.py",
+        "test_capture_s3.py",
+        "test_cli_schedules.py",
+        "test_concurrency.py",
+        "test_crash_points_listed.py",
+        "test_crashes.py",
+        "test_delivery_crashes.py",
+        "test_end_to_end.py",
+        "test_keys.py",
+        "test_kills.py",
+        "test_kills_everywhere.py",
+        "test_large.py",
+        "test_left_runs.py",
+        "test_limits_property.py",
+        "test_losses.py",
+        "test_network.py",
+        "test_pictures.py",
+        "test_policies_property.py",
+        "test_pooler.py",
+        "test_primitives_at_once.py",
+        "test_primitives_property.py",
+        "test_rename_crashes.py",
+        "test_restarts.py",
+        "test_retention_periods.py",
+        "test_runtimes.py",
+        "test_sandbox.py",
+        "test_services.py",
+        "test_simulation.py",
+        "test_stage_crashes.py",
+        "test_takeovers.py",
+    }
+)
+
+
+def is_slow(path: Path) -> bool:
+    """Return whether the tests of this file belong to `make test-all`."""
+    return path.name in SLOW_FILES or not SLOW_FOLDERS.isdisjoint(path.parts)
