@@ -24,7 +24,7 @@ from tests.containers.runtimes import IMAGE, dockerd
 from bench.engine import ALIVE, Bench, process
 from bench.figures import Figures
 from bench.http import Line, api
-from cograil.containers.docker_engine import ContainerPolicy, ContainerRun, container_config
+from cograil.apps.containers.runtime.docker_engine import ContainerPolicy, ContainerRun, container_config
 
 PARALLEL = 8
 COMMAND = "true"

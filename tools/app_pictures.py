@@ -47,6 +47,7 @@ def settings_of(registers: Registers, folder: Path) -> dict[str, str]:
         "COGRAIL_COMPANIES__COOLDOWN_SECONDS": "0",
         "COGRAIL_OUTBOUND__ALLOW_NETWORKS": "127.0.0.0/8",
         "COGRAIL_DOCUMENTS__DATA_DIR": str(folder),
+        "COGRAIL_APPS": "captures,companies,documents",
         "COGRAIL_DOCUMENTS__POLL_INTERVAL_MS": "100",
     }
 

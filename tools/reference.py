@@ -15,18 +15,17 @@ import click
 
 import cograil
 from cograil import errors, metrics
-from cograil.apps.app import installed_apps
+from cograil.app_registry import installed_apps
 from cograil.cli import cli
 from cograil.gateway.gateway_openapi import gateway_document
 from cograil.http.server.application import TABLES
 from cograil.http.server.openapi import PROBES, Described, document
 from cograil.http.server.routing import Endpoint
 from cograil.model import states
-from cograil.setting_sources import BARE_NAMES
-from cograil.settings import Settings, setting_names, variable_of
+from cograil.settings import Settings, bare_names, setting_names, settings_class, variable_of
 
 FOLDER = Path(__file__).parent.parent / "docs" / "reference"
-APPS = {app.name: app.described() for app in installed_apps() if app.described}
+APPS = {app.name: app.api() for app in installed_apps() if app.api}
 HEAD = "<!-- Written by `make docs` from the code; do not edit. -->\n\n"
 
 
@@ -75,13 +74,13 @@ def settings_page() -> str:
     lines = ["# Settings", "", SETTINGS_HEAD, ""]
     lines += ["| setting | variable | default | meaning |", "|---|---|---|---|"]
     for name in setting_names():
-        bare = f"; bare `{BARE_NAMES[name]}`" if name in BARE_NAMES else ""
+        bare = f"; bare `{bare_names()[name]}`" if name in bare_names() else ""
         lines.append(f"| `{name}` | `{variable_of(name)}`{bare} | {_default(name)} | {_meaning(name)} |")
     return "\n".join([*lines, ""])
 
 
 def _field(name: str) -> tuple[type, str]:
-    model: type = Settings
+    model: type = settings_class()
     *parts, last = name.split(".")
     for part in parts:
         model = model.model_fields[part].annotation  # type: ignore[attr-defined]
@@ -106,6 +105,8 @@ def _default(name: str) -> str:
 def _meaning(name: str) -> str:
     """The docstring below the setting, from the source: pydantic would read it at every start."""
     model, last = _field(name)
+    if "." not in name:
+        model = Settings
     (definition,) = ast.parse(inspect.getsource(model)).body
     assert isinstance(definition, ast.ClassDef)
     for field, below in pairwise(definition.body):

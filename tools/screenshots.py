@@ -124,7 +124,7 @@ def running_server(**more: str) -> Iterator[Server]:
         place = Path(directory) / "data" / "instance.json"
         environment = os.environ | {
             "COGRAIL_DATA_DIR": str(place.parent),
-            "COGRAIL_CONTAINERS__ENABLED": "false",
+            "COGRAIL_APPS": "none",
             **more,
         }
         command = [*_elsewhere(), sys.executable, "-m", "cograil", "up", "--port", "0"]

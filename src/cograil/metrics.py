@@ -49,12 +49,14 @@ class MetricFamily(NamedTuple):
 PROCESS_METRICS: dict[str, MetricFamily] = {}
 
 
-def _counter(name: str, text: str, *labels: str) -> Counter:
+def counter(name: str, text: str, *labels: str) -> Counter:
+    """Make a counter, shown by /metrics as `<name>_total`."""
     PROCESS_METRICS[f"{name}_total"] = MetricFamily("counter", labels, text)
     return Counter(name, text, labels, registry=REGISTRY)
 
 
-def _gauge(name: str, text: str, *labels: str) -> Gauge:
+def gauge(name: str, text: str, *labels: str) -> Gauge:
+    """Make a gauge: a value that goes up and down."""
     PROCESS_METRICS[name] = MetricFamily("gauge", labels, text)
     return Gauge(name, text, labels, registry=REGISTRY)
 
@@ -106,44 +108,45 @@ class DurationHistogram(Collector):
         yield family
 
 
-def _histogram(name: str, text: str, bounds: tuple[float, ...], *labels: str) -> DurationHistogram:
+def histogram(name: str, text: str, bounds: tuple[float, ...], *labels: str) -> DurationHistogram:
+    """Make a histogram of durations in seconds with these upper bounds."""
     PROCESS_METRICS[name] = MetricFamily("histogram", labels, text)
-    histogram = DurationHistogram(name, text, bounds, labels)
-    REGISTRY.register(histogram)
-    return histogram
+    durations = DurationHistogram(name, text, bounds, labels)
+    REGISTRY.register(durations)
+    return durations
 
 
-build = _gauge("cograil_build_info", "Always 1; the label is the version of this process.", "version")
+build = gauge("cograil_build_info", "Always 1; the label is the version of this process.", "version")
 build.labels(version("cograil")).set(1)
-jobs_submitted = _counter("cograil_jobs_submitted", "Jobs created by this process.")
-jobs_ended = _counter("cograil_jobs_ended", "Jobs ended by this process, by final status.", "status")
-job_wait_seconds = _histogram(
+jobs_submitted = counter("cograil_jobs_submitted", "Jobs created by this process.")
+jobs_ended = counter("cograil_jobs_ended", "Jobs ended by this process, by final status.", "status")
+job_wait_seconds = histogram(
     "cograil_job_wait_seconds",
     "Seconds from when a job became runnable to its first task start; observed when the job ends.",
     JOB_BUCKETS,
 )
-job_run_seconds = _histogram(
+job_run_seconds = histogram(
     "cograil_job_run_seconds",
     "Seconds from the start of a job to its end, by final status.",
     JOB_BUCKETS,
     "status",
 )
-passes = _counter("cograil_passes", "Transactions in which this orchestrator advanced jobs.")
-jobs_advanced = _counter(
+passes = counter("cograil_passes", "Transactions in which this orchestrator advanced jobs.")
+jobs_advanced = counter(
     "cograil_jobs_advanced", "Jobs advanced by this orchestrator; a job counts each time it is advanced."
 )
-leases_expired = _counter(
+leases_expired = counter(
     "cograil_leases_expired",
     "Leases of workers and orchestrators that this orchestrator found expired.",
 )
-tasks_rescued = _counter(
+tasks_rescued = counter(
     "cograil_tasks_rescued", "Tasks that this orchestrator took back from dead workers or after a timeout."
 )
-tasks_claimed = _counter("cograil_tasks_claimed", "Tasks claimed by this worker.")
-tasks_reported = _counter("cograil_tasks_reported", "Task outcomes reported by this worker.", "outcome")
-tasks_held = _gauge("cograil_tasks_held", "Tasks held by this worker now.")
-deliveries = _counter("cograil_deliveries", "Delivery attempts of this relay, by outcome.", "outcome")
-http_request_seconds = _histogram(
+tasks_claimed = counter("cograil_tasks_claimed", "Tasks claimed by this worker.")
+tasks_reported = counter("cograil_tasks_reported", "Task outcomes reported by this worker.", "outcome")
+tasks_held = gauge("cograil_tasks_held", "Tasks held by this worker now.")
+deliveries = counter("cograil_deliveries", "Delivery attempts of this relay, by outcome.", "outcome")
+http_request_seconds = histogram(
     "cograil_http_request_seconds",
     "Seconds from a request to the start of its response, by method and status class.",
     REQUEST_BUCKETS,
@@ -151,41 +154,41 @@ http_request_seconds = _histogram(
     "status",
 )
 # Metrics of the app `containers`. The names have no prefix because existing dashboards use them.
-http_request_duration = _histogram(
+http_request_duration = histogram(
     "http_request_duration_seconds",
     "Duration of requests to /v1/jobs, in seconds.",
     (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10),
     *REQUEST_LABELS,
 )
-company_sources = _counter(
+company_sources = counter(
     "cograil_company_sources",
     "Requests of this worker to company registers, by source and outcome.",
     "source",
     "outcome",
 )
-http_requests = _counter("http_requests", "Requests to /v1/jobs.", *REQUEST_LABELS)
-http_errors = _counter("http_errors", "Requests to /v1/jobs that were rejected.", *REQUEST_LABELS)
-container_jobs = _counter("jobs", "Container jobs accepted by this process.")
-container_job_errors = _counter(
+http_requests = counter("http_requests", "Requests to /v1/jobs.", *REQUEST_LABELS)
+http_errors = counter("http_errors", "Requests to /v1/jobs that were rejected.", *REQUEST_LABELS)
+container_jobs = counter("jobs", "Container jobs accepted by this process.")
+container_job_errors = counter(
     "job_errors", "Container jobs that failed and were settled by this process, by error code.", "code"
 )
-container_job_duration = _histogram(
+container_job_duration = histogram(
     "job_duration_seconds",
     "Seconds from the acceptance of a container job to its end, for jobs settled by this process.",
     (1, 5, 10, 30, 60, 120, 300, 600, 900, 1800, 3600, 14400),
     "status",
 )
-callback_duration = _histogram(
+callback_duration = histogram(
     "dispatcher_duration_seconds",
     "Duration of the requests that deliver events of container jobs, in seconds.",
     (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10),
 )
-callbacks_delivered = _counter("dispatcher_delivered", "Events of container jobs delivered by this relay.")
-callbacks_failed = _counter(
+callbacks_delivered = counter("dispatcher_delivered", "Events of container jobs delivered by this relay.")
+callbacks_failed = counter(
     "dispatcher_failed", "Events of container jobs that were rejected permanently or given up."
 )
-callbacks_dropped = _counter("dispatcher_dropped", "Always 0: events of container jobs are never dropped.")
-callbacks_requeued = _counter("dispatcher_requeued", "Events of container jobs put back for a later retry.")
+callbacks_dropped = counter("dispatcher_dropped", "Always 0: events of container jobs are never dropped.")
+callbacks_requeued = counter("dispatcher_requeued", "Events of container jobs put back for a later retry.")
 for _status in ("completed", "failed", "cancelled"):  # a rate needs a series from the start
     jobs_ended.labels(_status)
     job_run_seconds.labels(_status)

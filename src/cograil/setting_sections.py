@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     Field,
     PositiveFloat,
@@ -29,9 +29,20 @@ KIB, MIB = 1024, 1024 * 1024
 
 
 class SettingsSection(BaseModel):
-    """A section of the settings."""
+    """A section of the settings. A field with `repr=False` is a secret and is shown as stars."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+
+    bare_names: ClassVar[Mapping[str, str]] = {}
+    """Variables without the prefix COGRAIL_ that some commands read too, by setting."""
+
+    def implied(self) -> Mapping[str, tuple[str, Any]]:
+        """Return settings of the core that these imply: name -> (setting that implies it, value)."""
+        return {}
+
+    def private_paths(self) -> tuple[Path, ...]:
+        """Return directories that errors of handlers must not show."""
+        return ()
 
 
 class DatabaseSettings(SettingsSection):
@@ -162,7 +173,7 @@ class QueueSettings(SettingsSection):
     @field_validator("names", mode="before")
     @classmethod
     def names_may_be_separated_by_commas(cls, value: object) -> object:
-        return _split_commas(value)
+        return split_commas(value)
 
 
 class LimitSettings(SettingsSection):
@@ -203,7 +214,7 @@ class OutboundSettings(SettingsSection):
     @field_validator("allow", "allow_networks", mode="before")
     @classmethod
     def hosts_may_be_separated_by_commas(cls, value: object) -> object:
-        return _split_commas(value)
+        return split_commas(value)
 
     @field_validator("allow_networks")
     @classmethod
@@ -226,7 +237,8 @@ class OutboundSettings(SettingsSection):
         return [network for entry in named if (network := _parse_network(entry)) is not None]
 
 
-def _split_commas(value: object) -> object:
+def split_commas(value: object) -> object:
+    """Return `a, b` as a tuple; any other value unchanged."""
     if isinstance(value, str):
         return tuple(name.strip() for name in value.split(",") if name.strip())
     return value
@@ -273,7 +285,7 @@ class ServerSettings(SettingsSection):
     @field_validator("trusted_proxies", mode="before")
     @classmethod
     def networks_may_be_separated_by_commas(cls, value: object) -> object:
-        return _split_commas(value)
+        return split_commas(value)
 
     @field_validator("trusted_proxies")
     @classmethod
@@ -328,46 +340,6 @@ class GatewaySettings(SettingsSection):
     def a_url_leads_to_a_host(cls, value: str | None) -> str | None:
         if value is not None and not re.fullmatch(r"https?://[^/?#@\s]+(?:/[^?#\s]*)?", value):
             raise ValueError("must be a URL such as http://127.0.0.1:8080, without a user")
-        return value
-
-
-class ContainerSettings(SettingsSection):
-    """Containers: runtime, isolation and retention of container jobs."""
-
-    runtime: Literal["auto", "docker", "sandbox", "none"] = "auto"
-    """Container runtime: docker (or podman), the built-in sandbox, or none; auto uses what is available."""
-    enabled: bool = True
-    """Run containers in workers if an engine is available, and serve /v1/jobs."""
-    required: bool = False
-    """Return 503 from /readyz, instead of `degraded`, when no engine is available."""
-    concurrency: PositiveInt = 64
-    """Maximum number of concurrent containers per worker."""
-    pull: Literal["missing", "always", "never"] = "missing"
-    """When to pull an image."""
-    network: str = "bridge"
-    """Network of containers, or `none`; the networks of the host and of other containers are not allowed."""
-    user: str = ""
-    """User in containers, such as 65534:65534; default: the user of the image."""
-    read_only_root: bool = False
-    """Mount the root file system read-only; containers can write to their workspace and /tmp."""
-    capabilities: Annotated[tuple[str, ...], BeforeValidator(_split_commas)] = ()
-    """Linux capabilities that containers keep, separated by commas; default: none."""
-    pids: PositiveInt = 512
-    """Maximum number of processes in a container."""
-    retention_seconds: Annotated[float, Field(ge=0)] = 900
-    """Seconds for which an ended container job stays visible and its id stays reserved."""
-    sweep_seconds: PositiveFloat = 60
-    """Seconds between a worker's sweeps for orphaned containers and workspaces."""
-    port: Annotated[int, Field(ge=0, le=65535)] = 0
-    """Separate port on which `up` and `server` serve /v1/jobs and its probes; 0 disables it."""
-    metrics_port: Annotated[int, Field(ge=0, le=65535)] = 0
-    """Separate port on which `up` and `server` serve /metrics, such as 9090; 0 disables it."""
-
-    @field_validator("network")
-    @classmethod
-    def a_network_is_not_that_of_another(cls, value: str) -> str:
-        if value == "host" or value.startswith("container:") or not value:
-            raise ValueError("must be `none`, `bridge` or a network that you created in the engine")
         return value
 
 

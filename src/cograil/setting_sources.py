@@ -55,6 +55,12 @@ OTHER_VARIABLES = frozenset(
     }
 )
 
+# Variables of earlier versions, and what to use instead.
+REMOVED = {
+    f"COGRAIL_{name}__ENABLED": "; COGRAIL_APPS names the apps to run, separated by commas"
+    for name in ("CAPTURES", "COMPANIES", "CONTAINERS")
+}
+
 # Kubernetes sets these in every container when a Service is named cograil or cograil-something.
 _SERVICE_LINK = re.compile(r"_SERVICE_(HOST|PORT)(_\w+)?$|_PORT_\d+_(TCP|UDP|SCTP)(_\w+)?$")
 _SERVICE_ADDRESS = re.compile(r"(tcp|udp|sctp)://")
@@ -80,7 +86,9 @@ class SourcedValue(NamedTuple):
     origin: str
 
 
-def read_environment(names: Iterable[str], bare_sections: Collection[str] = ()) -> dict[str, SourcedValue]:
+def read_environment(
+    names: Iterable[str], bare_sections: Collection[str] = (), bare_names: Mapping[str, str] = BARE_NAMES
+) -> dict[str, SourcedValue]:
     """Return the settings from environment variables. An empty variable counts as unset, as in compose files.
 
     The bare names of `bare_sections` ("documents", "gateway") are read too, or those of all sections with
@@ -90,7 +98,7 @@ def read_environment(names: Iterable[str], bare_sections: Collection[str] = ()) 
     for name in names:
         variables = {
             variable: os.environ[variable]
-            for variable in _variables_of(name, bare_sections)
+            for variable in _variables_of(name, bare_sections, bare_names)
             if os.environ.get(variable) and not _is_service_link(variable, os.environ[variable])
         }
         if len(set(variables.values())) > 1:
@@ -103,11 +111,11 @@ def read_environment(names: Iterable[str], bare_sections: Collection[str] = ()) 
     return values
 
 
-def _variables_of(name: str, bare_sections: Collection[str]) -> list[str]:
+def _variables_of(name: str, bare_sections: Collection[str], bare_names: Mapping[str, str]) -> list[str]:
     variables = [SHORT_NAMES[name]] if name in SHORT_NAMES else []
     is_compatible = name.partition(".")[0] in bare_sections or is_compat_mode()
-    if name in BARE_NAMES and is_compatible:
-        variables.append(BARE_NAMES[name])
+    if name in bare_names and is_compatible:
+        variables.append(bare_names[name])
     return [*variables, regular_variable(name)]
 
 
@@ -138,7 +146,7 @@ def _problem_of(variable: str, names: Collection[str], known: Collection[str]) -
     section = capitals.removeprefix(PREFIX).rstrip("_").lower()
     if settings := _settings_of(section, names):
         return f"{variable} is a section and not a setting; its settings are {_listed(settings)}"
-    suggestion = _suggestion(capitals, known)
+    suggestion = REMOVED.get(capitals) or _suggestion(capitals, known)
     if not variable.startswith(PREFIX) and not suggestion:
         return None
     return f"{variable} is not a setting{suggestion}"

@@ -11,8 +11,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Collection, Iterator, Mapping
+from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, cast
+from typing import Annotated, Any, NamedTuple, Self, TypeVar, cast
 
 from platformdirs import user_data_dir
 from pydantic import (
@@ -20,15 +21,14 @@ from pydantic import (
     Field,
     PrivateAttr,
     ValidationError,
+    create_model,
     field_validator,
 )
+from pydantic.fields import FieldInfo
 
-from cograil.errors import InvalidSettings
-from cograil.setting_captures import CaptureSettings
-from cograil.setting_companies import CompanySettings
-from cograil.setting_documents import DocumentSettings
+from cograil.app_registry import sections
+from cograil.errors import InvalidSettings, UsageError
 from cograil.setting_sections import (
-    ContainerSettings,
     DatabaseSettings,
     GatewaySettings,
     LeaseSettings,
@@ -43,8 +43,10 @@ from cograil.setting_sections import (
     SettingsSection,
     WorkerSettings,
     parse_conninfo,
+    split_commas,
 )
 from cograil.setting_sources import (
+    BARE_NAMES,
     PREFIX,
     SourcedValue,
     find_file,
@@ -55,11 +57,7 @@ from cograil.setting_sources import (
 )
 
 __all__ = [
-    "CaptureSettings",
-    "CompanySettings",
-    "ContainerSettings",
     "DatabaseSettings",
-    "DocumentSettings",
     "GatewaySettings",
     "LeaseSettings",
     "LimitSettings",
@@ -73,22 +71,23 @@ __all__ = [
     "SettingDescription",
     "Settings",
     "WorkerSettings",
+    "bare_names",
     "describe",
     "load_settings",
     "mask_password",
     "setting_names",
+    "settings_class",
     "variable_of",
 ]
 
 # URLs that may contain passwords; the passwords are masked when shown.
 URLS = frozenset({"database.url", "database.direct_url", "server.database_url", "gateway.database_url"})
 
-# Keys and passwords; shown as stars.
-SECRETS = frozenset({"captures.keks", "companies.inpi_password", "companies.rcs_token"})
+AppSection = TypeVar("AppSection", bound=SettingsSection)
 
 
 class Settings(BaseModel):
-    """All settings."""
+    """All settings. An instance also has a section for each installed app: `section` returns it."""
 
     model_config = {
         "frozen": True,
@@ -108,11 +107,9 @@ class Settings(BaseModel):
     relay: RelaySettings = RelaySettings()
     server: ServerSettings = ServerSettings()
     gateway: GatewaySettings = GatewaySettings()
-    containers: ContainerSettings = ContainerSettings()
-    captures: CaptureSettings = CaptureSettings()
-    companies: CompanySettings = CompanySettings()
-    documents: DocumentSettings = DocumentSettings()
     log: LogSettings = LogSettings()
+    apps: tuple[str, ...] = ("containers",)
+    """Apps to run, separated by commas, or `none`; `cograil apps` lists the installed ones."""
     data_dir: Path = Field(default_factory=lambda: Path(user_data_dir("cograil", appauthor=False)))
     """Directory of the embedded PostgreSQL and of instance.json."""
     host: str = "127.0.0.1"
@@ -122,6 +119,26 @@ class Settings(BaseModel):
 
     _origins: dict[str, str] = PrivateAttr(default_factory=dict)
 
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        """Make an instance of the class that also has the sections of the installed apps."""
+        return object.__new__(cast("type[Self]", settings_class()) if cls is Settings else cls)
+
+    def section(self, kind: type[AppSection]) -> AppSection:
+        """Return the section of an app by its class. Raises LookupError when the app is not installed."""
+        for name in type(self).model_fields:
+            if isinstance(value := getattr(self, name), kind):
+                return value
+        raise LookupError(f"no installed app has the settings {kind.__name__}")
+
+    def with_app(self, name: str) -> Self:
+        """Return the same settings with this app enabled too, for a command of the app."""
+        return self if name in self.apps else self.model_copy(update={"apps": (*self.apps, name)})
+
+    def sections(self) -> list[SettingsSection]:
+        """Return every section, those of the apps last."""
+        values = (getattr(self, name) for name in type(self).model_fields)
+        return [value for value in values if isinstance(value, SettingsSection)]
+
     def origin_of(self, name: str) -> str:
         """Return the origin of a setting's value; "default" when it is not configured."""
         return self._origins.get(name, "default")
@@ -130,10 +147,28 @@ class Settings(BaseModel):
         """Return whether any setting of this section is set by a flag, a variable or the file."""
         return any(name.startswith(f"{section}.") for name in self._origins)
 
+    @field_validator("apps", mode="before")
+    @classmethod
+    def apps_may_be_separated_by_commas(cls, value: object) -> object:
+        return () if value == "none" else split_commas(value)
+
     @field_validator("data_dir")
     @classmethod
     def a_tilde_is_the_home_directory(cls, value: Path) -> Path:
         return value.expanduser()
+
+
+def settings_class() -> type[Settings]:
+    """Return the class of all settings: those of the core, and a section for each installed app."""
+    return _with_sections(tuple(sections().items()))
+
+
+@cache
+def _with_sections(of_apps: tuple[tuple[str, type[SettingsSection]], ...]) -> type[Settings]:
+    if taken := [name for name, _ in of_apps if name in Settings.model_fields]:
+        raise UsageError(f"an app cannot be called {taken[0]!r}: cograil has settings of that name")
+    fields: dict[str, Any] = {name: (kind, kind()) for name, kind in of_apps}
+    return create_model("Settings", __base__=Settings, __module__=__name__, **fields)
 
 
 class SettingDescription(NamedTuple):
@@ -163,17 +198,26 @@ def load_settings(
         raise InvalidSettings("\n".join(misspelt))
     file = find_file(config)
     values = {} if file is None else read_file(file, names, _path_names())
-    values |= read_environment(names, bare_sections)
+    values |= read_environment(names, bare_sections, bare_names())
     values |= {name: SourcedValue(value, "flag") for name, value in flag_values.items()}
     origins = {name: value.origin for name, value in values.items()}
     try:
         settings = Settings(**_nested({name: value.value for name, value in values.items()}))
     except ValidationError as error:
         raise InvalidSettings("\n".join(_error_lines(error, origins))) from error
-    if settings.documents.log_json:
-        settings = settings.model_copy(update={"log": settings.log.model_copy(update={"format": "json"})})
-        origins["log.format"] = origins.get("documents.log_json", "default")
+    settings = _with_implied(settings, origins)
     settings._origins.update(origins)
+    return settings
+
+
+def _with_implied(settings: Settings, origins: dict[str, str]) -> Settings:
+    """Return the settings with the values that sections of apps imply; adds their origins to `origins`."""
+    for app in sections():
+        for name, (source, value) in getattr(settings, app).implied().items():
+            section, _, leaf = name.partition(".")
+            changed = getattr(settings, section).model_copy(update={leaf: value})
+            settings = settings.model_copy(update={section: changed})
+            origins[name] = origins.get(f"{app}.{source}", "default")
     return settings
 
 
@@ -188,7 +232,17 @@ def describe(settings: Settings) -> list[SettingDescription]:
 
 def setting_names() -> list[str]:
     """Return the names of all settings, in order, as `section.name`."""
-    return list(_names(Settings))
+    return list(_names(settings_class()))
+
+
+def bare_names() -> dict[str, str]:
+    """Return the variables without COGRAIL_ that some commands read too, by setting."""
+    of_apps = {
+        f"{app}.{leaf}": variable
+        for app, section in sections().items()
+        for leaf, variable in section.bare_names.items()
+    }
+    return BARE_NAMES | of_apps
 
 
 def mask_password(conninfo: str) -> str:
@@ -213,15 +267,15 @@ def _names(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
 
 def _path_names() -> set[str]:
     """Return the names of the settings that are paths."""
-    return {name for name in setting_names() if _annotation(name) in (Path, Path | None)}
+    return {name for name in setting_names() if _field(name).annotation in (Path, Path | None)}
 
 
-def _annotation(name: str) -> Any:
-    model: type[BaseModel] = Settings
-    *sections, leaf = name.split(".")
-    for section in sections:
+def _field(name: str) -> FieldInfo:
+    model: type[BaseModel] = settings_class()
+    *parents, leaf = name.split(".")
+    for section in parents:
         model = cast("type[BaseModel]", model.model_fields[section].annotation)
-    return model.model_fields[leaf].annotation
+    return model.model_fields[leaf]
 
 
 def _nested(flat: Mapping[str, Any]) -> dict[str, Any]:
@@ -239,9 +293,9 @@ def _lookup(tree: Mapping[str, Any], name: str) -> Any:
 
 
 def _mask(name: str, value: Any) -> Any:
-    if name in SECRETS and value:
-        return "***"
-    return mask_password(value) if name in URLS and value else value
+    if name in URLS and value:
+        return mask_password(value)
+    return "***" if value and name in setting_names() and not _field(name).repr else value
 
 
 def _error_lines(error: ValidationError, origins: Mapping[str, str]) -> Iterator[str]:

@@ -12,7 +12,7 @@ from receivers import HERE, QUICK
 from tests.companies.registers import DANONE, INPI, OTHER, Registers, said, serving_registers
 from tests.documents import drawn
 
-from cograil.apps.companies.app import running_companies
+from cograil.apps.companies.worker_lifespan import running_companies
 from cograil.apps.documents.layout import Folder
 from cograil.apps.documents.watcher import Watcher
 from cograil.settings import Settings

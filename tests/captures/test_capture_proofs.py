@@ -17,9 +17,9 @@ from vault import Sealing
 import cograil
 from cograil.apps.captures import audit, manifest
 from cograil.apps.captures.proof_verifier import verify
+from cograil.apps.captures.settings import CaptureSettings
 from cograil.apps.captures.signing import BadKey, find_signer, load_public, load_signer
 from cograil.canonical_json import canonical
-from cograil.setting_captures import CaptureSettings
 
 CONTENT = b"what was on the screen"
 TREE = str(Path(cograil.__file__).parents[1])  # a command is that of the tree that is tested

@@ -15,7 +15,7 @@ from lab import Lab, open_lab, quick_settings
 from receivers import HERE, QUICK, Receiver, receiving, relaying
 from registers import DANONE, Registers, serving_registers
 
-from cograil.apps.companies.app import running_companies
+from cograil.apps.companies.worker_lifespan import running_companies
 from cograil.setting_sections import OutboundSettings
 from cograil.settings import Settings
 from cograil.verbs.callback_targets import Receiver as Destination
@@ -147,9 +147,11 @@ async def working(bureau: Bureau) -> AsyncIterator[None]:
 
 
 @contextlib.asynccontextmanager
-async def open_bureau(dsn: str, **companies: Any) -> AsyncIterator[Bureau]:
+async def open_bureau(dsn: str, *, is_enabled: bool = True, **companies: Any) -> AsyncIterator[Bureau]:
     """A door without workers."""
     async with serving_registers() as registers:
         settings = bureau_settings(registers, **companies)
+        if not is_enabled:
+            settings = settings.model_copy(update={"apps": ()})
         async with open_lab(dsn, settings) as lab, open_door(lab, dsn, settings) as api:
             yield Bureau(lab, api, registers)

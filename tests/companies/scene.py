@@ -77,7 +77,9 @@ class Scene:
         self._sirens = iter(range(100_000_001, 999_999_999))
 
     async def fork(self, role: str = "worker", fault: str | None = None) -> Child:
-        return await self.nursery.fork(role, self.dsn, fault=fault, settings={"companies": self.own})
+        return await self.nursery.fork(
+            role, self.dsn, fault=fault, settings={"companies": self.own, "apps": ("companies",)}
+        )
 
     def siren(self) -> str:
         return str(next(self._sirens))

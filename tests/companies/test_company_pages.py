@@ -14,7 +14,7 @@ from registers import DANONE, INPI, OTHER, SIRET, said
 
 from cograil.apps.companies import company_search
 from cograil.apps.companies.company_search import find_companies
-from cograil.ui.pages.companies_page import companies
+from cograil.apps.companies.pages import companies
 
 REFRESH = re.compile(rb'action="(/ui/companies/requests/[^"]+/refresh)"')
 
@@ -227,7 +227,7 @@ async def test_every_page_and_every_form_asks_for_its_role(browser: Browser) -> 
 
 
 async def test_without_the_app_there_are_no_pages(dsn: str) -> None:
-    async with open_bureau(dsn, enabled=False) as bureau:
+    async with open_bureau(dsn, is_enabled=False) as bureau:
         browser = Browser(bureau.api)
         page = await browser.get("/ui/companies")
         assert (page.status, b"is off" in page.raw) == (200, True)

@@ -12,10 +12,10 @@ from browsing import Browser
 from bureau import Bureau, told, until, working
 from registers import DANONE, INPI, OTHER, RCS, RECHERCHE, Asked, extract, result, results, said, silence
 
-from cograil.apps.companies.app import running_companies
 from cograil.apps.companies.enrichment import House, cache_key
 from cograil.apps.companies.queries import Of, find_left, list_held, lock_company
 from cograil.apps.companies.sweeper import end_left
+from cograil.apps.companies.worker_lifespan import running_companies
 from cograil.apps.companies.workflow import QUEUE
 from cograil.cli import main
 from cograil.verbs import idempotency

@@ -11,9 +11,9 @@ from house import House, house_settings, open_house
 from runtimes import dockerd, groups_of, podman, runtime_at, sandboxes
 from tests.components import need
 
-from cograil.containers.container_runtime import Runtime
-from cograil.containers.container_workspaces import ContainerWorkspaces
-from cograil.containers.docker_engine import ContainerEngine
+from cograil.apps.containers.runtime.container_runtime import Runtime
+from cograil.apps.containers.runtime.container_workspaces import ContainerWorkspaces
+from cograil.apps.containers.runtime.docker_engine import ContainerEngine
 
 
 @pytest.fixture(scope="session")

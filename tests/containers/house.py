@@ -17,9 +17,9 @@ from doors import Answer, Api, open_door
 from lab import Lab, open_lab, quick_settings
 from receivers import HERE, QUICK, Receiver, Request, receiving, relaying
 
+from cograil.apps.containers.runtime.container_runtime import Runtime
+from cograil.apps.containers.runtime.container_workspaces import ContainerWorkspaces
 from cograil.apps.containers.worker_lifespan import running_containers
-from cograil.containers.container_runtime import Runtime
-from cograil.containers.container_workspaces import ContainerWorkspaces
 from cograil.settings import Settings
 
 IMAGE = "cograil-test:latest"

@@ -17,11 +17,11 @@ from pathlib import Path
 
 import pytest
 
-from cograil.containers.container_runtime import Runtime
-from cograil.containers.docker_engine import ContainerEngine
-from cograil.containers.sandbox import Sandbox
-from cograil.containers.sandbox.bwrap_arguments import owner_of_images
-from cograil.containers.sandbox.sandbox_images import import_image
+from cograil.apps.containers.runtime.container_runtime import Runtime
+from cograil.apps.containers.runtime.docker_engine import ContainerEngine
+from cograil.apps.containers.runtime.sandbox import Sandbox
+from cograil.apps.containers.runtime.sandbox.bwrap_arguments import owner_of_images
+from cograil.apps.containers.runtime.sandbox.sandbox_images import import_image
 
 APPLETS = (
     "sh", "echo", "cat", "sleep", "id", "ls", "seq", "head", "mknod", "mount", "ps", "yes", "tail", "pwd",

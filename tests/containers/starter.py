@@ -11,7 +11,7 @@ from pathlib import Path
 
 from runtimes import runtime_at
 
-from cograil.containers.container_runtime import ContainerPolicy, ContainerRun
+from cograil.apps.containers.runtime.container_runtime import ContainerPolicy, ContainerRun
 
 
 async def main(where: str, given: str) -> None:

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from cograil.apps.containers.runtime.container_runtime import ContainerPolicy, ContainerRun, Runtime
+from cograil.apps.containers.runtime.docker_engine import ContainerEngine, engine_urls
+from cograil.apps.containers.runtime.runtime_selection import choose_runtime
+from cograil.apps.containers.runtime.sandbox import Sandbox
 from cograil.cli import main
-from cograil.containers.container_runtime import ContainerPolicy, ContainerRun, Runtime
-from cograil.containers.docker_engine import ContainerEngine, engine_urls
-from cograil.containers.runtime_selection import choose_runtime
-from cograil.containers.sandbox import Sandbox
 from cograil.settings import load_settings
 
 

@@ -9,9 +9,15 @@ from pathlib import Path
 import pytest
 from test_runtimes import run
 
-from cograil.containers import container_log
-from cograil.containers.container_log import follow_log
-from cograil.containers.docker_engine import BEGINNING, ContainerEngine, ContainerPolicy, LogCursor, LogStream
+from cograil.apps.containers.runtime import container_log
+from cograil.apps.containers.runtime.container_log import follow_log
+from cograil.apps.containers.runtime.docker_engine import (
+    BEGINNING,
+    ContainerEngine,
+    ContainerPolicy,
+    LogCursor,
+    LogStream,
+)
 
 
 class Forgetful(ContainerEngine):
@@ -48,7 +54,7 @@ async def test_an_end_that_an_engine_misses_is_looked_for(
     engine: ContainerEngine, room: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Asked again and again, while it runs and when it has ended."""
-    monkeypatch.setattr("cograil.containers.docker_engine.LOOK_SECONDS", 0.05)
+    monkeypatch.setattr("cograil.apps.containers.runtime.docker_engine.LOOK_SECONDS", 0.05)
     container = await engine.start(run(room, "sleep 0.5; exit 3"), ContainerPolicy(network="none"))
     async with asyncio.timeout(20):
         assert (await engine.wait(container)).exit_code == 3

@@ -10,11 +10,11 @@ import pytest
 from house import IMAGE, House, open_site, working
 from test_wire import settled
 
+from cograil.apps.containers import queries as container_jobs
+from cograil.apps.containers.runtime.container_workspaces import ContainerWorkspaces
+from cograil.apps.containers.runtime.docker_engine import ContainerEngine
 from cograil.apps.containers.sweeper import settle_ended
-from cograil.containers.container_workspaces import ContainerWorkspaces
-from cograil.containers.docker_engine import ContainerEngine
 from cograil.model.ids import new_id
-from cograil.store import container_jobs
 
 RUNNING = "trap 'echo told; exit 0' TERM; echo up; while true; do sleep 0.1; done"
 STUBBORN = "trap '' TERM; echo up; while true; do sleep 0.1; done"

@@ -9,7 +9,7 @@ import aiodocker
 import pytest
 from test_runtimes import POLICY, run
 
-from cograil.containers.docker_engine import (
+from cograil.apps.containers.runtime.docker_engine import (
     ContainerEngine,
     ContainerPolicy,
     ContainerRun,
@@ -70,7 +70,7 @@ async def test_a_container_that_is_just_being_made_is_waited_for(
     """dockerd gives the name first; for a moment there is nothing else of it."""
     asked = run(room, "sleep 60")
     held = await engine.start(asked, POLICY)
-    monkeypatch.setattr("cograil.containers.docker_engine.RETRY_SECONDS", 0.01)
+    monkeypatch.setattr("cograil.apps.containers.runtime.docker_engine.RETRY_SECONDS", 0.01)
     containers, missed = engine._docker.containers, iter([404, 404])
     known = containers.container
 

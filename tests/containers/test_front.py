@@ -10,6 +10,7 @@ import pytest
 from house import house_settings
 from lab import Lab, open_lab
 
+from cograil.app_registry import PortContext
 from cograil.apps.containers.app import app
 from cograil.apps.containers.standalone_port import container_front
 from cograil.http.server.port import bind, serving
@@ -21,12 +22,12 @@ async def asked(lab: Lab, dsn: str, runtime: str) -> tuple[int, Any]:
     """What /readyz says where this runs containers; the rest is served either way."""
     own = lab.settings.containers.model_copy(update={"runtime": runtime})
     settings = lab.settings.model_copy(update={"containers": own})
-    health = Health(lab.db, {}, app.checks(settings, True))
+    health = Health(lab.db, {}, app.readiness(settings, True))
     listening = bind("127.0.0.1", 0)
     url = f"http://127.0.0.1:{listening.getsockname()[1]}"
     async with (
         open_api(dsn, settings) as instance,
-        serving(container_front(instance, health.checks), listening),
+        serving(container_front(PortContext(instance, health.checks, instance)), listening),
         httpx2.AsyncClient() as client,
     ):
         assert (await client.get(f"{url}/livez")).json() == {"status": "healthy"}

@@ -10,7 +10,7 @@ import pytest
 from house import House, house_settings, is_signed, open_house, working
 from receivers import OK, answer
 
-from cograil.containers.container_runtime import Runtime
+from cograil.apps.containers.runtime.container_runtime import Runtime
 
 
 @pytest.fixture

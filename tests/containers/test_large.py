@@ -21,7 +21,7 @@ MOVING = """
 import asyncio, re, sys
 from pathlib import Path
 from cograil.egress import PublicOnly
-from cograil.containers.artifact_transfer import ArtifactTransfer
+from cograil.apps.containers.runtime.artifact_transfer import ArtifactTransfer
 from cograil.setting_sections import OutboundSettings
 
 def peak():
@@ -100,4 +100,4 @@ async def test_ten_thousand_events_arrive_all_of_them(house: House) -> None:
 
 @pytest.fixture(autouse=True)
 def a_batch_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cograil.containers.container_log.MAX_LINES", 1)
+    monkeypatch.setattr("cograil.apps.containers.runtime.container_log.MAX_LINES", 1)

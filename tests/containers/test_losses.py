@@ -14,10 +14,10 @@ from lab import open_lab
 from test_runtimes import run
 
 from cograil.apps.containers import worker_lifespan
-from cograil.containers import container_log, docker_engine
-from cograil.containers.container_runtime import ContainerPolicy, EngineError
-from cograil.containers.docker_engine import ContainerEngine
-from cograil.containers.runtime_selection import choose_runtime
+from cograil.apps.containers.runtime import container_log, docker_engine
+from cograil.apps.containers.runtime.container_runtime import ContainerPolicy, EngineError
+from cograil.apps.containers.runtime.docker_engine import ContainerEngine
+from cograil.apps.containers.runtime.runtime_selection import choose_runtime
 from cograil.settings import Settings
 
 POLICY = ContainerPolicy(network="none")

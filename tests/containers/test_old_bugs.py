@@ -25,7 +25,7 @@ import pytest
 from between import open_between
 from house import House, is_signed, working
 
-from cograil.containers.docker_engine import ContainerEngine
+from cograil.apps.containers.runtime.docker_engine import ContainerEngine
 
 
 async def test_5_a_cancel_while_the_container_is_made_is_not_undone(

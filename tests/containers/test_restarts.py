@@ -19,7 +19,7 @@ from daemons import SturdyDocker, SturdyPodman
 from house import KEY, House, house_settings, is_signed, open_house, working
 from receivers import receiving
 
-from cograil.containers.docker_engine import ContainerEngine
+from cograil.apps.containers.runtime.docker_engine import ContainerEngine
 
 COUNTING = (
     "echo ran >> runs; i=0; while [ ! -f stop ]; do echo $i; i=$((i+1)); sleep 0.05; done; cat runs >&2"

@@ -20,7 +20,7 @@ from uuid import uuid4
 import pytest
 from runtimes import IMAGE, runtime_at
 
-from cograil.containers.container_runtime import (
+from cograil.apps.containers.runtime.container_runtime import (
     ContainerPolicy,
     ContainerRun,
     EngineError,

@@ -22,12 +22,17 @@ import pytest
 from runtimes import IMAGE, groups_of, root_file_system
 from test_runtimes import POLICY, output, run, said, until_it_says
 
-from cograil.containers.container_runtime import ContainerPolicy, EngineError, LogCursor
-from cograil.containers.sandbox import Sandbox
-from cograil.containers.sandbox.bwrap_arguments import ROOT_OUTSIDE, owner_of_images
-from cograil.containers.sandbox.cgroups import Groups
-from cograil.containers.sandbox.sandbox_directory import SandboxDirectory
-from cograil.containers.sandbox.sandbox_images import InvalidImage, image_directory, image_names, import_image
+from cograil.apps.containers.runtime.container_runtime import ContainerPolicy, EngineError, LogCursor
+from cograil.apps.containers.runtime.sandbox import Sandbox
+from cograil.apps.containers.runtime.sandbox.bwrap_arguments import ROOT_OUTSIDE, owner_of_images
+from cograil.apps.containers.runtime.sandbox.cgroups import Groups
+from cograil.apps.containers.runtime.sandbox.sandbox_directory import SandboxDirectory
+from cograil.apps.containers.runtime.sandbox.sandbox_images import (
+    InvalidImage,
+    image_directory,
+    image_names,
+    import_image,
+)
 from cograil.processes import run_async
 
 BASE = 0x400000  # where a program is loaded

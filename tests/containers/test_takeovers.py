@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from house import House, working
 
-from cograil.containers.container_slots import ContainerSlots
+from cograil.apps.containers.runtime.container_slots import ContainerSlots
 
 UNTIL_STOPPED = "echo ran >> runs; echo up; until [ -f stop ]; do sleep 0.1; done"
 LATE = "select 1 from cograil.checkpoints where data ->> 'is_late' = 'true'"

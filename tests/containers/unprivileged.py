@@ -11,10 +11,10 @@ from pathlib import Path
 
 from runtimes import IMAGE, root_file_system
 
-from cograil.containers.container_runtime import ContainerPolicy, ContainerRun
-from cograil.containers.sandbox import Sandbox
-from cograil.containers.sandbox.bwrap_arguments import owner_of_images
-from cograil.containers.sandbox.sandbox_images import import_image
+from cograil.apps.containers.runtime.container_runtime import ContainerPolicy, ContainerRun
+from cograil.apps.containers.runtime.sandbox import Sandbox
+from cograil.apps.containers.runtime.sandbox.bwrap_arguments import owner_of_images
+from cograil.apps.containers.runtime.sandbox.sandbox_images import import_image
 
 
 async def main(data_dir: Path) -> None:

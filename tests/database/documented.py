@@ -11,7 +11,7 @@ from typing import Any
 
 import jsonschema_rs
 
-from cograil.apps.app import installed_apps
+from cograil.app_registry import installed_apps
 from cograil.gateway.gateway_openapi import gateway_document
 from cograil.http.server.application import TABLES
 from cograil.http.server.openapi import document
@@ -100,7 +100,7 @@ def of_api() -> Documented:
 @cache
 def of_apps() -> dict[str, Documented]:
     """Those of the apps, by their names."""
-    return {app.name: Documented(app.described().document()) for app in installed_apps() if app.described}
+    return {app.name: Documented(app.api().document()) for app in installed_apps() if app.api}
 
 
 def said_wrong(method: str, path: str, status: int, media_type: str, body: bytes) -> list[str]:

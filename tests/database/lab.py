@@ -30,6 +30,8 @@ from cograil.verbs.submit import Submission, submit
 from cograil.verbs.tasks import Heartbeat, Report, Slots, Tick
 from cograil.worker.worker_loop import Worker
 
+ALL_APPS = ("captures", "companies", "containers")  # `documents` needs a folder
+
 
 def quick_settings(**overrides: Any) -> Settings:
     """Short leases, and a database that may forget."""
@@ -38,7 +40,12 @@ def quick_settings(**overrides: Any) -> Settings:
         "lease": {"seconds": 1.0, "heartbeat_seconds": 0.2, "scan_seconds": 0.2},
         "worker": {"grace_seconds": 2.0},
     }
-    return Settings(**(values | overrides))
+    settings = Settings(**(values | {"apps": ALL_APPS} | overrides))
+    return (
+        settings
+        if "apps" in overrides or settings.documents.data_dir is None
+        else settings.with_app("documents")
+    )
 
 
 @dataclass

@@ -12,14 +12,14 @@ from test_api_audit import Clerk
 from tests.captures.vault import sample
 from tests.documents.house import House
 
-from cograil.apps.app import installed_apps
+from cograil.app_registry import installed_apps
 from cograil.settings import Settings
 
 CHANGING = {
     f"{one.method} {one.path}"
     for app in installed_apps()
-    if app.described
-    for one in app.described().endpoints
+    if app.api
+    for one in app.api().endpoints
     if one.method != "GET"
 }
 

@@ -13,7 +13,7 @@ import pytest_asyncio
 from doors import Api
 from lab import Lab, quick_settings
 
-from cograil.apps.app import App, installed_apps
+from cograil.app_registry import App, installed_apps
 from cograil.definitions import read_workflow
 from cograil.errors import InvalidWorkflow, UsageError, WorkflowReserved
 from cograil.model.handler_ownership import ENGINE, owner_of_handler

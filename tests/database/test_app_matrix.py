@@ -21,7 +21,7 @@ from matrices import Reply, asked, filled, plain
 from tests.captures.vault import sample
 from tests.documents.house import House
 
-from cograil.apps.app import App, installed_apps
+from cograil.app_registry import App, installed_apps
 from cograil.http.server.dispatcher import Door
 from cograil.http.server.port import bind, serving
 from cograil.http.server.routing import Endpoint, Table
@@ -29,7 +29,7 @@ from cograil.model.roles import NOBODY, ROLES, Caller, Role
 from cograil.processes.app_plugins import app_doors, app_front
 from cograil.settings import Settings
 
-DESCRIBED = {app.name: app.described() for app in installed_apps() if app.described}
+DESCRIBED = {app.name: app.api() for app in installed_apps() if app.api}
 ENDPOINTS = [endpoint for described in DESCRIBED.values() for endpoint in described.endpoints]
 LISTS = {"/v1/jobs", "/apps/documents/jobs", "/apps/documents/duplicates"}
 ONES = {
@@ -125,7 +125,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[Endpoint]:
 
 def unlisted(app: App, served: list[Endpoint], prefixes: list[str]) -> list[str]:
     """What this app serves and does not list, and where it serves what has no table at all."""
-    listed = {(one.method, one.path) for one in (app.described().endpoints if app.described else ())}
+    listed = {(one.method, one.path) for one in (app.api().endpoints if app.api else ())}
     wild = [prefix for prefix in prefixes if not any(path.startswith(prefix) for _, path in listed)]
     return [f"{one.method} {one.path}" for one in served if (one.method, one.path) not in listed] + wild
 
@@ -134,7 +134,7 @@ async def test_every_route_that_an_app_serves_is_listed(api: Api, opened: list[E
     assert DESCRIBED.keys() == {"captures", "companies", "containers", "documents"}
     for app in installed_apps():
         opened.clear()
-        doors = app.doors(api.instance)
+        doors = app.routes(api.instance)
         assert unlisted(app, opened, list(doors)) == []
         assert len(opened) == len(DESCRIBED[app.name].endpoints)
     reached = app_doors(api.instance).keys()
@@ -146,7 +146,7 @@ async def test_a_route_that_is_not_listed_is_found(api: Api, opened: list[Endpoi
     table = Table("laundry", "/v1/laundry")
     table.get("/shirts", "viewer")(lambda call: None)  # type: ignore[arg-type,return-value]
     app = App(name="laundry", doors=lambda instance: {"/v1/laundry": Door(instance, [table])})
-    doors = app.doors(api.instance)
+    doors = app.routes(api.instance)
     assert unlisted(app, opened, list(doors)) == ["GET /v1/laundry/shirts", "/v1/laundry"]
 
 

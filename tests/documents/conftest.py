@@ -26,7 +26,7 @@ def document_settings() -> dict[str, object]:
 def house_settings(tmp_path: Path, document_settings: dict[str, object]) -> Settings:
     quick = {"poll_interval_ms": 50, "retry_seconds": 0, "quiet_seconds": 0.1}
     given = {"data_dir": tmp_path / "data"} | quick | document_settings
-    return quick_settings(documents=given, containers={"enabled": False})
+    return quick_settings(documents=given, apps=("documents",))
 
 
 @pytest_asyncio.fixture

@@ -13,13 +13,13 @@ from lab import Lab
 from tests.documents import drawn
 
 from cograil.apps.documents import atomic_files
-from cograil.apps.documents.app import watching
 from cograil.apps.documents.core import make_job_key
 from cograil.apps.documents.folder_id import place_of
 from cograil.apps.documents.jobs import Document, list_documents
 from cograil.apps.documents.layout import Folder
 from cograil.apps.documents.prep import prepare
 from cograil.apps.documents.watcher import Watcher
+from cograil.apps.documents.worker_lifespan import watching
 from cograil.runners.handler_registry import Registry
 from cograil.settings import Settings
 

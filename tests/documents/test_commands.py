@@ -16,12 +16,11 @@ import pytest
 from click.testing import CliRunner
 from tests.documents import drawn
 
-from cograil.apps.documents import atomic_files, duplicates
+from cograil.apps.documents import atomic_files, cli, duplicates
+from cograil.apps.documents.cli import documents
 from cograil.apps.documents.file_claiming import held
 from cograil.apps.documents.layout import Folder, folder_of
 from cograil.apps.documents.one_shot import Conversion, Item, remove_left_rooms
-from cograil.cli.commands import document_commands as cli
-from cograil.cli.commands.document_commands import documents
 from cograil.errors import NotFound, UsageError
 
 KEY = f"{'a' * 64}__{'b' * 64}"

@@ -306,7 +306,7 @@ class Range:
         shutil.rmtree(root)
 
     async def _prepare(self, dsn: str, root: Path) -> None:
-        settings = quick_settings(documents={"data_dir": root}, containers={"enabled": False})
+        settings = quick_settings(documents={"data_dir": root}, apps=("documents",))
         async with open_lab(dsn, settings) as lab:
             await self._scenario.prepare(House(lab, settings))
 

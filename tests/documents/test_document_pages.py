@@ -17,9 +17,9 @@ from tests.conftest import Eventually
 from tests.documents import drawn
 from tests.documents.house import House
 
+from cograil.apps.documents.file_pages import documents
 from cograil.apps.documents.layout import Folder
 from cograil.store.task_queries import save_progress
-from cograil.ui.pages.document_files_page import documents
 
 PLACE = "/ui/documents"
 WORDS = {"use-existing": "USE_EXISTING_RESULT", "force": "FORCE_REPROCESS", "discard": "DISCARD"}
@@ -184,7 +184,7 @@ async def test_every_page_and_every_form_asks_for_its_role(house: House, browser
 
 
 async def test_without_a_folder_the_page_says_that_the_app_is_off(dsn: str) -> None:
-    settings = quick_settings(containers={"enabled": False})
+    settings = quick_settings(apps=())
     async with open_lab(dsn, settings) as lab, open_door(lab, dsn, settings) as api:
         browser = Browser(api)
         page = await shown(browser)

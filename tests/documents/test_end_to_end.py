@@ -27,7 +27,7 @@ from cograil.http.server.port import bind
 QUICK = {
     "COGRAIL_WORKER__GRACE_SECONDS": "1",
     "POLL_INTERVAL_MS": "100",
-    "COGRAIL_CONTAINERS__ENABLED": "false",
+    "COGRAIL_APPS": "documents",
 }
 
 

@@ -17,8 +17,8 @@ from tests.documents.house import House
 from cograil.apps.documents import file_claiming, locks
 from cograil.apps.documents.folder_id import look_after
 from cograil.apps.documents.services import Service
+from cograil.apps.documents.settings import DocumentSettings
 from cograil.errors import Conflict
-from cograil.setting_documents import DocumentSettings
 
 NFS = 0x6969
 

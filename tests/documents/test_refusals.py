@@ -35,7 +35,7 @@ def judge(root: Path, what: str = "input_rejected_signature") -> dict[str, Any]:
 
 
 async def drop(dsn: str, root: Path) -> None:
-    settings = quick_settings(documents={"data_dir": root}, containers={"enabled": False})
+    settings = quick_settings(documents={"data_dir": root}, apps=("documents",))
     async with open_lab(dsn, settings) as lab:
         (House(lab, settings).folder.arrivals / "a.cbz").write_bytes(b"nothing")
 

@@ -11,8 +11,8 @@ import pytest
 
 from cograil.apps.documents import tools
 from cograil.apps.documents.requirements import require_tools
+from cograil.apps.documents.settings import DocumentSettings
 from cograil.errors import UsageError
-from cograil.setting_documents import DocumentSettings
 
 
 def without(modules: tuple[str, ...], tmp_path: Path, *command: str, **environ: str) -> tuple[int, str]:
@@ -40,7 +40,8 @@ def test_without_the_extra_nothing_starts_that_would_do_nothing(
 ) -> None:
     folder = tmp_path / "comics"
     words = tuple(word.replace("FOLDER", str(folder)) for word in command)
-    environ = {} if command[0] == "documents" else {"COGRAIL_DOCUMENTS__DATA_DIR": str(folder)}
+    named = {"COGRAIL_DOCUMENTS__DATA_DIR": str(folder), "COGRAIL_APPS": "documents"}
+    environ = {} if command[0] == "documents" else named
     code, text = without(("watchfiles", "ocrmypdf"), tmp_path, *words, **environ)
     assert code == 2, text
     assert "this needs the extra `documents`: pip install 'cograil[documents]'" in text
@@ -60,7 +61,7 @@ def test_the_other_commands_say_the_same(tmp_path: Path, command: str) -> None:
 
 
 def test_captures_that_were_set_up_need_their_extra(tmp_path: Path) -> None:
-    environ = {"COGRAIL_CAPTURES__RATE_PER_MINUTE": "5"}
+    environ = {"COGRAIL_APPS": "captures"}
     code, text = without(("obstore",), tmp_path, "up", "--port", "0", **environ)
     assert code == 2, text
     assert "this needs the extra `captures`: pip install 'cograil[captures]'" in text
@@ -84,7 +85,7 @@ def test_a_language_that_is_missing_is_named_with_its_package() -> None:
 
 DYING = """
 import asyncio, signal
-from cograil.apps.background_tasks import background
+from cograil.worker.background_tasks import background
 
 async def die():
     raise RuntimeError("no such folder")

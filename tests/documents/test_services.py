@@ -28,8 +28,8 @@ from cograil.apps.documents.handlers import Terms
 from cograil.apps.documents.prep import prepare
 from cograil.apps.documents.service_client import Pulse, ServiceDown, ask, info_of
 from cograil.apps.documents.services import Kind, Refused, Service, service_door
+from cograil.apps.documents.settings import DocumentSettings
 from cograil.http.server.port import bind, serving
-from cograil.setting_documents import DocumentSettings
 
 
 @contextlib.asynccontextmanager

@@ -28,7 +28,7 @@ from cograil import fault_injection
 from cograil.apps.documents import atomic_files, ocr, prep, services
 from cograil.apps.documents.service_client import ask
 from cograil.apps.documents.services import Service
-from cograil.setting_documents import DocumentSettings
+from cograil.apps.documents.settings import DocumentSettings
 
 PROFILE = {"lang": "eng", "options": {"sidecar_txt": True}}
 

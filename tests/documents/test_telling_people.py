@@ -17,11 +17,11 @@ from tests.documents.house import House
 
 from cograil import logs
 from cograil.apps.documents import atomic_files, finalize
+from cograil.apps.documents.cli import documents
 from cograil.apps.documents.duplicates import Existing, apply_decision, decide, hold
 from cograil.apps.documents.layout import OUT_NAME, Folder
 from cograil.apps.documents.one_shot import Conversion, Item
 from cograil.apps.documents.status_files import indexed
-from cograil.cli.commands.document_commands import documents
 
 
 @pytest.fixture

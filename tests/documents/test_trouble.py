@@ -203,7 +203,7 @@ async def test_a_language_that_was_configured_counts_and_no_other(
 
 async def test_a_language_that_is_missing_is_told_by_readyz(house: House) -> None:
     """Nothing is taken meanwhile, and that should be seen elsewhere than in a log."""
-    check = app.checks(house.settings, True)["documents"]
+    check = app.readiness(house.settings, True)["documents"]
     assert await check(house.lab.db) == "ok"
     async with house.lab.db.transaction("test") as tx:
         await save_config(tx, {"default_ocr_lang": "tlh"})

@@ -19,7 +19,7 @@ async def look_after(dsn: str, root: Path, what: str) -> None:
     """`look`: some passes of a watcher. `work`: everything, until the input is where it stays."""
     settings = quick_settings(
         documents={"data_dir": root, "poll_interval_ms": 50, "retry_seconds": 0, "quiet_seconds": 0},
-        containers={"enabled": False},
+        apps=("documents",),
     )
     async with open_lab(dsn, settings) as lab:
         house = House(lab, settings)

@@ -75,7 +75,7 @@ class Source:
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("cograil"):
                 for alias in node.names:
                     module.imports[alias.asname or alias.name] = (str(node.module), alias.name)
-            elif point := _literal(node, "faults.point", 1):
+            elif point := _literal(node, "fault_injection.point", 1):
                 self.literal_points.add(point)
         for top in tree.body:
             if isinstance(top, ast.Assign) and (found := _statement(top.value)) is not None:

@@ -23,10 +23,10 @@ from tests.torture import deeds, mutants
 from tests.torture.app import App
 
 from cograil import fault_injection
+from cograil.apps.containers.runtime.container_handler import make_container_tools
+from cograil.apps.containers.runtime.sandbox import Sandbox
 from cograil.apps.containers.sweeper import Sweeper
 from cograil.cli.instance_client import audit
-from cograil.containers.container_handler import make_container_tools
-from cograil.containers.sandbox import Sandbox
 from cograil.definitions import read_workflow
 from cograil.delivery import relay
 from cograil.egress import PublicOnly
@@ -120,7 +120,7 @@ def decider_with_small_chunks(settings: Settings) -> EngineContext:
 
 
 # What runs beside a worker now and then has tests of its own.
-NO_APPS = {"companies": {"enabled": False}, "captures": {"enabled": False}}
+NO_APPS = {"apps": ("containers",)}
 
 
 def settings_of(order: Order) -> Settings:

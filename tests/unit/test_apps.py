@@ -6,12 +6,25 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
-from cograil.apps.app import enabled_apps, installed_apps
+from cograil import plugins
+from cograil.app_registry import enabled_apps, installed_apps, load_object
 from cograil.errors import UsageError
-from cograil.settings import Settings
+from cograil.settings import Settings, describe, load_settings, setting_names
 
-GOOD = "from cograil.apps.app import App\napp = App(name='laundry')\n"
+GOOD = "from cograil.plugins import App\napp = App(name='laundry')\n"
+
+WITH_SETTINGS = """
+from pydantic import Field
+from cograil.plugins import App, SettingsSection
+
+class LaundrySettings(SettingsSection):
+    soap: str = "white"
+    password: str | None = Field(None, repr=False)
+
+app = App(name="laundry", settings=LaundrySettings)
+"""
 
 
 @pytest.fixture
@@ -35,14 +48,48 @@ def names(settings: Settings) -> list[str]:
     return [app.name for app in enabled_apps(settings)]
 
 
-def test_ours_are_found_unless_they_are_off(site: Path) -> None:
-    assert "containers" in names(Settings())
-    assert "containers" not in names(Settings(containers={"enabled": False}))
+def test_apps_are_chosen_by_name(site: Path) -> None:
+    assert names(Settings()) == ["containers"]
+    assert names(Settings(apps="companies, containers")) == ["companies", "containers"]
+    assert names(Settings(apps=())) == []
+
+
+def test_an_app_that_is_not_installed_is_refused(site: Path) -> None:
+    with pytest.raises(UsageError, match="COGRAIL_APPS names the app 'sheep', which is not installed"):
+        enabled_apps(Settings(apps=("sheep",)))
+
+
+def test_the_settings_of_an_app_are_settings(site: Path) -> None:
+    install(site, "laundry_set", WITH_SETTINGS)
+    settings = Settings(laundry={"soap": "green"}, apps=("laundry",))
+    assert settings.laundry.soap == "green"
+    assert settings.model_copy(update={"port": 1}).laundry.soap == "green"
+    assert {"laundry.soap", "laundry.password"} <= set(setting_names())
+    with pytest.raises(ValidationError, match=r"laundry\.soap"):
+        Settings(laundry={"soap": 7})
+
+
+def test_a_secret_of_an_app_is_shown_as_stars(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(site, "laundry_secret", WITH_SETTINGS)
+    monkeypatch.setenv("COGRAIL_LAUNDRY__PASSWORD", "hush")
+    shown = {one.name: one.value for one in describe(load_settings())}
+    assert shown["laundry.password"] == "***"
+    assert shown["laundry.soap"] == "white"
+
+
+def test_every_lazy_part_of_ours_can_be_loaded() -> None:
+    for name in plugins.__all__:
+        assert getattr(plugins, name) is not None
+    for app in installed_apps():
+        for command in app.commands.values():
+            assert load_object(command.place).name == app.name
+        assert app.api is None or app.api().tables
+        assert app.pages is None or app.pages().entry.name == app.name
 
 
 def test_an_app_of_somebody_else_is_found(site: Path) -> None:
     install(site, "laundry_good", GOOD)
-    assert "laundry" in names(Settings())
+    assert names(Settings(apps=("laundry",))) == ["laundry"]
 
 
 def test_one_that_cannot_be_loaded_says_why(site: Path) -> None:
@@ -53,7 +100,7 @@ def test_one_that_cannot_be_loaded_says_why(site: Path) -> None:
 
 def test_what_is_no_app_is_refused(site: Path) -> None:
     install(site, "laundry_wrong", "app = 1\n")
-    with pytest.raises(UsageError, match="laundry_wrong:app is no"):
+    with pytest.raises(UsageError, match=r"laundry_wrong:app is not a cograil\.plugins\.App"):
         enabled_apps(Settings())
 
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from tars import entry, tar_gz
 
-from cograil.containers import container_artifacts
-from cograil.containers.artifact_transfer import ArtifactTransfer
-from cograil.containers.container_artifacts import content_of, move
+from cograil.apps.containers.runtime import container_artifacts
+from cograil.apps.containers.runtime.artifact_transfer import ArtifactTransfer
+from cograil.apps.containers.runtime.container_artifacts import content_of, move
 from cograil.egress import PublicOnly
 from cograil.model.container_spec import Archive, List, Read, Unarchive, Write
 from cograil.settings import OutboundSettings

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from cograil.containers.container_slots import ContainerSlots
+from cograil.apps.containers.runtime.container_slots import ContainerSlots
 
 
 async def settle() -> None:

@@ -6,8 +6,8 @@ import asyncio
 import struct
 from collections.abc import AsyncIterator
 
-from cograil.containers.container_runtime import BEGINNING, MAX_LINE, LogCursor
-from cograil.containers.docker_log_frames import frames_of, lines_behind, seconds_of
+from cograil.apps.containers.runtime.container_runtime import BEGINNING, MAX_LINE, LogCursor
+from cograil.apps.containers.runtime.docker_log_frames import frames_of, lines_behind, seconds_of
 
 AT = "2026-11-18T01:02:03"
 

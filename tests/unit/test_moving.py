@@ -15,8 +15,8 @@ import pytest
 from http_sites import HERE, Open
 from tars import entry, tar_gz
 
-from cograil.containers import artifact_transfer
-from cograil.containers.artifact_transfer import ArtifactTransfer, TransferFailed, TransferLimits
+from cograil.apps.containers.runtime import artifact_transfer
+from cograil.apps.containers.runtime.artifact_transfer import ArtifactTransfer, TransferFailed, TransferLimits
 from cograil.egress import Destination, PublicOnly
 from cograil.settings import OutboundSettings
 

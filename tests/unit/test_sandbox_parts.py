@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from cograil.containers.container_runtime import ContainerPolicy, ContainerRun
-from cograil.containers.sandbox.bwrap_arguments import User, bwrap_arguments
-from cograil.containers.sandbox.cgroups import Groups, find_groups
-from cograil.containers.sandbox.sandbox_runtime import shortcomings
-from cograil.containers.sandbox.seccomp import denied, seccomp_filter
+from cograil.apps.containers.runtime.container_runtime import ContainerPolicy, ContainerRun
+from cograil.apps.containers.runtime.sandbox.bwrap_arguments import User, bwrap_arguments
+from cograil.apps.containers.runtime.sandbox.cgroups import Groups, find_groups
+from cograil.apps.containers.runtime.sandbox.sandbox_runtime import shortcomings
+from cograil.apps.containers.runtime.sandbox.seccomp import denied, seccomp_filter
 
 ALLOW, KILL, ERROR = 0x7FFF0000, 0x80000000, 0x00050000
 RUN = ContainerRun("n", "i", "c", Path("/room"), "/workspace", 0.5, 64, {"TOKEN": "t"}, {})

@@ -16,13 +16,15 @@ import json
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 import click
 
+from cograil.app_registry import Command, app_commands, installed_apps, load_object
 from cograil.errors import CograilError, DatabaseUnavailable, Problems, RolesMissing, UsageError
 
 INTERRUPTED, BROKEN_PIPE, BUG, UNWRITTEN = 130, 141, 70, 74
@@ -76,12 +78,7 @@ COMMANDS: dict[str, dict[str, Entry]] = {
         "deliveries": Entry(
             "webhook_commands:deliveries", "What was told, what is on its way, and dead letters."
         ),
-        "companies": Entry("company_commands:companies", "Ask public registers for French companies."),
-        "containers": Entry(
-            "container_commands:containers", "What runs containers, and images of the sandbox."
-        ),
-        "captures": Entry("capture_commands:captures", "Verify proofs of captures."),
-        "documents": Entry("document_commands:documents", "Turn comics and scans into searchable PDFs."),
+        "apps": Entry("app_commands:apps", "List the installed apps and what each adds."),
         "keys": Entry("key_commands:keys", "Keys of those who may call the API."),
         "doctor": Entry("admin_commands:doctor", "Check that everything is as it must be."),
         "config": Entry("admin_commands:config", "Show every setting and where its value comes from."),
@@ -90,23 +87,36 @@ COMMANDS: dict[str, dict[str, Entry]] = {
 }
 
 ENTRIES = {name: entry for section in COMMANDS.values() for name, entry in section.items()}
+APPS = "Apps"  # the title of their commands
+
+
+def _app_commands() -> dict[str, Command]:
+    """The commands of the installed apps. An app that cannot be loaded has none here: other commands name it."""
+    with suppress(UsageError):
+        return {name: entry for name, entry in app_commands(installed_apps()).items() if name not in ENTRIES}
+    return {}
 
 
 class LazyGroup(click.Group):
     """Commands by name, from the table."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(ENTRIES)
+        return [*ENTRIES, *_app_commands()]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name in ENTRIES:
             return _load(ENTRIES[cmd_name].place)
-        if close := get_close_matches(cmd_name, ENTRIES, n=1):
+        of_apps = _app_commands()
+        if cmd_name in of_apps:
+            command: click.Command = load_object(of_apps[cmd_name].place)
+            return command
+        if close := get_close_matches(cmd_name, [*ENTRIES, *of_apps], n=1):
             raise click.UsageError(f"There is no command {cmd_name!r}; did you mean {close[0]!r}?", ctx)
         return None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        for title, section in COMMANDS.items():
+        sections: dict[str, Mapping[str, Entry | Command]] = {**COMMANDS, APPS: _app_commands()}
+        for title, section in sections.items():
             with formatter.section(title):
                 formatter.write_dl([(name, entry.help) for name, entry in section.items()], col_max=14)
 

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from functools import cache
 from importlib.metadata import entry_points
 
+from cograil.app_registry import APP_GROUP
 from cograil.model.workflow import Workflow
 
-APP_GROUP = "cograil.apps"
 ENGINE = "cograil"  # owns `cograil.bulk`, and every workflow id that begins with it belongs to an app
 
 

@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager
 from functools import partial
 
 import structlog
-from starlette.types import ASGIApp
 
 from cograil import logs
+from cograil.app_registry import PortContext, require_apps
 from cograil.errors import UsageError
 from cograil.http.auth.client_address import is_loopback
 from cograil.http.server.access_log import log_requests
@@ -17,7 +17,7 @@ from cograil.http.server.application import application, open_instance
 from cograil.http.server.dispatcher import Instance
 from cograil.http.server.port import bind, serving
 from cograil.http.server.probes import metrics_app, probe_routes
-from cograil.processes.app_plugins import all_doors, app_checks
+from cograil.processes.app_plugins import all_doors, app_checks, serving_ports
 from cograil.processes.instance_discovery import (
     check_schema,
     find_conninfo,
@@ -35,6 +35,7 @@ from cograil.store.database_roles import SERVER_ROLE
 def server(settings: Settings) -> None:
     """Answer on the port until a signal says stop."""
     require_queues(settings)
+    require_apps(settings)
     logs.configure(settings.log.level, settings.log.format)
     run_async(_serve(settings), "server")
 
@@ -50,35 +51,12 @@ async def _serve(settings: Settings) -> None:
         app = log_requests(application(instance, probes, apps=all_doors(instance)), settings)
         async with (
             serving(app, bind(settings.host, settings.port), instance.end),
-            serving_containers(settings, instance, health),
-            serving_metrics(settings, metrics_app(health.samples)),
+            serving_ports(settings, PortContext(instance, health.checks, metrics_app(health.samples))),
         ):
             log.info("ready", host=settings.host, port=settings.port)
             await stop.wait()
             health.is_draining = True
     log.info("stopped")
-
-
-@asynccontextmanager
-async def serving_metrics(settings: Settings, app: ASGIApp) -> AsyncIterator[None]:
-    """On a port of their own, if one is named: where the service before this one had them."""
-    if port := settings.containers.metrics_port:
-        async with serving(app, bind(settings.host, port)):
-            yield
-    else:
-        yield
-
-
-@asynccontextmanager
-async def serving_containers(settings: Settings, instance: Instance, health: Health) -> AsyncIterator[None]:
-    """Container jobs on a port of their own, if one is named: where clients of the original look for them."""
-    if settings.containers.enabled and (port := settings.containers.port):
-        from cograil.apps.containers.standalone_port import container_front  # noqa: PLC0415  most have none
-
-        async with serving(container_front(instance, health.checks), bind(settings.host, port)):
-            yield
-    else:
-        yield
 
 
 @asynccontextmanager

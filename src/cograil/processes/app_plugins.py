@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING
 
-from cograil.apps.app import Check, enabled_apps
+from cograil.app_registry import Check, PortContext, enabled_apps, installed_apps
 from cograil.errors import UsageError
 from cograil.runners.handler_registry import AppRegistry, Registry
 from cograil.settings import Settings
@@ -22,7 +22,7 @@ def app_doors(instance: Instance) -> Mapping[str, ASGIApp]:
     """Their doors, by how the paths begin. Raises UsageError when two want the same paths."""
     doors: dict[str, ASGIApp] = {}
     for app in enabled_apps(instance.settings):
-        own = app.doors(instance)
+        own = app.routes(instance)
         if taken := doors.keys() & own.keys():
             raise UsageError(f"the app {app.name!r} serves {sorted(taken)[0]}, and so does another")
         doors |= own
@@ -49,8 +49,20 @@ def app_checks(settings: Settings, *, has_worker: bool) -> Mapping[str, Check]:
     return {
         name: check
         for app in enabled_apps(settings)
-        for name, check in app.checks(settings, has_worker).items()
+        for name, check in app.readiness(settings, has_worker).items()
     }
+
+
+@asynccontextmanager
+async def serving_ports(settings: Settings, context: PortContext) -> AsyncIterator[None]:
+    """Serve the ports that they have of their own, in this block."""
+    from cograil.http.server.port import bind, serving  # noqa: PLC0415  a worker needs neither
+
+    async with AsyncExitStack() as stack:
+        for app in enabled_apps(settings):
+            for port, make in app.ports(settings).items():
+                await stack.enter_async_context(serving(make(context), bind(settings.host, port)))
+        yield
 
 
 @asynccontextmanager
@@ -59,11 +71,15 @@ async def beside_worker(registry: Registry, db: Database, settings: Settings) ->
     async with AsyncExitStack() as stack:
         for app in enabled_apps(settings):
             own = AppRegistry(registry, app.name, app.offers)
-            await stack.enter_async_context(app.beside_worker(own, db, settings))
+            await stack.enter_async_context(app.on_worker(own, db, settings))
         yield
 
 
 async def app_sentences(settings: Settings) -> dict[str, str]:
     """What each has to say when everything starts, if anything."""
-    said = {app.name: await app.sentence(settings) for app in enabled_apps(settings)}
-    return {name: sentence for name, sentence in said.items() if sentence}
+    enabled = enabled_apps(settings)
+    messages = {app.name: await app.start_message(settings) for app in enabled}
+    for app in installed_apps():
+        if app not in enabled and settings.is_configured(app.name):
+            messages[app.name] = f"is off though it has settings; COGRAIL_APPS={app.name} enables it"
+    return {name: message for name, message in messages.items() if message}

@@ -10,7 +10,7 @@ from functools import partial
 import structlog
 
 from cograil import logs, tracing
-from cograil.apps.app import require_apps
+from cograil.app_registry import require_apps
 from cograil.processes.instance_discovery import (
     check_schema,
     find_conninfo,

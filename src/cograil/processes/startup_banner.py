@@ -10,6 +10,7 @@ from pathlib import Path
 
 import structlog
 
+from cograil.app_registry import enabled_apps
 from cograil.model.workflow import Workflow
 from cograil.processes.database_host import Host
 from cograil.processes.invocation import program
@@ -37,7 +38,7 @@ def welcome(
 ) -> None:
     """Say what runs, where, and what to do next."""
     published = [one.name for one in files if not one.problem]
-    is_watcher = "documents" in apps and not files  # a folder is watched: nobody is here for workflows
+    is_watcher = not files and any(app.tells_next_step for app in enabled_apps(settings))
     if not _is_for_people(settings):
         log.info("ready", url=url, data=_place(settings, host), pid=os.getpid(), workflows=published)
         for name, sentence in apps.items():

@@ -22,7 +22,7 @@ import psycopg
 import structlog
 
 from cograil import logs
-from cograil.apps.app import require_apps
+from cograil.app_registry import PortContext, require_apps
 from cograil.delivery.relay import Relay
 from cograil.embedded.data_directory import hold_directory
 from cograil.errors import DatabaseUnavailable, UsageError
@@ -33,8 +33,8 @@ from cograil.http.server.port import bind, serving
 from cograil.http.server.probes import metrics_app, probe_routes
 from cograil.model.readiness_check import OK
 from cograil.orchestrator.orchestrator_loop import Orchestrator
-from cograil.processes.api_server import open_api, serving_containers, serving_metrics
-from cograil.processes.app_plugins import all_doors, app_checks, app_front, app_sentences
+from cograil.processes.api_server import open_api
+from cograil.processes.app_plugins import all_doors, app_checks, app_front, app_sentences, serving_ports
 from cograil.processes.database_host import Host, prepare_database
 from cograil.processes.handler_modules import summarize
 from cograil.processes.instance_discovery import make_engine_context, require_queues
@@ -240,8 +240,7 @@ class Supervisor:
             async with (
                 serving(served, self.listening, instance.end),
                 self._open_front(instance),
-                serving_containers(self.settings, instance, health),
-                serving_metrics(self.settings, counted),
+                serving_ports(self.settings, PortContext(instance, health.checks, counted)),
             ):
                 yield
 

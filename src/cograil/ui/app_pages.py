@@ -1,42 +1,45 @@
-"""Pages of apps: each is there while its app is enabled; else a page says that the app is off."""
+"""Pages of apps: those of the enabled apps, and a page for each app that is off, which says how to enable it."""
 
 from __future__ import annotations
 
-from cograil.apps.app import enabled_apps
+from importlib.util import find_spec
+
+from starlette.responses import Response
+
+from cograil.app_registry import App, AppPages, enabled_apps, installed_apps
 from cograil.http.server.routing import Table
 from cograil.settings import Settings
-from cograil.ui.page_context import Entry
-from cograil.ui.pages.app_off_page import OFF_PAGES, off_table
+from cograil.ui.page_context import HTML, Visit, pages
+from cograil.ui.rendering import page
 
 
-def app_pages(settings: Settings) -> list[tuple[Entry, Table]]:
-    """The pages of the apps that are enabled, and what the navigation says of them."""
-    return [PAGES[app.name]() for app in enabled_apps(settings) if app.name in PAGES]
+def app_pages(settings: Settings) -> list[AppPages]:
+    """The pages of the enabled apps."""
+    return [app.pages() for app in enabled_apps(settings) if app.pages is not None]
 
 
 def off_tables(settings: Settings) -> list[Table]:
-    """The pages in the place of those apps that are off or not installed."""
-    enabled = {app.name for app in enabled_apps(settings)}
-    return [off_table(one) for one in OFF_PAGES if one.name not in enabled]
+    """A page for each app that has pages and is not enabled."""
+    names = {app.name for app in enabled_apps(settings)}
+    return [off_table(app) for app in installed_apps() if app.pages is not None and app.name not in names]
 
 
-def _companies() -> tuple[Entry, Table]:
-    from cograil.ui.pages.companies_page import ENTRY, companies  # noqa: PLC0415  only where it is enabled
+def off_table(app: App) -> Table:
+    """The page of an app that is off."""
+    table = pages(app.name)
+    install = f"pip install 'cograil[{app.name}]'" if any(map(_is_missing, app.extra_modules)) else ""
+    before = f"{app.how_to_enable} " if app.how_to_enable else ""
+    how = f"Start the server with the app: `{before}cograil up --apps containers,{app.name}`."
 
-    return ENTRY, companies
+    async def show_off(visit: Visit) -> Response:
+        """Say that the app is off, and how to enable it."""
+        return page(
+            visit, "app_off.html", name=app.name, label=app.name.capitalize(), how=how, install=install
+        )
 
-
-def _captures() -> tuple[Entry, Table]:
-    from cograil.ui.pages.captures_page import ENTRY, captures  # noqa: PLC0415  only where it is enabled
-
-    return ENTRY, captures
-
-
-def _documents() -> tuple[Entry, Table]:
-    from cograil.ui.pages.document_files_page import documents  # noqa: PLC0415  only where it is enabled
-    from cograil.ui.pages.documents_page import ENTRY  # noqa: PLC0415
-
-    return ENTRY, documents
+    table.get(f"/{app.name}", "viewer", media_type=HTML)(show_off)
+    return table
 
 
-PAGES = {"captures": _captures, "companies": _companies, "documents": _documents}
+def _is_missing(module: str) -> bool:
+    return find_spec(module) is None

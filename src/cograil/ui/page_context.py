@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, cast
 
+from cograil.app_registry import NavigationEntry
 from cograil.http.auth.authentication import KeyRing
 from cograil.http.server.dispatcher import Call, Instance
 from cograil.http.server.problem_details import Refusal
 from cograil.http.server.routing import Table
-from cograil.model.roles import Caller
 from cograil.ui.browser_sessions import Session, SessionRing, Sessions, read_form
 
 HTML = "text/html"
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """What the navigation shows of an app; `icon` is a path of 24 by 24."""
-
-    name: str
-    path: str
-    label: str
-    icon: str
-    is_for: Callable[[Caller], bool] = lambda caller: True
 
 
 @dataclass(slots=True)
@@ -32,13 +21,13 @@ class PageInstance(Instance):
     """What is behind the door of the pages; `entries` are of the apps that are enabled."""
 
     sessions: Sessions = field(kw_only=True)
-    entries: tuple[Entry, ...] = field(default=(), kw_only=True)
+    entries: tuple[NavigationEntry, ...] = field(default=(), kw_only=True)
 
 
 Visit = Call[PageInstance]
 
 
-def behind_pages(instance: Instance, entries: tuple[Entry, ...] = ()) -> PageInstance:
+def behind_pages(instance: Instance, entries: tuple[NavigationEntry, ...] = ()) -> PageInstance:
     """The same as behind the API, but people are known by their sessions too."""
     sessions = Sessions(instance.cursors.secret_for("sessions of pages"))
     facts: dict[str, Any] = {one.name: getattr(instance, one.name) for one in fields(instance)}

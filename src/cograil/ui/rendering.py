@@ -7,11 +7,12 @@ from functools import cache
 from typing import Any
 
 import orjson
-from jinja2 import Environment, PackageLoader
+from jinja2 import ChoiceLoader, Environment, PackageLoader
 from markupsafe import Markup
 from starlette.responses import Response
 
 from cograil import clock
+from cograil.app_registry import installed_apps
 from cograil.http.server.problem_details import plain
 from cograil.model.states import EVENT_TYPES
 from cograil.model.workflow import Json
@@ -101,8 +102,9 @@ def rendered(template: str, **values: Any) -> str:
 @cache
 def environment() -> Environment:
     """Where templates come from. What is no markup is escaped."""
+    packages = ["cograil.ui", *(app.templates for app in installed_apps() if app.templates)]
     found = Environment(
-        loader=PackageLoader("cograil.ui", "templates"),
+        loader=ChoiceLoader([PackageLoader(package, "templates") for package in packages]),
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,

@@ -14,6 +14,7 @@ from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from cograil.app_registry import NavigationEntry
 from cograil.errors import CograilError
 from cograil.http.auth.client_address import address_of, refuse_foreign
 from cograil.http.server import problem_details, request_limits
@@ -26,7 +27,7 @@ from cograil.model.roles import LADDER, Caller
 from cograil.store.database import LOST
 from cograil.ui.app_pages import app_pages, off_tables
 from cograil.ui.browser_sessions import COOKIE, Session, SessionRing, read_form
-from cograil.ui.page_context import Entry, PageInstance, behind_pages
+from cograil.ui.page_context import PageInstance, behind_pages
 from cograil.ui.pages import TABLES
 from cograil.ui.rendering import ALWAYS, html, keep_session, rendered
 from cograil.ui.static_files import PREFIX, serve_file
@@ -41,8 +42,8 @@ REQUEST: ContextVar[Scope] = ContextVar("request")  # the door does not tell who
 def page_doors(instance: Instance) -> Mapping[str, ASGIApp]:
     """The pages, by how their paths begin; whoever names none is shown the first."""
     found = app_pages(instance.settings)
-    behind = behind_pages(instance, tuple(entry for entry, _ in found))
-    pages = Pages(behind, [*(table for _, table in found), *off_tables(instance.settings)])
+    behind = behind_pages(instance, tuple(one.entry for one in found))
+    pages = Pages(behind, [*(one.table for one in found), *off_tables(instance.settings)])
     return {path: pages for path in ("/ui", "/", *MOVED)}
 
 
@@ -182,7 +183,7 @@ def _own_place(path: str) -> str:
     return path if is_own else HOME
 
 
-def told(refusal: Refusal, request_id: str, entries: Sequence[Entry] = ()) -> Response:
+def told(refusal: Refusal, request_id: str, entries: Sequence[NavigationEntry] = ()) -> Response:
     """A refusal as a page, as the way to log in, or for a script as the API tells it."""
     scope = REQUEST.get()
     headers = headers_of(scope)

@@ -23,17 +23,18 @@ HIDDEN = "[...]"
 
 def hide_paths(outcome: Failed, settings: Settings) -> Failed:
     """Replace the directories of this machine in the message and details of a failure."""
-    pattern = _pattern(settings.data_dir, settings.documents.data_dir)
+    private = (path for section in settings.sections() for path in section.private_paths())
+    pattern = _pattern(settings.data_dir, *private)
     return replace(
         outcome, message=pattern.sub(HIDDEN, outcome.message), details=_hide(pattern, outcome.details)
     )
 
 
 @lru_cache(maxsize=8)
-def _pattern(*configured: Path | None) -> re.Pattern[str]:
+def _pattern(*configured: Path) -> re.Pattern[str]:
     """Return a pattern that matches the longest known directory of this machine."""
     directories = {
-        *(path for path in configured if path is not None),
+        *configured,
         Path(tempfile.gettempdir()),
         Path.home(),
         Path(sys.prefix),

@@ -11,13 +11,13 @@ from contextlib import asynccontextmanager
 from functools import cache
 from typing import TYPE_CHECKING
 
-from cograil.apps.background_tasks import background
 from cograil.apps.captures.sweeper import sweep_for_ever
 from cograil.model.workflow import Json
 from cograil.runners.context import Context
 from cograil.runners.handler_registry import Registry
 from cograil.settings import Settings
 from cograil.store.database import Database
+from cograil.worker.background_tasks import background
 
 if TYPE_CHECKING:
     from cograil.apps.captures.sealing import Sealer

@@ -14,7 +14,7 @@ from pathlib import Path
 from cryptography.hazmat.primitives.keywrap import InvalidUnwrap, aes_key_unwrap
 
 from cograil.apps.captures.errors import Unsealable
-from cograil.setting_captures import KEK_BYTES
+from cograil.apps.captures.settings import KEK_BYTES
 
 DEK_BYTES = 32
 WRAPPED_BYTES = DEK_BYTES + 8

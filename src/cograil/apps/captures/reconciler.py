@@ -15,6 +15,7 @@ from cograil.apps.captures import queries
 from cograil.apps.captures.failure import give_up, note
 from cograil.apps.captures.ingest import publish_workflow, submission_of
 from cograil.apps.captures.queries import Capture, Relative
+from cograil.apps.captures.settings import CaptureSettings
 from cograil.settings import Settings
 from cograil.store.database import Database, Transaction
 from cograil.verbs.advance import make_engine_context
@@ -34,7 +35,7 @@ async def reconcile(db: Database, settings: Settings, tenant: str, id: str) -> b
         family = await queries.list_family(tx, capture)
         if not family:
             return await _begin_again(tx, settings, capture)
-        last, grace = family[0], timedelta(seconds=settings.captures.retry_seconds)
+        last, grace = family[0], timedelta(seconds=settings.section(CaptureSettings).retry_seconds)
         if last.finished_at is None or last.finished_at > tx.now - grace:
             return False
         code, error = _why(last)
@@ -54,7 +55,7 @@ def _why(last: Relative) -> tuple[str, str]:
 
 async def _begin_again(tx: Transaction, settings: Settings, capture: Capture) -> bool:
     definition_id = await publish_workflow(tx, capture.tenant_id)
-    is_stamped = bool(settings.captures.tsa_url)
+    is_stamped = bool(settings.section(CaptureSettings).tsa_url)
     wanted = submission_of(
         capture.id, capture.capture_id, capture.user_id, definition_id, is_stamped=is_stamped
     )

@@ -22,8 +22,8 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 
 from cograil.apps.captures import der
 from cograil.apps.captures.der import BadDer, Value
+from cograil.apps.captures.settings import CaptureSettings
 from cograil.egress import ForbiddenDestination, PublicOnly, UnknownHost, open_request
-from cograil.setting_captures import CaptureSettings
 from cograil.settings import OutboundSettings
 
 SHA256_OID = bytes.fromhex("608648016503040201")

@@ -22,6 +22,7 @@ from cograil.apps.captures.keyed_lock import Turns, persist
 from cograil.apps.captures.queries import Capture
 from cograil.apps.captures.request import NewCapture
 from cograil.apps.captures.schemas import ShownCapture, TakenCapture, Trail
+from cograil.apps.captures.settings import CaptureSettings
 from cograil.canonical_json import canonical
 from cograil.errors import NotFound
 from cograil.http.server.dispatcher import Call, Door, Instance, reply
@@ -110,7 +111,7 @@ async def _publish(call: Call[House]) -> None:
 
 
 def _asked(call: Call[House]) -> Asked:
-    settings, caller = call.instance.settings.captures, call.caller
+    settings, caller = call.instance.settings.section(CaptureSettings), call.caller
     entry = call.entry("submit", capture_id=call.body.fields.capture_id)
     return Asked(
         caller.tenant,
@@ -192,3 +193,14 @@ def capture_door(instance: Instance) -> ASGIApp:
             scope["type"] == "http" and scope["method"] == "POST" and scope["path"] in (POSTED, PREFIX)
         ),
     )
+
+
+def app_routes(instance: Instance) -> dict[str, ASGIApp]:
+    """The routes of this app, by the prefix of their paths."""
+    door = capture_door(instance)
+    return {POSTED: door, PREFIX: door}
+
+
+def described() -> Described:
+    """These routes, for the reference."""
+    return DESCRIBED

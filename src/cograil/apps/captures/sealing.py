@@ -22,6 +22,7 @@ from cograil.apps.captures.object_check import Examined, examine
 from cograil.apps.captures.object_store import Objects, url_of
 from cograil.apps.captures.queries import Capture
 from cograil.apps.captures.rfc3161 import BadStamp, Unstamped, ask
+from cograil.apps.captures.settings import CaptureSettings
 from cograil.apps.captures.signing import BadKey, Signer, find_signer
 from cograil.model.workflow import Json
 from cograil.runners.context import Context, Fail, Retry
@@ -48,16 +49,16 @@ class Sealer:
 
     @cached_property
     def _objects(self) -> Objects:
-        return Objects(self._settings.captures.store_url or url_of(self._place / "objects"))
+        return Objects(self._settings.section(CaptureSettings).store_url or url_of(self._place / "objects"))
 
     @cached_property
     def _keys(self) -> KeyRing:
-        captures = self._settings.captures
+        captures = self._settings.section(CaptureSettings)
         return KeyRing(captures.kek_dir or self._place / "keks", captures.keks)
 
     @cached_property
     def _own_signer(self) -> Signer:
-        return find_signer(self._settings.captures, self._settings.data_dir)
+        return find_signer(self._settings.section(CaptureSettings), self._settings.data_dir)
 
     @property
     def signer(self) -> Signer:
@@ -106,14 +107,18 @@ class Sealer:
         async with self._db.transaction("look_at_proof") as tx:
             capture = await _find(tx, ctx, capture_event_id)
             text = await queries.find_proof(tx, capture)
-        if text is None or not self._settings.captures.tsa_url or capture.signature_status != "SIGNED":
+        if (
+            text is None
+            or not self._settings.section(CaptureSettings).tsa_url
+            or capture.signature_status != "SIGNED"
+        ):
             return {"signature_status": capture.signature_status}
         proof = manifest.read(text)
         if proof["manifest"]["signer"] != self.signer.facts:
             raise Fail("another key signed the proof than the one here", code="signer_changed")
         try:
             response = await ask(
-                manifest.stamped_text(proof), self._settings.captures, self._settings.outbound
+                manifest.stamped_text(proof), self._settings.section(CaptureSettings), self._settings.outbound
             )
         except (Unstamped, BadStamp) as error:
             raise Retry(f"the time-stamping authority: {error}", code="not_stamped") from error

@@ -19,8 +19,8 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_public_key,
 )
 
+from cograil.apps.captures.settings import CaptureSettings
 from cograil.errors import UsageError
-from cograil.setting_captures import CaptureSettings
 
 ALGORITHM = "Ed25519"
 

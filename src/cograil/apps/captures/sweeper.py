@@ -7,6 +7,7 @@ import asyncio
 import psycopg
 import structlog
 
+from cograil.apps.captures.settings import CaptureSettings
 from cograil.errors import CograilError
 from cograil.settings import Settings
 from cograil.store.database import Database
@@ -24,13 +25,13 @@ async def sweep_for_ever(db: Database, settings: Settings) -> None:
             await sweep(db, settings)
         except (CograilError, psycopg.Error, OSError) as error:
             log.warning("sweep failed, trying again", error=str(error).strip())
-        await asyncio.sleep(settings.captures.sweep_seconds)
+        await asyncio.sleep(settings.section(CaptureSettings).sweep_seconds)
 
 
 async def sweep(db: Database, settings: Settings) -> int:
     """Once; how many captures were ended or begun again."""
     async with db.single("left_captures") as tx:
-        left = await tx.fetch(FIND_LEFT, grace=settings.captures.retry_seconds, limit=AT_ONCE)
+        left = await tx.fetch(FIND_LEFT, grace=settings.section(CaptureSettings).retry_seconds, limit=AT_ONCE)
     if not left:
         return 0
     from cograil.apps.captures.reconciler import reconcile  # noqa: PLC0415  for few workers, and seldom

@@ -30,11 +30,11 @@ from cograil.apps.companies.queries import Of, Run, Standing
 from cograil.apps.companies.run_log import Journal
 from cograil.apps.companies.run_outcome import Ended, Verdict, failed_as, judge, lost_at
 from cograil.apps.companies.serializers import View, company_page
+from cograil.apps.companies.settings import CompanySettings
 from cograil.apps.companies.workflow import APP, NODES, WORKFLOW, WORKFLOW_ID
 from cograil.definitions import read_workflow
 from cograil.errors import AlreadyTerminal, Conflict, JobNotFound
 from cograil.model.workflow import Workflow
-from cograil.setting_companies import CompanySettings
 from cograil.store.database import Transaction
 from cograil.store.job_queries import list_nodes
 from cograil.verbs import idempotency, leases

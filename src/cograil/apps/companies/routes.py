@@ -26,6 +26,7 @@ from cograil.apps.companies.identifiers import Identifiers, Wrong, doubts, read_
 from cograil.apps.companies.run_log import Journal
 from cograil.apps.companies.schemas import ENVELOPE, AskedCompany, ShownCompany, WholeCompany
 from cograil.apps.companies.serializers import Shown, View
+from cograil.apps.companies.settings import CompanySettings
 from cograil.errors import NotFound, Problem
 from cograil.http.routes.job_action_routes import by_whom
 from cograil.http.server.dispatcher import Call, Door, Instance, reply
@@ -257,7 +258,7 @@ def _facts(given: Identifiers) -> Json:
 
 
 def _settings(call: Call) -> Any:
-    return call.instance.settings.companies
+    return call.instance.settings.section(CompanySettings)
 
 
 def _house(call: Call) -> House:
@@ -344,3 +345,13 @@ def company_door(instance: Instance) -> ASGIApp:
         await door(scope, receive, send_with_id)
 
     return serve
+
+
+def app_routes(instance: Instance) -> dict[str, ASGIApp]:
+    """The routes of this app, by the prefix of their paths."""
+    return {PREFIX: company_door(instance)}
+
+
+def described() -> Described:
+    """These routes, for the reference."""
+    return DESCRIBED

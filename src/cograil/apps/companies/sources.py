@@ -16,9 +16,9 @@ import orjson
 from cograil.apps.companies import field_mapping
 from cograil.apps.companies.constants import AUTH_ERROR, INPI, NOT_FOUND, RCS, RECHERCHE
 from cograil.apps.companies.field_mapping import Fields
+from cograil.apps.companies.settings import CompanySettings
 from cograil.apps.companies.source_http import Caller, Reply, SourceFailure
 from cograil.model.workflow import Json
-from cograil.setting_companies import CompanySettings
 
 INCLUDED = "siege,complements,finances,score"
 MAX_PER_PAGE, MAX_RESULTS, LEAST_QUERY = 25, 10_000, 3

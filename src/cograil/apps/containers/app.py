@@ -1,81 +1,99 @@
-"""The app `containers`, as the processes know it."""
+"""The app `containers`: jobs that run a container, and the handler `container` for any workflow."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from cograil.apps.app import App, Check
-from cograil.apps.containers.worker_lifespan import running_containers
-from cograil.containers.runtime_selection import choose_runtime
-from cograil.model.readiness_check import DEGRADED, OK
-from cograil.model.workflow import CONTAINER
-from cograil.settings import Settings
-from cograil.store import job_queries
-from cograil.store.database import Database
+from cograil.apps.containers.settings import ContainerSettings
+from cograil.plugins import App, Command, PortContext, lazy
 
-if TYPE_CHECKING:  # a worker needs neither
-    from starlette.types import ASGIApp
+if TYPE_CHECKING:
+    from cograil.plugins import ASGIApp, Check, Database, Finding, Settings
 
-    from cograil.http.server.dispatcher import Instance
-    from cograil.http.server.openapi import Described
-
-PATIENCE_SECONDS = 5.0  # a busy engine takes its time to say that it is there
+HANDLER = "container"
+ENGINE_TIMEOUT_SECONDS = 5.0  # a busy engine answers slowly
 
 
-def _doors(instance: Instance) -> Mapping[str, ASGIApp]:
-    from cograil.apps.containers.routes import PREFIX, container_door  # noqa: PLC0415  a worker needs none
+def _readiness(settings: Settings, has_worker: bool) -> Mapping[str, Check]:
+    """A check of the engine; where the worker is elsewhere, a check that some worker runs containers."""
+    from cograil.apps.containers.runtime.runtime_selection import choose_runtime  # noqa: PLC0415
+    from cograil.plugins import DEGRADED, OK, list_processes  # noqa: PLC0415
 
-    return {PREFIX: container_door(instance)}
-
-
-def _described() -> Described:
-    from cograil.apps.containers.routes import DESCRIBED  # noqa: PLC0415
-
-    return DESCRIBED
-
-
-def _checks(settings: Settings, has_worker: bool) -> Mapping[str, Check]:
-    """Where the worker is another's, those that it may be are asked for."""
-    words = "" if settings.containers.required else f"{DEGRADED}: "
+    prefix = "" if settings.section(ContainerSettings).required else f"{DEGRADED}: "
 
     async def engine_answers(db: Database) -> str:
-        found = None
+        runtime = None
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(PATIENCE_SECONDS):
-                found, _ = await choose_runtime(settings)
-        if found is None:
-            return f"{words}no container engine answers"
-        async with found:
+            async with asyncio.timeout(ENGINE_TIMEOUT_SECONDS):
+                runtime, _ = await choose_runtime(settings)
+        if runtime is None:
+            return f"{prefix}no container engine answers"
+        async with runtime:
             return OK
 
     async def some_worker_has_one(db: Database) -> str:
         async with db.single("probe") as tx:
-            found = await job_queries.list_processes(tx)
-        has_one = any(one["is_live"] and CONTAINER in (one["handlers"] or ()) for one in found)
-        return OK if has_one else f"{words}no worker runs containers"
+            processes = await list_processes(tx)
+        has_one = any(process["is_live"] and HANDLER in (process["handlers"] or ()) for process in processes)
+        return OK if has_one else f"{prefix}no worker runs containers"
 
     return {"containers": engine_answers if has_worker else some_worker_has_one}
 
 
-async def _sentence(settings: Settings) -> str:
-    """What runs containers here; the worker has one of its own."""
-    found, why = await choose_runtime(settings)
-    if found is not None:
-        async with found:
+async def _start_message(settings: Settings) -> str:
+    """Which runtime runs containers here; the worker opens its own."""
+    from cograil.apps.containers.runtime.runtime_selection import choose_runtime  # noqa: PLC0415
+
+    runtime, why = await choose_runtime(settings)
+    if runtime is not None:
+        async with runtime:
             return why
     return why
 
 
+def _ports(settings: Settings) -> Mapping[int, Callable[[PortContext], ASGIApp]]:
+    """The ports of the service that this app replaces, where they are set: /v1/jobs and /metrics."""
+    own = settings.section(ContainerSettings)
+    ports = {
+        own.port: lazy("cograil.apps.containers.standalone_port:container_front"),
+        own.metrics_port: lambda context: context.metrics,
+    }
+    return {port: application for port, application in ports.items() if port}
+
+
+async def _doctor(settings: Settings) -> list[Finding]:
+    """Which runtime runs containers on this machine; none is not an error."""
+    from cograil.apps.containers.runtime.runtime_selection import choose_runtime  # noqa: PLC0415
+    from cograil.plugins import Finding  # noqa: PLC0415
+
+    choice = await choose_runtime(settings)
+    if choice.runtime is None:
+        return [Finding("green", "C1", "containers", choice.why)]
+    async with choice.runtime as runtime:
+        has_limits = bool(runtime.shortcomings)
+    more = "; `cograil containers runtime` says what it does not keep apart" if has_limits else ""
+    return [Finding("green", "C1", "containers", choice.why + more)]
+
+
 app = App(
     name="containers",
-    is_enabled=lambda settings: settings.containers.enabled,
-    doors=_doors,
-    described=_described,
-    checks=_checks,
-    beside_worker=running_containers,
-    sentence=_sentence,
-    offers=frozenset({CONTAINER}),
+    summary="Run containers: /v1/jobs, and the handler `container` for any workflow.",
+    settings=ContainerSettings,
+    commands={
+        "containers": Command(
+            "cograil.apps.containers.cli:containers", "What runs containers, and images of the sandbox."
+        )
+    },
+    routes=lazy("cograil.apps.containers.routes:app_routes"),
+    api=lazy("cograil.apps.containers.routes:described"),
+    ports=_ports,
+    readiness=_readiness,
+    on_worker=lazy("cograil.apps.containers.worker_lifespan:running_containers"),
+    unavailable=lazy("cograil.apps.containers.cli:why_no_containers"),
+    doctor=_doctor,
+    start_message=_start_message,
+    offers=frozenset({HANDLER}),
 )

@@ -9,13 +9,13 @@ import contextlib
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from cograil.apps.containers import queries as store
+from cograil.apps.containers.queries import ContainerJob
 from cograil.apps.containers.request import ContainerRequest
 from cograil.apps.containers.status import Status, status_of, view_of
 from cograil.definitions import read_workflow
 from cograil.errors import AlreadyTerminal, Conflict, JobNotFound, NotFound
 from cograil.model.workflow import CONTAINER, Json
-from cograil.store import container_jobs as store
-from cograil.store.container_jobs import ContainerJob
 from cograil.store.database import Transaction
 from cograil.verbs.advance import EngineContext
 from cograil.verbs.callback_targets import ORCHESTRATOR

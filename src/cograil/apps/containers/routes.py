@@ -18,6 +18,7 @@ from cograil.apps.containers.jobs import Asked
 from cograil.apps.containers.metrics import count_end, counted
 from cograil.apps.containers.request import ContainerRequest, read_request
 from cograil.apps.containers.schemas import AcceptedContainer, ShownContainer, ShownContainers
+from cograil.apps.containers.settings import ContainerSettings
 from cograil.http.routes.job_action_routes import by_whom
 from cograil.http.routes.job_routes import trace_parent_of
 from cograil.http.server.dispatcher import Call, Door, Instance, reply
@@ -96,7 +97,7 @@ async def stop_container_job(call: Call) -> Response:
 
 
 def _asked(call: Call) -> Asked:
-    settings = call.instance.settings.containers
+    settings = call.instance.settings.section(ContainerSettings)
     by, trace_parent = by_whom(call) or None, trace_parent_of(call)
     return Asked(call.caller.tenant, by, settings.retention_seconds, trace_parent)
 
@@ -142,3 +143,13 @@ def container_door(instance: Instance) -> ASGIApp:
         await door(scope, receive, send_shared if is_shared else send)
 
     return counted(serve)
+
+
+def app_routes(instance: Instance) -> dict[str, ASGIApp]:
+    """The routes of this app, by the prefix of their paths."""
+    return {PREFIX: container_door(instance)}
+
+
+def described() -> Described:
+    """These routes, for the reference."""
+    return DESCRIBED

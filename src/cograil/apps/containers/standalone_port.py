@@ -11,17 +11,17 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from cograil.app_registry import PortContext
 from cograil.apps.containers.routes import PREFIX, container_door
-from cograil.http.server.dispatcher import Instance
 from cograil.model.readiness_check import OK
 
 Checks = Callable[[], Awaitable[Mapping[str, str]]]
 HEALTHY, UNHEALTHY = "healthy", "unhealthy"
 
 
-def container_front(instance: Instance, checks: Checks) -> ASGIApp:
-    """The application of this port. `checks` are those of the process; all of them must be ok."""
-    door = container_door(instance)
+def container_front(context: PortContext) -> ASGIApp:
+    """The application of this port. All checks of the process must be ok."""
+    door, checks = container_door(context.instance), context.checks
 
     async def serve(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["path"].startswith(PREFIX):

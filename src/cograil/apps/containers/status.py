@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cograil.apps.containers.queries import ContainerJob
 from cograil.model.workflow import Json
-from cograil.store.container_jobs import ContainerJob
 
 ACCEPTED, RUNNING, COMPLETED, FAILED, CANCELLED = "accepted", "running", "completed", "failed", "cancelled"
 KILLED, NEVER_RAN = 137, -1

@@ -12,15 +12,15 @@ import contextlib
 import psycopg
 import structlog
 
+from cograil.apps.containers import queries as store
 from cograil.apps.containers.jobs import settle
 from cograil.apps.containers.metrics import count_end
-from cograil.containers.container_attempt import ContainerTools
-from cograil.containers.docker_engine import STOP_SECONDS, ContainerRecord, EngineError
+from cograil.apps.containers.queries import RunName
+from cograil.apps.containers.runtime.container_attempt import ContainerTools
+from cograil.apps.containers.runtime.docker_engine import STOP_SECONDS, ContainerRecord, EngineError
+from cograil.apps.containers.settings import ContainerSettings
 from cograil.errors import DatabaseUnavailable
 from cograil.model.ids import is_id
-from cograil.setting_sections import ContainerSettings
-from cograil.store import container_jobs as store
-from cograil.store.container_jobs import RunName
 from cograil.store.database import Database
 
 log = structlog.get_logger("containers")

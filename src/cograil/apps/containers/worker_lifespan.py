@@ -9,15 +9,16 @@ from collections.abc import AsyncIterator
 
 import structlog
 
-from cograil.apps.background_tasks import background
+from cograil.apps.containers.runtime.container_handler import make_container_tools, register_container
+from cograil.apps.containers.runtime.container_runtime import Runtime
+from cograil.apps.containers.runtime.runtime_selection import choose_runtime
+from cograil.apps.containers.settings import ContainerSettings
 from cograil.apps.containers.sweeper import PASSING, Sweeper, settle_ended
-from cograil.containers.container_handler import make_container_tools, register_container
-from cograil.containers.container_runtime import Runtime
-from cograil.containers.runtime_selection import choose_runtime
 from cograil.egress import PublicOnly
 from cograil.runners.handler_registry import Registry
 from cograil.settings import Settings
 from cograil.store.database import Database
+from cograil.worker.background_tasks import background
 
 log = structlog.get_logger("containers")
 LOOK_SECONDS = 5.0  # for what is not there yet
@@ -36,10 +37,10 @@ async def running_containers(registry: Registry, db: Database, settings: Setting
 def _open(runtime: Runtime, registry: Registry, db: Database, settings: Settings) -> Sweeper:
     """Let the worker of this registry run containers there; what sweeps after them."""
     tools = make_container_tools(
-        runtime, settings.containers, settings.data_dir, PublicOnly(settings.outbound)
+        runtime, settings.section(ContainerSettings), settings.data_dir, PublicOnly(settings.outbound)
     )
     register_container(registry, tools, _most_taken(settings))
-    return Sweeper(db, tools, settings.containers)
+    return Sweeper(db, tools, settings.section(ContainerSettings))
 
 
 def _most_taken(settings: Settings) -> int:
@@ -48,7 +49,7 @@ def _most_taken(settings: Settings) -> int:
     Or they would take all its slots only to wait there, and those of other workers would be empty. What ran
     when a worker died is taken up though there is no place for more.
     """
-    at_a_time, slots = settings.containers.concurrency, settings.worker.concurrency
+    at_a_time, slots = settings.section(ContainerSettings).concurrency, settings.worker.concurrency
     return max(at_a_time, slots // 4, min(2 * at_a_time, 3 * slots // 4))
 
 
@@ -67,7 +68,7 @@ async def _serve(
     while runtime is None:
         if time.monotonic() >= settles_at:
             await _settle(db, settings)
-            settles_at = time.monotonic() + settings.containers.sweep_seconds
+            settles_at = time.monotonic() + settings.section(ContainerSettings).sweep_seconds
         await asyncio.sleep(LOOK_SECONDS)
         runtime, why = await choose_runtime(settings)
         if runtime is not None:
@@ -78,6 +79,6 @@ async def _serve(
 
 async def _settle(db: Database, settings: Settings) -> None:
     try:
-        await settle_ended(db, settings.containers)
+        await settle_ended(db, settings.section(ContainerSettings))
     except PASSING as error:
         log.warning("not settled, trying again", error=str(error).strip())

@@ -7,14 +7,14 @@ from typing import Any
 import orjson
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 
-from cograil.errors import UsageError
-from cograil.setting_documents import (
+from cograil.apps.documents.settings import (
     IS_LANGUAGE,
     DocumentSettings,
     JobTimeout,
     OcrConcurrency,
     PrepConcurrency,
 )
+from cograil.errors import UsageError
 from cograil.store.database import Transaction
 from cograil.store.statements import statement
 

@@ -31,8 +31,8 @@ from cograil.apps.documents.jobs import Arrived
 from cograil.apps.documents.layout import FINAL_PDF, RAW_PDF, Folder
 from cograil.apps.documents.ocr import InvalidPdf, validate
 from cograil.apps.documents.prep import pages_of
+from cograil.apps.documents.settings import DocumentSettings
 from cograil.errors import UsageError
-from cograil.setting_documents import DocumentSettings
 
 DATA_DIR = os.environ.get("COGRAIL_DOCUMENTS__DATA_DIR") or os.environ.get("DATA_DIR") or "/data"
 IN_DIR = os.path.join(DATA_DIR, "in")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from cograil.app_extras import require_extra, require_programs
 from cograil.apps.documents import tools
-from cograil.apps.extras import require_extra, require_programs
-from cograil.setting_documents import DocumentSettings
+from cograil.apps.documents.settings import DocumentSettings
 
 MODULES = ("img2pdf", "libarchive", "ocrmypdf", "pikepdf", "PIL", "watchfiles")
 PACKAGES = {"libarchive": "libarchive13", "tesseract": "tesseract-ocr", "ghostscript": "ghostscript"}

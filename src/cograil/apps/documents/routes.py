@@ -32,6 +32,7 @@ from cograil.apps.documents.schemas import (
     DocumentEntries,
     HeldDocuments,
 )
+from cograil.apps.documents.settings import DocumentSettings
 from cograil.apps.documents.status_files import details_of, entry_of, gauges_of
 from cograil.errors import NotFound, UsageError
 from cograil.http.server.dispatcher import Call, Door, Instance, reply
@@ -103,7 +104,9 @@ async def show_metrics(call: Call) -> Response:
 async def show_config(call: Call) -> Response:
     """Show what is configured."""
     async with call.transaction("documents_show") as tx:
-        settings = await config.load_config(tx, call.instance.settings.documents, call.caller.tenant)
+        settings = await config.load_config(
+            tx, call.instance.settings.section(DocumentSettings), call.caller.tenant
+        )
     return reply(config.view_of(settings))
 
 
@@ -195,7 +198,7 @@ def _folder_of(call: Call, document: Document) -> Folder | None:
 
 def folder_for(call: Call, user: str) -> Folder:
     """The folder of this user, or of the house. Raises NotFound, also for callers of another tenant."""
-    root: Path | None = call.instance.settings.documents.data_dir
+    root: Path | None = call.instance.settings.section(DocumentSettings).data_dir
     if root is None or call.caller.tenant != "default":
         raise NotFound("there is no folder of documents here")
     try:
@@ -244,3 +247,18 @@ DESCRIBED = Described(
 def document_door(instance: Instance, prefix: str = PREFIX) -> ASGIApp:
     """The application that serves these routes, to the callers of this instance."""
     return Door(replace(instance), [table_of(prefix)], answer)
+
+
+def app_routes(instance: Instance) -> dict[str, ASGIApp]:
+    """The routes of this app, by the prefix of their paths."""
+    return {PREFIX: document_door(instance)}
+
+
+def app_front(instance: Instance) -> ASGIApp:
+    """The same routes at the root of a port of their own."""
+    return document_door(instance, "")
+
+
+def described() -> Described:
+    """These routes, for the reference."""
+    return DESCRIBED

@@ -19,11 +19,11 @@ from cograil.apps.documents import ocr, prep, service_results
 from cograil.apps.documents.core import is_heartbeat_stale
 from cograil.apps.documents.handlers import Terms, folder_here, invalid_pdf, place_input, room_of
 from cograil.apps.documents.layout import FINAL_PDF, RAW_PDF
+from cograil.apps.documents.settings import DocumentSettings
 from cograil.apps.documents.workflow import OCR_SERVICE, PREP_SERVICE
 from cograil.egress import ForbiddenDestination, PublicOnly, UnknownHost, open_request
 from cograil.runners.context import Context, Fail, Retry
 from cograil.runners.handler_registry import Registry
-from cograil.setting_documents import DocumentSettings
 from cograil.setting_sections import OutboundSettings
 
 PATIENCE_SECONDS = 10.0

@@ -31,12 +31,12 @@ from cograil import strict_json
 from cograil.apps.documents import atomic_files, tools
 from cograil.apps.documents.core import now_text
 from cograil.apps.documents.layout import FINAL_PDF, RAW_PDF, SIDECAR
+from cograil.apps.documents.settings import IS_LANGUAGE, DocumentSettings
 from cograil.errors import UsageError
 from cograil.http.auth.client_address import is_loopback, refuse_foreign
 from cograil.http.server.headers import headers_of
 from cograil.http.server.port import bind, serving
 from cograil.http.server.problem_details import Refusal
-from cograil.setting_documents import IS_LANGUAGE, DocumentSettings
 from cograil.settings import Settings
 
 log = structlog.get_logger("documents")
@@ -386,8 +386,14 @@ async def serve(
     kind: Kind, settings: Settings, host: str, port: int, stop_on_signals: Callable[[], asyncio.Event]
 ) -> None:
     """Run this service until a signal says stop."""
-    assert settings.documents.data_dir is not None
-    service = Service(kind, settings.documents.data_dir, settings.documents, settings.lease.heartbeat_seconds)
+    own = settings.section(DocumentSettings)
+    assert own.data_dir is not None
+    service = Service(
+        kind,
+        own.data_dir,
+        own,
+        settings.lease.heartbeat_seconds,
+    )
     stop = stop_on_signals()
     listening = bind(host, port)
     async with service.running(), serving(service_door(service, host), listening):

@@ -20,7 +20,7 @@ from cograil.apps.documents.core import make_job_key, now_text
 from cograil.apps.documents.jobs import Arrived
 from cograil.apps.documents.layout import Folder
 from cograil.apps.documents.safe_rename import is_reserved
-from cograil.setting_documents import DocumentSettings
+from cograil.apps.documents.settings import DocumentSettings
 
 log = structlog.get_logger("documents")
 LINK_SECONDS = 60.0  # nobody needs that long from a link to an unlink

@@ -38,11 +38,11 @@ from cograil.apps.documents.folder_id import look_after, place_of
 from cograil.apps.documents.jobs import Document, Verdict
 from cograil.apps.documents.layout import IS_KEY, Folder, folders_of
 from cograil.apps.documents.service_results import heartbeats
+from cograil.apps.documents.settings import DocumentSettings
 from cograil.apps.documents.stage_heartbeat import Standstills
 from cograil.apps.documents.status_files import Projector, entry_of
 from cograil.apps.documents.workflow import publish_current
 from cograil.errors import CograilError
-from cograil.setting_documents import DocumentSettings
 from cograil.settings import Settings
 from cograil.store.database import Database
 from cograil.verbs.advance import EngineContext
@@ -59,9 +59,10 @@ class Watcher:
     """One watcher, for the house and its users."""
 
     def __init__(self, db: Database, settings: Settings, engine_context: EngineContext) -> None:
-        assert settings.documents.data_dir is not None
+        self._own = settings.section(DocumentSettings)
+        assert self._own.data_dir is not None
         self.is_to_look = asyncio.Event()
-        self._root: Path = settings.documents.data_dir
+        self._root: Path = self._own.data_dir
         self._db = db
         self._settings = settings
         self._engine_context = engine_context
@@ -91,7 +92,7 @@ class Watcher:
                     log.exception("a pass over the folder failed")
                 if not is_more:
                     with contextlib.suppress(TimeoutError):
-                        async with asyncio.timeout(self._settings.documents.poll_interval_ms / 1000):
+                        async with asyncio.timeout(self._own.poll_interval_ms / 1000):
                             await self.is_to_look.wait()
 
     @contextlib.asynccontextmanager
@@ -120,7 +121,7 @@ class Watcher:
         """One pass over all folders; whether there was more than one pass can take."""
         is_more = False
         for one in await asyncio.to_thread(folders_of, self._root):
-            folder = replace(one, has_plain_names=self._settings.documents.plain_names)
+            folder = replace(one, has_plain_names=self._own.plain_names)
             try:
                 await asyncio.to_thread(folder.make)
                 is_more |= await self._look_at(folder)
@@ -142,14 +143,14 @@ class Watcher:
 
     async def _admit(self, folder: Folder, place: str) -> tuple[bool, bool]:
         """Whether there is more to take, and whether anything was done."""
-        quiet = self._quiet.setdefault(place, Quiet(self._settings.documents.quiet_seconds))
+        quiet = self._quiet.setdefault(place, Quiet(self._own.quiet_seconds))
         most = await self._most(folder, place)
         taken = 0
         if await asyncio.to_thread(_has_arrivals, folder):
             await self._warn_of_ignored(folder, place)
         if most and await asyncio.to_thread(_has_arrivals, folder):
             async with self._db.single("documents_config") as tx:
-                settings = await load_config(tx, self._settings.documents)
+                settings = await load_config(tx, self._own)
             if await self.profile(settings) is None:
                 return False, False
             taken = await asyncio.to_thread(staging.take_arrivals, folder, quiet, most)
@@ -160,9 +161,7 @@ class Watcher:
 
     async def _warn_of_ignored(self, folder: Folder, place: str) -> None:
         """One warning for each file in `in` that is not taken."""
-        ignored = await asyncio.to_thread(
-            file_claiming.ignored, folder, self._settings.documents.quiet_seconds
-        )
+        ignored = await asyncio.to_thread(file_claiming.ignored, folder, self._own.quiet_seconds)
         for name in sorted(ignored - self._ignored.get(place, frozenset())):
             log.warning(
                 "file ignored",
@@ -174,7 +173,7 @@ class Watcher:
 
     async def _most(self, folder: Folder, place: str) -> int:
         """How many may be taken now."""
-        limit = self._settings.documents.max_jobs_per_user
+        limit = self._own.max_jobs_per_user
         if not folder.user or not limit:
             return BATCH
         async with self._db.single("documents_busy") as tx:
@@ -183,14 +182,12 @@ class Watcher:
 
     async def _admit_staged(self, folder: Folder, place: str) -> bool:
         async with self._db.transaction("documents_publish") as tx:
-            settings = await load_config(tx, self._settings.documents)
+            settings = await load_config(tx, self._own)
             definition_id = await publish_current(tx, settings, self._settings.lease.heartbeat_seconds)
         profile = await self.profile(settings)
         if profile is None:
             return False
-        batch = await asyncio.to_thread(
-            staging.look_at_staged, folder, place, profile, self._settings.documents, BATCH
-        )
+        batch = await asyncio.to_thread(staging.look_at_staged, folder, place, profile, self._own, BATCH)
         with batch.locks:
             for one in batch.refused:
                 async with self._db.transaction("documents_refuse") as tx:
@@ -267,7 +264,7 @@ class Watcher:
                 await self._settle(folder, document)
             except OSError as error:  # of this one: the others must not wait for it
                 self._tell_trouble(f"{document.name} cannot be brought to its end yet: {error}")
-        keep_days = self._settings.documents.keep_work_dir_days
+        keep_days = self._own.keep_work_dir_days
         if not keep_days and any(one.state for one in found):
             await cleanup.tidy(self._db, folder, place, 0.0)
 
@@ -300,7 +297,7 @@ class Watcher:
             return
         self._tidied_at = time.monotonic()
         for folder in await asyncio.to_thread(folders_of, self._root):
-            keep_days = self._settings.documents.keep_work_dir_days
+            keep_days = self._own.keep_work_dir_days
             await cleanup.tidy(self._db, folder, place_of(folder), keep_days)
             await asyncio.to_thread(cleanup.sweep_hidden, folder)
 

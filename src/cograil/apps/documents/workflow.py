@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 
+from cograil.apps.documents.settings import DocumentSettings
 from cograil.definitions import read_workflow
 from cograil.errors import VersionTaken
-from cograil.setting_documents import DocumentSettings
 from cograil.store.database import Transaction
 from cograil.store.workflow_queries import find_workflow
 from cograil.verbs.publish import publish

@@ -9,12 +9,12 @@ import click
 import psycopg
 from rich.text import Text
 
+from cograil.app_registry import enabled_apps
 from cograil.cli.commands.database_commands import connection_to
 from cograil.cli.display.database_health import show_health
 from cograil.cli.display.formatting import printable
 from cograil.cli.display.output import out, plain, say, show_value, sign, table, write_json
 from cograil.cli.options import config_option, instance_options, json_option, read_settings, settings_for
-from cograil.containers.runtime_selection import choose_runtime
 from cograil.definitions import schema as workflow_schema
 from cograil.errors import DatabaseUnavailable, UnsupportedEncoding
 from cograil.processes import run_async
@@ -68,18 +68,9 @@ async def _examine(settings: Settings) -> tuple[list[Finding], Health]:
         if findings[-1].name == "schema":  # which is wrong: there are no tables to look at
             return findings, Health()
         health = await look(connection)
-        return [*findings, await _containers(settings), *health.findings()], health
-
-
-async def _containers(settings: Settings) -> Finding:
-    """What runs containers on this machine; that nothing does may be meant."""
-    chosen = await choose_runtime(settings)
-    if chosen.runtime is None:
-        return Finding("green", "C1", "containers", chosen.why)
-    async with chosen.runtime as runtime:
-        has_limits = bool(runtime.shortcomings)
-    more = "; `cograil containers runtime` says what it does not keep apart" if has_limits else ""
-    return Finding("green", "C1", "containers", chosen.why + more)
+        checks = [app.doctor for app in enabled_apps(settings) if app.doctor is not None]
+        of_apps = [finding for check in checks for finding in await check(settings)]
+        return [*findings, *of_apps, *health.findings()], health
 
 
 def _show(finding: Finding) -> None:

@@ -11,7 +11,6 @@ from typing import Any
 
 import click
 
-from cograil.cli.commands.container_commands import why_no_containers
 from cograil.cli.commands.workflow_file_commands import handlers_nobody_has, read_file, unknown_handlers
 from cograil.cli.display.job_result import see_to_end
 from cograil.cli.display.output import say, warn, write_json
@@ -42,7 +41,7 @@ from cograil.cli.options import (
 )
 from cograil.definitions.mapping_reader import MAX_VERSION
 from cograil.errors import NoInstance, UsageError, WorkflowNotFound
-from cograil.model.workflow import CONTAINER, Workflow
+from cograil.model.workflow import Workflow
 from cograil.processes import guest_worker, private_instance, run_async
 from cograil.settings import Settings
 from cograil.store.database import Transaction
@@ -157,19 +156,22 @@ async def _some_instance(
 
 async def _require_handlers(settings: Settings, workflow: Workflow, apps: tuple[str, ...]) -> None:
     """Raises UsageError when a worker of our own could not do what this workflow asks for."""
-    from cograil.apps.app import enabled_apps  # noqa: PLC0415  only where nothing runs
+    from cograil.app_registry import enabled_apps  # noqa: PLC0415  only where nothing runs
 
-    brought = {app.name for app in enabled_apps(settings)}
+    apps_here = enabled_apps(settings)
+    brought = {app.name for app in apps_here}
+    offered = {name: app for app in apps_here for name in app.offers}
     unknown = [
         message
         for node, message in unknown_handlers(workflow, apps)
-        if node.handler != CONTAINER and (node.handler or "").partition(".")[0] not in brought
+        if node.handler not in offered and (node.handler or "").partition(".")[0] not in brought
     ]
     if unknown:
         raise UsageError("; ".join(unknown) + "; nobody else works here, so the job would never end")
-    nodes = [node.node_id for node in workflow.nodes.values() if node.handler == CONTAINER]
-    if nodes and (why := await why_no_containers(settings)):
-        raise UsageError(f"node {nodes[0]!r} runs a container: {why}")
+    for node in workflow.nodes.values():
+        app = offered.get(node.handler)
+        if app is not None and (why := await app.unavailable(settings)):
+            raise UsageError(f"node {node.node_id!r} needs the app {app.name!r}: {why}")
 
 
 async def _visit(stack: AsyncExitStack, client: Client, apps: tuple[str, ...]) -> None:

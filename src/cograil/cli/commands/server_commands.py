@@ -34,6 +34,14 @@ logging = _options(
     ),
     click.option("--json", "is_json", is_flag=True, help="Log JSON lines, also on a terminal."),
 )
+enabled_apps = _options(
+    click.option(
+        "--apps",
+        "enabled",
+        metavar="NAMES",
+        help="The apps to run, separated by commas; `cograil apps` lists them. [COGRAIL_APPS]",
+    ),
+)
 handlers = _options(
     click.option(
         "--app", "apps", multiple=True, metavar="MODULE", help="Import this module for its handlers."
@@ -71,6 +79,7 @@ health = _options(
 @click.option("--dev", "is_dev", is_flag=True, help="Edited files replace what is published; with --reload.")
 @click.option("--reload", "is_reloading", is_flag=True, help="Restart the worker when a handler is edited.")
 @handlers
+@enabled_apps
 @access_log
 @logging
 def up(
@@ -98,6 +107,7 @@ def up(
       cograil up --dev --workflows flows --app my_handlers
       cograil up --workflows flows --app my_handlers
       cograil up --data-dir ./data --port 8081 --queue heavy
+      cograil up --apps containers,companies
     """
     from cograil.processes.up import Development  # noqa: PLC0415  help must be quick
     from cograil.processes.up import up as run  # noqa: PLC0415
@@ -113,6 +123,7 @@ def up(
     click.option("--port", type=click.IntRange(0, 65535), help="The port; 0 for any free one. [8080]"),
 )
 @place
+@enabled_apps
 @access_log
 @logging
 def server(host: str | None, port: int | None, **flags: Any) -> None:
@@ -149,6 +160,7 @@ def orchestrator(health_port: int | None, **flags: Any) -> None:
 
 @click.command()
 @handlers
+@enabled_apps
 @place
 @health
 @logging
@@ -215,6 +227,7 @@ def _settings(flags: dict[str, Any], bare_sections: tuple[str, ...] = (), **more
             "data_dir": flags["data_dir"],
             "log.level": flags["log_level"],
             "log.format": "json" if flags["is_json"] else None,
+            "apps": flags.get("enabled"),
             "queues.names": flags.get("queues") or None,
             "worker.concurrency": flags.get("concurrency"),
             "server.access_log": flags.get("is_logging_access") or None,

@@ -1,0 +1,211 @@
+"""Commands about captures: verify a proof, check all that is there, and show who signs here."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import click
+
+from cograil.app_extras import require_extra
+from cograil.apps.captures.settings import CaptureSettings
+from cograil.cli.display.output import out, plain, warn, write_json
+from cograil.cli.instance_client import Client, connected
+from cograil.cli.job_wait import listening
+from cograil.cli.options import Amount, instance_options, settings_for
+from cograil.errors import NotFound, WaitTimeout
+from cograil.model.ids import is_id
+from cograil.processes import run_async
+from cograil.settings import Settings
+
+FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+key_option = click.option(
+    "--key",
+    "keys",
+    type=FILE,
+    multiple=True,
+    help="A public key that may have signed, in PEM; repeatable, one of them must have.",
+)
+
+
+def _require_extra() -> None:
+    """Raises UsageError where what opens and signs is not installed."""
+    require_extra("captures", ["cryptography"])
+
+
+@click.group()
+def captures() -> None:
+    """Verify proofs of captures, check the audit log, and show who signs here.
+
+    \b
+    Examples:
+      cograil captures verify proof.json --object evidence.enc --key signer.pem
+      cograil captures check --key signer.pem
+      cograil captures key > signer.pem
+      cograil captures wait 0b7a4a63-0f5e-4a54-9a53-8d7f5a3f2a11
+    """
+
+
+@captures.command()
+@click.argument("proof", metavar="MANIFEST", type=click.File("rb"))
+@click.option("--object", "object_", type=click.File("rb"), help="The encrypted object, or what was in it.")
+@click.option(
+    "--audit",
+    type=click.File("rb"),
+    multiple=True,
+    help="The audit trail, as GET /v1/captures/ID/audit gives it; once for each page, in their order.",
+)
+@key_option
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def verify(
+    proof: BinaryIO,
+    object_: BinaryIO | None,
+    audit: tuple[BinaryIO, ...],
+    keys: tuple[Path, ...],
+    as_json: bool,
+) -> int:
+    """Check a proof, and what it is about. Exits 1 when anything was changed. Asks nobody.
+
+    MANIFEST is what GET /v1/captures/ID/proof gives, byte for byte; `-` reads stdin. Without --key it is
+    checked that nothing was changed since it was signed, but not by whom.
+
+    \b
+    Examples:
+      cograil captures verify proof.json --object evidence.enc --audit audit.json --key signer.pem
+    """
+    _require_extra()
+    from cograil.apps.captures.proof_verifier import verify as check  # noqa: PLC0415
+    from cograil.apps.captures.signing import load_public  # noqa: PLC0415
+
+    trusted = [load_public(key) for key in keys]
+    trail = [page.read() for page in audit] or None
+    found = check(proof.read(), object=object_, trail=trail, trusted=trusted)
+    is_proven = all(one.holds for one in found)
+    if as_json:
+        claims = [{"claim": one.claim, "holds": one.holds, "problem": one.problem} for one in found]
+        write_json({"is_proven": is_proven, "claims": claims})
+        return 0 if is_proven else 1
+    for one in found:
+        out().print(plain(f"{'yes' if one.holds else 'NO '}  {one.claim}"), soft_wrap=True)
+        if one.problem:
+            out().print(plain(f"     {one.problem}"), soft_wrap=True)
+    if is_proven and not trusted:
+        warn("whose key that is was not checked: --key names the one you trust")
+    return 0 if is_proven else 1
+
+
+@captures.command()
+@click.argument("capture", metavar="CAPTURE_ID")
+@click.option(
+    "--timeout",
+    type=Amount(min=0),
+    default=60.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Wait at most this long, then exit 5. The sealing goes on.",
+)
+@instance_options
+def wait(capture: str, timeout: float, data_dir: Path | None, as_json: bool) -> int:
+    """Wait until a capture is sealed. Exits 1 when it failed, and says why.
+
+    \b
+    Examples:
+      cograil captures wait 0b7a4a63-0f5e-4a54-9a53-8d7f5a3f2a11
+    """
+    if not is_id(capture.lower()):
+        raise click.BadParameter("a capture has a UUID", param_hint="CAPTURE_ID")
+    return run_async(_wait(settings_for(data_dir), capture.lower(), timeout, as_json))
+
+
+async def _wait(settings: Settings, capture: str, timeout: float, as_json: bool) -> int:
+    from cograil.apps.captures.states import FAILED, FINAL  # noqa: PLC0415
+
+    clock = asyncio.get_running_loop().time
+    until = clock() + timeout
+    async with connected(settings) as client, listening(client) as bell:
+        while (found := await _find(client, capture)).state not in FINAL:
+            if clock() >= until:
+                raise WaitTimeout(
+                    f"it is {found.state} after {timeout:g} s; {client.future_of(found.job_id)}"
+                )
+            await bell.wait(min(1.0, until - clock()))
+    facts = {"capture_id": found.capture_id, "state": found.state, "error": found.error}
+    if as_json:
+        write_json(facts | {"sealed_at": found.sealed_at, "job_id": found.job_id})
+    else:
+        out().print(plain(f"{found.state}: {found.error or found.sealed_at}"), soft_wrap=True)
+    return 1 if found.state == FAILED else 0
+
+
+async def _find(client: Client, capture: str) -> Any:
+    from cograil.apps.captures.queries import find_capture  # noqa: PLC0415
+
+    async with client.db.transaction("show_capture") as tx:
+        found = await find_capture(tx, client.tenant, capture)
+    if found is None:
+        raise NotFound(f"there is no capture {capture}")
+    return found
+
+
+@captures.command()
+@instance_options
+def key(data_dir: Path | None, as_json: bool) -> None:
+    """Print the public key of those who sign here, in PEM, for `verify --key`.
+
+    \b
+    Examples:
+      cograil captures key > signer.pem
+    """
+    _require_extra()
+    from cograil.apps.captures.signing import find_signer  # noqa: PLC0415
+
+    settings = settings_for(data_dir)
+    if not settings.data_dir.is_dir():  # of a mistyped one a new key would be printed, that signs nothing
+        raise NotFound(f"there is no data directory {settings.data_dir}: `cograil up` makes it")
+    signer = find_signer(settings.section(CaptureSettings), settings.data_dir)
+    pem = signer.public_pem().decode()
+    if as_json:
+        write_json(signer.facts | {"pem": pem})
+    else:
+        click.echo(pem, nl=False)
+
+
+@captures.command()
+@key_option
+@instance_options
+def check(keys: tuple[Path, ...], data_dir: Path | None, as_json: bool) -> int:
+    """Check the whole audit log and every proof in the database. Exits 1 when anything was changed.
+
+    Refusals are in no proof, and nobody misses a proof that was never fetched: this looks at all there is.
+
+    \b
+    Examples:
+      cograil captures check --key signer.pem
+    """
+    _require_extra()
+    from cograil.apps.captures.signing import load_public  # noqa: PLC0415
+
+    trusted = [load_public(key) for key in keys]
+    return run_async(_check(settings_for(data_dir), trusted, as_json))
+
+
+async def _check(settings: Settings, trusted: list[bytes], as_json: bool) -> int:
+    from cograil.apps.captures.integrity_check import check_vault  # noqa: PLC0415
+
+    async with connected(settings) as client:
+        report = await check_vault(client.db, trusted)
+    if as_json:
+        write_json(asdict(report))
+        return 1 if report.problems else 0
+    for one in report.problems:
+        out().print(plain(f"NO   {one.chain}: {one.problem}"), soft_wrap=True)
+    said = f"{report.entries:,} entries of {report.chains:,} chains, {report.proofs:,} proofs of "
+    said += f"{report.captures:,} captures: " + (
+        f"{len(report.problems):,} wrong" if report.problems else "all hold"
+    )
+    out().print(plain(said), soft_wrap=True)
+    if report.proofs and not trusted:
+        warn("whose keys signed was not checked: --key names the one you trust")
+    return 1 if report.problems else 0

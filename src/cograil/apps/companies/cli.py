@@ -1,0 +1,268 @@
+"""Commands about companies: ask the registers for one, and see what is known."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import click
+
+from cograil.apps.companies.company_search import find_companies
+from cograil.apps.companies.constants import FAILED, REFRESH
+from cograil.apps.companies.enrichment import Asking, House, page_of, refresh
+from cograil.apps.companies.enrichment_request import Request, make_request
+from cograil.apps.companies.identifiers import Identifiers, as_written, doubts, read_identifiers
+from cograil.apps.companies.queries import Of
+from cograil.apps.companies.register_codes import address_line, failure_in_words, field_in_words
+from cograil.apps.companies.settings import CompanySettings
+from cograil.cli.display.output import out, plain, say, table, warn, write_json
+from cograil.cli.instance_client import Client, audit, connected, connected_to_read, private_client, who
+from cograil.cli.job_wait import Bell, listening
+from cograil.cli.options import Amount, instance_options, settings_for
+from cograil.errors import NoInstance, NotFound, WaitTimeout
+from cograil.model.ids import new_id
+from cograil.processes import private_instance, run_async
+from cograil.settings import Settings
+
+TENANT = "default"
+SHOWN = (
+    "legal_name",
+    "trade_name",
+    "legal_form",
+    "creation_date",
+    "active_status",
+    "naf_code",
+    "headcount_range",
+)
+
+
+@click.group()
+def companies() -> None:
+    """Ask public registers for French companies.
+
+    \b
+    Examples:
+      cograil companies enrich 552032534
+      cograil companies show 552032534 --json
+      cograil companies list danone
+    """
+
+
+@companies.command()
+@click.argument("numbers", nargs=-1, metavar="[SIREN]...")
+@click.option(
+    "--file",
+    "path",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A list or CSV of numbers: one per line, in the first column.",
+)
+@click.option("--refresh", "is_forced", is_flag=True, help="Ask the registers though what is known is fresh.")
+@click.option(
+    "--timeout",
+    type=Amount(min=0),
+    default=120.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Wait at most this long for each, then exit 5. The run goes on.",
+)
+@instance_options
+def enrich(
+    numbers: tuple[str, ...],
+    path: Path | None,
+    is_forced: bool,
+    timeout: float,
+    data_dir: Path | None,
+    as_json: bool,
+) -> int:
+    """Ask for companies by SIREN or SIRET, wait for what the registers say, and show it.
+
+    What is fresh is shown at once. Where no instance runs, one is started for the time of the command.
+    Exits 1 when a run failed, 4 when a refresh comes too soon.
+
+    \b
+    Examples:
+      cograil companies enrich 552032534
+      cograil companies enrich 55203253400646 --refresh --json
+      cograil companies enrich --file customers.csv
+    """
+    given = [_read(number) for number in (*numbers, *(_numbers_in(path) if path else ()))]
+    if not given:
+        raise click.UsageError("name at least one SIREN or SIRET, or a --file of them")
+    for one in given:
+        for doubt in doubts(one):
+            warn(f"{one.siren}: {doubt['reason']}")
+    is_list = len(numbers) != 1 or path is not None
+    return run_async(_enrich(settings_for(data_dir), given, is_forced, timeout, as_json, is_list))
+
+
+def _numbers_in(path: Path) -> list[str]:
+    """The first column of a list or CSV; a first line without digits is its heading."""
+    text = path.read_text("utf-8-sig", errors="replace")
+    cells = [re.split("[;,\t]", line)[0].strip().strip('"') for line in text.splitlines()]
+    if cells and not any(letter.isdigit() for letter in cells[0]):
+        cells = cells[1:]
+    return [cell for cell in cells if cell and not cell.startswith("#")]
+
+
+@companies.command()
+@click.argument("number", metavar="SIREN")
+@instance_options
+def show(number: str, data_dir: Path | None, as_json: bool) -> int:
+    """Show what is known of a company, from which register, and how old it is. Asks nobody.
+
+    \b
+    Examples:
+      cograil companies show 552032534
+    """
+    return run_async(_show(settings_for(data_dir), _read(number), as_json))
+
+
+def _read(number: str) -> Identifiers:
+    given = as_written(number)
+    found = read_identifiers(given.get("siren"), given.get("siret"))
+    if isinstance(found, list):
+        raise click.BadParameter(found[0].reason, param_hint="SIREN")
+    return found
+
+
+async def _enrich(
+    settings: Settings,
+    given: list[Identifiers],
+    is_forced: bool,
+    timeout: float,
+    as_json: bool,
+    is_list: bool,
+) -> int:
+    async with AsyncExitStack() as stack:
+        client = await _client(stack, settings.with_app("companies"))
+        bell = await stack.enter_async_context(listening(client))
+        house = House(client.engine_context, settings.section(CompanySettings))
+        for one in given:
+            await _ask(client, house, one, is_forced)
+        pages = [await _ended(client, bell, Of(TENANT, one.siren), timeout) for one in given]
+    return _print_all(pages, as_json) if is_list else _print(pages[0], as_json)
+
+
+async def _client(stack: AsyncExitStack, settings: Settings) -> Client:
+    """A client of the instance that runs, else of one that ends with this command."""
+    try:
+        return await stack.enter_async_context(connected(settings))
+    except NoInstance:
+        say("no instance runs here, starting one for this command; `cograil up` keeps one running")
+        return private_client(await stack.enter_async_context(private_instance(settings)), settings)
+
+
+async def _ask(client: Client, house: House, given: Identifiers, is_forced: bool) -> None:
+    of = Of(TENANT, given.siren)
+    async with client.db.transaction("companies.submit") as tx:
+        if is_forced:
+            await refresh(tx, house, Asking(of, REFRESH, new_id(), given.siret, None, who()))
+            await audit(tx, "refresh company", given.siren)
+        else:
+            made = await make_request(tx, house, Request(TENANT, given, new_id(), who(), who()))
+            await audit(tx, "request company", made.request_id, siren=given.siren)
+
+
+async def _ended(client: Client, bell: Bell, of: Of, timeout: float) -> dict[str, Any]:
+    clock = asyncio.get_running_loop().time
+    until = clock() + timeout
+    while True:
+        page = await _page(client, of)
+        if not page["enrichment_running"]:
+            return page
+        if clock() >= until:
+            raise WaitTimeout(f"it did not end within {timeout:g} s; {client.future_of(page['job_id'])}")
+        await bell.wait(min(1.0, until - clock()))
+
+
+async def _show(settings: Settings, given: Identifiers, as_json: bool) -> int:
+    async with connected_to_read(settings) as client:
+        return _print(await _page(client, Of(TENANT, given.siren)), as_json)
+
+
+async def _page(client: Client, of: Of) -> dict[str, Any]:
+    async with client.db.transaction("companies.show") as tx:
+        page = await page_of(tx, House(client.engine_context, client.settings.section(CompanySettings)), of)
+    if page is None:
+        raise NotFound(f"nobody has asked for company {of.siren}")
+    return page
+
+
+def _print(page: dict[str, Any], as_json: bool) -> int:
+    if as_json:
+        write_json(page)
+    else:
+        for line in _lines(page):
+            out().print(plain(line), soft_wrap=True)
+    return 1 if page["enrichment_status"] == FAILED else 0
+
+
+def _print_all(pages: list[dict[str, Any]], as_json: bool) -> int:
+    """One line for each."""
+    if as_json:
+        write_json(pages)
+    else:
+        rows = table("SIREN", "STATUS", "NAME", "CITY", "WHY")
+        for page in pages:
+            company = page["company"] or {}
+            city = (company.get("address") or {}).get("city")
+            why = "; ".join(failure_in_words(one) for one in page["failures"])
+            facts = (page["siren"], page["enrichment_status"], company.get("legal_name"), city, why)
+            rows.add_row(*(plain(fact or "") for fact in facts))
+        out().print(rows)
+    return 1 if any(page["enrichment_status"] == FAILED for page in pages) else 0
+
+
+def _lines(page: dict[str, Any]) -> list[str]:
+    """The card, as a person reads it."""
+    lines = [f"{page['siren']}  {page['enrichment_status']}"]
+    lines += [f"  {failure_in_words(one)}" for one in page["failures"]]
+    if page["failures"]:
+        lines.append(f"  job {page['failures'][0]['job_id']}: see `cograil show` and `cograil logs` of it")
+    elif page["enrichment_error"]:
+        lines.append(f"  {page['enrichment_error']}")
+    company = page["company"] or {}
+    named = ((name, company[name]) for name in SHOWN if company.get(name))
+    lines += [f"  {name.replace('_', ' ')}: {field_in_words(name, value)}" for name, value in named]
+    if line := address_line(company.get("address") or {}):
+        lines.append(f"  address: {line}")
+    for one in page["source_retrievals"]:
+        said = one["last_error"] or "ok"
+        lines.append(f"  {one['source_api']}: {said}, {one['last_retrieved_at']:%Y-%m-%d %H:%M}")
+    return lines
+
+
+@companies.command("list")
+@click.argument("text", default="")
+@click.option(
+    "--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="At most this many."
+)
+@instance_options
+def list_known(text: str, limit: int, data_dir: Path | None, as_json: bool) -> int:
+    """List companies that were asked for: the last ones, or by part of a name or the start of a number.
+
+    \b
+    Examples:
+      cograil companies list
+      cograil companies list danone
+    """
+    return run_async(_list(settings_for(data_dir), text, limit, as_json))
+
+
+async def _list(settings: Settings, text: str, limit: int, as_json: bool) -> int:
+    async with connected_to_read(settings) as client, client.db.transaction("companies.show") as tx:
+        found = (await find_companies(tx, TENANT, text=text, limit=limit)).companies
+    if as_json:
+        write_json(found)
+        return 0
+    rows = table("SIREN", "STATUS", "NAME", "CITY")
+    for one in found:
+        facts = (one["siren"], one["enrichment_status"], one["legal_name"], one["city"])
+        rows.add_row(*(plain(fact or "") for fact in facts))
+    out().print(rows)
+    if not found:
+        say("no company is like that among those that were asked for")
+    return 0

@@ -1,0 +1,40 @@
+"""Companies beside a worker: the handlers that ask the sources, and the sweeper."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+
+from cograil.apps.companies.enrichment import House
+from cograil.apps.companies.handlers import Tools, bucket_of, register
+from cograil.apps.companies.settings import CompanySettings
+from cograil.apps.companies.source_http import Caller
+from cograil.apps.companies.sources import configured
+from cograil.apps.companies.sweeper import heartbeat_for_ever, sweep_for_ever
+from cograil.apps.companies.workflow import QUEUE
+from cograil.plugins import Bounds, Database, EngineContext, PublicOnly, Registry, Settings, background
+
+
+@contextlib.asynccontextmanager
+async def running_companies(registry: Registry, db: Database, settings: Settings) -> AsyncIterator[None]:
+    """Ask the sources in this block, and sweep."""
+
+    own = settings.section(CompanySettings)
+    house = House(make_engine_context(settings), own)
+    caller = Caller(PublicOnly(settings.outbound), own.timeout_seconds)
+    sources = configured(own, caller, bucket_of(db, own.recherche_per_second))
+    register(registry, Tools(db, house, sources))
+    deeds = [sweep_for_ever(db, house)]
+    if not settings.queues.names or QUEUE in settings.queues.names:
+        deeds.append(heartbeat_for_ever(db, house))  # what waits for a worker waits for this one
+    try:
+        async with background("companies", *deeds):
+            yield
+    finally:
+        await caller.close()
+
+
+def make_engine_context(settings: Settings) -> EngineContext:
+    """What the runs that the sweeper begins need; those of callers have that of the server."""
+    bounds = Bounds(poison_limit=settings.worker.poison_limit)
+    return EngineContext(bounds=bounds, strict_queues=settings.queues.strict, outbound=settings.outbound)

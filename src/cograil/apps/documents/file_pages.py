@@ -1,0 +1,137 @@
+"""Files of documents: upload one to the watch folder, download the PDF that was made of it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Annotated
+from urllib.parse import quote
+
+from pydantic import Field
+from starlette.responses import FileResponse, Response
+
+from cograil.app_registry import AppPages
+from cograil.apps.documents import atomic_files, jobs, routes
+from cograil.apps.documents.admission import ENDINGS
+from cograil.apps.documents.folder_id import place_of
+from cograil.apps.documents.layout import IS_KEY, Folder
+from cograil.apps.documents.pages import ENTRY, OfUser, documents
+from cograil.apps.documents.settings import DocumentSettings
+from cograil.errors import NotFound
+from cograil.http.server.dispatcher import reply
+from cograil.http.server.problem_details import Refusal
+from cograil.http.server.request_limits import BODY_SECONDS
+from cograil.http.server.request_parsing import Query
+from cograil.ui.browser_sessions import refuse_other_sites
+from cograil.ui.page_context import Visit, as_call, require_token
+
+MEGABYTE = 1024 * 1024
+PDF = "application/pdf"
+TOKEN = "x-form-token"
+
+
+class Upload(Query):
+    """What the file is called, and whose folder it goes to."""
+
+    name: Annotated[str, Field(min_length=1, max_length=255)]
+    user: Annotated[str, Field(max_length=64)] = ""
+
+
+@documents.get("/documents/{key}/pdf", "viewer", query=OfUser, media_type=PDF)
+async def download_pdf(visit: Visit) -> Response:
+    """The PDF of a document that is done."""
+    key = visit.path["key"]
+    folder = routes.folder_for(as_call(visit), visit.query.user.strip())
+    async with visit.transaction("documents_show") as tx:
+        found = (
+            await jobs.list_documents(tx, place_of(folder), visit.caller.tenant, key=key)
+            if IS_KEY(key)
+            else []
+        )
+    name = found[0].out_pdf if found else None
+    path = folder.out / Path(name).name if name else None
+    if path is None or not await asyncio.to_thread(_is_file, path):
+        raise NotFound("there is no PDF of this document")
+    shown = quote(Path(found[0].name).stem + ".pdf", safe="")
+    headers = {
+        "Content-Disposition": f"attachment; filename*=UTF-8''{shown}",
+        "X-Content-Type-Options": "nosniff",
+        "Cache-Control": "no-store",
+    }
+    return FileResponse(path, media_type=PDF, headers=headers)
+
+
+def _is_file(path: Path) -> bool:
+    """Whether this is a file and not a link to one elsewhere."""
+    try:
+        return stat.S_ISREG(path.lstat().st_mode)
+    except OSError:
+        return False
+
+
+@documents.post("/documents/upload", "submitter", query=Upload, answers={201: "the file is in the folder"})
+async def upload(visit: Visit) -> Response:
+    """Put the body of the request into the watch folder under this name."""
+    refuse_other_sites(visit.headers)
+    require_token(visit, visit.headers.get(TOKEN, ""))
+    name = _checked(visit.query.name)
+    folder = routes.folder_for(as_call(visit), visit.query.user.strip())
+    most = visit.instance.settings.section(DocumentSettings).max_input_size_mb * MEGABYTE
+    saved = await _save(visit, folder, name, most)
+    async with visit.transaction("documents_upload") as tx:
+        await visit.audit(tx, "upload document", saved)
+    return reply({"name": saved}, 201)
+
+
+def _checked(text: str) -> str:
+    """The name of a file. Raises Refusal for a name that is not one, or of a kind that nobody processes."""
+    name = atomic_files.cleaned(text)
+    is_plain = name == text and "/" not in text and text not in (".", "..") and not text.startswith(".")
+    if not is_plain or len(text.encode()) > atomic_files.MAX_INPUT:
+        raise Refusal(422, "invalid_value", "the file needs a plain name of at most 200 bytes")
+    if Path(text).suffix.lower() not in ENDINGS:
+        raise Refusal(422, "invalid_value", f"a document is one of {', '.join(sorted(ENDINGS))}")
+    return text
+
+
+async def _save(visit: Visit, folder: Folder, name: str, most: int) -> str:
+    """Write the body beside the folder's files and give it its name once it is whole; the name it has."""
+    hidden = folder.arrivals / atomic_files.hidden_name()
+    try:
+        with await asyncio.to_thread(hidden.open, "xb") as file:
+            size = 0
+            async for chunk in _chunks(visit):
+                size += len(chunk)
+                if size > most:
+                    raise Refusal(413, "too_large", f"a document has at most {most // MEGABYTE:,} MB")
+                await asyncio.to_thread(file.write, chunk)
+            await asyncio.to_thread(file.flush)
+            await asyncio.to_thread(os.fsync, file.fileno())
+        if size == 0:
+            raise Refusal(422, "invalid_value", "the file is empty")
+        return (await asyncio.to_thread(atomic_files.move_to_free, hidden, folder.arrivals / name)).name
+    finally:
+        await asyncio.to_thread(hidden.unlink, missing_ok=True)
+
+
+async def _chunks(visit: Visit) -> AsyncIterator[bytes]:
+    """The body as it comes. Raises Refusal when it stops."""
+    while True:
+        try:
+            async with asyncio.timeout(BODY_SECONDS):
+                message = await visit.receive()
+        except TimeoutError:
+            raise Refusal(408, "body_timeout", "the upload stopped") from None
+        if message["type"] != "http.request":
+            raise Refusal(400, "cut_off", "the upload was cut off")
+        yield message.get("body", b"")
+        if not message.get("more_body"):
+            return
+
+
+def app_pages() -> AppPages:
+    """The pages of this app."""
+    return AppPages(ENTRY, documents)
