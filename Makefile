@@ -83,11 +83,12 @@ matrix: setup components  ## the tests of the database on every PostgreSQL: make
 	  echo "PostgreSQL $$version"; \
 	  COGRAIL_TEST_PG=$$version $(BIN)/pytest -n 2 tests/database tests/contract || exit 1; done
 
-check: setup  ## format, lint, imports, types, tests
+check: setup  ## format, lint, imports, types, words, tests
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports
 	$(BIN)/mypy
+	$(BIN)/python -m tools.vocabulary
 	$(MAKE) test
 
 format: setup  ## rewrite the code in the house format
