@@ -9,5 +9,5 @@ from cograil.cli import main
 from cograil.orchestrator import orchestrator_loop
 
 if __name__ == "__main__":
-    orchestrator_loop.Orchestrator = partial(orchestrator_loop.Orchestrator, remembers=False)  # type: ignore[assignment,misc]
+    orchestrator_loop.Orchestrator = partial(orchestrator_loop.Orchestrator, caches_jobs=False)  # type: ignore[assignment,misc]
     sys.exit(main(sys.argv[1:]))

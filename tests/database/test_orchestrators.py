@@ -37,7 +37,7 @@ CALM = {"seconds": 60, "heartbeat_seconds": 30, "scan_seconds": 30}
 
 async def test_an_orchestrator_can_do_without_its_memory(lab: Lab) -> None:
     """As `bench.memory` has it; then nodes are read in every pass."""
-    forgetful = Orchestrator(lab.db, lab.settings, EngineContext(), "forgetful", remembers=False)
+    forgetful = Orchestrator(lab.db, lab.settings, EngineContext(), "forgetful", caches_jobs=False)
     assert forgetful.engine_context.job_cache is None
     assert Orchestrator(lab.db, lab.settings, EngineContext(), "other").engine_context.job_cache is not None
 
@@ -276,7 +276,7 @@ async def test_an_orchestrator_ticks_no_faster_for_a_job_that_it_has_set_aside(
 
     monkeypatch.setattr(tasks, "tick_orchestrator", timed)
     one = Orchestrator(lab.db, lab.settings, EngineContext(), "one")
-    one._aside[bad] = asyncio.get_running_loop().time() + 60
+    one._quarantine[bad] = asyncio.get_running_loop().time() + 60
     running = asyncio.create_task(one.run())
     await eventually(lambda: len(times) >= 8)
     one.stop()

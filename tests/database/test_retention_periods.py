@@ -17,7 +17,7 @@ from test_workers import one
 
 from cograil import fault_injection
 from cograil.orchestrator import retention_sweep
-from cograil.orchestrator.retention_sweep import make_ahead, sweep
+from cograil.orchestrator.retention_sweep import create_ahead, sweep
 from cograil.settings import RetentionSettings, Settings
 from cograil.store.partition_queries import PARENTS, Partition, list_partitions
 from cograil.store.retention_queries import first_id, first_id_at, millis_of
@@ -80,20 +80,20 @@ async def test_a_new_database_has_this_week_and_the_next_and_rows_land_in_them(l
 
 async def test_as_time_goes_on_the_next_ones_are_made_once(lab: Lab) -> None:
     before = await names(lab)
-    assert await make_ahead(lab.db, WEEK) == 0
+    assert await create_ahead(lab.db, WEEK) == 0
     async with lab.db.transaction("test") as tx:
         tx.now += timedelta(days=WEEK)
         missing = await find_missing(tx, WEEK)
         assert [await make(tx, one) for one in missing] == ["made", "made"]
         assert await find_missing(tx, WEEK) == []
     assert len(await names(lab)) == len(before) + 2
-    assert await make_ahead(lab.db, WEEK) == 0
+    assert await create_ahead(lab.db, WEEK) == 0
 
 
 async def test_a_sweep_makes_what_is_missing(lab: Lab) -> None:
     await drop_all(lab)
-    assert (await sweep(lab.db, DAYS, 0)).made == 0
-    assert (await sweep(lab.db, DAYS, WEEK)).made == 4
+    assert (await sweep(lab.db, DAYS, 0)).created == 0
+    assert (await sweep(lab.db, DAYS, WEEK)).created == 4
     (job,) = await completed(lab)
     assert "nodes_default" not in await homes(lab, job)
 
@@ -101,11 +101,11 @@ async def test_a_sweep_makes_what_is_missing(lab: Lab) -> None:
 async def test_a_period_that_has_rows_in_the_default_one_is_left_there_and_the_next_is_made(lab: Lab) -> None:
     await drop_all(lab)
     (job,) = await completed(lab)
-    assert await make_ahead(lab.db, WEEK) == 2
+    assert await create_ahead(lab.db, WEEK) == 2
     assert await homes(lab, job) == {"nodes_default"}
     ((now,),) = await lab.rows("select now()")
     assert all(one.first > first_id_at(now) for one in await existing(lab))
-    assert await make_ahead(lab.db, WEEK) == 0
+    assert await create_ahead(lab.db, WEEK) == 0
 
 
 async def test_none_is_made_when_the_default_one_is_too_large_to_be_read_under_a_lock(
@@ -114,7 +114,7 @@ async def test_none_is_made_when_the_default_one_is_too_large_to_be_read_under_a
     await drop_all(lab)
     await completed(lab)
     monkeypatch.setattr(partitions, "MAX_BYTES", 1)
-    assert await make_ahead(lab.db, WEEK) == 0
+    assert await create_ahead(lab.db, WEEK) == 0
     assert await names(lab) == set()
 
 
@@ -280,10 +280,10 @@ async def test_somebody_who_reads_delays_the_drop_and_the_making_and_neither_wai
     async with lab.db.transaction("test") as tx:
         await tx.connection.execute("select count(*) from cograil.nodes")
         swept = await sweep(lab.db, DAYS, WEEK)
-        assert (swept.jobs, swept.made, swept.dropped) == (2, 2, 1), "events are free, nodes are not"
+        assert (swept.jobs, swept.created, swept.dropped) == (2, 2, 1), "events are free, nodes are not"
         assert [str(finding) for finding in await lab.findings()] == []
     swept = await sweep(lab.db, DAYS, WEEK)
-    assert (swept.jobs, swept.made, swept.dropped) == (0, 2, 1)
+    assert (swept.jobs, swept.created, swept.dropped) == (0, 2, 1)
 
 
 async def drop_names(lab: Lab, dropped: set[str]) -> None:
@@ -311,10 +311,10 @@ async def test_one_at_a_time_makes_and_drops(lab: Lab) -> None:
             b"select pg_advisory_xact_lock(hashtextextended('%s', 0))" % partitions.TURN.encode()
         )
         swept = await sweep(lab.db, DAYS, WEEK)
-        assert (swept.made, swept.dropped) == (0, 0)
+        assert (swept.created, swept.dropped) == (0, 0)
     assert await names(lab) == old
     swept = await sweep(lab.db, DAYS, WEEK)
-    assert (swept.made, swept.dropped) == (4, 2)
+    assert (swept.created, swept.dropped) == (4, 2)
 
 
 async def test_whatever_point_of_a_sweep_fails_the_next_one_finishes_it(lab: Lab, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from cograil.definitions import cron
 from cograil.definitions.cron import check_calendar, first_moments, moments, moments_until
 from cograil.errors import Conflict, InvalidInput, ScheduleNotFound, WorkflowNotFound
 from cograil.model.schedule import Plan
-from cograil.scheduler.schedule_loop import Clock
+from cograil.scheduler.schedule_loop import Scheduler
 from cograil.verbs import schedules as verbs
 from cograil.verbs.schedules import wanted_moments
 
@@ -298,13 +298,13 @@ async def test_what_cannot_be_is_refused(hello: Lab) -> None:
 
 
 async def test_the_clock_hears_of_changes_and_fires(hello: Lab, eventually: object) -> None:
-    clock = Clock(hello.db, hello.engine_context)
-    running = asyncio.create_task(clock.run())
+    scheduler = Scheduler(hello.db, hello.engine_context)
+    running = asyncio.create_task(scheduler.run())
     try:
         await make(hello)
         await hello.rows(PAST.format(0))
         await hello.rows("select pg_notify('cograil_schedules', '')")
         await eventually(lambda: hello.rows("select 1 from cograil.firings"))  # type: ignore[operator]
     finally:
-        clock.stop()
+        scheduler.stop()
         await running

@@ -1,5 +1,8 @@
-"""The loop that advances jobs: news and due jobs go to `verbs.advance`, dead workers' tasks are rescued.
+"""The orchestrator: the loop that advances jobs and rescues the tasks of dead workers.
 
-Any number may run; none leads. Whoever holds a job's row lock writes it, for one transaction. What
-an orchestrator had in hand when it died is still in the inbox. Nothing is decided here.
+Any number of orchestrators may run; none leads. An orchestrator holds the row lock of a job for one
+transaction. Inputs that it held when it died are still in the inbox. `retention_sweep.py` deletes
+expired jobs and creates partitions beside the loop.
+
+The package decides nothing about jobs: `verbs.advance` and the engine do. It must not contain SQL.
 """

@@ -1,4 +1,4 @@
-"""The sweep: now and then an orchestrator deletes what is old enough, and makes partitions ahead."""
+"""The retention sweep: an orchestrator deletes expired jobs and creates partitions ahead of time."""
 
 from __future__ import annotations
 
@@ -25,35 +25,35 @@ log = structlog.get_logger("retention")
 EVERY_SECONDS = 300.0
 FIRST_SECONDS = 150.0  # after the start
 AGAIN_SECONDS = 60.0  # while there is something to delete
-SWEEP_SECONDS = 20.0  # then the next sweep goes on
+SWEEP_SECONDS = 20.0  # the next sweep continues after this time
 PROCESS_DAYS = 1.0
 BATCH_RECORDS = 1000
-BATCH_BUCKETS = 10_000  # each batch reads all of them
+BATCH_BUCKETS = 10_000  # each batch scans all buckets
 
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """What one sweep deleted, and made ahead."""
+    """How much one sweep deleted and created."""
 
     jobs: int = 0
     processes: int = 0
     records: int = 0
-    made: int = 0  # partitions
-    dropped: int = 0
+    created: int = 0  # partitions
+    dropped: int = 0  # partitions
     buckets: int = 0
 
 
-class Retention:
-    """Sweeps beside the orchestrator's own work, a while after the last sweep, one at a time."""
+class RetentionSweeper:
+    """Runs sweeps beside the orchestrator loop, one at a time, with a pause after each."""
 
     def __init__(self, db: Database, settings: RetentionSettings) -> None:
         self._db = db
         self._settings = settings
         self._sweeping: asyncio.Task[None] | None = None
-        self._due_at: float | None = None  # by the loop's clock
+        self._due_at: float | None = None  # loop time
 
-    def remind(self) -> None:
-        """Begin a sweep if one is due; returns at once. The first is due a while after the first call."""
+    def start_if_due(self) -> None:
+        """Start a sweep in the background if one is due. The first is due a while after the first call."""
         now = _now()
         if self._due_at is None:
             self._due_at = now + FIRST_SECONDS
@@ -62,7 +62,7 @@ class Retention:
             self._sweeping = asyncio.create_task(self._sweep(), name="retention")
 
     async def stop(self) -> None:
-        """End the sweep at hand; what it has not committed is for the next one."""
+        """Cancel the running sweep. The next sweep repeats what was not committed."""
         if self._sweeping is not None:
             self._sweeping.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -82,58 +82,59 @@ class Retention:
 
 
 async def sweep(db: Database, days: float, period_days: int = 0, *, seconds: float = SWEEP_SECONDS) -> Swept:
-    """Delete what ended more than `days` ago, for at most about so many seconds; 0 days keeps all jobs.
+    """Delete jobs that ended more than `days` ago, for about `seconds` at most; 0 days keeps all jobs.
 
-    Processes that are long gone, idempotency records whose time is over and buckets that are full go with
-    it. The partitions of the next periods of so many days are made; 0 makes none.
+    It also deletes rows of stopped processes, expired idempotency records and full buckets, and creates the
+    partitions of the next periods of `period_days` days; 0 creates none.
     """
     until = _now() + seconds
     async with db.transaction("retention") as tx:
         processes = await prune_processes(tx, PROCESS_DAYS)
         before = tx.now - timedelta(days=days)
-    records, buckets = await _prune(db, _now() + seconds / 2)  # half of the time is for the jobs
+    records, buckets = await _prune(db, _now() + seconds / 2)  # half of the time is left for the jobs
     if not days:
         return Swept(processes=processes, records=records, buckets=buckets)
     async with db.transaction("retention") as tx:
         await prune_firings(tx, before)
-    made = await make_ahead(db, period_days) if period_days else 0
+    created = await create_ahead(db, period_days) if period_days else 0
     jobs, dropped = await _Sweep(db, before, until).run(period_days)
-    return Swept(jobs, processes, records, made, dropped, buckets)
+    return Swept(jobs, processes, records, created, dropped, buckets)
 
 
 async def _prune(db: Database, until: float) -> tuple[int, int]:
-    """How many idempotency records and buckets went; a batch of each in every transaction, one at least."""
+    """Delete expired records and full buckets in batches, at least one; return how many of each."""
     records = buckets = 0
     while True:
         async with db.transaction("retention") as tx:
-            some, more = await prune_records(tx, BATCH_RECORDS), await prune_buckets(tx, BATCH_BUCKETS)
-        records, buckets = records + some, buckets + more
-        if (some < BATCH_RECORDS and more < BATCH_BUCKETS) or _now() >= until:
+            old_records = await prune_records(tx, BATCH_RECORDS)
+            full_buckets = await prune_buckets(tx, BATCH_BUCKETS)
+        records, buckets = records + old_records, buckets + full_buckets
+        if (old_records < BATCH_RECORDS and full_buckets < BATCH_BUCKETS) or _now() >= until:
             return records, buckets
 
 
-async def make_ahead(db: Database, period_days: int) -> int:
-    """Make the partitions that are missing, each in a transaction of its own; how many.
+async def create_ahead(db: Database, period_days: int) -> int:
+    """Create missing partitions, each in its own transaction; return how many.
 
-    One that cannot be made now is tried again with the next sweep; until then, rows go to the default one.
+    The next sweep retries one that cannot be created now; until then its rows go to the default partition.
     """
     async with db.transaction("retention") as tx:
         missing = await partitions.find_missing(tx, period_days)
-    said = [await _make(db, one) for one in missing]
-    return said.count("made")
+    results = [await _create(db, partition) for partition in missing]
+    return results.count("made")
 
 
-async def _make(db: Database, missing: Missing) -> str:
+async def _create(db: Database, missing: Missing) -> str:
     async with db.transaction("retention") as tx:
-        said = await partitions.make(tx, missing)
-    if said == "large":
-        log.warning("too much is in the default partition to make others beside it", table=missing.parent)
-    return said
+        result = await partitions.make(tx, missing)
+    if result == "large":
+        log.warning("too many rows in the default partition to create others", table=missing.parent)
+    return result
 
 
 @dataclass(frozen=True, slots=True)
-class _Walk:
-    """What a walk over jobs did; `is_done` when it came to its end."""
+class _Scan:
+    """The result of a scan over jobs; `is_done` when it reached the end."""
 
     jobs: int
     kept: int
@@ -142,47 +143,47 @@ class _Walk:
 
 @dataclass(frozen=True, slots=True)
 class _Sweep:
-    """One sweep over the jobs; it ends when its time does, or when somebody else has the turn."""
+    """One sweep over the jobs. It ends when its time is up, or when another process sweeps."""
 
     db: Database
     before: datetime
-    until: float  # by the loop's clock
+    until: float  # loop time
 
     async def run(self, period_days: int) -> tuple[int, int]:
-        """How many jobs were deleted and how many partitions dropped."""
+        """Delete expired jobs and drop empty partitions; return how many of each."""
         async with self.db.transaction("retention") as tx:
             reach = await partitions.survey(tx, self.before, period_days)
-        jobs = await self._all_jobs(reach)
-        said = [await self._drop(name) for name in reach.old]
-        return jobs, said.count("dropped")
+        jobs = await self._delete_jobs(reach)
+        results = [await self._drop(name) for name in reach.old]
+        return jobs, results.count("dropped")
 
-    async def _all_jobs(self, reach: Reach) -> int:
-        """First the periods that go as a whole, then whatever else is old."""
+    async def _delete_jobs(self, reach: Reach) -> int:
+        """Delete the periods that expire as a whole first, then the other expired jobs."""
         jobs = 0
         for first, until in reach.over:
-            walk = await self._walk(id_before(first), until, is_whole=True)
-            jobs += walk.jobs
-            if not walk.is_done:  # its jobs would go by rows now, for nothing
+            scan = await self._scan(id_before(first), until, is_whole=True)
+            jobs += scan.jobs
+            if not scan.is_done:  # deleting its jobs row by row now would be wasted
                 return jobs
-            if walk.kept:
+            if scan.kept:
                 await self._delete_leftovers(first, until)
-        return jobs + (await self._walk(FIRST_ID, reach.bound)).jobs
+        return jobs + (await self._scan(FIRST_ID, reach.bound)).jobs
 
-    async def _walk(self, after: str, bound: str, *, is_whole: bool = False) -> _Walk:
+    async def _scan(self, after: str, bound: str, *, is_whole: bool = False) -> _Scan:
         jobs = kept = 0
         while _now() < self.until:
             async with self.db.transaction("retention") as tx:
-                done = await delete_expired(tx, self.before, after, bound, is_whole=is_whole)
-            if done is None:
+                batch = await delete_expired(tx, self.before, after, bound, is_whole=is_whole)
+            if batch is None:
                 break
-            jobs, kept = jobs + done.jobs, kept + done.kept
-            if done.last is None:
-                return _Walk(jobs, kept, True)
-            after = done.last
-        return _Walk(jobs, kept, False)
+            jobs, kept = jobs + batch.jobs, kept + batch.kept
+            if batch.last is None:
+                return _Scan(jobs, kept, True)
+            after = batch.last
+        return _Scan(jobs, kept, False)
 
     async def _delete_leftovers(self, first: str, until: str) -> None:
-        """Of a period that cannot be dropped after all."""
+        """Delete nodes and events of a period that cannot be dropped because it keeps some jobs."""
         events = 1
         while events and _now() < self.until:
             async with self.db.transaction("retention") as tx:

@@ -76,20 +76,20 @@ async def _relay(settings: Settings, health_port: int | None) -> None:
 
 async def _orchestrate(settings: Settings, health_port: int | None) -> None:
     from cograil.orchestrator.orchestrator_loop import Orchestrator  # noqa: PLC0415
-    from cograil.scheduler.schedule_loop import Clock  # noqa: PLC0415  a worker needs none of it
+    from cograil.scheduler.schedule_loop import Scheduler  # noqa: PLC0415  a worker needs none of it
 
     log = structlog.get_logger("orchestrator")
     async with _checked_database(settings, "cograil orchestrator") as db:
         one = Orchestrator(db, settings, make_engine_context(settings), process_name())
-        clock = Clock(db, make_engine_context(settings))
+        scheduler = Scheduler(db, make_engine_context(settings))
         stop = stop_on_signals()
         async with (
             _probes(settings, health_port, db, "orchestrator", lambda: one.is_ready),
             kept_running(one.run(), one.stop) as running,
-            kept_running(clock.run(), clock.stop) as ticking,
+            kept_running(scheduler.run(), scheduler.stop) as scheduling,
         ):
             log.info("ready", name=one.name, pid=os.getpid())
-            await first_of(stop, running, ticking)
+            await first_of(stop, running, scheduling)
     log.info("stopped", name=one.name)
 
 

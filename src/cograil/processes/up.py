@@ -45,7 +45,7 @@ from cograil.processes.reloader import Reloader
 from cograil.processes.startup_banner import goodbye, tell_worker_error, tell_worker_runs, welcome
 from cograil.processes.worker_main import WorkOrder
 from cograil.processes.worker_process import WorkerChild
-from cograil.scheduler.schedule_loop import Clock
+from cograil.scheduler.schedule_loop import Scheduler
 from cograil.settings import Settings
 from cograil.store.database import BUSY, Database
 from cograil.store.task_queries import note_worker_error
@@ -146,7 +146,7 @@ class Supervisor:
             health = self._health(db, parts)
             await enter(self._open_doors(conninfo, health, worker))
             reloader = self._reloader(db, worker)  # from here on it sees what is edited
-            started = (relay, orchestrator, Clock(db, make_engine_context(settings)), worker)
+            started = (relay, orchestrator, Scheduler(db, make_engine_context(settings)), worker)
             running = [await enter(kept_running(part.run(), part.stop)) for part in started]
             if self.gateway is not None:
                 running.append(await enter(self._open_gateway(conninfo, self.gateway)))
