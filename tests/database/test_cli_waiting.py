@@ -14,7 +14,7 @@ from cograil.cli.display.job_progress import Lines, Silence
 from cograil.cli.instance_client import Client
 from cograil.cli.job_wait import Bell, listening, wait_for_end
 from cograil.errors import Conflict, JobNotFound, UsageError, WaitTimeout
-from cograil.store.job_progress_queries import glance, resolve_job
+from cograil.store.job_progress_queries import load_progress, resolve_job
 
 HELLO = "workflow_id: hello\nnodes:\n  greet: {handler: hello_world}\n"
 WIDE = """
@@ -107,7 +107,7 @@ async def test_a_glance_counts_children_and_those_that_wait_for_another_attempt(
         async with asyncio.timeout(20):
             while True:
                 async with lab.db.transaction("test") as tx:
-                    split = (await glance(tx, job_id)).nodes["split"]
+                    split = (await load_progress(tx, job_id)).nodes["split"]
                 if split.backing_off == 3:
                     break
                 await asyncio.sleep(0.01)

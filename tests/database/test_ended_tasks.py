@@ -39,7 +39,7 @@ async def run_jobs(api: Api) -> tuple[str, str]:
 async def test_ended_attempts_are_listed_page_by_page(
     api: Api, window: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(monitoring_queries, "JOBS_WITH_ATTEMPTS", window)
+    monkeypatch.setattr(monitoring_queries, "MAX_JOBS_WITH_ATTEMPTS", window)
     await publish_both(api)
     first, second = await run_jobs(api)
     await api.submit("hello")  # queued: it is not among them

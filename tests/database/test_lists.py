@@ -61,13 +61,13 @@ async def _blocks(
     rows = await tx.fetch(
         explained,
         tenant="default",
-        way=job_queries.way_of(statuses, workflow, correlation),
+        index_name=job_queries.job_index(statuses, workflow, correlation),
         statuses=list(statuses or JOB_STATES),
         is_apart=True,
         workflow=workflow,
         correlation=correlation,
         before=job_queries.LAST_ID,
-        most_bytes=2**62,
+        max_bytes=2**62,
         limit=20,
     )
     plan: dict[str, Any] = json.loads(rows[0][0])[0]["Plan"]
@@ -84,19 +84,19 @@ async def test_a_page_of_the_gateway_and_its_count_read_few_of_many_jobs(lab: La
             read = {}
             for statuses, workflow, correlation in FILTERS:
                 if correlation is None:
-                    page: dict[str, Any] = {"way": job_queries.way_of(statuses, workflow, None)}
+                    page: dict[str, Any] = {"index_name": job_queries.job_index(statuses, workflow, None)}
                     page |= {
                         "tenant": "default",
                         "statuses": list(statuses or JOB_STATES),
                         "workflow": workflow,
                     }
-                    page |= {"most": 25, "limit": 20, "offset": 5}
+                    page |= {"max_rows": 25, "limit": 20, "offset": 5}
                     read[str((statuses, workflow))] = await _read(tx, gateway_queries.PAGE_JOBS, **page)
             for workflow in (None, "hello", "other"):
                 count = {"tenant": "default", "workflow": workflow, "statuses": list(JOB_STATES)}
-                read[f"count {workflow}"] = await _read(tx, gateway_queries.COUNT_JOBS, **count, most=50)
+                read[f"count {workflow}"] = await _read(tx, gateway_queries.COUNT_JOBS, **count, max_jobs=50)
                 read[f"shown {workflow}"] = await _read(
-                    tx, gateway_queries.COUNT_SHOWN_JOBS, **count, most=50
+                    tx, gateway_queries.COUNT_SHOWN_JOBS, **count, max_jobs=50
                 )
             raise Done
     except Done:
@@ -124,9 +124,9 @@ async def test_the_gateways_pages_and_counts_are_those_of_all_jobs(lab: Lab) -> 
         assert (every.total(), every.total("cancelled"), every.is_cut) == (9, 5, False)
         hello = await gateway_queries.count_jobs(tx, "default", "hello")
         assert (hello.total(), hello.total("cancelled"), hello.is_cut) == (5, 3, False)
-        some = await gateway_queries.count_jobs(tx, "default", most=4)
+        some = await gateway_queries.count_jobs(tx, "default", max_jobs=4)
         assert (some.total("cancelled"), some.total("running"), some.is_cut) == (4, 4, True)
-        few = await gateway_queries.count_jobs(tx, "default", "hello", most=4)
+        few = await gateway_queries.count_jobs(tx, "default", "hello", max_jobs=4)
         assert (few.total() <= 5, few.is_cut) == (True, True)
         assert (await gateway_queries.count_jobs(tx, "other")).total() == 0
 

@@ -11,7 +11,7 @@ from doors import Api
 from lab import Lab
 
 from cograil.store import monitoring_queries
-from cograil.store.monitoring_queries import first_id
+from cograil.store.retention_queries import first_id_at
 
 HELLO = "workflow_id: hello\nnodes: {a: {handler: echo, next: b}, b: {handler: echo, queue: slow}}"
 FAILING = """
@@ -104,7 +104,7 @@ async def test_a_node_that_a_worker_has_is_shown_as_running(shop: Api) -> None:
 async def test_pages_of_nodes_join_though_each_looks_through_few_jobs(
     shop: Api, limit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(monitoring_queries, "JOBS_LOOKED_THROUGH", 2)
+    monkeypatch.setattr(monitoring_queries, "MAX_JOBS_SCANNED", 2)
     jobs = await run(shop, *["hello"] * 5, "failing")
     found = await pages(shop, f"/api/v1/nodes?limit={limit}", "nodes")
     expected = [(job, name) for job in reversed(jobs) for name in ("a", "b")]
@@ -116,7 +116,7 @@ async def test_pages_of_nodes_join_though_each_looks_through_few_jobs(
 async def test_pages_of_tasks_join_though_each_looks_through_few(
     shop: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(monitoring_queries, "TASKS_LOOKED_THROUGH", 2)
+    monkeypatch.setattr(monitoring_queries, "MAX_TASKS_SCANNED", 2)
     jobs = [await shop.submit("hello") for _ in range(5)] + [await shop.submit("spread")]
     found = await pages(shop, "/api/v1/tasks?limit=3", "tasks")
     assert len(found) == 8
@@ -180,7 +180,7 @@ async def test_a_queue_that_is_served_and_idle_is_shown(shop: Api) -> None:
 async def test_a_long_queue_is_counted_as_far_as_is_quickly_done(
     shop: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(monitoring_queries, "TASKS_COUNTED", 2)
+    monkeypatch.setattr(monitoring_queries, "MAX_TASKS_COUNTED", 2)
     for _ in range(3):
         await shop.submit("hello")
     (queue,) = (await shop.get("/api/v1/queues/status")).body["queues"]
@@ -223,7 +223,7 @@ async def test_numbers_say_when_not_all_was_read(shop: Api, monkeypatch: pytest.
     await run(shop, "hello", "hello", "hello")
     (all_of_them,) = (await shop.get("/api/v1/metrics/workflows")).body["workflows"]
     assert (all_of_them["total_jobs"], all_of_them["complete_since"]) == (3, None)
-    monkeypatch.setattr(monitoring_queries, "JOBS_COUNTED", 2)
+    monkeypatch.setattr(monitoring_queries, "MAX_JOBS_COUNTED", 2)
     (some,) = (await shop.get("/api/v1/metrics/workflows")).body["workflows"]
     assert some["total_jobs"] == 2
     assert some["complete_since"] is not None
@@ -278,12 +278,12 @@ async def test_failures_say_when_they_are_not_all(shop: Api, monkeypatch: pytest
     assert (len(first["failures"]), first["has_more"], first["is_cut"]) == (1, True, False)
     exactly = (await shop.get(f"{path}?limit=2")).body
     assert (len(exactly["failures"]), exactly["has_more"]) == (2, False)
-    for name in ("JOBS_COUNTED", "FAILED_JOBS", "NODES_COUNTED"):
+    for name in ("MAX_JOBS_COUNTED", "MAX_FAILED_JOBS", "MAX_NODES_COUNTED"):
         with monkeypatch.context() as patch:
             patch.setattr(monitoring_queries, name, 1)
             assert (await shop.get(path)).body["is_cut"], name
             none_failed = (await shop.get(f"{path}?workflow_id=hello")).body
-            assert (none_failed["failures"], none_failed["is_cut"]) == ([], name == "JOBS_COUNTED")
+            assert (none_failed["failures"], none_failed["is_cut"]) == ([], name == "MAX_JOBS_COUNTED")
 
 
 async def test_common_failures_say_when_there_are_more(shop: Api, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -318,7 +318,7 @@ async def test_the_days_before_do_not_count(shop: Api) -> None:
         assert await monitoring_queries.workflow_metrics(tx, "default", tomorrow, None) == []
         found = await monitoring_queries.failure_metrics(tx, "default", tomorrow, None, 10)
         assert found == {"failures": [], "has_more": False, "is_cut": False}
-    assert first_id(datetime.fromtimestamp(0, UTC)) == "00000000-0000-0000-0000-000000000000"
+    assert first_id_at(datetime.fromtimestamp(0, UTC)) == "00000000-0000-0000-0000-000000000000"
 
 
 # -- plans ----------------------------------------------------------------------------------------------
@@ -344,7 +344,7 @@ async def test_a_workflow_is_found_by_its_index_though_there_are_statistics(lab:
     values = {
         "tenant": "'default'",
         "workflow": "'rare'",
-        "low": f"'{first_id(datetime.now(UTC) - timedelta(days=7))}'",
+        "low": f"'{first_id_at(datetime.now(UTC) - timedelta(days=7))}'",
         "job": f"'{monitoring_queries.NEWEST_JOB}'",
         "first": "(now() - interval '1 day')",
         "width": "interval '1 hour'",
@@ -357,7 +357,7 @@ async def test_a_workflow_is_found_by_its_index_though_there_are_statistics(lab:
     text = monitoring_queries.__dict__[name.upper()].text
     for word, value in values.items():
         text = text.replace(f"%({word})s", value)
-    for word in ("most_failed", "most_nodes", "most", "window", "limit", "kinds"):
+    for word in ("max_failed", "max_nodes", "max_jobs", "window", "limit", "kinds"):
         text = text.replace(f"%({word})s", "1000")
     plan = "\n".join(row[0] for row in await lab.rows(f"explain {text}"))
     await lab.rows("delete from cograil.jobs")

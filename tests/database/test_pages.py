@@ -246,7 +246,7 @@ async def test_at_its_last_event_the_past_is_the_present_and_before_it_only_grow
         assert found is not None
         workflow = await lab.engine_context.definitions.get(tx, found[1])
         events = await new_events(tx, job_id, 0)
-        now = await store.job_board(tx, job_id, "default")
+        now = await store.load_job_snapshot(tx, job_id, "default")
         assert now is not None
         past = [
             state_of(

@@ -13,7 +13,7 @@ from cograil.cli.display.output import warn
 from cograil.cli.instance_client import Client
 from cograil.errors import DatabaseUnavailable, WaitTimeout
 from cograil.store.database import Transaction
-from cograil.store.job_progress_queries import JobGlance, glance
+from cograil.store.job_progress_queries import JobProgress, load_progress
 from cograil.store.listener import Listener
 from cograil.store.write_batch import DONE_CHANNEL
 from cograil.verbs.explain import explain
@@ -28,7 +28,7 @@ class View(Protocol):
 
     pause: float
 
-    async def update(self, tx: Transaction, seen: JobGlance) -> None: ...
+    async def update(self, tx: Transaction, seen: JobProgress) -> None: ...
 
     def trouble(self, messages: list[str]) -> None: ...
 
@@ -63,14 +63,14 @@ async def listening(client: Client) -> AsyncIterator[Bell]:
 
 async def wait_for_end(
     client: Client, bell: Bell, job_id: str, view: View, *, timeout: float | None = None
-) -> JobGlance:
+) -> JobProgress:
     """The job once it has ended, shown by `view` until then.
 
     Raises WaitTimeout after `timeout` seconds; the job goes on. A database that goes away is waited for.
     """
     clock = asyncio.get_running_loop().time
     began = moved = heard = clock()
-    before: JobGlance | None = None
+    before: JobProgress | None = None
     while True:
         try:
             seen = await _look(client, job_id, view, is_stalled=clock() - moved > STALLED_SECONDS)
@@ -92,9 +92,9 @@ async def wait_for_end(
         await bell.wait(view.pause if left is None else min(view.pause, left))
 
 
-async def _look(client: Client, job_id: str, view: View, *, is_stalled: bool) -> JobGlance:
+async def _look(client: Client, job_id: str, view: View, *, is_stalled: bool) -> JobProgress:
     async with client.db.transaction("watch") as tx:
-        seen = await glance(tx, job_id, client.tenant)
+        seen = await load_progress(tx, job_id, client.tenant)
         await view.update(tx, seen)
         if is_stalled and not seen.is_over:
             blockers = (await explain(tx, client.engine_context.definitions, job_id, client.tenant)).blockers

@@ -25,7 +25,7 @@ from cograil.http.server.routing import Table
 from cograil.model.ids import is_id
 from cograil.model.redaction import Hidden, outside_error, outside_result, outside_status
 from cograil.model.workflow import Json, Workflow
-from cograil.store.gateway_queries import Found, count_done, find_request
+from cograil.store.gateway_queries import RequestedJob, count_done, find_request
 from cograil.store.related_jobs import Inside, find_insides
 
 platform = Table("platform", "")
@@ -199,14 +199,14 @@ async def _accepted(api: Upstream, request_id: str, headers: Mapping[str, str], 
         raise
 
 
-def _outside_view(found: Found, workflow: Workflow, done: int, inside: Inside) -> dict[str, Any]:
+def _outside_view(found: RequestedJob, workflow: Workflow, done: int, inside: Inside) -> dict[str, Any]:
     job, total = found.job, len(workflow.nodes)
     hidden = Hidden(job["job_id"], job["correlation_id"], *inside)
     return {
         "request_id": job["correlation_id"],
         "workflow_id": job["workflow_id"],
         "status": outside_status(job["status"]),
-        "submitted_at": found.asked_at,
+        "submitted_at": found.requested_at,
         "completed_at": job["completed_at"],
         "result": outside_result(job["result"], hidden),
         "error": outside_error(job["status"], job["error"], hidden),

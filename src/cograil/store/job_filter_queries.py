@@ -1,4 +1,4 @@
-"""Jobs by many criteria, and log lines as they are written: what the command line looks for."""
+"""Jobs by many criteria, and a tail of log lines, for the command line."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ FILTER_JOBS = statement("filter_jobs")
 TAIL_LOGS = statement("tail_logs")
 
 FIRST_ID = str(UUID(int=0))
-LATE_SECONDS = 10.0  # a row that is older has no neighbour with a lower id that is still to come
+LATE_SECONDS = 10.0  # no row with a lower id than a row of this age is still uncommitted
 
 
 @dataclass(frozen=True, slots=True)
 class JobCriteria:
-    """Which jobs; nothing given means all of them."""
+    """The criteria of a job filter; the defaults match every job."""
 
     statuses: Sequence[str] = ()
     workflow: str | None = None
@@ -42,8 +42,8 @@ async def filter_jobs(
     before: str | None = None,
     limit: int = 50,
 ) -> list[View]:
-    """The newest jobs that meet all criteria; `before` is the last one of the page before."""
-    rows = await tx.fetch(
+    """Return the newest jobs that meet all criteria; `before` is the last id of the previous page."""
+    rows = await tx.fetch_named(
         FILTER_JOBS,
         tenant=tenant,
         statuses=list(criteria.statuses or DISPLAY_STATUSES),
@@ -60,13 +60,13 @@ async def filter_jobs(
 
 
 def _first_id_at(moment: datetime) -> str:
-    """The lowest id (UUID version 7) that could have been made at this moment."""
+    """Return the lowest id (UUID version 7) of a job created at this time."""
     milliseconds = min(max(0, int(moment.timestamp() * 1000)), 2**48 - 1)
     return str(UUID(int=milliseconds << 80))
 
 
 class LogTail:
-    """The log lines of a job, from the first one on, as often as somebody asks."""
+    """Reads the log lines of a job from the first one on; each call returns the new ones."""
 
     def __init__(self, job_id: str, node: str | None = None, tenant: str = "default") -> None:
         self._params = {"job": job_id, "node": node, "tenant": tenant}
@@ -74,14 +74,14 @@ class LogTail:
         self._seen: set[int] = set()
 
     async def read(self, tx: Transaction) -> list[View]:
-        """The lines that are new since the last call, in the order in which they were written."""
-        rows = await tx.fetch(TAIL_LOGS, **self._params, after=self._after)
-        fresh = [row for row in rows if row[0] not in self._seen]
-        self._seen |= {row[0] for row in fresh}
-        self._after = max((row[0] for row in rows if row[4] > LATE_SECONDS), default=self._after)
-        self._seen = {seen for seen in self._seen if seen > self._after}
+        """Return the lines since the last call, in the order in which they were written."""
+        rows = await tx.fetch_named(TAIL_LOGS, **self._params, after=self._after)
+        new_rows = [row for row in rows if row.id not in self._seen]
+        self._seen |= {row.id for row in new_rows}
+        self._after = max((row.id for row in rows if row.age_seconds > LATE_SECONDS), default=self._after)
+        self._seen = {row_id for row_id in self._seen if row_id > self._after}
         return [
-            {"node_id": node, "attempt": attempt, **line}
-            for _, node, attempt, lines, _ in fresh
-            for line in orjson.loads(lines)
+            {"node_id": row.node_id, "attempt": row.attempt, **line}
+            for row in new_rows
+            for line in orjson.loads(row.lines)
         ]

@@ -1,4 +1,4 @@
-"""Looking at a job again and again: what moves, without what its nodes took and returned."""
+"""The progress of a job, for polling: status, nodes and new events, without inputs and outputs."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ MIN_PREFIX = 8
 
 
 @dataclass(frozen=True, slots=True)
-class NodeGlance:
-    """One node as it is now; of a fan-out also how many of its children ended."""
+class NodeProgress:
+    """The progress of one node; for a fan-out also the number of ended children."""
 
     node_id: str
     status: str = "pending"
@@ -41,12 +41,12 @@ class NodeGlance:
     message: str | None = None
     error_code: str | None = None
     error_message: str | None = None
-    backing_off: int = 0  # of a fan-out: children that wait to be tried again
+    backing_off: int = 0  # children of a fan-out that wait for their next attempt
 
 
 @dataclass(frozen=True, slots=True)
-class JobGlance:
-    """A job at the moment `now`, by the clock of the database. Pending nodes are not in `nodes`."""
+class JobProgress:
+    """The progress of a job at `now`, by the clock of the database. Pending nodes are not in `nodes`."""
 
     job_id: str
     status: str
@@ -54,43 +54,42 @@ class JobGlance:
     started_at: datetime | None
     finished_at: datetime | None
     now: datetime
-    nodes: dict[str, NodeGlance] = field(default_factory=dict)
+    nodes: dict[str, NodeProgress] = field(default_factory=dict)
 
     @property
     def is_over(self) -> bool:
         return self.status in JOB_TERMINAL
 
 
-async def glance(tx: Transaction, job_id: str, tenant: str = "default") -> JobGlance:
-    """The job and its nodes, children left out. Raises JobNotFound."""
+async def load_progress(tx: Transaction, job_id: str, tenant: str = "default") -> JobProgress:
+    """Return the progress of the job and its nodes, without children. Raises JobNotFound."""
     jobs = await tx.fetch(WATCH_JOB, tenant=tenant, job=job_id)
     if not jobs:
         raise JobNotFound(job_id)
-    rows = await tx.fetch(WATCH_NODES, tenant=tenant, job=job_id)
+    nodes = await tx.fetch_as(NodeProgress, WATCH_NODES, tenant=tenant, job=job_id)
     status, created_at, started_at, finished_at, now = jobs[0]
-    nodes = {row[0]: NodeGlance(*row) for row in rows}
-    return JobGlance(job_id, status, created_at, started_at, finished_at, now, nodes)
+    by_id = {node.node_id: node for node in nodes}
+    return JobProgress(job_id, status, created_at, started_at, finished_at, now, by_id)
 
 
 async def is_over(tx: Transaction, job_id: str, tenant: str = "default") -> bool:
-    """Whether the job has ended. Raises JobNotFound."""
-    rows = await tx.fetch(WATCH_JOB, tenant=tenant, job=job_id)
-    if not rows:
-        raise JobNotFound(job_id)
-    return rows[0][0] in JOB_TERMINAL
+    """Return whether the job has ended. Raises JobNotFound."""
+    for row in await tx.fetch_named(WATCH_JOB, tenant=tenant, job=job_id):
+        return row.status in JOB_TERMINAL
+    raise JobNotFound(job_id)
 
 
 async def new_events(tx: Transaction, job_id: str, after: int, tenant: str = "default") -> list[View]:
-    """The job's events after this number, without those of children."""
+    """Return the events of the job after this seq, without those of children."""
     rows = await tx.fetch(WATCH_EVENTS, tenant=tenant, job=job_id, after=after)
     return [event_view(job_id, row) for row in rows]
 
 
 async def resolve_job(tx: Transaction, text: str, tenant: str = "default") -> str:
-    """The id that a person means: a whole one, or the beginning of one (8 digits or more).
+    """Return the id of the job that `text` names: a complete id, or a prefix of at least 8 digits.
 
-    Raises JobNotFound, also for what cannot be an id, UsageError for too little of one, and Conflict when
-    several jobs begin like that.
+    Raises JobNotFound, also when the text cannot be an id, UsageError for a shorter prefix, and Conflict when
+    several jobs have the prefix.
     """
     digits = text.strip().lower().replace("-", "")
     if re.fullmatch(r"[0-9a-f]{1,7}", digits):
@@ -98,12 +97,9 @@ async def resolve_job(tx: Transaction, text: str, tenant: str = "default") -> st
     if not re.fullmatch(r"[0-9a-f]{8,32}", digits):
         raise JobNotFound(repr(text[:80]))
     low, high = UUID(digits.ljust(32, "0")), UUID(digits.ljust(32, "f"))
-    rows = await tx.fetch(FIND_JOB_IDS, tenant=tenant, low=low, high=high)
-    if not rows:
+    ids: list[str] = [job_id for (job_id,) in await tx.fetch(FIND_JOB_IDS, tenant=tenant, low=low, high=high)]
+    if not ids:
         raise JobNotFound(text)
-    if len(rows) > 1:
-        raise Conflict(
-            f"several jobs begin with {text}, such as {rows[0][0]} and {rows[1][0]}; give more of it"
-        )
-    found: str = rows[0][0]
-    return found
+    if len(ids) > 1:
+        raise Conflict(f"several jobs begin with {text}, such as {ids[0]} and {ids[1]}; give more of it")
+    return ids[0]

@@ -1,9 +1,9 @@
-"""Reading for people: jobs, nodes, events, processes, as the objects that CLI and API show."""
+"""Jobs, nodes, events and processes as the CLI, the API and the web pages show them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -11,7 +11,7 @@ from cograil.model.ids import is_id, task_name
 from cograil.model.states import DISPLAY_STATUSES, JOB_STATES
 from cograil.model.workflow import Json, Workflow
 from cograil.store.array_params import uuids
-from cograil.store.database import Row, Transaction
+from cograil.store.database import Transaction
 from cograil.store.statements import statement
 from cograil.store.write_batch import NewJobRow
 
@@ -21,7 +21,7 @@ FIND_JOB = statement("find_job")
 FIND_JOBS = statement("find_jobs")
 LIST_JOBS = statement("list_jobs")
 LIST_NODES = statement("list_nodes")
-MAX_NODE_BYTES = 32 * 1024 * 1024  # of what the nodes of one list took and returned
+MAX_NODE_BYTES = 32 * 1024 * 1024  # of the inputs and outputs in one list of nodes
 LIST_EVENTS = statement("list_events")
 LIST_PROCESSES = statement("list_processes")
 LIST_FAILURES = statement("list_failures")
@@ -50,68 +50,65 @@ def _parse(text: bytes | None) -> Json:
     return None if text is None else orjson.loads(text)
 
 
-def job_view(row: Row) -> View:
-    """A job as people see it, from the columns of `find_job`."""
-    result, error = _parse(row[5]), _parse(row[6])
+def job_view(row: Any) -> View:
+    """Return a job as the API shows it, from a row with the columns of `find_job`."""
+    result, error = _parse(row.result), _parse(row.error)
     return {
-        "job_id": row[0],
-        "workflow_id": row[1],
-        "workflow_version": row[2],
-        "status": row[3],
-        "input_params": _parse(row[4]),
+        "job_id": row.job_id,
+        "workflow_id": row.workflow_id,
+        "workflow_version": row.workflow_version,
+        "status": row.status,
+        "input_params": _parse(row.input),
         "result": result,
         "error": error,
-        "created_at": row[7],
-        "started_at": row[8],
-        "completed_at": row[9],
-        "submitted_by": row[10],
-        "correlation_id": row[11],
-        "priority": row[12],
-        "labels": _parse(row[13]) or {},
-        "owner_id": row[14],
-        "retry_of": row[15],
-        "not_before": row[17],
-        "deadline": row[18],
-        "waiting_for": row[20],
+        "created_at": row.created_at,
+        "started_at": row.started_at,
+        "completed_at": row.finished_at,
+        "submitted_by": row.submitted_by,
+        "correlation_id": row.correlation_id,
+        "priority": row.priority,
+        "labels": _parse(row.labels) or {},
+        "owner_id": row.owner,
+        "retry_of": row.retry_of,
+        "not_before": row.not_before,
+        "deadline": row.deadline,
+        "waiting_for": row.waiting_for,
         "result_data": result,
         "error_message": error,
     }
 
 
 def shown_status(job: View) -> str:
-    """The state of a job as people see it: `waiting` while no worker has anything of it."""
+    """Return the display status of a job: `waiting` when it waits for a person or a time."""
     return job["status"] if job["waiting_for"] is None else "waiting"
 
 
 def new_job_view(row: NewJobRow) -> View:
-    """A job that was just made, as `find_job` would show it. Nobody owns it yet."""
-    shown = (row.job_id, row.workflow_id, row.workflow_version, row.status, row.input, row.result, row.error)
-    times = (row.created_at, row.started_at, row.finished_at)
-    words = (row.submitted_by, row.correlation_id, row.priority, row.labels, None, row.retry_of)
-    rest = (row.definition_id, row.not_before, row.deadline, row.wake_at, row.waiting_for)
-    return job_view((*shown, *times, *words, *rest)) | {"owner_heartbeat_at": None}
+    """Return a job that was just created, as `find_job` would. It has no owner yet."""
+    return job_view(row) | {"owner_heartbeat_at": None}
 
 
 async def find_job(tx: Transaction, job_id: str, tenant: str = "default") -> tuple[View, int] | None:
-    """The job and the id of its definition, or None."""
+    """Return the job and the id of its definition, or None."""
     if not is_id(job_id):
         return None
-    rows = await tx.fetch(FIND_JOB, tenant=tenant, job=job_id)
-    return (job_view(rows[0]) | {"owner_heartbeat_at": rows[0][21]}, rows[0][16]) if rows else None
+    for row in await tx.fetch_named(FIND_JOB, tenant=tenant, job=job_id):
+        return job_view(row) | {"owner_heartbeat_at": row.owner_heartbeat_at}, row.definition_id
+    return None
 
 
 async def find_jobs(tx: Transaction, ids: Sequence[str], tenant: str = "default") -> dict[str, View]:
-    """Those of these jobs that there are, by their ids."""
-    rows = await tx.fetch(FIND_JOBS, tenant=tenant, ids=uuids(ids))
-    return {row[0]: job_view(row) for row in rows}
+    """Return the jobs that exist among these ids, by id."""
+    rows = await tx.fetch_named(FIND_JOBS, tenant=tenant, ids=uuids(ids))
+    return {row.job_id: job_view(row) for row in rows}
 
 
 class Page(list[View]):
-    """Some of many."""
+    """One page of a longer list."""
 
     def __init__(self, views: Iterable[View], *, has_more: bool) -> None:
         super().__init__(views)
-        self.has_more = has_more  # or there may be
+        self.has_more = has_more  # True also when that is not certain
 
 
 async def list_jobs(
@@ -123,17 +120,17 @@ async def list_jobs(
     correlation: str | None = None,
     before: str | None = None,
     limit: int = 50,
-    most_bytes: int = ANY_BYTES,
+    max_bytes: int = ANY_BYTES,
     is_apart: bool = False,
 ) -> Page:
-    """Jobs, newest first; no more of them than these bytes of inputs and results, but one at least.
+    """Return jobs, newest first: at least one, and no more once their inputs and results exceed `max_bytes`.
 
-    Beside the states of the engine `statuses` may hold `waiting`: jobs that wait for a person or a moment.
-    With `is_apart` these are not listed as pending or running, as people see it.
+    Beside the states of the engine `statuses` may contain `waiting`: jobs that wait for a person or a time. With
+    `is_apart` these are not listed as pending or running.
     """
-    rows = await tx.fetch(
+    rows = await tx.fetch_named(
         LIST_JOBS,
-        way=way_of(statuses, workflow, correlation),
+        index_name=job_index(statuses, workflow, correlation),
         tenant=tenant,
         statuses=list(statuses or (DISPLAY_STATUSES if is_apart else JOB_STATES)),
         is_apart=is_apart,
@@ -141,57 +138,60 @@ async def list_jobs(
         correlation=correlation,
         before=before or LAST_ID,
         limit=limit,
-        most_bytes=most_bytes,
+        max_bytes=max_bytes,
     )
-    found = rows[0][21] if rows else 0
-    return Page([job_view(row) for row in rows], has_more=found >= limit or len(rows) < found)
+    matches = rows[0].matches if rows else 0
+    return Page([job_view(row) for row in rows], has_more=matches >= limit or len(rows) < matches)
 
 
-def way_of(statuses: Sequence[str] | None, workflow: str | None, correlation: str | None) -> str:
-    """By what few jobs are found: most jobs of a workflow are completed, few of any are in another state."""
+def job_index(statuses: Sequence[str] | None, workflow: str | None, correlation: str | None) -> str:
+    """Return the index that selects the fewest rows.
+
+    Most jobs of a workflow are completed; few jobs of any workflow have another status.
+    """
     if correlation is not None:
         return "correlation"
     is_common = not statuses or "completed" in statuses
     return "workflow" if workflow is not None and is_common else "status"
 
 
-def node_view(job_id: str, row: Row) -> View:
-    """A node as people see it, from the columns of `list_nodes`."""
+def node_view(job_id: str, row: Any) -> View:
+    """Return a node as the API shows it, from a row with the columns of `list_nodes`."""
     return {
-        "node_id": row[0],
-        "status": row[1],
-        "attempt": row[2],
-        "task_id": None if row[3] is None else task_name(row[3], job_id),
-        "parent_node_id": row[4],
-        "fan_out_index": row[5],
-        "input": _parse(row[6]),
-        "output": _parse(row[7]),
-        "error": _parse(row[8]),
-        "started_at": row[9],
-        "completed_at": row[10],
-        "not_before": row[11],
-        "skip_reason": row[12],
+        "node_id": row.node_id,
+        "status": row.status,
+        "attempt": row.attempt,
+        "task_id": None if row.task_id is None else task_name(row.task_id, job_id),
+        "parent_node_id": row.parent,
+        "fan_out_index": row.idx,
+        "input": _parse(row.input),
+        "output": _parse(row.output),
+        "error": _parse(row.error),
+        "started_at": row.started_at,
+        "completed_at": row.finished_at,
+        "not_before": row.not_before,
+        "skip_reason": row.skip_reason,
         "children": _children_view(row),
         "progress": _progress_view(row),
-        "queue": row[20],
-        "handler": row[21],
-        "task_state": row[22],
-        "worker": row[23],
-        "child_job": None if row[24] is None else {"job_id": row[24], "status": row[25]},
-        "is_left_out": bool(row[26]),
+        "queue": row.queue,
+        "handler": row.handler,
+        "task_state": row.task_state,
+        "worker": row.worker,
+        "child_job": None if row.child_job is None else {"job_id": row.child_job, "status": row.child_status},
+        "is_left_out": bool(getattr(row, "is_left_out", False)),
     }
 
 
-def _children_view(row: Row) -> View | None:
-    if row[13] is None:
+def _children_view(row: Any) -> View | None:
+    if row.total is None:
         return None
-    return {"total": row[13], "expanded": row[14], "ended": row[15], "failed": row[16]}
+    return {"total": row.total, "expanded": row.expanded, "ended": row.ended, "failed": row.failed}
 
 
-def _progress_view(row: Row) -> View | None:
-    if row[17] is None and row[19] is None:
+def _progress_view(row: Any) -> View | None:
+    if row.current is None and row.message is None:
         return None
-    return {"current": row[17], "total": row[18], "message": row[19]}
+    return {"current": row.current, "total": row.out_of, "message": row.message}
 
 
 async def list_nodes(
@@ -203,41 +203,67 @@ async def list_nodes(
     children: bool = True,
     only: str | None = None,
 ) -> list[View]:
-    """The nodes in the workflow's order, each fan-out followed by its children; pending ones included.
+    """Return the nodes in workflow order, each fan-out followed by its children, pending nodes included.
 
-    What would be too much for one list is left out of its last ones; of `only` one node it is all there.
+    The last nodes of a large list come without input and output (`is_left_out`). `only` selects one node, which
+    is always complete.
     """
-    params = {"children": children, "only": only, "most_bytes": MAX_NODE_BYTES}
-    found = await tx.fetch(LIST_NODES, tenant=tenant, job=job_id, **params)
-    rows = [node_view(job_id, row) for row in found]
-    known = {view["node_id"]: view for view in rows if view["parent_node_id"] is None}
-    offspring: dict[str, list[View]] = {}
-    for view in rows:
-        if view["parent_node_id"] is not None:
-            offspring.setdefault(view["parent_node_id"], []).append(view)
+    params = {"children": children, "only": only, "max_bytes": MAX_NODE_BYTES}
+    rows = await tx.fetch_named(LIST_NODES, tenant=tenant, job=job_id, **params)
+    parents: dict[str, View] = {}
+    children_of: dict[str, list[View]] = {}
+    for row in rows:
+        if row.parent is None:
+            parents[row.node_id] = node_view(job_id, row)
+        else:
+            children_of.setdefault(row.parent, []).append(node_view(job_id, row))
     views: list[View] = []
     for name, node in workflow.nodes.items():
-        view = known.get(name) or pending_view(name)
+        view = parents.get(name) or pending_view(name)
         views.append(view | {"type": node.type.value, "handler": view["handler"] or node.handler or None})
-        views.extend(child | {"type": "task"} for child in offspring.get(name, ()))
+        views.extend(child | {"type": "task"} for child in children_of.get(name, ()))
     return views if only is None else [view for view in views if view["node_id"] == only]
 
 
 async def list_failures(
     tx: Transaction, job_id: str, *, tenant: str = "default", limit: int = 100
 ) -> list[View]:
-    """The nodes and children that failed, the first to fail first."""
+    """Return the failed nodes and children, the first to fail first."""
     rows = await tx.fetch(LIST_FAILURES, tenant=tenant, job=job_id, limit=limit)
-    return [{"node_id": row[0], "attempt": row[1], "error": _parse(row[2])} for row in rows]
+    return [
+        {"node_id": node_id, "attempt": attempt, "error": _parse(error)} for node_id, attempt, error in rows
+    ]
 
 
 def pending_view(name: str) -> View:
-    """A node that has no row yet."""
-    return node_view("", (name, "pending", 0, *[None] * 24))
+    """Return the view of a node that has no row yet."""
+    return {
+        "node_id": name,
+        "status": "pending",
+        "attempt": 0,
+        "task_id": None,
+        "parent_node_id": None,
+        "fan_out_index": None,
+        "input": None,
+        "output": None,
+        "error": None,
+        "started_at": None,
+        "completed_at": None,
+        "not_before": None,
+        "skip_reason": None,
+        "children": None,
+        "progress": None,
+        "queue": None,
+        "handler": None,
+        "task_state": None,
+        "worker": None,
+        "child_job": None,
+        "is_left_out": False,
+    }
 
 
-def event_view(job_id: str, row: Row) -> View:
-    """An event as people see it, from (seq, type, node, task, data, at)."""
+def event_view(job_id: str, row: Sequence[Any]) -> View:
+    """Return an event as the API shows it, from (seq, type, node_id, task_id, data, at)."""
     seq, kind, node_id, task_id, data, at = row
     values: Mapping[str, Json] = _parse(data) or {}
     return {
@@ -262,27 +288,24 @@ async def list_events(
     limit: int = 10_000,
     node: str | None = None,
 ) -> list[View]:
-    """The job's events after this number, in order; only those of a node, if one is named."""
+    """Return the events of the job after this seq, in order; with `node` only the events of that node."""
     rows = await tx.fetch(LIST_EVENTS, tenant=tenant, job=job_id, after=after, limit=limit, node=node)
     return [event_view(job_id, row) for row in rows]
 
 
 async def list_processes(tx: Transaction) -> list[View]:
-    """Orchestrators and workers that have not said good-bye."""
-    names = ("id", "kind", "name", "state", "queues", "handlers", "info", "started_at", "pulsed_at")
-    rows = await tx.fetch(LIST_PROCESSES)
-    return [
-        dict(zip(names, row[:9], strict=True)) | {"info": _parse(row[6]), "is_live": row[10]} for row in rows
-    ]
+    """Return the orchestrators and workers that have not stopped."""
+    rows = await tx.fetch_dicts(LIST_PROCESSES)
+    return [row | {"info": _parse(row["info"])} for row in rows]
 
 
 async def status_of_jobs(tx: Transaction, ids: Sequence[str], tenant: str = "default") -> dict[str, str]:
-    """The status of each of these jobs that exists."""
+    """Return the status of each of these jobs that exists."""
     return dict(await tx.fetch(STATUS_OF_JOBS, tenant=tenant, ids=list(ids)))
 
 
 class Traceback(NamedTuple):
-    """Where an attempt broke, and of which node of which job it is."""
+    """The traceback of an attempt, with its job and node."""
 
     text: str
     job_id: str
@@ -290,20 +313,20 @@ class Traceback(NamedTuple):
 
 
 async def find_traceback(tx: Transaction, job_id: str, node_id: str) -> Traceback | None:
-    """Where the last failed attempt of this node broke, if it was an exception.
+    """Return the traceback of the last failed attempt of this node; None if it did not raise.
 
-    For a subworkflow it is the traceback of the node that failed in its child job.
+    For a subworkflow it is the traceback of the failed node in its child job.
     """
     rows = await tx.fetch(FIND_TRACEBACK, job=job_id, node=node_id)
     return Traceback(*rows[0]) if rows else None
 
 
 async def sample_metrics(tx: Transaction) -> list[tuple[str, str, str, float]]:
-    """What the database knows for /metrics: (name, label, label, value)."""
+    """Return the database samples of /metrics: (name, first label, second label, value)."""
     return [(name, first, second, value) for name, first, second, value in await tx.fetch(SAMPLE_METRICS)]
 
 
 async def workflows_of(tx: Transaction, ids: Iterable[str]) -> dict[str, tuple[str, int]]:
-    """The names and versions of the workflows of these jobs."""
+    """Return the workflow name and version of each of these jobs."""
     rows = await tx.fetch(WORKFLOWS_OF_JOBS, ids=list(ids))
     return {job_id: (name, version) for job_id, name, version in rows}

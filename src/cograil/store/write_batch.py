@@ -81,6 +81,10 @@ class NewJobRow(NamedTuple):
     finished_at: datetime | None
     waiting_for: str | None
 
+    @property
+    def owner(self) -> None:
+        """A new job has no owner."""
+
 
 class JobAttributes(NamedTuple):
     """What the row of a new job holds beside its state."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from cograil.model.workflow import Json, Workflow
 from cograil.store.job_queries import Traceback, View
-from cograil.store.job_snapshot import Board
+from cograil.store.job_snapshot import JobSnapshot
 
 SAME = "With the same input and the same code it fails the same way."
 LESS = f"{SAME} Return less, or store it elsewhere and return its address."
@@ -84,7 +84,9 @@ def fails_again(code: str) -> bool:
     return code not in TRANSIENT
 
 
-def failure_of(job: View, board: Board, workflow: Workflow, traceback: Traceback | None) -> Failure | None:
+def failure_of(
+    job: View, board: JobSnapshot, workflow: Workflow, traceback: Traceback | None
+) -> Failure | None:
     """Why the job failed, or None."""
     error = job["error"]
     if job["status"] != "failed" or not error:

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from cograil.model.states import NODE_TERMINAL
 from cograil.model.workflow import Workflow
 from cograil.store.job_queries import View
-from cograil.store.job_snapshot import Board
+from cograil.store.job_snapshot import JobSnapshot
 
 ROW = 26  # the height of a row; places along it are in percent, so that a chart fits every screen
 TICKS = 6
@@ -90,7 +90,7 @@ def _begin(mine: list[Stretch], kind: str, event: View) -> None:
 
 
 def chart_of(
-    board: Board,
+    board: JobSnapshot,
     workflow: Workflow,
     stretches: Mapping[str, list[Stretch]],
     spread: Spread,

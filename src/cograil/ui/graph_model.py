@@ -14,7 +14,7 @@ from datetime import datetime
 from cograil.model.states import JOB_TERMINAL, NODE_STATES, NODE_TERMINAL
 from cograil.model.workflow import Json, Node, NodeType, Workflow
 from cograil.store.job_queries import View
-from cograil.store.job_snapshot import Board, NodeCard
+from cograil.store.job_snapshot import JobSnapshot, NodeSnapshot
 
 MAX_TEXT = 160
 
@@ -58,9 +58,9 @@ def _outline(node: Node) -> View:
     return {"id": node.node_id, "type": node.type.value, "what": what, "required": node.required}
 
 
-def state_of(board: Board, workflow: Workflow) -> View:
+def state_of(board: JobSnapshot, workflow: Workflow) -> View:
     """How a job stands, for the scripts of its page."""
-    cards = {name: board.nodes.get(name) or NodeCard(name) for name in workflow.nodes}
+    cards = {name: board.nodes.get(name) or NodeSnapshot(name) for name in workflow.nodes}
     counts: Counter[str] = Counter()
     for card in cards.values():
         counts.update(card.children or {card.status: 1})
@@ -79,14 +79,14 @@ def state_of(board: Board, workflow: Workflow) -> View:
     }
 
 
-def _shown_status(board: Board, cards: Mapping[str, NodeCard], workflow: Workflow) -> str:
+def _shown_status(board: JobSnapshot, cards: Mapping[str, NodeSnapshot], workflow: Workflow) -> str:
     """The state as lists show it: `waiting` while all that is open waits for a person or a moment."""
     begun = [card for card in cards.values() if card.status in ("ready", "dispatched", "running", "waiting")]
     is_idle = board.status == "running" and begun
     return "waiting" if is_idle and all(_waits(card, workflow) for card in begun) else board.status
 
 
-def _waits(card: NodeCard, workflow: Workflow) -> bool:
+def _waits(card: NodeSnapshot, workflow: Workflow) -> bool:
     if card.status == "ready":
         return card.not_before is not None
     return card.status == "waiting" and workflow.nodes[card.node_id].subworkflow is None
@@ -100,7 +100,7 @@ def _percent(status: str, counts: Counter[str]) -> float:
     return round(100 * done / max(1, counts.total()), 1)
 
 
-def _shown(card: NodeCard) -> View:
+def _shown(card: NodeSnapshot) -> View:
     """Only what there is to say; how far an attempt had come is of no interest once it has completed."""
     percent = round(100 * card.current / card.out_of, 1) if card.current is not None and card.out_of else None
     facts = {
@@ -135,7 +135,7 @@ def board_at(
     seq: int,
     workflow: Workflow,
     at: datetime | None = None,
-) -> Board:
+) -> JobSnapshot:
     """The board when this event had just happened; `events` are all but those of children, in their order.
 
     `at` is when that was, if the event may be one of a child. A task that a worker had taken by then ran,
@@ -152,10 +152,10 @@ def board_at(
         name: replace(card, children=_children_at(card, children.get(name, {})))
         for name, card in story.cards.items()
     }
-    return Board(seq, story.status, story.started_at, story.finished_at, None, at, 0, nodes)
+    return JobSnapshot(seq, story.status, story.started_at, story.finished_at, None, at, 0, nodes)
 
 
-def child_at(events: Iterable[View], seq: int, child: str, board: Board, parent: str) -> NodeCard:
+def child_at(events: Iterable[View], seq: int, child: str, board: JobSnapshot, parent: str) -> NodeSnapshot:
     """A child as it was: `events` are its own, `board` is of that moment."""
     story = Story(None, (child,))
     later = []
@@ -171,7 +171,7 @@ def child_at(events: Iterable[View], seq: int, child: str, board: Board, parent:
     return card
 
 
-def strip_at(last: Mapping[int, str], card: NodeCard) -> list[str]:
+def strip_at(last: Mapping[int, str], card: NodeSnapshot) -> list[str]:
     """The states of the children of a fan-out as they were, from the last event of each."""
     if card.total is None:
         return []
@@ -181,11 +181,11 @@ def strip_at(last: Mapping[int, str], card: NodeCard) -> list[str]:
     return states
 
 
-def _is_given_up(fan_out: NodeCard) -> bool:
+def _is_given_up(fan_out: NodeSnapshot) -> bool:
     return fan_out.status in NODE_TERMINAL and fan_out.status != "completed"
 
 
-def _children_at(card: NodeCard, last: Mapping[str, int]) -> dict[str, int]:
+def _children_at(card: NodeSnapshot, last: Mapping[str, int]) -> dict[str, int]:
     if card.total is None:
         return {}
     counts: Counter[str] = Counter()
@@ -204,7 +204,7 @@ class Story:
 
     def __init__(self, workflow: Workflow | None, names: Iterable[str] = ()) -> None:
         nodes = {} if workflow is None else workflow.nodes
-        self.cards = {name: NodeCard(name) for name in (*nodes, *names)}
+        self.cards = {name: NodeSnapshot(name) for name in (*nodes, *names)}
         self.waits = {name for name, node in nodes.items() if node.type is NodeType.WAIT}
         self.status = "pending"
         self.started_at: datetime | None = None
@@ -239,7 +239,7 @@ class Story:
         self.cards[name] = replace(card, **told)
         for other in data.get("reopened") or ():
             if other in self.cards:
-                self.cards[other] = NodeCard(other)
+                self.cards[other] = NodeSnapshot(other)
         for other in data.get("resumed") or ():
             if other in self.cards:
                 self.cards[other] = replace(self.cards[other], status="running", finished_at=None)

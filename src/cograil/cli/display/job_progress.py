@@ -19,7 +19,7 @@ from cograil.cli.display.output import say, sign, talk, warn
 from cograil.cli.job_wait import View
 from cograil.model.workflow import NodeType, Workflow
 from cograil.store.database import Transaction
-from cograil.store.job_progress_queries import JobGlance, NodeGlance, new_events
+from cograil.store.job_progress_queries import JobProgress, NodeProgress, new_events
 
 BAR_WIDTH = 20
 NAME_WIDTH = 28
@@ -38,7 +38,7 @@ class Silence:
 
     pause = 1.0
 
-    async def update(self, tx: Transaction, seen: JobGlance) -> None:
+    async def update(self, tx: Transaction, seen: JobProgress) -> None:
         pass
 
     def trouble(self, messages: list[str]) -> None:
@@ -55,7 +55,7 @@ class Lines:
         self._seq = -1
         self._said: set[str] = set()
 
-    async def update(self, tx: Transaction, seen: JobGlance) -> None:
+    async def update(self, tx: Transaction, seen: JobProgress) -> None:
         if self._seq < 0:
             self._seq = 0
             say(f"job {seen.job_id}")
@@ -80,7 +80,7 @@ class Picture:
 
     def __init__(self, workflow: Workflow) -> None:
         self._workflow = workflow
-        self._seen: JobGlance | None = None
+        self._seen: JobProgress | None = None
         self._seen_at = 0.0
         self._trouble: list[str] = []
         self._live = Live(
@@ -94,7 +94,7 @@ class Picture:
     def __exit__(self, *_: object) -> None:
         self._live.stop()
 
-    async def update(self, tx: Transaction, seen: JobGlance) -> None:
+    async def update(self, tx: Transaction, seen: JobProgress) -> None:
         self._seen, self._seen_at = seen, time.monotonic()
 
     def trouble(self, messages: list[str]) -> None:
@@ -112,10 +112,10 @@ class Picture:
         return Group(frame, *notes)
 
 
-def draw_job(workflow: Workflow, seen: JobGlance, now: datetime, width: int, height: int) -> RenderableType:
+def draw_job(workflow: Workflow, seen: JobProgress, now: datetime, width: int, height: int) -> RenderableType:
     """A job and its nodes, in at most this many columns and lines."""
     nodes = [
-        seen.nodes.get(name) or NodeGlance(name)
+        seen.nodes.get(name) or NodeProgress(name)
         for name, node in workflow.nodes.items()
         if node.type not in (NodeType.START, NodeType.END)
     ]
@@ -135,7 +135,7 @@ def draw_job(workflow: Workflow, seen: JobGlance, now: datetime, width: int, hei
     return Group(*parts)
 
 
-def _headline(workflow: Workflow, seen: JobGlance, now: datetime) -> Text:
+def _headline(workflow: Workflow, seen: JobProgress, now: datetime) -> Text:
     style = STATE_STYLES[seen.status]
     return Text.assemble(
         (f"{sign(seen.status)} {printable(workflow.workflow_id)}", style),
@@ -148,7 +148,7 @@ def _headline(workflow: Workflow, seen: JobGlance, now: datetime) -> Text:
 
 
 def _row(
-    node: NodeGlance, now: datetime, name_width: int, note_width: int, *, asks: bool
+    node: NodeProgress, now: datetime, name_width: int, note_width: int, *, asks: bool
 ) -> list[RenderableType]:
     style = STATE_STYLES.get(node.status, "")
     name = Text(printable(node.node_id), style="dim" if style == "dim" else "")
@@ -162,7 +162,7 @@ def _row(
     return [Text(f"  {sign(node.status)}", style=style), name, bar, count, Text(clock, style="dim"), note]
 
 
-def _counts(node: NodeGlance) -> tuple[float, float] | None:
+def _counts(node: NodeProgress) -> tuple[float, float] | None:
     """How much is done of how much: children of a fan-out, or what the handler says."""
     if node.total is not None:
         return node.ended, node.total
@@ -172,7 +172,7 @@ def _counts(node: NodeGlance) -> tuple[float, float] | None:
     return None
 
 
-def _bar(node: NodeGlance, done: float, total: float) -> ProgressBar:
+def _bar(node: NodeProgress, done: float, total: float) -> ProgressBar:
     color = "red" if node.failed or node.status == "failed" else "cyan"
     return ProgressBar(
         total=max(total, 1e-9),
@@ -184,7 +184,7 @@ def _bar(node: NodeGlance, done: float, total: float) -> ProgressBar:
     )
 
 
-def _note(node: NodeGlance, now: datetime, *, asks: bool) -> str:
+def _note(node: NodeProgress, now: datetime, *, asks: bool) -> str:
     match node.status:
         case "waiting" if asks:
             return "for an answer: cograil approve, or reject"
@@ -206,27 +206,27 @@ def _note(node: NodeGlance, now: datetime, *, asks: bool) -> str:
     return ""
 
 
-def _outcome(node: NodeGlance) -> str:
+def _outcome(node: NodeProgress) -> str:
     if node.taken_branch is not None:
         return f"took {printable(node.taken_branch)}"
     return f"{node.failed} failed" if node.failed else ""
 
 
-def _to_be_tried_again(node: NodeGlance) -> str:
+def _to_be_tried_again(node: NodeProgress) -> str:
     return f"{node.backing_off} to be tried again" if node.backing_off else ""
 
 
-def _again(node: NodeGlance) -> str:
+def _again(node: NodeProgress) -> str:
     return f" attempt {node.attempt}" if node.attempt > 1 else ""
 
 
-def _note_style(node: NodeGlance) -> str:
+def _note_style(node: NodeProgress) -> str:
     if node.status == "failed":
         return "red"
     return "yellow" if node.status == "ready" or node.attempt > 1 or node.backing_off else "dim"
 
 
-def _fold(nodes: list[NodeGlance], most: int) -> tuple[list[NodeGlance], str]:
+def _fold(nodes: list[NodeProgress], most: int) -> tuple[list[NodeProgress], str]:
     """The nodes that fit, those that move first, in their order; and what was left out, in words."""
     if len(nodes) <= most:
         return nodes, ""

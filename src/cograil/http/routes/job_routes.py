@@ -192,7 +192,7 @@ async def _listed(tx: Transaction, call: Call, before: str | None) -> tuple[list
         correlation=asked.correlation_id,
         before=before,
         limit=asked.limit,
-        most_bytes=job_queries.MAX_PAGE_BYTES,
+        max_bytes=job_queries.MAX_PAGE_BYTES,
     )
     return found, found[-1]["job_id"] if found.has_more else None
 

@@ -1,5 +1,5 @@
 -- name: children_at
--- How many children of each fan-out had which event as their last one when the job was at this number.
+-- The number of children of each fan-out by the type of their last event at or before this seq of the job.
 select parent, type, count(*) from (
   select distinct on (node_id) regexp_replace(node_id, '__[0-9]+$', '') as parent, type
   from cograil.events

@@ -4,14 +4,14 @@ with counted as (
   select s.status, (select count(*) from (
       select from cograil.jobs j
       where j.tenant_id = %(tenant)s and j.status >= s.status and j.status <= s.status
-      order by j.status desc, j.id desc limit %(most)s) one) as jobs
+      order by j.status desc, j.id desc limit %(max_jobs)s) one) as jobs
   from unnest(%(statuses)s::text[]) s(status)
 ), waiting as (
   select s.status, (select count(*) from (
       select from cograil.jobs j
       where j.tenant_id = %(tenant)s and j.status >= s.status and j.status <= s.status
         and j.waiting_for is not null and j.finished_at is null
-      order by j.status desc, j.id desc limit %(most)s) one) as jobs
+      order by j.status desc, j.id desc limit %(max_jobs)s) one) as jobs
   from unnest(array['pending', 'running']) s(status)
 )
 select c.status, greatest(0, c.jobs - coalesce(w.jobs, 0)) from counted c left join waiting w using (status)
@@ -24,6 +24,6 @@ from (
   select case when j.waiting_for is null or j.finished_at is not null then j.status else 'waiting' end as shown
   from cograil.jobs j
   where j.tenant_id = %(tenant)s and j.workflow_id >= %(workflow)s::text and j.workflow_id <= %(workflow)s::text
-  order by j.workflow_id desc, j.id desc limit %(most)s) newest
+  order by j.workflow_id desc, j.id desc limit %(max_jobs)s) newest
 where %(workflow)s::text is not null
 group by newest.shown

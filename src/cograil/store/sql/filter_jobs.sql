@@ -1,9 +1,9 @@
 -- name: filter_jobs
--- Jobs by label, time, and what is in their input, labels or error, newest first. Ids begin with the moment in which
--- they were made, so a span of time is a range of the primary key. `before` is the last id of the page before.
-select j.id::text, j.workflow_id, j.workflow_version, j.status, j.input, j.result, j.error, j.created_at,
-       j.started_at, j.finished_at, j.submitted_by, j.correlation_id, j.priority, j.labels, p.name, j.retry_of::text,
-       j.definition_id, j.not_before, j.deadline, j.wake_at, case when j.finished_at is null then j.waiting_for end
+-- Jobs by label, time, and text in their input, labels or error, newest first. Ids begin with the creation time, so a
+-- period is a range of the primary key. `before` is the last id of the previous page.
+select j.id::text as job_id, j.workflow_id, j.workflow_version, j.status, j.input, j.result, j.error, j.created_at,
+       j.started_at, j.finished_at, j.submitted_by, j.correlation_id, j.priority, j.labels, p.name as owner, j.retry_of::text,
+       j.definition_id, j.not_before, j.deadline, j.wake_at, case when j.finished_at is null then j.waiting_for end as waiting_for
 from cograil.jobs j left join cograil.processes p on p.id = j.owner_id
 where j.tenant_id = %(tenant)s and j.id < %(before)s::uuid and j.id >= %(first)s::uuid and j.id < %(last)s::uuid
   and case when j.waiting_for is null or j.finished_at is not null then j.status else 'waiting' end

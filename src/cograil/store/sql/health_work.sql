@@ -1,6 +1,5 @@
 -- name: health_work
--- How long what happened waits to be looked at, and the handlers that no live worker has, among the oldest
--- tasks of the tenant.
+-- The age of the oldest inbox row, and the handlers of the tenant's oldest tasks that no live worker has.
 select extract(epoch from now() - (
          select at from cograil.inbox where tenant_id = %(tenant)s order by id limit 1))::double precision,
        array(

@@ -1,5 +1,5 @@
 -- name: newest_events
--- The last events of a job, newest first, those of children left out: of them there may be ten thousand.
+-- The newest events of a job, without those of children, of which there may be ten thousand.
 select seq, type, node_id, task_id, data, at from (
   select seq, type, node_id, task_id, data, at from cograil.events
   where tenant_id = %(tenant)s and job_id = %(job)s::uuid order by seq desc limit %(window)s) newest

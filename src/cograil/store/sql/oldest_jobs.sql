@@ -1,6 +1,6 @@
 -- name: oldest_jobs
--- The jobs that have not ended for the longest time, of each state the oldest few from the index.
-select id::text, workflow_id, status, created_at from (
+-- The oldest unfinished jobs; the index gives the oldest few of each state.
+select id::text as job_id, workflow_id, status, created_at from (
   (select id, workflow_id, status, created_at from cograil.jobs
    where tenant_id = %(tenant)s and status >= 'pending' and status <= 'pending' order by status, id limit %(limit)s)
   union all

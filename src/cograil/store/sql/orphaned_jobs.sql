@@ -1,6 +1,6 @@
 -- name: orphaned_jobs
--- Jobs that nobody looks after: their news or their hour have waited for longer than any orchestrator lets them.
-select j.id::text, j.workflow_id, j.status, j.wake_at, i.at, p.name, j.created_at
+-- Jobs that no orchestrator advances: their inbox rows or their wake-up time are older than `seconds`.
+select j.id::text as job_id, j.workflow_id, j.status, j.wake_at, i.at as news_since, p.name as owner_id, j.created_at
 from cograil.jobs j
 left join lateral (select min(at) as at from cograil.inbox where job_id = j.id) i on true
 left join cograil.processes p on p.id = j.owner_id

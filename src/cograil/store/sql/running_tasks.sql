@@ -1,7 +1,8 @@
 -- name: running_tasks
--- The attempts that somebody is working on: never more than workers have room for.
-select t.id, t.job_id::text, t.node_id, t.attempt, t.state, t.queue, t.handler, mod(-t.rank, 100), w.name, t.created_at,
-       t.started_at, t.deadline, extract(epoch from now() - t.created_at)::double precision, j.workflow_id
+-- The running tasks, newest first: never more than the workers have slots.
+select t.id as task_id, t.job_id::text, t.node_id, t.attempt, t.state, t.queue, t.handler,
+       mod(-t.rank, 100) as priority, w.name as worker, t.created_at, t.started_at, t.deadline,
+       extract(epoch from now() - t.created_at)::double precision as age_seconds, j.workflow_id
 from (
   select * from cograil.tasks
   where tenant_id = %(tenant)s and state = 'running' and id < %(before)s::bigint

@@ -1,8 +1,8 @@
 -- name: search_jobs
--- Jobs whose input, labels or names hold what is looked for, within a range of ids. Each page looks through a bounded
--- number of jobs, the newest (or oldest) of each status (`waiting` as in list_jobs), so it may be short. The last column
--- of a job is null; the row that has one says at which job it stopped looking, if there are more.
-with looked as materialized (
+-- Jobs whose input, labels or names contain a text, within a range of ids. Each page scans a bounded number of jobs, the
+-- newest (or oldest) of each status (`waiting` as in list_jobs), so it may be short. One row has no job: its stopped_at
+-- is the job at which the scan stopped, if there are more.
+with candidates as materialized (
   select newest.id from unnest(%(statuses)s::text[]) s(status) cross join lateral (
     select j.id from cograil.jobs j
     where j.tenant_id = %(tenant)s and j.status >= s.status and j.status <= s.status
@@ -25,11 +25,11 @@ with looked as materialized (
       and j.id < %(before)s::uuid and j.id > %(after)s::uuid and j.waiting_for is not null and j.finished_at is null
     order by j.status desc, j.id desc limit %(window)s) waiting
   where 'waiting' = any(%(statuses)s::text[])
-), window_of as materialized (
-  select l.id from looked l
+), scanned as materialized (
+  select l.id from candidates l
   order by case when %(sort)s::text = 'oldest' then l.id end, l.id desc limit %(window)s
-), found as materialized (
-  select j.id from window_of l join cograil.jobs j on j.id = l.id
+), matches as materialized (
+  select j.id from scanned l join cograil.jobs j on j.id = l.id
   where (%(workflow)s::text is null or j.workflow_id = %(workflow)s::text)
     and (%(labels)s::jsonb is null or j.labels @> %(labels)s::jsonb)
     and (%(keys)s::text[] is null or j.labels ?& %(keys)s::text[])
@@ -40,12 +40,12 @@ with looked as materialized (
            case when %(sort)s::text = 'oldest' then j.id end, j.id desc
   limit %(limit)s
 )
-select j.id::text, j.workflow_id, j.workflow_version, j.status, j.input, j.result, j.error, j.created_at,
-       j.started_at, j.finished_at, j.submitted_by, j.correlation_id, j.priority, j.labels, p.name, j.retry_of::text,
+select j.id::text as job_id, j.workflow_id, j.workflow_version, j.status, j.input, j.result, j.error, j.created_at,
+       j.started_at, j.finished_at, j.submitted_by, j.correlation_id, j.priority, j.labels, p.name as owner, j.retry_of::text,
        j.definition_id, j.not_before, j.deadline, j.wake_at,
-       case when j.finished_at is null then j.waiting_for end, null
-from found f join cograil.jobs j on j.id = f.id left join cograil.processes p on p.id = j.owner_id
+       case when j.finished_at is null then j.waiting_for end as waiting_for, null as stopped_at
+from matches f join cograil.jobs j on j.id = f.id left join cograil.processes p on p.id = j.owner_id
 union all
 select null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null,
        null, null, (select case when count(*) = %(window)s
-         then case when %(sort)s::text = 'oldest' then max(id::text) else min(id::text) end end from window_of)
+         then case when %(sort)s::text = 'oldest' then max(id::text) else min(id::text) end end from scanned)

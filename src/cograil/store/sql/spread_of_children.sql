@@ -1,5 +1,5 @@
 -- name: spread_of_children
--- When the children of each fan-out of a job ended: how many well and how many not in each of so many stretches of time.
+-- How many children of each fan-out completed, and how many ended otherwise, in each of `buckets` time intervals.
 select parent, width_bucket(extract(epoch from finished_at)::double precision,
          %(first)s::double precision, %(last)s::double precision, %(buckets)s) as bucket,
        count(*) filter (where status = 'completed'), count(*) filter (where status <> 'completed')

@@ -1,5 +1,5 @@
 -- name: strip_at
--- The last event of each child of a fan-out when the job was at this number; a child without any is not here.
+-- The type of the last event of each child of a fan-out at or before this seq; children without events are left out.
 select distinct on (node_id) substring(node_id from '[0-9]+$')::int, type
 from cograil.events
 where tenant_id = %(tenant)s and job_id = %(job)s::uuid and seq <= %(seq)s

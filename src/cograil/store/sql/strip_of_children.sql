@@ -1,6 +1,6 @@
 -- name: strip_of_children
--- The states of all children of a fan-out as one text, a letter for each in the order of their items, and how long each
--- of those that ended took. Ten thousand of them are ten kilobytes.
+-- The states of all children of a fan-out as one text, one letter per child in item order, and the durations of those
+-- that ended. Ten thousand children are ten kilobytes.
 select coalesce(string_agg(case when n.status in ('ready', 'dispatched') and t.state = 'running' then 'r' else
          case n.status when 'pending' then 'p' when 'ready' then 'y' when 'dispatched' then 'd' when 'running' then 'r'
            when 'waiting' then 'w' when 'completed' then 'c' when 'failed' then 'f' when 'skipped' then 's' else 'x' end

@@ -1,6 +1,6 @@
 -- name: throughput_metrics
--- Jobs by the time at which they were submitted and ended, in buckets without gaps. Jobs that were submitted
--- up to a day before the first bucket may have ended in it. The last column: before it, not all were read.
+-- Jobs by submission and end time, in buckets without gaps. Jobs submitted up to a day before the first bucket may have
+-- ended in it. Buckets before `complete_since` may be incomplete: the scan was truncated.
 with names as materialized (
   select distinct workflow_id from cograil.workflows
   where tenant_id = %(tenant)s and (%(workflow)s::text is null or workflow_id = %(workflow)s::text)
@@ -9,7 +9,7 @@ with names as materialized (
     select workflow_id, status, created_at, started_at, finished_at from cograil.jobs
     where tenant_id = %(tenant)s and workflow_id >= w.workflow_id and workflow_id <= w.workflow_id
       and id >= %(low)s::uuid
-    order by workflow_id desc, id desc limit %(most)s::bigint) j
+    order by workflow_id desc, id desc limit %(max_jobs)s::bigint) j
 ), submitted as (
   select date_bin(%(width)s::interval, created_at, %(first)s::timestamptz) as begins, count(*) as jobs
   from recent where created_at >= %(first)s::timestamptz group by 1
@@ -21,10 +21,11 @@ with names as materialized (
   from recent where finished_at >= %(first)s::timestamptz group by 1
 ), cut as (
   select max(reached) as reached from (
-    select min(created_at) as reached from recent group by workflow_id having count(*) = %(most)s::bigint) as c
+    select min(created_at) as reached from recent group by workflow_id having count(*) = %(max_jobs)s::bigint) as c
 )
-select b.begins, coalesce(s.jobs, 0), coalesce(e.completed, 0), coalesce(e.failed, 0), coalesce(e.cancelled, 0),
-       e.seconds::double precision, (select reached from cut)
+select b.begins as bucket_start, coalesce(s.jobs, 0) as jobs_submitted, coalesce(e.completed, 0) as jobs_completed,
+       coalesce(e.failed, 0) as jobs_failed, coalesce(e.cancelled, 0) as jobs_cancelled,
+       e.seconds::double precision as avg_duration, (select reached from cut) as complete_since
 from generate_series(%(first)s::timestamptz, now(), %(width)s::interval) as b(begins)
 left join submitted s on s.begins = b.begins
 left join ended e on e.begins = b.begins

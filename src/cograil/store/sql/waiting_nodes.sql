@@ -1,6 +1,6 @@
 -- name: waiting_nodes
--- Nodes of running jobs that wait for somebody's answer, the oldest jobs first. Looks through a bounded number of jobs.
-select j.id::text, j.workflow_id, n.node_id, n.input, n.started_at, n.not_before, j.labels, j.submitted_by
+-- Approval nodes of running jobs that wait for a decision, the oldest jobs first. Scans a bounded number of jobs.
+select j.id::text as job_id, j.workflow_id, n.node_id, n.input, n.started_at, n.not_before, j.labels, j.submitted_by
 from (
   select id, workflow_id, labels, submitted_by from cograil.jobs
   where tenant_id = %(tenant)s and status >= 'running' and status <= 'running'

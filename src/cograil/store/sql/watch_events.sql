@@ -1,5 +1,5 @@
 -- name: watch_events
--- The events of a job but those of children, of which there may be ten thousand.
+-- The events of a job without those of children, of which there may be ten thousand.
 select seq, type, node_id, task_id, data, at from cograil.events
 where tenant_id = %(tenant)s and job_id = %(job)s::uuid and seq > %(after)s
   and (node_id is null or node_id !~ '__[0-9]+$')

@@ -20,7 +20,7 @@ from cograil.store import workflow_queries as workflow_store
 from cograil.store.database import Transaction
 from cograil.store.job_queries import View
 from cograil.store.job_snapshot import JobSort, JobWindow, search_jobs
-from cograil.store.monitoring_queries import first_id
+from cograil.store.retention_queries import first_id_at
 from cograil.ui.page_context import HTML, Visit, pages
 from cograil.ui.rendering import page
 from cograil.ui.times import read_wall_time
@@ -144,8 +144,8 @@ def _window(filters: Mapping[str, str], place: str | None) -> JobWindow:
     first, last = range_of(filters)
     sort = cast("JobSort", filters.get("sort", "newest"))
     window = JobWindow(sort=sort)
-    window = window if first is None else window._replace(after=first_id(first))
-    window = window if last is None else window._replace(before=first_id(last))
+    window = window if first is None else window._replace(after=first_id_at(first))
+    window = window if last is None else window._replace(before=first_id_at(last))
     if place is None:
         return window
     return window._replace(after=place) if sort == "oldest" else window._replace(before=place)

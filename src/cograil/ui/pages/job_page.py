@@ -23,7 +23,7 @@ from cograil.store import job_snapshot as store
 from cograil.store.database import Transaction
 from cograil.store.job_progress_queries import new_events
 from cograil.store.job_queries import View
-from cograil.store.job_snapshot import Board, NodeCard
+from cograil.store.job_snapshot import JobSnapshot, NodeSnapshot
 from cograil.store.workflow_queries import list_versions
 from cograil.ui.failure import Failure, failure_of
 from cograil.ui.gantt import chart_of, retold
@@ -55,10 +55,10 @@ class EventFilter(Query):
         return self.type in ("", event["event_type"]) and self.node in ("", event["node_id"])
 
 
-async def find(visit: Visit, tx: Transaction) -> tuple[View, Workflow, Board]:
+async def find(visit: Visit, tx: Transaction) -> tuple[View, Workflow, JobSnapshot]:
     """The job of the path, its workflow and its board. Raises JobNotFound."""
     job, workflow = await find_job(as_call(visit), tx)
-    board = await store.job_board(tx, job["job_id"], visit.caller.tenant)
+    board = await store.load_job_snapshot(tx, job["job_id"], visit.caller.tenant)
     if board is None:
         raise JobNotFound(job["job_id"])
     return job, workflow, board
@@ -94,7 +94,7 @@ async def show_job(visit: Visit) -> Response:
     )
 
 
-async def _find_failure(tx: Transaction, job: View, workflow: Workflow, board: Board) -> Failure | None:
+async def _find_failure(tx: Transaction, job: View, workflow: Workflow, board: JobSnapshot) -> Failure | None:
     node_id = (job["error"] or {}).get("node_id")
     traceback = await job_queries.find_traceback(tx, job["job_id"], node_id) if node_id else None
     return failure_of(job, board, workflow, traceback)
@@ -130,7 +130,7 @@ async def show_state(visit: Visit) -> Response:
     """How the job stands, for the page that shows it. It asks often: not what the job took and returned."""
     job_id = visit.path["job_id"]
     async with visit.transaction("show") as tx:
-        board = await store.job_board(tx, job_id, visit.caller.tenant)
+        board = await store.load_job_snapshot(tx, job_id, visit.caller.tenant)
         if board is None:
             raise JobNotFound(job_id[:64])
         workflow = await visit.instance.engine_context.definitions.get(tx, board.definition_id)
@@ -146,20 +146,20 @@ async def show_past(visit: Visit) -> Response:
     return reply(state_of(board, workflow))
 
 
-async def past_board(visit: Visit, tx: Transaction, job_id: str, workflow: Workflow, seq: int) -> Board:
+async def past_board(visit: Visit, tx: Transaction, job_id: str, workflow: Workflow, seq: int) -> JobSnapshot:
     """The board of that moment. Raises Refusal for a number that the job has not come to."""
     tenant = visit.caller.tenant
     events = await new_events(tx, job_id, 0, tenant)
     children = await store.children_at(tx, job_id, tenant, seq) if workflow.has_fan_outs else {}
-    now = await store.job_board(tx, job_id, tenant)
+    now = await store.load_job_snapshot(tx, job_id, tenant)
     if not events or now is None or seq > now.seq:
         raise Refusal(404, "not_found", "this job has no such event, or not any more")
-    at = await store.event_moment(tx, job_id, tenant, seq)
+    at = await store.find_event_time(tx, job_id, tenant, seq)
     board = board_at(events, children, max(seq, events[0]["seq"]), workflow, at)
     return replace(board, nodes={name: _with_branch(card, now) for name, card in board.nodes.items()})
 
 
-def _with_branch(card: NodeCard, now: Board) -> NodeCard:
+def _with_branch(card: NodeSnapshot, now: JobSnapshot) -> NodeSnapshot:
     """A branch is taken once: which one, the node knows and its events do not."""
     known = now.nodes.get(card.node_id)
     if known is None or card.status != "completed":

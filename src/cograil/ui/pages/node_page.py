@@ -120,7 +120,7 @@ async def _children(tx: Transaction, job_id: str, node: View, tenant: str, asked
 
 
 async def _past_children(
-    tx: Transaction, job_id: str, node: View, tenant: str, board: store.Board, asked: NodeView
+    tx: Transaction, job_id: str, node: View, tenant: str, board: store.JobSnapshot, asked: NodeView
 ) -> Children:
     """The children as they were: what each of them was is on its own page."""
     card = board.nodes.get(node["node_id"])
@@ -141,7 +141,7 @@ def _status(asked: NodeView) -> str | None:
     return asked.status if asked.status in NODE_STATES else None
 
 
-def _as_it_was(node: View, board: store.Board, events: Sequence[View], seq: int) -> View:
+def _as_it_was(node: View, board: store.JobSnapshot, events: Sequence[View], seq: int) -> View:
     """What was known of it then: it has an input once it was begun, and an output once it was completed."""
     node_id, parent = node["node_id"], node["parent_node_id"]
     card = board.nodes[node_id] if parent is None else child_at(events, seq, node_id, board, parent)

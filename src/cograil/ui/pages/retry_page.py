@@ -16,7 +16,7 @@ from cograil.http.server.request_parsing import Query, as_model
 from cograil.model.states import JOB_TERMINAL
 from cograil.model.workflow import Json, NodeType, Workflow
 from cograil.store.job_queries import View
-from cograil.store.job_snapshot import Board
+from cograil.store.job_snapshot import JobSnapshot
 from cograil.ui.failure import fails_again, hint_of
 from cograil.ui.input_form import MAX_EDITABLE, fields_of, inputs_of
 from cograil.ui.page_context import HTML, Visit, as_call, pages, sent_form
@@ -41,7 +41,7 @@ class Target:
 
     job: View
     workflow: Workflow
-    board: Board
+    board: JobSnapshot
     is_published: bool
 
     @property
