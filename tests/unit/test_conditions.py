@@ -164,7 +164,7 @@ def test_a_condition_field_that_is_missing_is_null_for_is_null_and_an_error_for_
     subject = compile_condition_field("gone")
 
     assert compile_condition("is_null", subject=subject).render(SCOPE) is True
-    with pytest.raises(RenderError, match=r"output\.gone is not there"):
+    with pytest.raises(RenderError, match=r"output\.gone is not defined"):
         compile_condition("< 5", subject=subject).render(SCOPE)
 
 

@@ -174,7 +174,7 @@ def test_a_form_may_refer_to_its_own_parts() -> None:
 def test_a_form_that_unfolds_without_bounds_is_refused() -> None:
     doubling = {f"d{n}": {"allOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(20)}
     (problem,) = problems(with_form({"$ref": "#/$defs/d0", "$defs": {**doubling, "d20": {}}}))
-    assert "parts when every $ref is unfolded" in problem.message
+    assert "parts when every $ref is expanded" in problem.message
     chain = {f"d{n}": {"$ref": f"#/$defs/d{n + 1}"} for n in range(400)}
     (problem,) = problems(with_form({"$ref": "#/$defs/d0", "$defs": {**chain, "d400": {}}}))
     assert problem.code == "invalid_form"

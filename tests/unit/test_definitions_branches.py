@@ -50,7 +50,7 @@ def test_two_branches_of_one_name_are_refused() -> None:
 def test_braces_between_quotes_are_refused_in_a_file_and_left_alone_in_what_is_stored(node: Json) -> None:
     """They would be text, and the condition never true. Jobs are pinned to what was published before."""
     document = {"workflow_id": "w", "nodes": {"a": node, "b": {"handler": "h"}}}
-    with pytest.raises(InvalidWorkflow, match="between quotes is only text"):
+    with pytest.raises(InvalidWorkflow, match="inside quotes is plain text"):
         read_workflow(json.dumps(document))
     assert load_workflow(document).nodes["a"].node_id == "a"
 

@@ -252,7 +252,7 @@ def test_an_unknown_target_suggests_a_name() -> None:
     (problem,) = problems("reproject: {handler: h}\na: {handler: h, next: reprojct}")
     assert problem.message.endswith("did you mean 'reproject'?")
     (problem,) = problems("a: {handler: h, next: end}")
-    assert problem.message.startswith("there is no node 'end'")
+    assert problem.message.startswith("node 'end' does not exist")
 
 
 def test_a_misspelt_pointer_is_not_also_an_unreachable_node() -> None:

@@ -56,8 +56,8 @@ def test_a_workflow_of_one_task_with_outputs_is_ended_by_an_orchestrator() -> No
     ("output", "code", "hint"),
     [
         ("{{ nodes.aa.output }}", "dag_unknown_node", "did you mean 'a'"),
-        ("{{ output.x }}", "template_undefined", "write nodes.<id>.output"),
-        ("{{ item }}", "template_undefined", "item is not known here"),
+        ("{{ output.x }}", "template_undefined", "use nodes.<id>.output"),
+        ("{{ item }}", "template_undefined", "item is not available here"),
         ("{{ inputs.y }}", "unknown_input", "'y' is not declared"),
         ("{{ nodes.a.output", "template_syntax", ""),
     ],

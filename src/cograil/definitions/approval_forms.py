@@ -1,8 +1,8 @@
-"""The forms of approvals: JSON Schemas of what people may be asked to fill in.
+"""The forms of approvals: JSON Schemas for the data of an answer.
 
-They are checked by the meta-schema, and kept harmless for whoever checks answers by them later: a form
-refers to nothing outside itself (no fetching), never to itself, and does not unfold into a thousand
-times its size.
+The meta-schema checks them. Further limits keep the later validation of answers safe: a form refers to
+nothing outside itself (no fetching), has no circular references, and does not expand to a multiple of its
+size.
 """
 
 from __future__ import annotations
@@ -19,76 +19,87 @@ from cograil.definitions.unlinked_nodes import UnlinkedNode
 from cograil.model.workflow import Json
 
 MAX_FORM_BYTES = 16 * 1024
-MAX_PARTS = 2_000  # mappings in all forms of a workflow: each takes the meta-schema about a millisecond
+MAX_PARTS = 2_000  # mappings in all forms of a workflow; the meta-schema takes about 1 ms for each
 MAX_UNFOLDED, MAX_UNFOLDED_DEPTH = 10_000, 64  # values and levels, every $ref replaced by its target
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
-# They give a part another name or another base, by which references would lead elsewhere.
-_OTHER_WAYS = ("$id", "$anchor", "$dynamicRef", "$dynamicAnchor", "$recursiveRef", "$recursiveAnchor")
+# These keywords rename a part or change its base URI, which would redirect references.
+_UNSUPPORTED_REFERENCES = (
+    "$id",
+    "$anchor",
+    "$dynamicRef",
+    "$dynamicAnchor",
+    "$recursiveRef",
+    "$recursiveAnchor",
+)
 _UNSUPPORTED = ("unevaluatedItems", "unevaluatedProperties")
 
 Form = Mapping[str, Json]
 
 
 def read_form(keys: MappingReader, key: str) -> Form | None:
-    """The mapping under a key, which `check_forms` looks into; None without one."""
+    """Return the form under a key, unchecked; None without one. `check_forms` checks it later."""
     section = keys.section(key)
     if section is None or not section.is_there:
         return None
     if size_of(section.values) > MAX_FORM_BYTES:
         message = f"{key} must have at most {MAX_FORM_BYTES} bytes as JSON"
-        keys.report.add("invalid_value", message, section.pointer)
+        keys.diagnostics.add("invalid_value", message, section.pointer)
         return None
     return section.values
 
 
-def check_forms(drafts: Mapping[str, UnlinkedNode], report: Diagnostics) -> None:
-    """Report what is wrong with the forms, each flaw at its place."""
+def check_forms(unlinked_nodes: Mapping[str, UnlinkedNode], diagnostics: Diagnostics) -> None:
+    """Report every problem in the forms at its pointer."""
     forms = {
-        f"{draft.pointer}/approval/form": draft.node.approval.form
-        for draft in drafts.values()
-        if draft.node.approval is not None and draft.node.approval.form is not None
+        f"{unlinked.pointer}/approval/form": unlinked.node.approval.form
+        for unlinked in unlinked_nodes.values()
+        if unlinked.node.approval is not None and unlinked.node.approval.form is not None
     }
     if not forms:
         return
     if sum(1 for form in forms.values() for _ in _mappings(form, "")) > MAX_PARTS:
-        message = f"the forms of a workflow may have {MAX_PARTS} mappings together, not more"
-        report.add("invalid_form", message, next(iter(forms)))
+        message = f"the forms of a workflow may have at most {MAX_PARTS} mappings in total"
+        diagnostics.add("invalid_form", message, next(iter(forms)))
         return
-    judge = _meta_schema()
+    find_errors = _meta_schema()
     for pointer, form in forms.items():
-        if any(place.startswith(f"{pointer}/") for place in report.unreadable):
+        if any(unreadable.startswith(f"{pointer}/") for unreadable in diagnostics.unreadable):
             continue
-        unusable = _unusable(form) if report.is_new else ()
-        for path, message in (*_flaws(judge, form), *_References(form).flaws(), *unusable):
-            report.add("invalid_form", f"form is not a JSON Schema to use here: {message}", pointer + path)
+        unsupported = _unsupported_parts(form) if diagnostics.is_new else ()
+        for path, message in (
+            *_schema_errors(find_errors, form),
+            *_References(form).problems(),
+            *unsupported,
+        ):
+            diagnostics.add("invalid_form", f"form is not a valid JSON Schema: {message}", pointer + path)
 
 
 def _meta_schema() -> Callable[[Form], Iterator[Any]]:
-    """Finds the errors of a JSON Schema."""
+    """Return a function that yields the errors of a JSON Schema."""
     from jsonschema import Draft202012Validator  # noqa: PLC0415  0.1 s, and few files have one
 
-    judge = Draft202012Validator(Draft202012Validator.META_SCHEMA)
-    find: Callable[[Form], Iterator[Any]] = judge.iter_errors
+    find_errors = Draft202012Validator(Draft202012Validator.META_SCHEMA)
+    find: Callable[[Form], Iterator[Any]] = find_errors.iter_errors
     return find
 
 
-def _unusable(form: Form) -> Iterator[tuple[str, str]]:
-    """Patterns that RE2 does not know, and keywords that would need them."""
+def _unsupported_parts(form: Form) -> Iterator[tuple[str, str]]:
+    """Yield patterns that RE2 does not support, and unsupported keywords."""
     for part, path in _mappings(form, ""):
         named = part.get("patternProperties")
         patterns = {"pattern": part.get("pattern")}
         patterns |= {f"patternProperties/{name}": name for name in (named if isinstance(named, dict) else ())}
         for key, text in patterns.items():
-            if isinstance(text, str) and (why := _why_not_a_pattern(text)):
+            if isinstance(text, str) and (why := _pattern_error(text)):
                 where = child(path, "pattern") if key == "pattern" else f"{path}/patternProperties"
                 yield where, f"the pattern {text[:80]!r} cannot be used: {why}"
         for key in _UNSUPPORTED:
             if isinstance(part.get(key), dict | bool):
-                yield child(path, key), f"{key} is not supported; use additionalProperties, or items"
+                yield child(path, key), f"{key} is not supported; use additionalProperties or items"
 
 
-def _why_not_a_pattern(text: str) -> str:
+def _pattern_error(text: str) -> str:
     try:
         compile_pattern(text)
     except PatternError as error:
@@ -96,62 +107,62 @@ def _why_not_a_pattern(text: str) -> str:
     return ""
 
 
-def _flaws(judge: Callable[[Form], Iterator[Any]], form: Form) -> list[tuple[str, str]]:
-    """What the meta-schema finds, one for each place."""
-    found: dict[str, str] = {}
-    for error in judge(form):
+def _schema_errors(find_errors: Callable[[Form], Iterator[Any]], form: Form) -> list[tuple[str, str]]:
+    """Return the errors that the meta-schema finds, one for each pointer."""
+    errors: dict[str, str] = {}
+    for error in find_errors(form):
         path = ""
         for step in error.absolute_path:
             path = child(path, step)
-        found.setdefault(path, error.context[0].message if error.context else error.message)
-        if len(found) > MAX_PROBLEMS:
+        errors.setdefault(path, error.context[0].message if error.context else error.message)
+        if len(errors) > MAX_PROBLEMS:
             break
-    return list(found.items())
+    return list(errors.items())
 
 
 class _References:
-    """Follows every `$ref` of a form."""
+    """Checks every `$ref` of a form."""
 
     def __init__(self, form: Form) -> None:
         self._form = form
 
-    def flaws(self) -> Iterator[tuple[str, str]]:
+    def problems(self) -> Iterator[tuple[str, str]]:
         is_sound = True
         for part, path in _mappings(self._form, ""):
-            for key, message in self._flaws_of(part):
+            for key, message in self._problems_of(part):
                 is_sound = False
                 yield child(path, key), message
-        if is_sound and self._is_endless():
-            yield "", f"it refers to itself, or has over {MAX_UNFOLDED} parts when every $ref is unfolded"
+        if is_sound and self._is_too_large():
+            yield "", f"it has a circular $ref, or more than {MAX_UNFOLDED} parts when every $ref is expanded"
 
-    def _flaws_of(self, part: dict[str, Json]) -> Iterator[tuple[str, str]]:
+    def _problems_of(self, part: dict[str, Json]) -> Iterator[tuple[str, str]]:
         dialect, reference = part.get("$schema"), part.get("$ref")
         if isinstance(dialect, str) and dialect.rstrip("#") != DIALECT:
             yield "$schema", f"$schema may only be {DIALECT}"
-        for key in _OTHER_WAYS:
+        for key in _UNSUPPORTED_REFERENCES:
             if isinstance(part.get(key), str | bool):
-                yield key, f"{key} is not supported; refer to parts by their place, as in #/$defs/name"
+                yield key, f"{key} is not supported; refer to parts by JSON pointer, as in #/$defs/name"
         if isinstance(reference, str) and not isinstance(self._target(reference), dict | bool):
             yield (
                 "$ref",
-                f"there is no part {reference!r}; a form refers to its own parts, as in #/$defs/name",
+                f"{reference!r} does not exist; a $ref must point into the form, as in #/$defs/name",
             )
 
     def _target(self, reference: str) -> Json:
-        """What it refers to within the form; None when that is not there."""
+        """Return the target of a reference within the form; None when it does not exist."""
         start, *steps = unquote(reference).split("/")
         if start != "#":
             return None
-        found: Json = self._form
+        target: Json = self._form
         for step in steps:
             name = step.replace("~1", "/").replace("~0", "~")
-            if isinstance(found, list):
-                found = {str(index): member for index, member in enumerate(found)}
-            found = found.get(name) if isinstance(found, dict) else None
-        return found
+            if isinstance(target, list):
+                target = {str(index): member for index, member in enumerate(target)}
+            target = target.get(name) if isinstance(target, dict) else None
+        return target
 
-    def _is_endless(self) -> bool:
-        """Whether the unfolded form is too large or too deep; a circle is both."""
+    def _is_too_large(self) -> bool:
+        """Whether the expanded form is too large or too deep; a circular reference makes it both."""
         unseen: list[tuple[Json, int]] = [(self._form, 1)]
         for _ in range(MAX_UNFOLDED):
             if not unseen:
@@ -172,7 +183,7 @@ class _References:
 
 
 def _mappings(value: Json, path: str) -> Iterator[tuple[dict[str, Json], str]]:
-    """Every mapping in a value with its path; the reader has limited the depth."""
+    """Yield every mapping in a value with its path. The reader limits the depth."""
     if isinstance(value, dict):
         yield value, path
     if isinstance(value, dict | list):

@@ -1,4 +1,4 @@
-"""`approval`: a question that people answer."""
+"""The `approval` node: a request that a person approves or rejects."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from cograil.definitions.template_collector import TemplateCollector
 from cograil.definitions.templates import compile_text
 from cograil.model.workflow import Approval, Node
 
-DEADLINE = Range(0, 315_360_000, above_least=True)  # ten years
+DEADLINE = Range(0, 315_360_000, excludes_minimum=True)  # ten years
 ON_TIMEOUT = ("reject", "fail")
 
 
-def read_approval(node: Node, above: MappingReader, holes: TemplateCollector) -> Node:
-    """The node with its question; one that cannot be asked is reported and stands in as a blank."""
-    if not above.require("approval", "say what is to be approved"):
+def read_approval(node: Node, parent: MappingReader, templates: TemplateCollector) -> Node:
+    """Return the node with its approval. Problems are reported; an invalid message becomes an empty one."""
+    if not parent.require("approval", "describe what needs approval"):
         return node
-    keys = MappingReader.of(above.get("approval"), above.at("approval"), above.report)
-    keys.require("message", "say what is to be approved")
+    keys = MappingReader.of(parent.get("approval"), parent.at("approval"), parent.diagnostics)
+    keys.require("message", "describe what needs approval")
     text = keys.filled("message")
-    message = holes.text(node.node_id, text or "", keys.at("message")) or compile_text("")
-    has_deadline = any(one.get("timeout_seconds") is not MISSING for one in (keys, above))
+    message = templates.text(node.node_id, text or "", keys.at("message")) or compile_text("")
+    has_deadline = any(reader.get("timeout_seconds") is not MISSING for reader in (keys, parent))
     timeout_seconds = keys.number("timeout_seconds", node.timeout_seconds, DEADLINE)
     approvers = _read_approvers(keys)
     form = read_form(keys, "form")
@@ -33,8 +33,8 @@ def read_approval(node: Node, above: MappingReader, holes: TemplateCollector) ->
 
 
 def _read_approvers(keys: MappingReader) -> tuple[str, ...]:
-    """Who may answer. An empty list is refused: it looks like nobody and would mean anybody."""
+    """Return the approvers. An empty list is an error: it looks like nobody but would allow anybody."""
     if keys.get("approvers") == []:
-        message = "approvers is empty; name somebody, or remove the key to let anybody answer"
-        keys.report.add("invalid_value", message, keys.at("approvers"))
+        message = "approvers is empty; name an approver, or remove the key to let anybody answer"
+        keys.diagnostics.add("invalid_value", message, keys.at("approvers"))
     return tuple(dict.fromkeys(keys.words("approvers") or ()))

@@ -1,4 +1,4 @@
-"""The conditions of branches: expressions that are true or false.
+"""Conditions of branches and `when`: expressions that are true or false.
 
 The same language as in templates, but stricter: `and`, `or`, `not` and the whole must be booleans.
 """
@@ -35,20 +35,20 @@ def compile_condition(
 ) -> CompiledTemplate:
     """Compile the condition of a branch; it renders to true or false.
 
-    With a subject, an operator that has nothing before it looks at the subject (`"< 100"`,
-    `">= 10 and < 20"`, `"is_null"`), and a lone `true` or `false` is what the subject must be equal to.
-    With `null_is_false` the whole may also be null, as an optional input is that nobody gave. Raises
-    TemplateError.
+    With a subject, an operator without a left operand applies to the subject (`"< 100"`,
+    `">= 10 and < 20"`, `"is_null"`), and a lone `true` or `false` is compared with the subject.
+    With `null_is_false` the result may also be null, which is the value of an optional input without a
+    value. Raises TemplateError.
     """
     refuse_long(text)
     expression = parse_condition(text, has_subject=subject is not None)
     if subject is not None and isinstance(expression, Constant) and isinstance(expression.value, bool):
-        # A branch that is always or never taken, whatever the field holds, is nobody's wish.
+        # Nobody wants a branch that is always or never taken, whatever the value of the field.
         expression = Operation("==", (Subject(), expression), depth=2)
-    facts = check_names(expression, text) | (subject.facts if subject else ExpressionUsage())
+    usage = check_names(expression, text) | (subject.usage if subject else ExpressionUsage())
     evaluate = compile_expression(expression, as_boolean, subject.evaluate if subject else None)
     conclude = as_choice if null_is_false else as_boolean
-    return CompiledTemplate.of(_counted(evaluate, conclude, expression, text), facts)
+    return CompiledTemplate.of(_counted(evaluate, conclude, expression, text), usage)
 
 
 def _counted(
@@ -67,26 +67,26 @@ def _counted(
 
 
 def refuse_quoted_holes(text: str) -> None:
-    """`'{{ inputs.kind }}' == 'a'` would compare two texts, and never be true: nobody's wish either."""
+    """Refuse `'{{ inputs.kind }}' == 'a'`, which compares two texts and is never true."""
     refuse_long(text)
     for token in Scanner(text).whole():
         if token.kind == "text" and "{{" in token.value:
-            message = "{{ between quotes is only text; write the name as it is, as in inputs.kind == 'a'"
+            message = "{{ inside quotes is plain text; use the name without braces, as in inputs.kind == 'a'"
             raise TemplateError.at(text, token.offset, "template_syntax", message)
 
 
 def compile_condition_field(text: str) -> CompiledTemplate:
     """Compile a condition_field: a template, or a dotted path.
 
-    The path begins with a name that expressions know (`output.size`, `nodes.a.output.size`), else it
-    leads into the output of the direct predecessor (`size`, `tags.0`). Raises TemplateError.
+    A path starts with a root name (`output.size`, `nodes.a.output.size`). Any other path is resolved in the
+    output of the direct predecessor (`size`, `tags.0`). Raises TemplateError.
     """
     if "{{" in text:
         return compile_template(text)
     refuse_long(text)
     path = parse_condition(text, has_subject=False)
     if not isinstance(path, Path):
-        raise TemplateError.at(text, 0, "template_syntax", f"{text} is neither a template nor a dotted path")
+        raise TemplateError.at(text, 0, "template_syntax", f"{text} is not a template or a dotted path")
     if path.root not in _FIELD_ROOTS:
         path = Path("output", (path.root, *path.steps), path.offset)
     read = compile_expression(path)
@@ -99,9 +99,9 @@ def compile_condition_field(text: str) -> CompiledTemplate:
 
 
 def compile_match(subject: CompiledTemplate, key: Json) -> CompiledTemplate:
-    """The test of a branch that is named by a value: true when the subject is equal to `key`."""
+    """Compile the test of a branch by value: true when the subject equals `key`."""
 
     def matches(scope: Scope, budget: Budget) -> bool:
         return equal(budget, subject.evaluate(scope, budget), key)
 
-    return CompiledTemplate.of(matches, subject.facts)
+    return CompiledTemplate.of(matches, subject.usage)

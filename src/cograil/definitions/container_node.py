@@ -1,4 +1,4 @@
-"""`container`: one container. The engine sees a task of the handler `container` with the param `body`."""
+"""The `container` node. The engine sees a task of the handler `container` with the param `body`."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from cograil.strict_json import kind_of
 KEYS = tuple(field.alias or name for name, field in ContainerBody.model_fields.items())
 
 
-def read_container(node: Node, above: MappingReader, holes: TemplateCollector) -> Node:
-    """The node as a task. What has no holes in it is checked as a whole, the rest when it is rendered."""
+def read_container(node: Node, parent: MappingReader, templates: TemplateCollector) -> Node:
+    """Return the node as a task. A body without templates is checked now, any other when it is rendered."""
     node = replace(node, handler=CONTAINER)
-    if not above.require("container", "say which image runs"):
+    if not parent.require("container", "give the image to run"):
         return node
-    value, pointer = above.get("container"), above.at("container")
+    value, pointer = parent.get("container"), parent.at("container")
     if isinstance(value, dict):
-        value = _read_body(MappingReader.of(value, pointer, above.report))
+        value = _read_body(MappingReader.of(value, pointer, parent.diagnostics))
     elif not (isinstance(value, str) and "{{" in value):
-        message = f"container must be a mapping, or a template that gives one, not {kind_of(value)}"
-        above.report.add("invalid_type", message, pointer)
+        message = f"container must be a mapping or a template that renders to one, not {kind_of(value)}"
+        parent.diagnostics.add("invalid_type", message, pointer)
         return node
-    return replace(node, params=holes.template(node.node_id, {"body": value}, pointer))
+    return replace(node, params=templates.template(node.node_id, {"body": value}, pointer))
 
 
 def _read_body(keys: MappingReader) -> dict[str, Json]:
-    keys.require("image", "name the image that runs")
-    given = {key: value for key in KEYS if (value := keys.get(key)) is not MISSING}
-    keys.close({key: f"{key!r} belongs to POST /v1/jobs" for key in ("id", "callback")})
-    if "image" in given and not any("{{" in text for text, _ in strings_in(given, "")):
+    keys.require("image", "give the image to run")
+    body = {key: value for key in KEYS if (value := keys.get(key)) is not MISSING}
+    keys.close({key: f"{key!r} is a key of POST /v1/jobs, not of a node" for key in ("id", "callback")})
+    if "image" in body and not any("{{" in text for text, _ in strings_in(body, "")):
         try:
-            make_plan(read_body(given, ContainerBody).artifacts)
+            make_plan(read_body(body, ContainerBody).artifacts)
         except InvalidRequest as error:
-            keys.report.add("invalid_value", f"container: {error}", keys.pointer)
-    return given
+            keys.diagnostics.add("invalid_value", f"container: {error}", keys.pointer)
+    return body

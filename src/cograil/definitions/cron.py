@@ -1,7 +1,7 @@
-"""When a schedule is due: a cron expression in a time zone, as moments.
+"""Fire times of a schedule: a cron expression in a time zone.
 
-A moment that the clock leaps over in spring comes as soon as it can; one that comes twice in autumn comes
-once, unless it is one of many in every hour.
+A time that daylight saving skips in spring fires right after the gap. A time that occurs twice in autumn
+fires once, unless the schedule fires several times in every hour.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from cronsim import CronSim, CronSimError
 from cograil.errors import InvalidInput, Problem
 
 MAX_CRON = 256
-NEAR, FURTHER = timedelta(hours=12), 4  # how far back is looked first, and how much further each time
-EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)  # time zones know nothing of what was before
-FIELDS = 5  # minute to weekday: what comes by the second is no job for a calendar
+NEAR, FURTHER = timedelta(hours=12), 4  # first search window, and its growth factor
+EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)  # time zone data starts here
+FIELDS = 5  # minute to weekday; seconds are not supported
 ALIASES = {
     "@hourly": "0 * * * *",
     "@daily": "0 0 * * *",
@@ -31,56 +31,58 @@ ALIASES = {
 
 
 def check_calendar(cron: str, timezone: str) -> None:
-    """Raises InvalidInput for what is no calendar."""
+    """Raise InvalidInput for an invalid cron expression or time zone."""
     problems = []
     try:
         ZoneInfo(timezone)
     except (ZoneInfoNotFoundError, ValueError, OSError):
         shown = ascii(timezone[:64])
-        message = f"{shown} is no time zone; write one such as Europe/Paris or UTC"
+        message = f"{shown} is not a time zone; use a name such as Europe/Paris or UTC"
         problems.append(Problem("invalid_value", message, "/timezone"))
     try:
         if len(cron) > MAX_CRON:
             raise CronSimError(f"more than {MAX_CRON} characters")
         if len(_plain(cron).split()) != FIELDS:
-            raise CronSimError(f"it has {FIELDS} fields")
+            raise CronSimError(f"it needs {FIELDS} fields")
         CronSim(_plain(cron), datetime.now(UTC))
     except CronSimError as error:
-        message = f"{cron[:64]!a} is no cron expression ({str(error).lower()}); '30 6 * * 1-5' is one"
+        message = (
+            f"{cron[:64]!a} is not a cron expression ({str(error).lower()}); a valid one is '30 6 * * 1-5'"
+        )
         problems.append(Problem("invalid_schedule", message, "/cron"))
     if problems:
         raise InvalidInput(problems)
 
 
 def moments(cron: str, timezone: str, after: datetime) -> Iterator[datetime]:
-    """The moments after this one, in UTC; none when there will be no more."""
+    """Yield the fire times after this time, in UTC."""
     for moment in CronSim(_plain(cron), after.astimezone(ZoneInfo(timezone))):
         yield moment.astimezone(UTC)
 
 
 def next_moment(cron: str, timezone: str, after: datetime) -> datetime | None:
-    """The first of them."""
+    """Return the first fire time after this time; None when there is none."""
     return next(moments(cron, timezone, after), None)
 
 
 def moments_until(cron: str, timezone: str, first: datetime, until: datetime, most: int) -> list[datetime]:
-    """`first`, which is one of them, and those after it up to `until`; the last `most` of them.
+    """Return `first`, which is a fire time, and those after it up to `until`; at most the last `most` of them.
 
-    Looked for from the end: after a year in which nothing ran, half a million of them are not counted.
+    The search starts at the end, so a schedule that was off for a year does not compute all missed times.
     """
     stretch = NEAR
     while True:
         begin = max(first, until - stretch)
-        found = list(takewhile(lambda moment: moment <= until, moments(cron, timezone, begin)))
+        times = list(takewhile(lambda moment: moment <= until, moments(cron, timezone, begin)))
         if begin == first:
-            return [first, *found][-most:]
-        if len(found) >= most:
-            return found[-most:]
+            return [first, *times][-most:]
+        if len(times) >= most:
+            return times[-most:]
         stretch *= FURTHER
 
 
 def first_moments(cron: str, timezone: str, first: datetime, until: datetime, most: int) -> list[datetime]:
-    """Those from `first` up to `until`, both included; the first `most` of them."""
+    """Return the fire times from `first` to `until`, both inclusive; at most the first `most` of them."""
     begin = max(first, EARLIEST) - timedelta(microseconds=1)
     after = moments(cron, timezone, begin)
     return list(islice(takewhile(lambda moment: moment <= until, after), most))

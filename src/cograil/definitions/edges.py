@@ -1,4 +1,4 @@
-"""From pointers between nodes to edges: who waits for whom, and under which branches."""
+"""Edges of the graph, from `next`, `branches` and `depends_on`."""
 
 from __future__ import annotations
 
@@ -13,50 +13,55 @@ IMPLIED_END = "END"
 MAX_EDGES = 10_000
 
 UnlinkedNodes = Mapping[str, UnlinkedNode]
-Arrivals = dict[str, frozenset[str] | None]  # who leads to a node, and by which of its branches
+Arrivals = dict[
+    str, frozenset[str] | None
+]  # predecessors of a node, each with the branches that lead to the node
 
 
-def connect(drafts: UnlinkedNodes, report: Diagnostics) -> Graph:
-    """Follow every pointer; one that leads nowhere is reported and left out."""
-    arrivals = _arrivals(drafts, report)
+def connect(unlinked_nodes: UnlinkedNodes, diagnostics: Diagnostics) -> Graph:
+    """Build the graph. An edge to an unknown node is reported and left out."""
+    arrivals = _arrivals(unlinked_nodes, diagnostics)
     graph = Graph(
-        {node_id: _edges_into(draft, arrivals[node_id], drafts, report) for node_id, draft in drafts.items()}
+        {
+            node_id: _edges_into(unlinked, arrivals[node_id], unlinked_nodes, diagnostics)
+            for node_id, unlinked in unlinked_nodes.items()
+        }
     )
     count = sum(len(all_of) + len(any_of) for all_of, any_of in graph.edges.values())
     if count > MAX_EDGES:
         message = f"the workflow has {count} edges; at most {MAX_EDGES} are allowed"
-        report.add("dag_too_large", message, "/nodes", at_key=True)
+        diagnostics.add("dag_too_large", message, "/nodes", at_key=True)
     return graph
 
 
-def _arrivals(drafts: UnlinkedNodes, report: Diagnostics) -> dict[str, Arrivals]:
-    """What leads to each node by `next` or by a branch, in the order of the file."""
-    arrivals: dict[str, Arrivals] = {node_id: {} for node_id in drafts}
-    for source, draft in drafts.items():
-        for target in _known(draft.next, source, drafts, report):
+def _arrivals(unlinked_nodes: UnlinkedNodes, diagnostics: Diagnostics) -> dict[str, Arrivals]:
+    """Return the predecessors of each node by `next` or a branch, in the order of the file."""
+    arrivals: dict[str, Arrivals] = {node_id: {} for node_id in unlinked_nodes}
+    for source, unlinked in unlinked_nodes.items():
+        for target in _known(unlinked.next, source, unlinked_nodes, diagnostics):
             arrivals[target.node_id][source] = None
-        for name, target in draft.branch_targets:
-            for known in _known((target,), source, drafts, report):
+        for name, target in unlinked.branch_targets:
+            for known in _known((target,), source, unlinked_nodes, diagnostics):
                 before = arrivals[known.node_id].get(source) or frozenset()
                 arrivals[known.node_id][source] = before | {name}
     return arrivals
 
 
 def _edges_into(
-    draft: UnlinkedNode, arrivals: Arrivals, drafts: UnlinkedNodes, report: Diagnostics
+    unlinked: UnlinkedNode, arrivals: Arrivals, unlinked_nodes: UnlinkedNodes, diagnostics: Diagnostics
 ) -> tuple[tuple[Edge, ...], tuple[Edge, ...]]:
-    """The all_of and any_of edges of one node, one per source.
+    """Return the all_of and any_of edges of one node, one per source.
 
-    An explicit `depends_on` replaces what leads here by `next`, but never a branch: where it leaves
-    the conditional out, the branch still decides whether the node runs at all (a gate).
+    An explicit `depends_on` replaces edges by `next`, but never a branch. If `depends_on` omits the
+    conditional, its branch still decides whether the node runs at all (a gate).
     """
-    if draft.depends_on is None:
+    if unlinked.depends_on is None:
         return tuple(Edge(source, branches) for source, branches in arrivals.items()), ()
-    wanted = _once(draft.depends_on, report)
+    wanted = _once(unlinked.depends_on, diagnostics)
     all_of, any_of = (
         [
             Edge(target.node_id, arrivals.get(target.node_id))
-            for target in _known_sources(draft, part, drafts, report)
+            for target in _known_sources(unlinked, part, unlinked_nodes, diagnostics)
         ]
         for part in (wanted.all_of, wanted.any_of)
     )
@@ -70,41 +75,51 @@ def _edges_into(
 
 
 def _known(
-    targets: Iterable[Target], source: str, drafts: UnlinkedNodes, report: Diagnostics
+    targets: Iterable[Target], source: str, unlinked_nodes: UnlinkedNodes, diagnostics: Diagnostics
 ) -> Iterator[Target]:
-    """The pointers of `source` that lead to another node; `END` may also mean just the end."""
+    """Yield the targets of `source` that exist. `END` without such a node is the end of the workflow."""
     for target in targets:
         if target.node_id == source:
-            message = f"{source!r} leads to itself; to try a step again give it `retry`"
-            report.add("dag_self_dependency", message, target.pointer)
-        elif target.node_id in drafts:
+            message = f"{source!r} points to itself; use `retry` to repeat a node"
+            diagnostics.add("dag_self_dependency", message, target.pointer)
+        elif target.node_id in unlinked_nodes:
             yield target
         elif target.node_id != IMPLIED_END:
-            near = (target.node_id, [*drafts, IMPLIED_END])
-            report.add("dag_unknown_node", f"there is no node {target.node_id!r}", target.pointer, near=near)
+            did_you_mean = (target.node_id, [*unlinked_nodes, IMPLIED_END])
+            diagnostics.add(
+                "dag_unknown_node",
+                f"node {target.node_id!r} does not exist",
+                target.pointer,
+                did_you_mean=did_you_mean,
+            )
 
 
 def _known_sources(
-    draft: UnlinkedNode, targets: Iterable[Target], drafts: UnlinkedNodes, report: Diagnostics
+    unlinked: UnlinkedNode, targets: Iterable[Target], unlinked_nodes: UnlinkedNodes, diagnostics: Diagnostics
 ) -> Iterator[Target]:
     for target in targets:
-        if target.node_id == draft.node.node_id:
-            message = f"{target.node_id!r} depends on itself; to try a step again give it `retry`"
-            report.add("dag_self_dependency", message, target.pointer)
-        elif target.node_id in drafts:
+        if target.node_id == unlinked.node.node_id:
+            message = f"{target.node_id!r} depends on itself; use `retry` to repeat a node"
+            diagnostics.add("dag_self_dependency", message, target.pointer)
+        elif target.node_id in unlinked_nodes:
             yield target
         else:
-            message = f"there is no node {target.node_id!r} to depend on"
-            report.add("dag_unknown_node", message, target.pointer, near=(target.node_id, list(drafts)))
+            message = f"node {target.node_id!r} in depends_on does not exist"
+            diagnostics.add(
+                "dag_unknown_node",
+                message,
+                target.pointer,
+                did_you_mean=(target.node_id, list(unlinked_nodes)),
+            )
 
 
-def _once(wanted: Dependencies, report: Diagnostics) -> Dependencies:
-    """The dependencies without what stands in both lists."""
+def _once(wanted: Dependencies, diagnostics: Diagnostics) -> Dependencies:
+    """Return the dependencies without duplicates between both lists, which are reported."""
     needed = {target.node_id for target in wanted.all_of}
     for target in wanted.any_of:
         if target.node_id in needed:
-            message = f"{target.node_id!r} is in all_of already; name it once"
-            report.add("dag_duplicate_edge", message, target.pointer)
+            message = f"{target.node_id!r} is also in all_of; remove one of the two"
+            diagnostics.add("dag_duplicate_edge", message, target.pointer)
     return Dependencies(
         wanted.all_of, tuple(target for target in wanted.any_of if target.node_id not in needed)
     )

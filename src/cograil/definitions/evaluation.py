@@ -1,4 +1,4 @@
-"""The tree of an expression -> one closure over the scope. Built once, called for every task.
+"""Compilation of an expression tree to one closure over the scope, which every task calls.
 
 `_OPERATIONS` is the complete list of what an expression can do.
 """
@@ -21,9 +21,9 @@ Build = Callable[[Sequence[Evaluate], Truth], Evaluate]
 def compile_expression(
     expression: Expression, truth: Truth = bool, subject: Evaluate | None = None
 ) -> Evaluate:
-    """The closure that evaluates an expression.
+    """Return a closure that evaluates an expression.
 
-    `truth` decides what `and`, `or`, `not` and `if` hold for true; `subject` is what a Subject reads.
+    `truth` converts operands of `and`, `or`, `not` and `if` to booleans; `subject` evaluates a Subject.
     """
     match expression:
         case Constant(value):
@@ -34,7 +34,7 @@ def compile_expression(
             operands = [compile_expression(part, truth, subject) for part in parts]
             return _item(parts[0], operands) if name == "item" else _OPERATIONS[name](operands, truth)
         case Subject():
-            assert subject is not None  # the grammar makes no Subject when there is none
+            assert subject is not None  # the parser creates a Subject only when there is one
             return subject
 
 
@@ -43,7 +43,7 @@ def compile_expression(
 
 def _path(path: Path) -> Evaluate:
     root, steps = path.root, path.steps
-    if root == "upstream":  # upstream.output is another word for output
+    if root == "upstream":  # upstream.output is an alias of output
         root, steps = "output", steps[1:]
     field = operators.field
 
@@ -123,7 +123,7 @@ def _is_defined(operands: Sequence[Evaluate], truth: Truth) -> Evaluate:
     return evaluate
 
 
-# Logic: the operands that decide are evaluated, the others are not
+# Logic: operators evaluate only the operands that they need
 
 
 def _and(operands: Sequence[Evaluate], truth: Truth) -> Evaluate:
@@ -162,7 +162,7 @@ def _if(operands: Sequence[Evaluate], truth: Truth) -> Evaluate:
     )
 
 
-# Values made of values
+# Composite values
 
 
 def _list(operands: Sequence[Evaluate], truth: Truth) -> Evaluate:
@@ -190,7 +190,7 @@ def _concatenated(operands: Sequence[Evaluate], truth: Truth) -> Evaluate:
 
 
 def _applied(function: Callable[..., Json]) -> Build:
-    """An operation that needs nothing but the values of its operands, however large they are."""
+    """Build an operation whose cost does not depend on the size of its operands."""
 
     def build(operands: Sequence[Evaluate], truth: Truth) -> Evaluate:
         if len(operands) == 2:
@@ -202,7 +202,7 @@ def _applied(function: Callable[..., Json]) -> Build:
 
 
 def _metered(function: Callable[..., Json]) -> Build:
-    """An operation whose work grows with its operands: it counts its steps."""
+    """Build an operation whose cost grows with its operands; it spends steps of the budget."""
 
     def build(operands: Sequence[Evaluate], truth: Truth) -> Evaluate:
         if len(operands) == 2:

@@ -1,9 +1,8 @@
-"""What an expression of a workflow file may be: its tree, its limits and the names it may use.
+"""The expression language of workflow files: syntax tree, limits and allowed names.
 
-Expressions stand in templates (`"{{ inputs.size + 1 }}"`) and in branch conditions
-(`output.size < 100`). Both are one language with one grammar (grammar.py). It has no calls, loops,
-assignments or method access: what is not in the grammar cannot be said, and whatever could grow
-without bound is measured before it is parsed (tokens.py) and while it is rendered (values.py).
+Templates (`"{{ inputs.size + 1 }}"`) and conditions (`output.size < 100`) use the same language and grammar
+(parser.py). It has no calls, loops, assignments or method access. Everything that could grow without bound
+is limited before parsing (lexer.py) and during rendering (operators.py).
 """
 
 from __future__ import annotations
@@ -17,19 +16,19 @@ from cograil.model.workflow import Json
 
 MAX_TEXT_BYTES = 16 * 1024
 MAX_NODES = 500
-MAX_DEPTH = 60  # of brackets, of the parser's recursion and of the tree that is evaluated
+MAX_DEPTH = 60  # of brackets, of the recursion of the parser, and of the syntax tree
 
 ROOTS = ("inputs", "nodes", "item", "index", "output", "upstream")
 NODE_FIELDS = ("output", "status", "error")
 
-# Names that mean something in Jinja, from where most authors (and all attackers) come.
+# Names with a meaning in Jinja, which most authors (and attackers) know.
 _JINJA_GLOBALS = re.compile(
     r"caller|config|cycler|dict|joiner|kwargs|lipsum|loop|namespace|range|request|self|super|varargs"
 )
 
 
 class TemplateError(Exception):
-    """An expression that may not be published; `code` says why.
+    """An expression is invalid; `code` says why.
 
     `line` and `column` count from 1 within the string, `path` leads to the string within the value
     that was compiled.
@@ -47,7 +46,7 @@ class TemplateError(Exception):
 
     @classmethod
     def at(cls, text: str, offset: int, code: str, message: str) -> TemplateError:
-        """The error of what stands at `offset` in `text`."""
+        """Return the error for `offset` in `text`."""
         line = text.count("\n", 0, offset) + 1
         column = offset - text.rfind("\n", 0, offset)
         return cls(code, message, line=line, column=column)
@@ -63,7 +62,7 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """A value of the scope, named statically: a root and the fields below it."""
+    """A value of the scope: a root name and the fields below it."""
 
     root: str
     steps: tuple[str | int, ...]
@@ -76,14 +75,14 @@ class Path:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """The value of condition_field, left out before the operator of a short condition."""
+    """The value of condition_field: the implicit left operand of a short condition."""
 
     depth: ClassVar[int] = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """Everything that has parts; `name` must be known to evaluation.py."""
+    """An operator with its operands; evaluation.py defines the names."""
 
     name: str
     operands: tuple[Expression, ...]
@@ -95,12 +94,12 @@ Expression = Constant | Path | Subject | Operation
 
 @dataclass(frozen=True, slots=True)
 class ExpressionUsage:
-    """What a reader of the workflow must know about an expression without running it."""
+    """The names, nodes and inputs that an expression reads."""
 
     names: frozenset[str] = frozenset()
     references: frozenset[str] = frozenset()
     input_names: frozenset[str] = frozenset()
-    has_all_inputs: bool = False  # it reads `inputs` as a whole, or one that is named only when it runs
+    has_all_inputs: bool = False  # it reads all of `inputs`, or an input by a computed name
 
     def __or__(self, other: ExpressionUsage) -> ExpressionUsage:
         return ExpressionUsage(
@@ -112,13 +111,13 @@ class ExpressionUsage:
 
 
 def refuse_long(text: str) -> None:
-    """Raise template_too_complex for a text that is too long to be looked at."""
+    """Raise template_too_complex for a text that is too long to compile."""
     if len(text) > MAX_TEXT_BYTES or len(text.encode("utf-8", "surrogatepass")) > MAX_TEXT_BYTES:
         raise TemplateError("template_too_complex", f"an expression may have at most {MAX_TEXT_BYTES} bytes")
 
 
 def check_names(expression: Expression, text: str) -> ExpressionUsage:
-    """The facts of an expression; raises TemplateError for a name that it may not use."""
+    """Return the usage of an expression. Raises TemplateError for a name that is not allowed."""
     paths = list(_paths(expression))
     for path in paths:
         _check_root(path, text)
@@ -165,7 +164,7 @@ def _check_root(path: Path, text: str) -> None:
     else:
         code, message = (
             "template_undefined",
-            f"{root} is not known; a name begins with one of {', '.join(ROOTS)}",
+            f"{root} is not defined; use one of {', '.join(ROOTS)}",
         )
     raise TemplateError.at(text, path.offset, code, message)
 
@@ -175,17 +174,17 @@ def _check_fields(path: Path, text: str) -> None:
         if not path.steps or not isinstance(path.steps[0], str):
             code, message = (
                 "template_forbidden",
-                "a node must be named: nodes.<id>.output or nodes['<id>'].output",
+                "a node needs a literal name: nodes.<id>.output or nodes['<id>'].output",
             )
         elif len(path.steps) < 2 or path.steps[1] not in NODE_FIELDS:
             code = "template_undefined"
             message = (
-                f"{path}: a node has .output, .status and .error (an id with a dot is written nodes['<id>'])"
+                f"{path}: a node has .output, .status and .error (use nodes['<id>'] for an id with a dot)"
             )
         else:
             return
     elif path.root == "upstream" and path.steps[:1] != ("output",):
-        code, message = "template_undefined", f"{path}: write upstream.output"
+        code, message = "template_undefined", f"{path}: use upstream.output"
     else:
         return
     raise TemplateError.at(text, path.offset, code, message)

@@ -1,7 +1,7 @@
-"""What people filled in, checked against the form of their approval (a JSON Schema).
+"""Validation of the data of an answer against the form of its approval (a JSON Schema).
 
-The schema and the data both come from callers. Every keyword that is evaluated costs steps of a budget,
-patterns run on RE2, and the number of problems is limited: an answer cannot keep the server busy.
+Schema and data both come from callers. Every evaluated keyword spends steps of a budget, patterns run on
+RE2, and the number of problems is limited, so an answer cannot keep the server busy.
 """
 
 from __future__ import annotations
@@ -25,17 +25,15 @@ Check = Callable[[Any, Any, Any, Any], Iterator[Any]]
 
 
 def find_misfits(form: Mapping[str, Json], data: Json) -> list[Problem]:
-    """Where the data does not fit the form; empty when it does. Stops at `MAX_ANSWER_PROBLEMS`."""
+    """Return the problems of the data, at most `MAX_ANSWER_PROBLEMS`; an empty list when it is valid."""
     budget = Budget(None, MAX_ANSWER_STEPS)
     try:
         errors = list(islice(_validator(budget)(form).iter_errors(data), MAX_ANSWER_PROBLEMS))
     except ExpressionTooCostly:
-        message = f"checking this against the form takes more than {MAX_ANSWER_STEPS:,} steps; send less data"
+        message = f"validating this data takes more than {MAX_ANSWER_STEPS:,} steps; send less data"
         return [Problem("form_too_costly", message, "/data")]
     except PatternError as error:
-        message = (
-            f"the form has a pattern that cannot be used: {error}; publish the workflow with another one"
-        )
+        message = f"the form has an invalid pattern: {error}; publish the workflow with a valid one"
         return [Problem("invalid_form", message, "/data")]
     return [Problem("invalid_value", error.message[:500], _pointer_of(error)) for error in errors]
 
@@ -48,7 +46,7 @@ def _pointer_of(error: Any) -> str:
 
 
 def _validator(budget: Budget) -> Any:
-    """A validator whose every keyword spends from this budget."""
+    """Return a validator class whose keywords spend this budget."""
     from jsonschema import Draft202012Validator, validators  # noqa: PLC0415  0.1 s, and few approvals have one
 
     keywords: dict[str, Check] = dict(Draft202012Validator.VALIDATORS)
@@ -73,7 +71,7 @@ def _metered(budget: Budget, name: str, check: Check) -> Check:
 
 
 def _steps_of(name: str, value: Any, instance: Any) -> int:
-    """What the keyword itself takes, beside the parts of the schema that it applies."""
+    """Return the cost of the keyword itself, without the subschemas that it applies."""
     if name in ("enum", "const") and isinstance(instance, list | dict):
         return 1 + (size_of(instance) >> 3) * (len(value) if name == "enum" else 1)
     if name == "$ref":
@@ -128,7 +126,7 @@ def _check_additional(budget: Budget) -> Check:
 
 
 def _check_unique(budget: Budget) -> Check:
-    """By hash: the library compares each with each when items cannot be sorted."""
+    """Check by hash: the library compares every pair when items cannot be sorted."""
 
     def check(validator: Any, is_wanted: Any, instance: Any, schema: Any) -> Iterator[Any]:
         if not is_wanted or not isinstance(instance, list):
@@ -141,7 +139,7 @@ def _check_unique(budget: Budget) -> Check:
 
 
 def _key_of(value: Json) -> Hashable:
-    """The same for values that are equal in JSON: 1 is 1.0, and true is not 1."""
+    """Return a key that is the same for equal JSON values: 1 equals 1.0, true does not equal 1."""
     if isinstance(value, list):
         return ("list", *map(_key_of, value))
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""The inputs of a workflow: how they are declared, and whether what is given fits."""
+"""The inputs of a workflow: their declarations, and the validation of submitted values."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cograil.errors import InvalidInput, Problem
 from cograil.model.workflow import InputSpec, Json, Workflow
 from cograil.strict_json import kind_of
 
-INPUTS = "/input_params"  # where they stand in whatever asks for a job
+INPUTS = "/input_params"  # pointer of the inputs in a request for a job
 MAX_UNKNOWN_INPUTS = 20
 MAX_LISTED_INPUTS = 20
 MAX_SHOWN_CHARACTERS = 100
@@ -27,9 +27,9 @@ TYPES: Mapping[str, Callable[[Json], bool]] = {
 
 
 def read_inputs(section: MappingReader) -> dict[str, InputSpec]:
-    """The declared inputs; what is wrong goes to the report of the section."""
+    """Return the declared inputs; problems are reported."""
     return {
-        name: _read_input(name, MappingReader.of(value, pointer, section.report))
+        name: _read_input(name, MappingReader.of(value, pointer, section.diagnostics))
         for name, value, pointer in section.items()
     }
 
@@ -37,8 +37,8 @@ def read_inputs(section: MappingReader) -> dict[str, InputSpec]:
 def _read_input(name: str, keys: MappingReader) -> InputSpec:
     if not ID.fullmatch(name):
         rule = "1 to 64 letters, digits, `_`, `.` and `-`, the first a letter or digit"
-        keys.report.add("invalid_id", f"input {name[:80]!r} must be {rule}", keys.pointer, at_key=True)
-    has_type = keys.require("type", f"give one of {', '.join(TYPES)}")
+        keys.diagnostics.add("invalid_id", f"input {name[:80]!r} must be {rule}", keys.pointer, at_key=True)
+    has_type = keys.require("type", f"use one of {', '.join(TYPES)}")
     kind = keys.choice("type", TYPES, "string")
     default = keys.get_or_null("default")
     spec = InputSpec(
@@ -52,40 +52,40 @@ def _read_input(name: str, keys: MappingReader) -> InputSpec:
     keys.close()
     if has_type and spec.default is not None and not TYPES[kind](spec.default):
         message = f"the default of {name!r} must be of type {kind}, not {kind_of(spec.default)}"
-        keys.report.add("invalid_type", message, keys.at("default"))
+        keys.diagnostics.add("invalid_type", message, keys.at("default"))
     return spec
 
 
 def apply_inputs(
-    workflow: Workflow, given: Mapping[str, Json], suggestions: Suggestions | None = None
+    workflow: Workflow, values: Mapping[str, Json], suggestions: Suggestions | None = None
 ) -> dict[str, Json]:
-    """The inputs a job runs with: what is given, completed by the defaults.
+    """Return the inputs of a job: the submitted values, completed by the defaults.
 
-    Raises InvalidInput with what does not fit. A workflow that declares no inputs takes any. A caller that
-    checks many jobs shares its suggestions among them.
+    Raises InvalidInput. A workflow without declared inputs accepts any. A caller that checks many jobs
+    passes one `suggestions` for all of them.
     """
     if workflow.inputs is None:
-        return dict(given)
-    problems = unknown_inputs(given, workflow.inputs, suggestions)
+        return dict(values)
+    problems = unknown_inputs(values, workflow.inputs, suggestions)
     complete: dict[str, Json] = {}
     for name, spec in workflow.inputs.items():
-        problem = _misfit(spec, given)
+        problem = _check_value(spec, values)
         if problem:
             problems.append(problem)
-        complete[name] = given.get(name, spec.default)
+        complete[name] = values.get(name, spec.default)
     if problems:
         raise InvalidInput(problems)
     return complete
 
 
-def _misfit(spec: InputSpec, given: Mapping[str, Json]) -> Problem | None:
+def _check_value(spec: InputSpec, values: Mapping[str, Json]) -> Problem | None:
     may_be_null = not spec.required or (spec.has_default and spec.default is None)
-    if spec.name not in given:
+    if spec.name not in values:
         if spec.has_default or may_be_null:
             return None
         message = f"input {spec.name!r} ({spec.type}) is required"
         return Problem("missing_input", message, child(INPUTS, spec.name))
-    value = given[spec.name]
+    value = values[spec.name]
     if TYPES[spec.type](value) or (value is None and may_be_null):
         return None
     message = f"input {spec.name!r} must be of type {spec.type}, not {kind_of(value)}"
@@ -93,11 +93,11 @@ def _misfit(spec: InputSpec, given: Mapping[str, Json]) -> Problem | None:
 
 
 def unknown_inputs(
-    given: Iterable[str], declared: Mapping[str, InputSpec], suggestions: Suggestions | None = None
+    values: Iterable[str], declared: Mapping[str, InputSpec], suggestions: Suggestions | None = None
 ) -> list[Problem]:
-    """What is given and not declared; after `MAX_UNKNOWN_INPUTS` the others are only counted."""
+    """Return a problem for each undeclared input; beyond `MAX_UNKNOWN_INPUTS` they are only counted."""
     suggestions = suggestions or Suggestions()
-    unknown = [name for name in given if name not in declared]
+    unknown = [name for name in values if name not in declared]
     problems = [_undeclared(name, declared, suggestions) for name in unknown[:MAX_UNKNOWN_INPUTS]]
     if left := len(unknown) - len(problems):
         problems.append(Problem("unknown_input", f"and {left:,} more unknown inputs", INPUTS))
@@ -106,8 +106,8 @@ def unknown_inputs(
 
 def _undeclared(name: str, declared: Mapping[str, InputSpec], suggestions: Suggestions) -> Problem:
     close = suggestions.suggest(name, declared)
-    known = f"did you mean {close!r}?" if close else f"it takes {_listed(declared)}"
-    message = f"the workflow has no input {name[:MAX_SHOWN_CHARACTERS]!r}; {known}"
+    hint = f"did you mean {close!r}?" if close else f"known inputs: {_listed(declared)}"
+    message = f"the workflow has no input {name[:MAX_SHOWN_CHARACTERS]!r}; {hint}"
     return Problem("unknown_input", message, child(INPUTS, name))
 
 

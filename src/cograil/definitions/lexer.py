@@ -1,7 +1,7 @@
-"""Text of an expression -> tokens, with every limit that keeps the parser small.
+"""The lexer of expressions, with the limits that protect the parser.
 
-`{{` and `}}` are read as parentheses, so that one grammar serves a hole of a template, a condition
-that is wrapped in `{{ }}` and a condition that has holes in it.
+`{{` and `}}` are read as parentheses, so that one grammar serves a placeholder of a template, a condition
+that is wrapped in `{{ }}` and a condition that has templates in it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 from cograil.definitions.expressions import MAX_DEPTH, TemplateError
 from cograil.model.workflow import Json
 
-MAX_TOKENS = 2000  # no 500 nodes need more, and a scan of so many takes a few milliseconds
+MAX_TOKENS = 2000  # 500 nodes never need more; scanning them takes a few milliseconds
 MAX_DIGITS = 40
 
 _TOKEN = re.compile(
@@ -34,7 +34,7 @@ _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "\\": "\\", "'": "'", '"': '"'}
 
 
 class Token(NamedTuple):
-    """`kind` is number, text, word, field, symbol or end; `value` is what it stands for."""
+    """`kind` is number, text, word, field, symbol or end."""
 
     kind: str
     value: Json
@@ -42,7 +42,7 @@ class Token(NamedTuple):
 
 
 class Scanner:
-    """Reads one hole of a template, or a whole condition."""
+    """Reads one placeholder of a template, or a whole condition."""
 
     def __init__(self, text: str, position: int = 0) -> None:
         self.text = text
@@ -50,15 +50,15 @@ class Scanner:
         self._tokens: list[Token] = []
         self._awaited: list[str] = []
 
-    def hole(self) -> list[Token]:
-        """The tokens of the `{{ ... }}` that begins at `position`, which is then behind it."""
+    def placeholder(self) -> list[Token]:
+        """Return the tokens of the `{{ ... }}` at `position`, and move `position` behind it."""
         self._step()
         while self._awaited:
             self._step()
         return self._ended()
 
     def whole(self) -> list[Token]:
-        """The tokens of the text up to its end."""
+        """Return the tokens of the rest of the text."""
         while self.position < len(self.text):
             self._step()
         if self._awaited:
@@ -106,7 +106,7 @@ class Scanner:
         return number
 
     def _node(self, lexeme: str, offset: int) -> None:
-        # Ids of nodes may have hyphens. `nodes.a` is no number, so that `nodes.a-b` is never a subtraction.
+        # Ids of nodes may have hyphens. `nodes.a` is not a number, so `nodes.a-b` is never a subtraction.
         self._add("word", "nodes", offset)
         self._add("field", lexeme.partition(".")[2].lstrip(), offset)
 
@@ -114,9 +114,9 @@ class Scanner:
         if symbol in _FORBIDDEN:
             raise self._error(offset, "template_forbidden", f"{symbol} is not part of the language")
         if symbol.endswith("}}") and self._awaited[-1:] == ["}"]:
-            symbol = symbol[0]  # the end of one of two nested objects, not of the hole
+            symbol = symbol[0]  # the end of one of two nested objects, not of the placeholder
             self.position = offset + 1
-        symbol = symbol.strip("-") or symbol  # {{- and -}} concern the text around the hole
+        symbol = symbol.strip("-") or symbol  # {{- and -}} concern the text around the placeholder
         if symbol in _CLOSED_BY:
             self._open(symbol, offset)
         elif symbol in _CLOSED_BY.values():
@@ -125,13 +125,13 @@ class Scanner:
 
     def _open(self, symbol: str, offset: int) -> None:
         if symbol == "{{" and "}}" in self._awaited:
-            raise self._error(offset, "template_syntax", "{{ inside of {{ }}")
+            raise self._error(offset, "template_syntax", "{{ inside {{ }}")
         if len(self._awaited) >= MAX_DEPTH:
             raise self._error(offset, "template_too_complex", "the expression is nested too deeply")
         self._awaited.append(_CLOSED_BY[symbol])
 
     def _close(self, symbol: str, offset: int) -> None:
-        awaited = self._awaited.pop() if self._awaited else "its beginning"
+        awaited = self._awaited.pop() if self._awaited else "an opening bracket"
         if awaited != symbol:
             raise self._error(offset, "template_syntax", f"unexpected {symbol}: {awaited} is missing")
 
@@ -140,7 +140,7 @@ class Scanner:
         if not rest:
             return self._unclosed()
         if rest in "'\"":
-            return self._error(offset, "template_syntax", f"the text that begins with {rest} has no end")
+            return self._error(offset, "template_syntax", f"the text that starts with {rest} is not closed")
         hint = " (write == to compare)" if rest == "=" else ""
         return self._error(offset, "template_syntax", f"unexpected {rest}{hint}")
 

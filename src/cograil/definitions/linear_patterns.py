@@ -1,7 +1,7 @@
-"""The regular expressions of workflow files, on an engine that takes linear time (RE2).
+"""The regular expressions of workflow files, which run on RE2 in linear time.
 
-Python's `re` needs exponential time for some patterns and would stop the process. RE2 has no lookaround
-and no backreferences; a file with such a pattern is refused when it is published.
+Python's `re` takes exponential time for some patterns, which would block the process. RE2 supports neither
+lookaround nor backreferences; a file with such a pattern cannot be published.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ _LONG_REPETITION = re.compile(r"\{[0-9,]{12}")
 
 
 class PatternError(Exception):
-    """The pattern cannot be used; the message says why."""
+    """The pattern is not valid; the message says why."""
 
 
 @lru_cache(maxsize=256)
 def compile_pattern(text: str) -> Any:
-    """The compiled pattern, of type `re2._Regexp`. Raises PatternError."""
+    """Compile a pattern to a `re2._Regexp`. Raises PatternError."""
     import re2  # noqa: PLC0415  few workflows have patterns
 
     if len(text) > MAX_PATTERN_CHARACTERS:
         raise PatternError(f"a pattern may have at most {MAX_PATTERN_CHARACTERS:,} characters")
-    if _LONG_REPETITION.search(text):  # RE2 would take it for text
+    if _LONG_REPETITION.search(text):  # RE2 would treat it as text
         raise PatternError("a repetition may be at most {1000}")
     options = re2.Options()
     options.log_errors = False
@@ -37,8 +37,8 @@ def compile_pattern(text: str) -> Any:
     try:
         return re2.compile(_UNICODE_ESCAPE.sub(_as_re2, text), options)
     except re2.error as error:
-        reason = error.args[0].decode(errors="replace") if error.args else "it cannot be read"
-        message = f"{reason}; patterns are RE2 expressions, without lookaround and backreferences"
+        reason = error.args[0].decode(errors="replace") if error.args else "it is not valid"
+        message = f"{reason}; patterns use RE2 syntax, without lookaround and backreferences"
         raise PatternError(message) from None
 
 
@@ -48,5 +48,5 @@ def _as_re2(escape: re.Match[str]) -> str:
 
 
 def search_steps(pattern: Any, text: str) -> int:
-    """About how many steps of a budget (model/evaluation_budget.py) a search takes at most."""
+    """Return the maximum cost of a search in steps of a budget (model/evaluation_budget.py)."""
     return 1 + (len(text) * (64 + int(pattern.programsize)) >> 12)

@@ -1,4 +1,4 @@
-"""One mapping of a workflow file, read key by key."""
+"""A reader for one mapping of a workflow file, key by key."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cograil.model.workflow import Json
 from cograil.strict_json import kind_of
 
 ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
-CHILD_SUFFIX = re.compile(r".*__[0-9]+")  # what the children of a fan_out are called
+CHILD_SUFFIX = re.compile(r".*__[0-9]+")  # names of the children of a fan_out
 WORD = re.compile(r"[^\s{}]{1,64}")  # handlers, queues, error codes: names, never templates
 
 MAX_VERSION = 2**31 - 1
@@ -22,100 +22,102 @@ MISSING: Any = object()
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """The numbers a key may hold."""
+    """The numbers that a key accepts."""
 
-    least: float
-    most: float
-    above_least: bool = False  # `least` itself is too small
+    minimum: float
+    maximum: float
+    excludes_minimum: bool = False  # `minimum` itself is too small
 
     def __contains__(self, number: float) -> bool:
-        return self.least <= number <= self.most and not (self.above_least and number == self.least)
+        return self.minimum <= number <= self.maximum and not (
+            self.excludes_minimum and number == self.minimum
+        )
 
     def __str__(self) -> str:
-        lower = f"more than {self.least:g}" if self.above_least else f"at least {self.least:g}"
-        return f"{lower} and at most {self.most:.15g}"
+        lower = f"more than {self.minimum:g}" if self.excludes_minimum else f"at least {self.minimum:g}"
+        return f"{lower} and at most {self.maximum:.15g}"
 
 
 class MappingReader:
-    """Reads the keys of one mapping; a key that does not fit is reported and read as its default.
+    """Reads the keys of one mapping. An invalid value is reported and replaced by its default.
 
-    Every key that was asked for is known; `close` reports the others. `description` is allowed
-    everywhere. A key without a value (null) counts as missing.
+    Every key that was read is known; `close` reports the others. `description` is allowed everywhere. A key
+    with the value null counts as missing.
     """
 
     is_there = True
 
-    def __init__(self, values: Mapping[str, Json], pointer: str, report: Diagnostics) -> None:
+    def __init__(self, values: Mapping[str, Json], pointer: str, diagnostics: Diagnostics) -> None:
         self.values = values
         self.pointer = pointer
-        self.report = report
+        self.diagnostics = diagnostics
         self._asked = {"description"}
 
     @classmethod
-    def of(cls, value: Json, pointer: str, report: Diagnostics) -> MappingReader:
-        """The section at `pointer`; an empty one, reported, when there is no mapping."""
+    def of(cls, value: Json, pointer: str, diagnostics: Diagnostics) -> MappingReader:
+        """Return a reader for the mapping at `pointer`. Any other value is reported and read as an empty mapping."""
         if isinstance(value, dict):
-            return cls(value, pointer, report)
-        report.add("invalid_type", f"{_last(pointer)} must be a mapping, not {kind_of(value)}", pointer)
-        return _Nothing({}, pointer, report)
+            return cls(value, pointer, diagnostics)
+        diagnostics.add("invalid_type", f"{_last(pointer)} must be a mapping, not {kind_of(value)}", pointer)
+        return _Nothing({}, pointer, diagnostics)
 
     def at(self, key: str | int) -> str:
-        """The pointer of a key."""
+        """Return the pointer of a key."""
         return child(self.pointer, key)
 
     def get(self, key: str) -> Json:
-        """The value of a key as it stands, or MISSING; marks the key as known."""
+        """Return the value of a key, or MISSING, and mark the key as known."""
         value = self.get_or_null(key)
-        # What could not be read is null too, but was there.
-        return MISSING if value is None and self.at(key) not in self.report.unreadable else value
+        # An unreadable value is null too, but is not missing.
+        return MISSING if value is None and self.at(key) not in self.diagnostics.unreadable else value
 
     def get_or_null(self, key: str) -> Json:
-        """The same for a key where null has a meaning."""
+        """Return the value of a key where null has a meaning, or MISSING."""
         self._asked.add(key)
         return self.values.get(key, MISSING)
 
     def section(self, key: str) -> MappingReader | None:
-        """The mapping under a key; None without that key."""
+        """Return a reader for the mapping under a key; None without that key."""
         value = self.get(key)
-        return None if value is MISSING else MappingReader.of(value, self.at(key), self.report)
+        return None if value is MISSING else MappingReader.of(value, self.at(key), self.diagnostics)
 
     def require(self, key: str, why: str) -> bool:
-        """Whether the key is there; its absence is a problem."""
+        """Return whether the key is present, and report a missing key."""
         if self.get(key) is not MISSING:
             return True
         if key in self.values:
-            self.report.add("missing_key", f"{key!r} is empty: {why}", self.at(key), at_key=True)
+            self.diagnostics.add("missing_key", f"{key!r} is empty: {why}", self.at(key), at_key=True)
         else:
-            self.report.add("missing_key", f"{key!r} is missing: {why}", self.pointer, at_key=True)
+            self.diagnostics.add("missing_key", f"{key!r} is missing: {why}", self.pointer, at_key=True)
         return False
 
-    def text(self, key: str, default: str = "", longest: int = 10_000) -> str:
+    def text(self, key: str, default: str = "", max_length: int = 10_000) -> str:
         value = self.text_or_none(key)
-        if value is not None and len(value) > longest:
-            self._refuse(key, f"must have at most {longest} characters, not {len(value)}")
+        if value is not None and len(value) > max_length:
+            self._refuse(key, f"must have at most {max_length} characters, not {len(value)}")
             return default
         return default if value is None else value
 
     def text_or_none(self, key: str) -> str | None:
-        """A string; None when it is missing or, which is reported, something else."""
+        """Return a string; None when the key is missing or its value, which is reported, is not a string."""
         value = self._typed(key, str, "a string", None)
         return None if value is None else str(value)
 
-    def filled(self, key: str, longest: int = 10_000) -> str | None:
-        """A string that is not blank; None when it is missing or, which is reported, something else."""
+    def filled(self, key: str, max_length: int = 10_000) -> str | None:
+        """Return a string that is not blank; None when it is missing or invalid, which is reported."""
         value = self.text_or_none(key)
-        if value is None or (value.strip() and len(value) <= longest):
+        if value is None or (value.strip() and len(value) <= max_length):
             return value
-        self._refuse(key, f"must have 1 to {longest} characters that are not all blank")
+        self._refuse(key, f"must have 1 to {max_length} characters and not be blank")
         return None
 
     def word(self, key: str, default: str = "") -> str:
-        """A short name without blanks and braces."""
+        """Return a short name without spaces and braces."""
         value = self.text_or_none(key)
         if value is None:
             return default
         if not WORD.fullmatch(value):
-            self._refuse(key, "must have 1 to 64 characters, no blanks and no braces")
+            self._refuse(key, "must have 1 to 64 characters, without spaces and braces")
             return default
         return value
 
@@ -124,7 +126,7 @@ class MappingReader:
         if value in choices:
             return str(value)
         message = f"{key} must be one of {', '.join(choices)}, not {value!r}"
-        self.report.add(code, message, self.at(key), near=(value, choices))
+        self.diagnostics.add(code, message, self.at(key), did_you_mean=(value, choices))
         return default
 
     def flag(self, key: str, default: bool) -> bool:
@@ -137,7 +139,7 @@ class MappingReader:
         return float(self._number(key, default, allowed, (int, float), "a number"))
 
     def words(self, key: str) -> tuple[str, ...] | None:
-        """A list of words; None without that key."""
+        """Return a list of short names; None without that key."""
         value = self._typed(key, list, "a list of strings", None)
         if value is None:
             return None
@@ -146,20 +148,20 @@ class MappingReader:
         )
 
     def close(self, elsewhere: Mapping[str, str] | None = None) -> None:
-        """Report every key nobody asked for; `elsewhere` says where a known key belongs."""
+        """Report every unknown key. `elsewhere` has messages for keys that belong to another mapping."""
         for key, value in self.values.items():
             if key in self._asked:
                 continue
             if elsewhere and key in elsewhere:
                 if value is not None:
-                    self.report.add("unknown_key", elsewhere[key], self.at(key), at_key=True)
+                    self.diagnostics.add("unknown_key", elsewhere[key], self.at(key), at_key=True)
                 continue
             message = f"{key!r} is not a key of {_last(self.pointer)}"
-            near = (key, sorted(self._asked))
-            self.report.add("unknown_key", message, self.at(key), at_key=True, near=near)
+            did_you_mean = (key, sorted(self._asked))
+            self.diagnostics.add("unknown_key", message, self.at(key), at_key=True, did_you_mean=did_you_mean)
 
     def items(self) -> Iterator[tuple[str, Json, str]]:
-        """Every key with its value and pointer: for mappings whose keys are the user's own."""
+        """Yield every key with its value and pointer, for mappings whose keys the user chooses."""
         for key, value in self.values.items():
             self._asked.add(key)
             yield key, value, self.at(key)
@@ -177,22 +179,22 @@ class MappingReader:
             return default
         if isinstance(value, kind) and (kind is bool or not isinstance(value, bool)):
             return value
-        self.report.add("invalid_type", f"{key} must be {what}, not {kind_of(value)}", self.at(key))
+        self.diagnostics.add("invalid_type", f"{key} must be {what}, not {kind_of(value)}", self.at(key))
         return default
 
     def _is_word(self, value: Json, pointer: str) -> bool:
         if isinstance(value, str) and WORD.fullmatch(value):
             return True
-        message = f"must be a string of 1 to 64 characters without blanks and braces, not {kind_of(value)}"
-        self.report.add("invalid_type", message, pointer)
+        message = f"must be a string of 1 to 64 characters without spaces and braces, not {kind_of(value)}"
+        self.diagnostics.add("invalid_type", message, pointer)
         return False
 
     def _refuse(self, key: str, message: str) -> None:
-        self.report.add("invalid_value", f"{key} {message}", self.at(key))
+        self.diagnostics.add("invalid_value", f"{key} {message}", self.at(key))
 
 
 class _Nothing(MappingReader):
-    """Stands in for a section that is not there: what it lacks has been reported already."""
+    """Replaces a mapping that is missing or invalid, which is already reported."""
 
     is_there = False
 
@@ -200,15 +202,15 @@ class _Nothing(MappingReader):
         return False
 
 
-def check_id(value: str, pointer: str, report: Diagnostics, what: str, *, at_key: bool) -> bool:
-    """Whether `value` may name a workflow or a node; reports why not."""
+def check_id(value: str, pointer: str, diagnostics: Diagnostics, what: str, *, at_key: bool) -> bool:
+    """Return whether `value` is a valid id of a workflow or a node, and report an invalid one."""
     if not ID.fullmatch(value):
         rule = "1 to 64 letters, digits, `_`, `.` and `-`, the first a letter or digit"
-        report.add("invalid_id", f"{what} {value[:80]!r} must be {rule}", pointer, at_key=at_key)
+        diagnostics.add("invalid_id", f"{what} {value[:80]!r} must be {rule}", pointer, at_key=at_key)
         return False
     if CHILD_SUFFIX.fullmatch(value):
-        message = f"{what} {value!r} may not end in `__` and digits: so are the children of a fan_out called"
-        report.add("invalid_id", message, pointer, at_key=at_key)
+        message = f"{what} {value!r} must not end in `__` and digits, as names of fan_out children do"
+        diagnostics.add("invalid_id", message, pointer, at_key=at_key)
         return False
     return True
 

@@ -1,4 +1,4 @@
-"""What stands under `nodes`: one reader per type of node."""
+"""The `nodes` section: one reader for each type of node."""
 
 from __future__ import annotations
 
@@ -26,19 +26,21 @@ from cograil.model.workflow import (
 )
 from cograil.strict_json import kind_of
 
-TIMEOUT = Range(0, 86_400, above_least=True)
-LONG_TIMEOUT = Range(0, 3 * 86_400, above_least=True)  # a container runs for a day, and files are moved
+TIMEOUT = Range(0, 86_400, excludes_minimum=True)
+LONG_TIMEOUT = Range(
+    0, 3 * 86_400, excludes_minimum=True
+)  # a container may run for a day, plus the transfer of files
 DELAY = Range(0, 86_400)
 AGGREGATIONS = ("collect", "concat", "sum", "first", "last")
 BACKOFFS = ("fixed", "linear", "exponential")
 
-HTTP = "http"  # types in the file only: for the engine these are tasks
+HTTP = "http"  # types in the file only; the engine sees tasks
 WORK = (HTTP, CONTAINER)
 TYPES = (*NodeType, *WORK)
 
 _BELONGS_TO = {
-    "handler": "a task (for a fan_out it goes under `task`)",
-    "params": "a task (for a fan_out they go under `task`)",
+    "handler": "a task (for a fan_out, put it under `task`)",
+    "params": "a task (for a fan_out, put them under `task`)",
     "condition": "a node of `type: conditional`",
     "condition_field": "a node of `type: conditional`",
     "branches": "a node of `type: conditional`",
@@ -51,22 +53,24 @@ _BELONGS_TO = {
     "approval": "a node of `type: approval`",
     "subworkflow": "a node of `type: subworkflow`",
     "limits": "a task, an http or container node or a fan_out (for its children), or to the workflow",
-    "when": "any node but a start and an end, which are always reached",
-    "next": "any node but an end, which is the last, and a conditional, whose branches have their own",
-    "depends_on": "any node but a start, which is the first",
+    "when": "any node except start and end, which always run",
+    "next": "any node except an end and a conditional, whose branches have their own `next`",
+    "depends_on": "any node except a start, which is the first",
 }
 
 
-def read_nodes(section: MappingReader, holes: TemplateCollector) -> dict[str, UnlinkedNode]:
-    """All nodes by name; what is wrong with them goes to the report of the section."""
-    drafts = {}
+def read_nodes(section: MappingReader, templates: TemplateCollector) -> dict[str, UnlinkedNode]:
+    """Return all nodes by id; problems are reported."""
+    unlinked_nodes = {}
     for node_id, value, pointer in section.items():
-        check_id(node_id, pointer, section.report, "node", at_key=True)
-        drafts[node_id] = _read_node(node_id, MappingReader.of(value, pointer, section.report), holes)
-    return drafts
+        check_id(node_id, pointer, section.diagnostics, "node", at_key=True)
+        unlinked_nodes[node_id] = _read_node(
+            node_id, MappingReader.of(value, pointer, section.diagnostics), templates
+        )
+    return unlinked_nodes
 
 
-def _read_node(node_id: str, keys: MappingReader, holes: TemplateCollector) -> UnlinkedNode:
+def _read_node(node_id: str, keys: MappingReader, templates: TemplateCollector) -> UnlinkedNode:
     kind = _read_type(keys)
     node = Node(
         node_id,
@@ -78,26 +82,26 @@ def _read_node(node_id: str, keys: MappingReader, holes: TemplateCollector) -> U
         timeout_seconds=_read_timeout(kind, keys),
         retry=read_retry(keys, RetryPolicy()),
     )
-    if kind is None:  # what such a node may hold is anybody's guess; its edges count all the same
+    if kind is None:  # its other keys cannot be checked, but its edges count
         return UnlinkedNode(node, keys.pointer, next=read_next(keys), depends_on=read_dependencies(keys))
-    draft = _READERS[kind](_Reading(_with_what_some_share(kind, node, keys, holes), keys, holes))
+    unlinked = _READERS[kind](_Reading(_with_shared_keys(kind, node, keys, templates), keys, templates))
     if kind not in (NodeType.END, NodeType.CONDITIONAL):
-        draft = replace(draft, next=read_next(keys))
+        unlinked = replace(unlinked, next=read_next(keys))
     if kind != NodeType.START:
-        draft = replace(draft, depends_on=read_dependencies(keys))
+        unlinked = replace(unlinked, depends_on=read_dependencies(keys))
     keys.close({key: f"{key!r} belongs to {place}" for key, place in _BELONGS_TO.items()})
-    return draft
+    return unlinked
 
 
-def _with_what_some_share(kind: str, node: Node, keys: MappingReader, holes: TemplateCollector) -> Node:
-    """The node with the keys that several types have, but not all."""
+def _with_shared_keys(kind: str, node: Node, keys: MappingReader, templates: TemplateCollector) -> Node:
+    """Return the node with the keys that several types share."""
     if kind not in (NodeType.START, NodeType.END):
-        node = replace(node, when=read_condition(node.node_id, keys, "when", holes))
+        node = replace(node, when=read_condition(node.node_id, keys, "when", templates))
     if kind in (NodeType.WAIT, NodeType.SUBWORKFLOW) and keys.get("timeout_seconds") is not MISSING:
         node = replace(node, longest_wait_seconds=node.timeout_seconds)
     if kind in (NodeType.TASK, *WORK, NodeType.FAN_OUT):
         in_children = kind == NodeType.FAN_OUT
-        node = replace(node, limit=read_limits(node.node_id, keys, holes, in_children=in_children))
+        node = replace(node, limit=read_limits(node.node_id, keys, templates, in_children=in_children))
     return node
 
 
@@ -107,7 +111,7 @@ def _read_timeout(kind: str | None, keys: MappingReader) -> float:
 
 
 def _read_type(keys: MappingReader) -> str | None:
-    """The type; None, reported, when this version cannot run it."""
+    """Return the type; None when it is unknown, which is reported."""
     value = keys.get("type")
     if value is MISSING:
         return NodeType.TASK
@@ -115,12 +119,14 @@ def _read_type(keys: MappingReader) -> str | None:
         return value
     shown = repr(value) if isinstance(value, str) else kind_of(value)
     message = f"type must be one of {', '.join(TYPES)}, not {shown}"
-    keys.report.add("unknown_kind", message, keys.at("type"), near=(str(value), list(map(str, TYPES))))
+    keys.diagnostics.add(
+        "unknown_kind", message, keys.at("type"), did_you_mean=(str(value), list(map(str, TYPES)))
+    )
     return None
 
 
 def _has_queue(keys: MappingReader) -> bool:
-    """Whether a queue is named; an empty name is none."""
+    """Whether a queue is named; an empty name does not count."""
     return keys.get("queue") not in (MISSING, "")
 
 
@@ -128,9 +134,9 @@ def _read_queue(keys: MappingReader, default: str) -> str:
     return keys.word("queue", default) if _has_queue(keys) else default
 
 
-def read_retry(above: MappingReader, default: RetryPolicy) -> RetryPolicy:
-    """`retry`; a key that it leaves out has the value of a node without `retry`."""
-    keys = above.section("retry")
+def read_retry(parent: MappingReader, default: RetryPolicy) -> RetryPolicy:
+    """Return the retry policy. A missing key has the default of a node without `retry`."""
+    keys = parent.section("retry")
     if keys is None:
         return default
     codes = keys.words("retry_on")
@@ -149,36 +155,45 @@ def read_retry(above: MappingReader, default: RetryPolicy) -> RetryPolicy:
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """A node with what all types share, and its keys for the reader of its type."""
+    """A node with the keys that all types share, and the reader for the others."""
 
     node: Node
     keys: MappingReader
-    holes: TemplateCollector
+    templates: TemplateCollector
 
-    def draft(self, node: Node | None = None, ways: tuple[ParsedBranch, ...] = ()) -> UnlinkedNode:
-        targets = tuple((way.name, target) for way in ways for target in way.targets)
+    def unlinked(
+        self, node: Node | None = None, parsed_branches: tuple[ParsedBranch, ...] = ()
+    ) -> UnlinkedNode:
+        targets = tuple(
+            (parsed_branch.name, target)
+            for parsed_branch in parsed_branches
+            for target in parsed_branch.targets
+        )
         return UnlinkedNode(node or self.node, self.keys.pointer, branch_targets=targets)
 
 
 def _read_plain(reading: _Reading) -> UnlinkedNode:
-    return reading.draft()
+    return reading.unlinked()
 
 
 def _read_task(reading: _Reading) -> UnlinkedNode:
-    return reading.draft(_with_work(reading, reading.keys, in_children=False))
+    return reading.unlinked(_with_work(reading, reading.keys, in_children=False))
 
 
 def _read_conditional(reading: _Reading) -> UnlinkedNode:
-    ways = read_branches(reading.node.node_id, reading.keys, reading.holes)
-    return reading.draft(replace(reading.node, branches=tuple(way.branch() for way in ways)), ways)
+    parsed_branches = read_branches(reading.node.node_id, reading.keys, reading.templates)
+    return reading.unlinked(
+        replace(reading.node, branches=tuple(parsed_branch.branch() for parsed_branch in parsed_branches)),
+        parsed_branches,
+    )
 
 
 def _read_fan_out(reading: _Reading) -> UnlinkedNode:
     node, keys = reading.node, reading.keys
-    if keys.require("source", 'name the list to spread over, such as "{{ inputs.files }}"'):
+    if keys.require("source", 'give the list to fan out over, such as "{{ inputs.files }}"'):
         node = replace(node, source=_read_source(reading))
-    if keys.require("task", "say which handler works on each item"):
-        task = MappingReader.of(keys.get("task"), keys.at("task"), keys.report)
+    if keys.require("task", "give the handler for each item"):
+        task = MappingReader.of(keys.get("task"), keys.at("task"), keys.diagnostics)
         node = replace(
             _with_work(replace(reading, node=node), task, in_children=True),
             queue=_read_queue(task, node.queue),
@@ -187,57 +202,57 @@ def _read_fan_out(reading: _Reading) -> UnlinkedNode:
             retry=read_retry(task, node.retry),
         )
         task.close()
-    return reading.draft(node)
+    return reading.unlinked(node)
 
 
 def _read_source(reading: _Reading) -> CompiledTemplate | None:
     source, pointer = reading.keys.get("source"), reading.keys.at("source")
     if isinstance(source, list) or (isinstance(source, str) and "{{" in source):
-        return reading.holes.template(reading.node.node_id, source, pointer)
+        return reading.templates.template(reading.node.node_id, source, pointer)
     message = f'source must be a list or a template such as "{{{{ inputs.files }}}}", not {kind_of(source)}'
-    reading.keys.report.add("invalid_type", message, pointer)
+    reading.keys.diagnostics.add("invalid_type", message, pointer)
     return None
 
 
 def _with_work(reading: _Reading, keys: MappingReader, *, in_children: bool) -> Node:
-    """The node with handler and params from `keys`: of itself or of its children."""
+    """Return the node with the handler and params from `keys`."""
     node = reading.node
-    if keys.require("handler", "name the function that does the work"):
+    if keys.require("handler", "give the name of the handler"):
         node = replace(node, handler=keys.word("handler"))
     params = keys.get("params")
     if params is MISSING:
         return node
     if not isinstance(params, dict):
         message = f"params must be a mapping, not {kind_of(params)}"
-        keys.report.add("invalid_type", message, keys.at("params"))
+        keys.diagnostics.add("invalid_type", message, keys.at("params"))
         return node
-    template = reading.holes.template(node.node_id, params, keys.at("params"), in_children=in_children)
+    template = reading.templates.template(node.node_id, params, keys.at("params"), in_children=in_children)
     return replace(node, params=template)
 
 
 def _read_fan_in(reading: _Reading) -> UnlinkedNode:
     aggregation = reading.keys.choice("aggregation", AGGREGATIONS, "collect")
-    return reading.draft(replace(reading.node, aggregation=aggregation))
+    return reading.unlinked(replace(reading.node, aggregation=aggregation))
 
 
 def _read_wait(reading: _Reading) -> UnlinkedNode:
-    return reading.draft(read_wait(reading.node, reading.keys, reading.holes))
+    return reading.unlinked(read_wait(reading.node, reading.keys, reading.templates))
 
 
 def _read_http(reading: _Reading) -> UnlinkedNode:
-    return reading.draft(read_http(reading.node, reading.keys, reading.holes))
+    return reading.unlinked(read_http(reading.node, reading.keys, reading.templates))
 
 
 def _read_container(reading: _Reading) -> UnlinkedNode:
-    return reading.draft(read_container(reading.node, reading.keys, reading.holes))
+    return reading.unlinked(read_container(reading.node, reading.keys, reading.templates))
 
 
 def _read_approval(reading: _Reading) -> UnlinkedNode:
-    return reading.draft(read_approval(reading.node, reading.keys, reading.holes))
+    return reading.unlinked(read_approval(reading.node, reading.keys, reading.templates))
 
 
 def _read_subworkflow(reading: _Reading) -> UnlinkedNode:
-    return reading.draft(read_subworkflow(reading.node, reading.keys, reading.holes))
+    return reading.unlinked(read_subworkflow(reading.node, reading.keys, reading.templates))
 
 
 _READERS: dict[str, Callable[[_Reading], UnlinkedNode]] = {

@@ -1,6 +1,6 @@
-"""What operators and filters mean for plain JSON values, each bounded in what it may produce.
+"""Operators and filters of expressions on JSON values, each with a limit on its result.
 
-Types are kept apart as in JSON: true is not 1, "5" is not 5, 1 is 1.0. Nothing here reads an attribute
+Types are distinct as in JSON: true is not 1, "5" is not 5, but 1 equals 1.0. No code here reads an attribute
 or calls a method that data could choose.
 """
 
@@ -18,7 +18,7 @@ from cograil.model.workflow import Json, RenderError
 
 MAX_RENDERED_BYTES = 1024 * 1024
 
-# How many characters count as one step, as powers of two: what takes longer per character counts more.
+# Characters per step, as powers of two; slower operations have fewer characters per step.
 _COMPARED_SHIFT = 8
 _ENCODED_SHIFT = 4
 _SEARCHED_SHIFT = 4
@@ -26,22 +26,22 @@ _STEPS_PER_PIECE = 2
 
 
 class Missing(RenderError):
-    """A value that is not there; the only error that `default` and `is_null` forgive."""
+    """A value does not exist; the only error that `default` and `is_null` accept."""
 
     def __init__(self, what: str) -> None:
-        super().__init__("template_undefined", f"{what} is not there")
+        super().__init__("template_undefined", f"{what} is not defined")
 
 
 # Fields
 
 
 def field(value: Json, key: Json) -> Json:
-    """A member of an object or a list; raises LookupError when there is none, for any value and key."""
+    """Return a member of an object or a list. Raises LookupError when it does not exist."""
     if isinstance(value, dict):
         return value[_name(key)]
     if isinstance(value, list):
         return value[_position(key)]
-    if isinstance(value, Mapping):  # a scope may load its nodes when they are asked for
+    if isinstance(value, Mapping):  # a scope may load its nodes lazily
         return value[_name(key)]
     raise LookupError(key)
 
@@ -64,11 +64,11 @@ def _position(key: Json) -> int:
 
 
 def equal(budget: Budget, left: Json, right: Json) -> bool:
-    """Whether two values are the same JSON value, whatever their types."""
+    """Whether two JSON values are equal."""
     try:
         return _equal(budget, left, right)
     except RecursionError as error:
-        raise RenderError("condition_type", "values that are nested so deeply cannot be compared") from error
+        raise RenderError("condition_type", "the values are nested too deeply to compare") from error
 
 
 def _equal(budget: Budget, left: Json, right: Json) -> bool:
@@ -89,23 +89,23 @@ def _equal(budget: Budget, left: Json, right: Json) -> bool:
 
 
 def _equal_lists(budget: Budget, left: list[Json], right: list[Json]) -> bool:
-    """Lists of texts, numbers and null are compared at once; Python holds true for 1, so others are not."""
+    """Compare lists. Only lists of texts, numbers and null compare directly: in Python, True equals 1."""
     if len(left) != len(right):
         return False
     budget.spend(1 + len(left))
     if PLAIN_TYPES.issuperset(map(type, left)) and PLAIN_TYPES.issuperset(map(type, right)):
         return left == right
-    return all(_equal(budget, one, other) for one, other in zip(left, right, strict=True))
+    return all(_equal(budget, *pair) for pair in zip(left, right, strict=True))
 
 
 def compare(budget: Budget, left: Json, right: Json) -> Literal[-1, 0, 1]:
-    """The order of two numbers or two texts; raises condition_type for anything else."""
+    """Compare two numbers or two texts. Raises condition_type for anything else."""
     if not (_is_number(left) and _is_number(right)) and not (
         isinstance(left, str) and isinstance(right, str)
     ):
-        raise RenderError("condition_type", f"{kind(left)} and {kind(right)} have no order")
+        raise RenderError("condition_type", f"cannot order {kind(left)} and {kind(right)}")
     if isinstance(left, float | int) and not (_is_finite(left) and _is_finite(right)):
-        raise RenderError("invalid_number", "NaN and infinity have no order")
+        raise RenderError("invalid_number", "cannot order NaN and infinity")
     if isinstance(left, str):
         budget.spend(len(left) >> _COMPARED_SHIFT)
     if left == right:
@@ -114,7 +114,7 @@ def compare(budget: Budget, left: Json, right: Json) -> Literal[-1, 0, 1]:
 
 
 def contains(budget: Budget, container: Json, member: Json) -> bool:
-    """Whether a list has this member, a text this part or an object this key."""
+    """Whether a list contains a member, a text a substring, or an object a key."""
     if isinstance(container, list):
         return budget.contains(container, member, equal)
     if isinstance(container, str):
@@ -125,32 +125,32 @@ def contains(budget: Budget, container: Json, member: Json) -> bool:
 
 
 def starts_with(budget: Budget, text: Json, start: Json) -> bool:
-    """Whether a text begins so; raises condition_type for what is no text."""
+    """Whether a text starts with another. Raises condition_type for other types."""
     budget.spend(len(_text_only(start, "starts_with")) >> _COMPARED_SHIFT)
     return _text_only(text, "starts_with").startswith(start)
 
 
 def ends_with(budget: Budget, text: Json, end: Json) -> bool:
-    """Whether a text ends so; raises condition_type for what is no text."""
+    """Whether a text ends with another. Raises condition_type for other types."""
     budget.spend(len(_text_only(end, "ends_with")) >> _COMPARED_SHIFT)
     return _text_only(text, "ends_with").endswith(end)
 
 
 def _text_only(value: Json, operator: str) -> str:
     if not isinstance(value, str):
-        raise RenderError("condition_type", f"{operator} compares texts, not {kind(value)}")
+        raise RenderError("condition_type", f"{operator} needs texts, not {kind(value)}")
     return value
 
 
 def as_boolean(value: Json) -> bool:
-    """The value itself; raises condition_not_boolean for anything but true and false."""
+    """Return a boolean. Raises condition_not_boolean for anything else."""
     if not isinstance(value, bool):
-        raise RenderError("condition_not_boolean", f"a condition is true or false, not {kind(value)}")
+        raise RenderError("condition_not_boolean", f"a condition must be true or false, not {kind(value)}")
     return value
 
 
 def as_choice(value: Json) -> bool:
-    """The value itself, null as false; raises condition_not_boolean for anything else."""
+    """Return a boolean, or False for null. Raises condition_not_boolean for anything else."""
     return False if value is None else as_boolean(value)
 
 
@@ -184,13 +184,13 @@ def _finite(left: int | float, right: int | float) -> int | float:
 
 def _number(value: Json) -> int | float:
     if not _is_number(value):
-        raise RenderError("template_type", f"+ and - need numbers, not {kind(value)} (~ joins texts)")
+        raise RenderError("template_type", f"+ and - need numbers, not {kind(value)} (use ~ to join texts)")
     number: int | float = value
     return number
 
 
 def _is_finite(value: int | float) -> bool:
-    return isinstance(value, int) or math.isfinite(value)  # isfinite fails on integers beyond a float
+    return isinstance(value, int) or math.isfinite(value)  # isfinite fails on integers that exceed a float
 
 
 def _is_number(value: Json) -> bool:
@@ -201,13 +201,13 @@ def _is_number(value: Json) -> bool:
 
 
 def lower(budget: Budget, value: Json) -> str:
-    """The text in small letters."""
+    """Convert a text to lower case."""
     budget.spend(len(_letters(value)) >> _ENCODED_SHIFT)
     return _letters(value).lower()
 
 
 def upper(budget: Budget, value: Json) -> str:
-    """The text in capital letters."""
+    """Convert a text to upper case."""
     budget.spend(len(_letters(value)) >> _ENCODED_SHIFT)
     return _letters(value).upper()
 
@@ -219,14 +219,14 @@ def _letters(value: Json) -> str:
 
 
 def length(value: Json) -> int:
-    """How many members a list or an object has, or characters a text."""
+    """Return the number of members of a list or object, or of characters of a text."""
     if not isinstance(value, str | list | dict):
         raise RenderError("template_type", f"{kind(value)} has no length")
     return len(value)
 
 
 def join(budget: Budget, value: Json, separator: Json = "") -> str:
-    """The members of a list (or the characters of a text) as one text."""
+    """Join the members of a list (or the characters of a text) to one text."""
     if not isinstance(value, list | str) or not isinstance(separator, str):
         raise RenderError(
             "template_type", f"join needs a list and a text, not {kind(value)} and {kind(separator)}"
@@ -240,7 +240,7 @@ def join(budget: Budget, value: Json, separator: Json = "") -> str:
 
 
 def bounded(pieces: Iterable[str], budget: Budget, separator: str = "") -> str:
-    """The pieces as one text; stops as soon as it would be too large."""
+    """Join the pieces. Raises template_too_large as soon as the result exceeds the limit."""
     taken = []
     size, between = 0, size_of(separator)
     for piece in pieces:
@@ -254,21 +254,21 @@ def bounded(pieces: Iterable[str], budget: Budget, separator: str = "") -> str:
 
 
 def as_text(value: Json) -> str:
-    """The value as it stands in the middle of a text: a text as it is, the rest as compact JSON."""
+    """Convert a value for use inside a text: a text is unchanged, anything else becomes compact JSON."""
     if isinstance(value, str):
         return value
     return str(value) if type(value) is int else to_json(value)
 
 
 def to_json_counted(budget: Budget, value: Json) -> str:
-    """The value as compact JSON text, quotes included; counts the bytes."""
+    """Convert a value to compact JSON text and spend steps for its bytes."""
     text = to_json(value)
     budget.spend(len(text) >> _ENCODED_SHIFT)
     return text
 
 
 def to_json(value: Json) -> str:
-    """The value as compact JSON text, quotes included."""
+    """Convert a value to compact JSON text."""
     text = _encoded(value)
     if len(text) > MAX_RENDERED_BYTES:
         raise too_large()
@@ -279,7 +279,7 @@ def to_json(value: Json) -> str:
 
 
 def size_of(value: Json) -> int:
-    """About how many bytes the value takes as JSON; raises invalid_number when it cannot be JSON."""
+    """Return the approximate size of the value as JSON. Raises invalid_number when it cannot be JSON."""
     if isinstance(value, str):
         return len(value) if value.isascii() else len(value.encode("utf-8", "surrogatepass"))
     if value is None or isinstance(value, bool):
@@ -288,7 +288,7 @@ def size_of(value: Json) -> int:
 
 
 class Meter:
-    """Counts the bytes of what is rendered and raises template_too_large at the limit."""
+    """Counts rendered bytes and raises template_too_large at the limit."""
 
     __slots__ = ("_left", "budget")
 
@@ -297,7 +297,7 @@ class Meter:
         self._left = left
 
     def charged(self, value: Json) -> Json:
-        """The value itself, once there is room for it."""
+        """Count the size of a value and return it."""
         size = size_of(value)
         if steps := size >> _ENCODED_SHIFT:
             self.budget.spend(steps)
@@ -308,8 +308,8 @@ class Meter:
 
 
 def too_large() -> RenderError:
-    """The error of a value that outgrew what a template may render."""
-    return RenderError("template_too_large", f"more than {MAX_RENDERED_BYTES} bytes would be rendered")
+    """Return the error for a result that exceeds the limit of a template."""
+    return RenderError("template_too_large", f"the result has more than {MAX_RENDERED_BYTES} bytes")
 
 
 def _encoded(value: Json) -> bytes:
@@ -318,7 +318,7 @@ def _encoded(value: Json) -> bytes:
     except TypeError:  # integers beyond 64 bits, lone surrogates, more than 254 levels
         return _encoded_slowly(value)
     if b"null" in text:
-        _encoded_slowly(value)  # orjson writes NaN and infinity as null; this one refuses them
+        _encoded_slowly(value)  # orjson writes NaN and infinity as null; json refuses them
     return text
 
 
@@ -333,7 +333,7 @@ def _encoded_slowly(value: Json) -> bytes:
 
 
 def kind(value: Json) -> str:
-    """The type of a value in the words of JSON, for messages."""
+    """Return the JSON type of a value, for messages."""
     match value:
         case None:
             return "null"

@@ -1,8 +1,8 @@
-"""Tokens -> the tree of an expression. The grammar is the allow-list: there is no rule for the rest.
+"""The parser of expressions. The grammar is an allow-list: nothing else can be written.
 
-From loose to tight: `a if b else c`, `or`, `and`, `not`, one comparison, `+ -`, `~`, unary `-`, and
-behind a value `.field`, `[key]`, `| filter`, `is defined`. An operator with nothing before it applies to
-the subject of the condition (`"< 100"`).
+Operators from loose to tight: `a if b else c`, `or`, `and`, `not`, one comparison, `+ -`, `~`, unary `-`, and
+after a value `.field`, `[key]`, `| filter`, `is defined`. An operator without a left operand applies to the
+subject of the condition (`"< 100"`).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _JINJA_FILTERS = re.compile(
 
 
 class Placeholder(NamedTuple):
-    """The expression of a `{{ ... }}`, where it ends and how many nodes it has."""
+    """The expression of a `{{ ... }}`, the offset of its end and its number of nodes."""
 
     expression: Expression
     end: int
@@ -64,14 +64,14 @@ class Placeholder(NamedTuple):
 
 
 def parse_placeholder(text: str, start: int, max_nodes: int = MAX_NODES) -> Placeholder:
-    """The `{{ ... }}` that begins at `start`; raises TemplateError."""
+    """Parse the `{{ ... }}` at `start`. Raises TemplateError."""
     scanner = Scanner(text, start)
-    parser = _Parser(text, scanner.hole(), max_nodes=max_nodes)
+    parser = _Parser(text, scanner.placeholder(), max_nodes=max_nodes)
     return Placeholder(parser.parse(), scanner.position, parser.nodes)
 
 
 def parse_condition(text: str, *, has_subject: bool) -> Expression:
-    """The expression that is the whole of `text`; raises TemplateError."""
+    """Parse a text that is one expression. Raises TemplateError."""
     return _Parser(text, Scanner(text).whole(), has_subject=has_subject).parse()
 
 
@@ -96,7 +96,7 @@ class _Parser:
     # Operators
 
     def _expression(self, level: int) -> Expression:
-        """A value and all operators behind it that bind tighter than `level`."""
+        """Parse a value and all operators after it that bind tighter than `level`."""
         self._nesting += 1
         if self._nesting > MAX_DEPTH:
             raise self._too_complex()
@@ -120,16 +120,16 @@ class _Parser:
             operator = f"not_{self._take().value}"
         right = self._expression(binding)
         if binding == _COMPARISON and self._binding() == _COMPARISON:
-            raise self._syntax(self._peek(), "comparisons do not chain; join them with and")
+            raise self._syntax(self._peek(), "comparisons cannot be chained; combine them with `and`")
         if operator in _ASSOCIATIVE and isinstance(left, Operation) and left.name == operator:
-            return self._operation(operator, *left.operands, right)  # one level, however many
+            return self._operation(operator, *left.operands, right)  # one level for any number of operands
         return self._operation(operator, left, right)
 
     def _if(self, then: Expression) -> Expression:
         self._take()
         test = self._expression(_IF)
         if not self._accept("else", "word"):
-            raise self._syntax(self._peek(), "an if needs its else")
+            raise self._syntax(self._peek(), "`if` needs an `else`")
         return self._operation("if", test, then, self._expression(_ANYTHING))
 
     def _operand(self, level: int) -> Expression:
@@ -176,7 +176,7 @@ class _Parser:
 
     def _subject(self, token: Token) -> Subject:
         if not self._has_subject:
-            raise self._syntax(token, f"{token.value} has nothing to look at (no condition_field)")
+            raise self._syntax(token, f"{token.value} needs a left operand, or a condition_field")
         return Subject()
 
     def _group(self) -> Expression:
@@ -198,7 +198,7 @@ class _Parser:
         while not self._accept("}"):
             key = self._take()
             if key.kind != "text":
-                raise self._syntax(key, "a key of an object is a text in quotes")
+                raise self._syntax(key, "a key of an object must be a text in quotes")
             self._expect(":")
             parts += (Constant(key.value), self._expression(_ANYTHING))
             if not self._accept(","):
@@ -206,7 +206,7 @@ class _Parser:
                 break
         return self._operation("object", *parts)
 
-    # What may stand behind a value
+    # Suffixes of a value
 
     def _with_fields(self, value: Expression) -> Expression:
         while True:
@@ -220,7 +220,7 @@ class _Parser:
             elif self._accept("is", "word"):
                 value = self._test(value)
             elif self._accept("("):
-                raise self._forbidden(token, "nothing can be called")
+                raise self._forbidden(token, "calls are not allowed")
             else:
                 return value
 
@@ -248,10 +248,10 @@ class _Parser:
         token = self._take()
         if token.kind == "word" and _JINJA_FILTERS.fullmatch(token.value):
             raise self._forbidden(
-                token, f"the filter {token.value} is not allowed; there are {', '.join(_FILTERS)}"
+                token, f"the filter {token.value} is not allowed; use one of {', '.join(_FILTERS)}"
             )
         if token.kind != "word" or token.value not in _FILTERS:
-            raise self._syntax(token, f"there is no filter {token.value}; there are {', '.join(_FILTERS)}")
+            raise self._syntax(token, f"unknown filter {token.value}; use one of {', '.join(_FILTERS)}")
         arguments = self._list_until(")") if self._accept("(") else []
         fewest, most = _FILTERS[token.value]
         if not fewest <= len(arguments) <= most:
@@ -265,7 +265,7 @@ class _Parser:
             literal = Constant(_LITERALS[token.value.lower()])
             return self._operation("!=" if negated else "==", value, literal)
         if token[:2] != ("word", "defined"):
-            raise self._forbidden(token, f"the test is {token.value} is not part of the language")
+            raise self._forbidden(token, f"the test `is {token.value}` is not part of the language")
         defined = self._operation("is_defined", value)
         return self._operation("not", defined) if negated else defined
 
@@ -313,7 +313,7 @@ class _Parser:
         return self._error(token, "template_syntax", message)
 
     def _unexpected(self, token: Token) -> TemplateError:
-        is_edge = self._text.startswith(("{{", "}}"), token.offset)  # read as parentheses, see tokens.py
+        is_edge = self._text.startswith(("{{", "}}"), token.offset)  # read as parentheses, see lexer.py
         shown = self._text[token.offset : token.offset + 2] if is_edge else token.value
         return self._syntax(token, f"unexpected {shown}")
 

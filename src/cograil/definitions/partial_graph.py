@@ -17,9 +17,9 @@ from cograil.model.workflow import Edge, NodeType
 class Outlook:
     """The graph with all edges that may be meant, and with those only that will stay."""
 
-    def __init__(self, drafts: UnlinkedNodes, graph: Graph, doubts: Doubts) -> None:
+    def __init__(self, unlinked_nodes: UnlinkedNodes, graph: Graph, doubts: Doubts) -> None:
         self.graph = graph
-        self._drafts = drafts
+        self._unlinked_nodes = unlinked_nodes
         self._doubts = doubts
         self._may_precede: dict[str, int] = {}
         self._may_be_before: dict[str, int] = {}
@@ -30,7 +30,7 @@ class Outlook:
             return False
         if node_id not in self._may_precede:
             self._may_precede[node_id] = self._possible_ancestors(node_id)
-        return bool(self._may_precede[node_id] >> self.graph.place[source] & 1)
+        return bool(self._may_precede[node_id] >> self.graph.index_of[source] & 1)
 
     def possible_sources(self, node_id: str) -> list[str]:
         """Whom the node may wait for directly."""
@@ -48,7 +48,7 @@ class Outlook:
 
     def may_be(self, node_id: str, kind: NodeType) -> bool:
         """Whether the node is of this type, or of one that could not be read."""
-        return self._drafts[node_id].node.type is kind or node_id in self._doubts.kinds
+        return self._unlinked_nodes[node_id].node.type is kind or node_id in self._doubts.kinds
 
     @cached_property
     def _possible(self) -> Graph:
@@ -86,14 +86,16 @@ class Outlook:
         """The nodes that a `next` can make wait: not the start, and none with its own `depends_on`."""
         return self._bits(
             node_id
-            for node_id, draft in self._drafts.items()
-            if draft.depends_on is None and draft.node.type is not NodeType.START
+            for node_id, unlinked in self._unlinked_nodes.items()
+            if unlinked.depends_on is None and unlinked.node.type is not NodeType.START
         )
 
     @cached_property
     def _any_but_starts(self) -> int:
         return self._bits(
-            node_id for node_id, draft in self._drafts.items() if draft.node.type is not NodeType.START
+            node_id
+            for node_id, unlinked in self._unlinked_nodes.items()
+            if unlinked.node.type is not NodeType.START
         )
 
     def _possible_ancestors(self, node_id: str) -> int:
@@ -134,7 +136,7 @@ class Outlook:
         return node_id == other or self._sure.comes_before(other, node_id)
 
     def _at(self, node_id: str) -> int:
-        return self.graph.place[node_id]
+        return self.graph.index_of[node_id]
 
     def _bits(self, node_ids: Iterable[str]) -> int:
         return sum(1 << self._at(node_id) for node_id in node_ids)

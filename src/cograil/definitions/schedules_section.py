@@ -1,7 +1,7 @@
-"""`schedules`: when jobs of a workflow are submitted, written in its file.
+"""The `schedules` section of a workflow file: when jobs of the workflow are submitted.
 
-The block is not part of the version: it is left out of the document and its digest, so a schedule can change
-without a new version of the workflow.
+The section is not part of the version. The document and its digest omit it, so a schedule can change without
+a new version of the workflow.
 """
 
 from __future__ import annotations
@@ -25,28 +25,30 @@ SAMPLE_MOMENT = datetime(2026, 1, 1, tzinfo=UTC).isoformat().replace("+00:00", "
 
 
 def read_schedules(section: MappingReader, workflow: Workflow) -> dict[str, Plan]:
-    """The schedules by name; what is wrong goes to the report of the section."""
+    """Return the schedules by name; problems are reported."""
     if len(section.values) > MAX_SCHEDULES:
         message = f"the file has {len(section.values)} schedules; at most {MAX_SCHEDULES} are allowed"
-        section.report.add("too_large", message, section.pointer, at_key=True)
+        section.diagnostics.add("too_large", message, section.pointer, at_key=True)
         return {}
-    found: dict[str, Plan] = {}
+    schedules: dict[str, Plan] = {}
     for name, value, pointer in section.items():
         if not ID.fullmatch(name):
             rule = "1 to 64 letters, digits, `_`, `.` and `-`, the first a letter or digit"
-            section.report.add("invalid_id", f"schedule {name[:80]!r} must be {rule}", pointer, at_key=True)
-        found[name] = _read_schedule(MappingReader.of(value, pointer, section.report), workflow)
-    return found
+            section.diagnostics.add(
+                "invalid_id", f"schedule {name[:80]!r} must be {rule}", pointer, at_key=True
+            )
+        schedules[name] = _read_schedule(MappingReader.of(value, pointer, section.diagnostics), workflow)
+    return schedules
 
 
 def _read_schedule(keys: MappingReader, workflow: Workflow) -> Plan:
-    has_cron = keys.require("cron", "say when it fires, such as '30 6 * * 1-5'")
+    has_cron = keys.require("cron", "give a cron expression, such as '30 6 * * 1-5'")
     plan = Plan(
         workflow.workflow_id,
-        cron=keys.text("cron", longest=MAX_CRON),
-        timezone=keys.text("timezone", "UTC", longest=MAX_TIMEZONE),
+        cron=keys.text("cron", max_length=MAX_CRON),
+        timezone=keys.text("timezone", "UTC", max_length=MAX_TIMEZONE),
         input=_read_inputs(keys),
-        due_input=keys.filled("due_input", longest=64),
+        due_input=keys.filled("due_input", max_length=64),
         priority=keys.integer("priority", 0, PRIORITY),
         overlap=cast("Overlap", keys.choice("overlap", OVERLAPS, "skip")),
         missed=cast("Missed", keys.choice("missed", MISSED, "once")),
@@ -69,19 +71,19 @@ def _check_calendar(keys: MappingReader, plan: Plan, *, has_cron: bool) -> None:
         for problem in error.problems:
             key = problem.pointer.removeprefix("/")
             if isinstance(keys.get(key), str) and (has_cron or key != "cron"):
-                keys.report.add(problem.code, problem.message, keys.at(key))
+                keys.diagnostics.add(problem.code, problem.message, keys.at(key))
 
 
 def _check_inputs(keys: MappingReader, plan: Plan, workflow: Workflow) -> None:
-    """Report what jobs of this schedule would be refused for."""
-    given = dict(plan.input or {})
+    """Report the problems of the inputs that jobs of this schedule would have."""
+    inputs = dict(plan.input or {})
     if plan.due_input is not None:
-        given[plan.due_input] = SAMPLE_MOMENT
+        inputs[plan.due_input] = SAMPLE_MOMENT
     try:
-        apply_inputs(workflow, given)
+        apply_inputs(workflow, inputs)
     except InvalidInput as error:
         for problem in error.problems:
             pointer = keys.at("inputs") + problem.pointer.removeprefix(INPUTS)
             if plan.due_input is not None and problem.pointer == child(INPUTS, plan.due_input):
                 pointer = keys.at("due_input")
-            keys.report.add(problem.code, problem.message, pointer)
+            keys.diagnostics.add(problem.code, problem.message, pointer)

@@ -1,4 +1,4 @@
-"""`subworkflow`: another workflow, run as a job of its own."""
+"""The `subworkflow` node: another workflow, run as its own job."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from cograil.model.workflow import Node, Subworkflow
 from cograil.strict_json import kind_of
 
 
-def read_subworkflow(node: Node, above: MappingReader, holes: TemplateCollector) -> Node:
-    """The node with the workflow it starts; without it, which is reported, where none is named."""
-    if not above.require("subworkflow", "name the workflow to start"):
+def read_subworkflow(node: Node, parent: MappingReader, templates: TemplateCollector) -> Node:
+    """Return the node with the workflow that it starts. A missing or invalid workflow id is reported."""
+    if not parent.require("subworkflow", "give the id of the workflow to start"):
         return node
-    keys = MappingReader.of(above.get("subworkflow"), above.at("subworkflow"), above.report)
-    keys.require("workflow_id", "name the workflow to start")
+    keys = MappingReader.of(parent.get("subworkflow"), parent.at("subworkflow"), parent.diagnostics)
+    keys.require("workflow_id", "give the id of the workflow to start")
     workflow_id = keys.text_or_none("workflow_id")
     is_pinned = keys.get("version") is not MISSING
     version = keys.integer("version", 1, Range(1, MAX_VERSION))
-    inputs = _read_inputs(node.node_id, keys, holes)
+    inputs = _read_inputs(node.node_id, keys, templates)
     keys.close()
     if workflow_id is None or not check_id(
-        workflow_id, keys.at("workflow_id"), keys.report, "workflow_id", at_key=False
+        workflow_id, keys.at("workflow_id"), keys.diagnostics, "workflow_id", at_key=False
     ):
         return node
     return replace(node, subworkflow=Subworkflow(workflow_id, version if is_pinned else None, inputs))
 
 
-def _read_inputs(node_id: str, keys: MappingReader, holes: TemplateCollector) -> CompiledTemplate | None:
+def _read_inputs(node_id: str, keys: MappingReader, templates: TemplateCollector) -> CompiledTemplate | None:
     inputs = keys.get("inputs")
     if inputs is MISSING:
         return None
     if not isinstance(inputs, dict):
         message = f"inputs must be a mapping, not {kind_of(inputs)}"
-        keys.report.add("invalid_type", message, keys.at("inputs"))
+        keys.diagnostics.add("invalid_type", message, keys.at("inputs"))
         return None
-    return holes.template(node_id, inputs, keys.at("inputs"))
+    return templates.template(node_id, inputs, keys.at("inputs"))

@@ -1,4 +1,4 @@
-"""Every template of a workflow, compiled once and remembered with its place."""
+"""Collects every template of a workflow, compiled once, with its pointer."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from cograil.model.workflow import Json
 
 @dataclass(frozen=True, slots=True)
 class CollectedTemplate:
-    """A template, the node that renders it and the value it was made from."""
+    """A template, the node that renders it and its source value."""
 
-    node_id: str | None  # None: rendered for the job as a whole, which has nothing but its inputs
+    node_id: str | None  # None: rendered for the whole job, from its inputs only
     template: CompiledTemplate
     value: Json
     pointer: str
-    in_children: bool  # rendered for every child of a fan_out, where item and index are known
-    at_end: bool = False  # rendered when the job is over, where all nodes are known
+    in_children: bool  # rendered for every child of a fan_out, with item and index
+    at_end: bool = False  # rendered when the job ends, with all nodes
 
     def parts(self) -> Iterator[tuple[CompiledTemplate, str]]:
-        """Every string of the value compiled by itself, to find the one that is wrong."""
+        """Yield each string of the value, compiled by itself, to locate the invalid one."""
         if isinstance(self.value, dict | list):
             for text, pointer in strings_in(self.value, self.pointer):
                 yield compile_template(text), pointer
@@ -34,11 +34,11 @@ class CollectedTemplate:
 
 
 class TemplateCollector:
-    """Compiles; what does not compile is reported at the string in question."""
+    """Compiles templates. A string that does not compile is reported at its pointer."""
 
-    def __init__(self, report: Diagnostics) -> None:
-        self.found: list[CollectedTemplate] = []
-        self._report = report
+    def __init__(self, diagnostics: Diagnostics) -> None:
+        self.collected_templates: list[CollectedTemplate] = []
+        self._diagnostics = diagnostics
 
     def template(
         self,
@@ -49,48 +49,50 @@ class TemplateCollector:
         in_children: bool = False,
         at_end: bool = False,
     ) -> CompiledTemplate | None:
-        """Any value with `{{ }}` in its strings; None when it has problems.
+        """Compile any value with `{{ }}` in its strings; None when it has problems.
 
-        Then its other strings are kept one by one, so that what is wrong with them is told as well.
+        In that case each string is compiled by itself, so that all problems are reported.
         """
         try:
             template = compile_template(value)
         except TemplateError:
             for text, place in strings_in(value, pointer):
-                self._kept(node_id, compile_template, text, place, in_children=in_children, at_end=at_end)
+                self._collect(node_id, compile_template, text, place, in_children=in_children, at_end=at_end)
             return None
-        self.found.append(CollectedTemplate(node_id, template, value, pointer, in_children, at_end))
+        self.collected_templates.append(
+            CollectedTemplate(node_id, template, value, pointer, in_children, at_end)
+        )
         return template
 
     def text(self, node_id: str, text: str, pointer: str) -> CompiledTemplate | None:
-        """A string that renders to text; None when it has problems."""
-        return self._kept(node_id, compile_text, text, pointer)
+        """Compile a string that renders to text; None when it has problems."""
+        return self._collect(node_id, compile_text, text, pointer)
 
     def condition(
         self, node_id: str, text: str, pointer: str, subject: CompiledTemplate | None
     ) -> CompiledTemplate | None:
-        """An expression that is true or false; with a subject it may begin with an operator."""
-        return self._kept(node_id, lambda value: self._condition(value, subject=subject), text, pointer)
+        """Compile a boolean expression; with a subject it may start with an operator."""
+        return self._collect(node_id, lambda value: self._condition(value, subject=subject), text, pointer)
 
     def choice(self, node_id: str, text: str, pointer: str) -> CompiledTemplate | None:
-        """An expression that is true or false, or null, which is false too."""
-        return self._kept(node_id, lambda value: self._condition(value, null_is_false=True), text, pointer)
+        """Compile a boolean expression in which null counts as false."""
+        return self._collect(node_id, lambda value: self._condition(value, null_is_false=True), text, pointer)
 
     def expression(self, node_id: str, text: str, pointer: str) -> CompiledTemplate | None:
-        """An expression of any type, with or without braces around it."""
+        """Compile an expression of any type, with or without braces."""
         compiler = compile_template if "{{" in text else _compile_bare
-        return self._kept(node_id, compiler, text, pointer)
+        return self._collect(node_id, compiler, text, pointer)
 
     def condition_field(self, node_id: str, text: str, pointer: str) -> CompiledTemplate | None:
-        """The subject of a conditional: a template or a path into the predecessor's output."""
-        return self._kept(node_id, compile_condition_field, text, pointer)
+        """Compile the subject of a conditional: a template, or a path into the predecessor's output."""
+        return self._collect(node_id, compile_condition_field, text, pointer)
 
-    def _condition(self, text: str, **how: Any) -> CompiledTemplate:
-        if self._report.is_new:
+    def _condition(self, text: str, **options: Any) -> CompiledTemplate:
+        if self._diagnostics.is_new:
             refuse_quoted_holes(text)
-        return compile_condition(text, **how)
+        return compile_condition(text, **options)
 
-    def _kept(
+    def _collect(
         self,
         node_id: str | None,
         compiler: Callable[[str], CompiledTemplate],
@@ -100,23 +102,25 @@ class TemplateCollector:
         in_children: bool = False,
         at_end: bool = False,
     ) -> CompiledTemplate | None:
-        template = self._compiled(compiler, text, pointer)
+        template = self._compile(compiler, text, pointer)
         if template is not None:
-            self.found.append(CollectedTemplate(node_id, template, text, pointer, in_children, at_end))
+            self.collected_templates.append(
+                CollectedTemplate(node_id, template, text, pointer, in_children, at_end)
+            )
         return template
 
-    def _compiled(
+    def _compile(
         self, compiler: Callable[[str], CompiledTemplate], text: str, pointer: str
     ) -> CompiledTemplate | None:
         try:
             return compiler(text)
         except TemplateError as error:
-            self._report.add(error.code, f"{error.message}{_within_text(error)}", pointer)
+            self._diagnostics.add(error.code, f"{error.message}{_within_text(error)}", pointer)
             return None
 
 
 def _compile_bare(text: str) -> CompiledTemplate:
-    """Compile an expression that has no braces around it."""
+    """Compile an expression without braces."""
     try:
         return compile_template(f"{{{{{text}}}}}")
     except TemplateError as error:
@@ -133,7 +137,7 @@ def _within_text(error: TemplateError) -> str:
 
 
 def strings_in(value: Json, pointer: str) -> Iterator[tuple[str, str]]:
-    """The strings in a value with their pointers; the reader has limited the depth."""
+    """Yield the strings in a value with their pointers. The reader limits the depth."""
     if isinstance(value, str):
         yield value, pointer
     elif isinstance(value, list):

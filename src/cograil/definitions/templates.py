@@ -1,7 +1,7 @@
-"""Values with holes: `"{{ inputs.name }}"` anywhere in the params of a node.
+"""Values with placeholders: `"{{ inputs.name }}"` anywhere in the params of a node.
 
-A string that is one hole keeps the type of its value; a hole in the middle of text becomes text. Keys
-are never templates, and what is put into a hole is data: it is not looked at again.
+A string that is one placeholder keeps the type of its value; a placeholder in the middle of text becomes text. Keys
+are never placeholders, and what is put into a placeholder is data: it is not looked at again.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _Fill = Callable[[Scope, Meter], Json]
 
 @dataclass(slots=True)
 class CompiledTemplate:
-    """A compiled value or condition, and what is known of it without rendering.
+    """A compiled value or condition, and the names that it reads.
 
     `names` are the roots it reads, `references` the nodes, `input_names` the inputs. `uses_output`:
     it reads the output of the direct predecessor. `is_constant`: it always renders to the same value.
@@ -47,35 +47,35 @@ class CompiledTemplate:
     has_all_inputs: bool = False
 
     @classmethod
-    def of(cls, evaluate: Evaluate, facts: ExpressionUsage, *, is_constant: bool = False) -> CompiledTemplate:
-        """A template that renders so and mentions these."""
-        uses_output = not facts.names.isdisjoint(("output", "upstream"))
+    def of(cls, evaluate: Evaluate, usage: ExpressionUsage, *, is_constant: bool = False) -> CompiledTemplate:
+        """Create a template from its closure and usage."""
+        uses_output = not usage.names.isdisjoint(("output", "upstream"))
         return cls(
             evaluate,
-            facts.names,
-            facts.references,
-            facts.input_names,
+            usage.names,
+            usage.references,
+            usage.input_names,
             uses_output,
             is_constant,
-            facts.has_all_inputs,
+            usage.has_all_inputs,
         )
 
     def render(self, scope: Scope, budget: Budget | None = None) -> Json:
-        """Its value in this scope; without a budget it has one of its own. Raises RenderError."""
+        """Render the value in this scope. Raises RenderError. Without a budget it gets its own."""
         return self.evaluate(scope, Budget() if budget is None else budget)
 
     def reads_input(self, name: str) -> bool:
-        """Whether what it renders to may depend on this input."""
+        """Whether the result may depend on this input."""
         return self.has_all_inputs or name in self.input_names
 
     @property
-    def facts(self) -> ExpressionUsage:
-        """What it mentions, to be joined with the facts of others."""
+    def usage(self) -> ExpressionUsage:
+        """The names that it reads, as one value to merge with others."""
         return ExpressionUsage(self.names, self.references, self.input_names, self.has_all_inputs)
 
 
 def compile_template(value: Json) -> CompiledTemplate:
-    """Compile any JSON value; raises TemplateError for a string in it that is no valid template."""
+    """Compile any JSON value; raises TemplateError for an invalid template in it."""
     compiler = _Compiler()
     fill = compiler.compile(value, depth=0)
     if fill is None:
@@ -87,29 +87,29 @@ def compile_template(value: Json) -> CompiledTemplate:
         budget.spend(steps)
         return fill(scope, Meter(budget, room))
 
-    return CompiledTemplate.of(evaluate, compiler.facts)
+    return CompiledTemplate.of(evaluate, compiler.usage)
 
 
 def compile_text(text: str) -> CompiledTemplate:
-    """Compile a string that renders to text even where it is a single hole; raises TemplateError."""
+    """Compile a string that always renders to text. Raises TemplateError."""
     template = compile_template(text)
     if template.is_constant:
         return template
     return CompiledTemplate.of(
-        lambda scope, budget: as_text(template.evaluate(scope, budget)), template.facts
+        lambda scope, budget: as_text(template.evaluate(scope, budget)), template.usage
     )
 
 
 class _Compiler:
-    """Compiles the strings of one value and gathers what they mention."""
+    """Compiles the strings of one value and collects their usage."""
 
     def __init__(self) -> None:
-        self.facts = ExpressionUsage()
-        self.steps = 0  # what every rendering takes, whatever the values are
-        self.source_bytes = 0  # of the strings with holes: all other bytes are rendered as they stand
+        self.usage = ExpressionUsage()
+        self.steps = 0  # fixed cost of every rendering
+        self.source_bytes = 0  # of strings with placeholders; all other bytes are rendered unchanged
 
     def compile(self, value: Json, depth: int) -> _Fill | None:
-        """How to fill the holes of a value; None when it has none."""
+        """Return a function that renders a value; None when it has no placeholders."""
         if isinstance(value, str):
             return self._string(value)
         if not isinstance(value, list | dict):
@@ -119,7 +119,7 @@ class _Compiler:
         return self._members(value, depth)
 
     def _members(self, value: list[Json] | dict[str, Json], depth: int) -> _Fill | None:
-        holes: list[tuple[Json, _Fill]] = []
+        placeholders: list[tuple[Json, _Fill]] = []
         for key, member in value.items() if isinstance(value, dict) else enumerate(value):
             try:
                 fill = self.compile(member, depth + 1)
@@ -127,9 +127,9 @@ class _Compiler:
                 error.path = (key, *error.path)
                 raise
             if fill is not None:
-                holes.append((key, fill))
-        self.steps += len(value) >> 4 if holes else 0
-        return _filled(value, holes) if holes else None
+                placeholders.append((key, fill))
+        self.steps += len(value) >> 4 if placeholders else 0
+        return _filled(value, placeholders) if placeholders else None
 
     def _string(self, text: str) -> _Fill | None:
         if not _MARKER.search(text):
@@ -142,20 +142,27 @@ class _Compiler:
         return _mixed(parts, text)
 
     def _parts(self, text: str) -> list[str | Evaluate]:
-        """Text and holes in turn. A newline behind the only hole is dropped, as YAML blocks end in one."""
+        """Split a text into text and placeholders.
+
+        A newline after the only placeholder is dropped, because YAML blocks end with one.
+        """
         parts: list[str | Evaluate] = []
         position, nodes = 0, 0
         while marker := _MARKER.search(text, position):
             start = marker.start()
             _refuse_statement(text, start)
-            hole = parse_placeholder(text, start, MAX_NODES - nodes)
+            placeholder = parse_placeholder(text, start, MAX_NODES - nodes)
             before = text[position:start]
             parts.append(before.rstrip() if text.startswith("{{-", start) else before)
-            self.facts |= check_names(hole.expression, text)
-            parts.append(compile_expression(hole.expression))
-            nodes += hole.nodes
-            self.steps += 1 + hole.nodes
-            position = _behind_spaces(text, hole.end) if text.endswith("-}}", 0, hole.end) else hole.end
+            self.usage |= check_names(placeholder.expression, text)
+            parts.append(compile_expression(placeholder.expression))
+            nodes += placeholder.nodes
+            self.steps += 1 + placeholder.nodes
+            position = (
+                _behind_spaces(text, placeholder.end)
+                if text.endswith("-}}", 0, placeholder.end)
+                else placeholder.end
+            )
         rest = text[position:]
         parts.append("" if rest == "\n" and parts[:-1] == [""] else rest)
         return [part for part in parts if part != ""]
@@ -172,16 +179,16 @@ def _refuse_statement(text: str, start: int) -> None:
     if marker == "{{":
         return
     closing, what = _STATEMENTS[marker]
-    hint = f"(to write {marker} as text: {{{{ '{marker}' }}}})"
+    hint = f"(use {{{{ '{marker}' }}}} for a literal {marker})"
     if closing not in text[start:]:
         raise TemplateError.at(text, start, "template_syntax", f"{marker} is not closed {hint}")
     raise TemplateError.at(text, start, "template_forbidden", f"{what} are not part of the language {hint}")
 
 
-def _filled(value: list[Json] | dict[str, Json], holes: list[tuple[Json, _Fill]]) -> _Fill:
+def _filled(value: list[Json] | dict[str, Json], placeholders: list[tuple[Json, _Fill]]) -> _Fill:
     def fill(scope: Scope, meter: Meter) -> Json:
         copy: Json = value.copy()
-        for key, fill_member in holes:
+        for key, fill_member in placeholders:
             copy[key] = fill_member(scope, meter)
         return copy
 

@@ -1,4 +1,4 @@
-"""Nodes as they stand in the file: read, but with their pointers to other nodes not yet followed."""
+"""Nodes of a file before their references to other nodes are resolved."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cograil.strict_json import kind_of
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The name of a node, where somebody wrote it."""
+    """A reference to a node, with its pointer in the file."""
 
     node_id: str
     pointer: str
@@ -28,29 +28,29 @@ class Dependencies:
 
 @dataclass(frozen=True, slots=True)
 class UnlinkedNode:
-    """A node without edges, and what it says about them."""
+    """A node without edges, and the references that define them."""
 
     node: Node
     pointer: str
     next: tuple[Target, ...] = ()
-    branch_targets: tuple[tuple[str, Target], ...] = ()  # with the name of the branch
+    branch_targets: tuple[tuple[str, Target], ...] = ()  # with the names of the branches
     depends_on: Dependencies | None = None
 
 
 def read_next(keys: MappingReader) -> tuple[Target, ...]:
-    """Where a node or a branch leads: one name, several, or none."""
+    """Return the targets under `next`: one name, several, or none."""
     return read_targets(keys, "next", may_be_empty=True)
 
 
 def read_dependencies(keys: MappingReader) -> Dependencies | None:
-    """`depends_on`: a name, a list (all of them), or a mapping with all_of and any_of."""
+    """Return `depends_on`: a name, a list (all of them), or a mapping with all_of and any_of."""
     if not isinstance(keys.get("depends_on"), dict):
-        found = read_targets(keys, "depends_on", hint=" or a mapping with all_of and any_of")
-        return Dependencies(all_of=found) if found else None
-    inner = MappingReader.of(keys.get("depends_on"), keys.at("depends_on"), keys.report)
+        targets = read_targets(keys, "depends_on", hint=" or a mapping with all_of and any_of")
+        return Dependencies(all_of=targets) if targets else None
+    inner = MappingReader.of(keys.get("depends_on"), keys.at("depends_on"), keys.diagnostics)
     dependencies = Dependencies(read_targets(inner, "all_of"), read_targets(inner, "any_of"))
     if inner.get("all_of") is MISSING and inner.get("any_of") is MISSING:
-        keys.report.add("missing_key", "depends_on needs all_of or any_of", inner.pointer, at_key=True)
+        keys.diagnostics.add("missing_key", "depends_on needs all_of or any_of", inner.pointer, at_key=True)
     inner.close()
     return dependencies
 
@@ -58,7 +58,7 @@ def read_dependencies(keys: MappingReader) -> Dependencies | None:
 def read_targets(
     keys: MappingReader, key: str, hint: str = "", *, may_be_empty: bool = False
 ) -> tuple[Target, ...]:
-    """The node names under a key, each once; the second mention of one is a problem."""
+    """Return the node names under a key. A duplicate is reported."""
     value = keys.get(key)
     if value is MISSING:
         return ()
@@ -66,10 +66,10 @@ def read_targets(
         return (Target(value, keys.at(key)),)
     if not isinstance(value, list):
         message = f"{key} must be the name of a node or a list of names{hint}, not {kind_of(value)}"
-        keys.report.add("invalid_type", message, keys.at(key))
+        keys.diagnostics.add("invalid_type", message, keys.at(key))
         return ()
     if not value and not may_be_empty:
-        keys.report.add("invalid_value", f"{key} is empty; name a node or remove the key", keys.at(key))
+        keys.diagnostics.add("invalid_value", f"{key} is empty; name a node or remove the key", keys.at(key))
     return _listed(keys, key, value)
 
 
@@ -79,9 +79,9 @@ def _listed(keys: MappingReader, key: str, values: list[Json]) -> tuple[Target, 
         pointer = child(keys.at(key), index)
         if not isinstance(value, str):
             message = f"{key} must list names of nodes, not {kind_of(value)}"
-            keys.report.add("invalid_type", message, pointer)
+            keys.diagnostics.add("invalid_type", message, pointer)
         elif value in targets:
-            keys.report.add("dag_duplicate_edge", f"{value!r} is named twice; once is enough", pointer)
+            keys.diagnostics.add("dag_duplicate_edge", f"{value!r} is listed twice; remove one", pointer)
         else:
             targets[value] = Target(value, pointer)
     return tuple(targets.values())

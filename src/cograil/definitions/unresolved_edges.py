@@ -27,7 +27,7 @@ _INTO = re.compile(r"depends_on(/.*)?")
 _LOST = {"invalid_type", "duplicate_key"}  # what was written is not in what was read
 _NOT_NAMED = {"invalid_value", "missing_key"}  # a depends_on that names nobody
 _MERGE = "<<"
-_MEANT = "; did you mean "  # the end of a message with a suggestion, see report.py
+_MEANT = "; did you mean "  # the end of a message with a suggestion, see diagnostics.py
 
 
 @dataclass(slots=True)
@@ -41,32 +41,34 @@ class Doubts:
     kinds: set[str] = field(default_factory=set)  # of a type that could not be read
 
 
-def find_doubts(drafts: UnlinkedNodes, graph: Graph, document: Json, report: Diagnostics) -> Doubts:
+def find_doubts(
+    unlinked_nodes: UnlinkedNodes, graph: Graph, document: Json, diagnostics: Diagnostics
+) -> Doubts:
     """The doubts that the problems found so far leave about the edges between the nodes."""
     written = document.get("nodes") if isinstance(document, dict) else None
-    search = _Search(drafts, graph, written if isinstance(written, dict) else {})
-    for problem in report.problems:
+    search = _Search(unlinked_nodes, graph, written if isinstance(written, dict) else {})
+    for problem in diagnostics.problems:
         search.look_at(problem)
-    for pointer in report.unreadable:
+    for pointer in diagnostics.unreadable:
         search.look_at_spoiled(pointer)
     search.find_bare_dependencies()
     return search.doubts
 
 
 class _Search:
-    def __init__(self, drafts: UnlinkedNodes, graph: Graph, written: dict[str, Json]) -> None:
+    def __init__(self, unlinked_nodes: UnlinkedNodes, graph: Graph, written: dict[str, Json]) -> None:
         self.doubts = Doubts()
-        self._drafts = drafts
+        self._unlinked_nodes = unlinked_nodes
         self._graph = graph
         self._written = written
-        self._as_shown = {f"{name!r}?": name for name in (*drafts, IMPLIED_END)}
+        self._as_shown = {f"{name!r}?": name for name in (*unlinked_nodes, IMPLIED_END)}
 
     def look_at(self, problem: Problem) -> None:
         """Note what one problem leaves open."""
         if problem.pointer in ("", "/nodes") and problem.code == "duplicate_key":
             self._lose_all()
         node_id, place = _split(problem.pointer)
-        if node_id not in self._drafts:
+        if node_id not in self._unlinked_nodes:
             return
         if problem.code == "unknown_key":
             self._look_at_key(node_id, place)
@@ -82,7 +84,7 @@ class _Search:
         if pointer in ("", "/nodes"):
             self._lose_all()
         node_id, place = _split(pointer)
-        if node_id not in self._drafts:
+        if node_id not in self._unlinked_nodes:
             return
         value = self._value(node_id, place)
         if place == _MERGE:
@@ -92,13 +94,13 @@ class _Search:
 
     def find_bare_dependencies(self) -> None:
         """Once a node no longer depends on itself alone, it waits for those that lead to it."""
-        bare = {node_id for node_id, draft in self._drafts.items() if _names_itself_only(draft)}
-        for source, draft in self._drafts.items():
-            targets = {target.node_id for target in draft.next} & bare - {source}
+        bare = {node_id for node_id, unlinked in self._unlinked_nodes.items() if _names_itself_only(unlinked)}
+        for source, unlinked in self._unlinked_nodes.items():
+            targets = {target.node_id for target in unlinked.next} & bare - {source}
             self.doubts.edges.update((source, target) for target in targets)
 
     def _lose_all(self) -> None:
-        for node_id in self._drafts:
+        for node_id in self._unlinked_nodes:
             self._lose(node_id, "")
 
     def _lose(self, node_id: str, place: str) -> None:
@@ -122,7 +124,7 @@ class _Search:
 
     def _wait(self, node_id: str) -> None:
         self.doubts.waits.add(node_id)
-        if self._drafts[node_id].depends_on is None:
+        if self._unlinked_nodes[node_id].depends_on is None:
             self.doubts.unsure.add(node_id)
 
     def _look_at_name(self, node_id: str, place: str, problem: Problem) -> None:
@@ -141,11 +143,11 @@ class _Search:
             self._lead(node_id, by_branch)
 
     def _name_at(self, node_id: str, pointer: str) -> str:
-        draft = self._drafts[node_id]
-        wanted = draft.depends_on or Dependencies()
+        unlinked = self._unlinked_nodes[node_id]
+        wanted = unlinked.depends_on or Dependencies()
         targets = (
-            *draft.next,
-            *(target for _, target in draft.branch_targets),
+            *unlinked.next,
+            *(target for _, target in unlinked.branch_targets),
             *wanted.all_of,
             *wanted.any_of,
         )
@@ -153,7 +155,7 @@ class _Search:
 
     def _may_join(self, source: str, target: str) -> bool:
         """Whether an edge would be new and make no cycle."""
-        if source == target or not {source, target} <= self._drafts.keys():
+        if source == target or not {source, target} <= self._unlinked_nodes.keys():
             return False
         return not self._graph.comes_before(target, source) and source not in self._graph.predecessors[target]
 
@@ -175,14 +177,14 @@ class _Search:
 
     def _add_edge(self, source: str, target: str, *, by_branch: bool) -> None:
         """An explicit depends_on takes no notice of `next`, but of branches."""
-        draft = self._drafts[target]
-        if source == target or draft.node.type is NodeType.START:
+        unlinked = self._unlinked_nodes[target]
+        if source == target or unlinked.node.type is NodeType.START:
             return
-        if by_branch or draft.depends_on is None:
+        if by_branch or unlinked.depends_on is None:
             self.doubts.edges.add((source, target))
 
     def _names(self, value: Json) -> Iterator[str]:
-        return (text for text, _ in strings_in(value, "") if text in self._drafts)
+        return (text for text, _ in strings_in(value, "") if text in self._unlinked_nodes)
 
     def _value(self, node_id: str, place: str) -> Json:
         value: Any = self._written.get(node_id)
@@ -196,9 +198,9 @@ class _Search:
         return value
 
 
-def _names_itself_only(draft: UnlinkedNode) -> bool:
-    wanted = draft.depends_on or Dependencies()
-    return {target.node_id for target in (*wanted.all_of, *wanted.any_of)} == {draft.node.node_id}
+def _names_itself_only(unlinked: UnlinkedNode) -> bool:
+    wanted = unlinked.depends_on or Dependencies()
+    return {target.node_id for target in (*wanted.all_of, *wanted.any_of)} == {unlinked.node.node_id}
 
 
 def _split(pointer: str) -> tuple[str, str]:

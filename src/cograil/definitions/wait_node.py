@@ -1,4 +1,4 @@
-"""`wait`: for a number of seconds, or until a time."""
+"""The `wait` node: waits for a number of seconds, or until a time."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ MAX_WAIT = Range(0, 315_360_000)  # ten years
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|[-+]\d\d:\d\d)")
 
 
-def read_wait(node: Node, above: MappingReader, holes: TemplateCollector) -> Node:
-    """The node with the one of `seconds` and `until` that it has."""
-    if not above.require("wait", "give seconds or until"):
+def read_wait(node: Node, parent: MappingReader, templates: TemplateCollector) -> Node:
+    """Return the node with its `seconds` or `until`."""
+    if not parent.require("wait", "give seconds or until"):
         return node
-    keys = MappingReader.of(above.get("wait"), above.at("wait"), above.report)
+    keys = MappingReader.of(parent.get("wait"), parent.at("wait"), parent.diagnostics)
     seconds, until = keys.get("seconds"), keys.get("until")
     keys.close()
-    if isinstance(above.get("wait"), dict) and (seconds is MISSING) == (until is MISSING):
-        keys.report.add(
-            "invalid_value", "wait takes seconds or until, one of them", keys.pointer, at_key=True
+    if isinstance(parent.get("wait"), dict) and (seconds is MISSING) == (until is MISSING):
+        keys.diagnostics.add(
+            "invalid_value", "wait needs exactly one of seconds and until", keys.pointer, at_key=True
         )
     if seconds is not MISSING and _are_seconds(seconds, keys):
-        node = replace(node, wait_seconds=holes.template(node.node_id, seconds, keys.at("seconds")))
+        node = replace(node, wait_seconds=templates.template(node.node_id, seconds, keys.at("seconds")))
     if until is not MISSING and _is_time(until, keys):
-        node = replace(node, wait_until=holes.template(node.node_id, until, keys.at("until")))
+        node = replace(node, wait_until=templates.template(node.node_id, until, keys.at("until")))
     return node
 
 
@@ -39,10 +39,10 @@ def _are_seconds(value: Json, keys: MappingReader) -> bool:
         return True
     if isinstance(value, bool) or not isinstance(value, int | float):
         message = f"seconds must be a number or a template, not {kind_of(value)}"
-        keys.report.add("invalid_type", message, keys.at("seconds"))
+        keys.diagnostics.add("invalid_type", message, keys.at("seconds"))
         return False
     if value not in MAX_WAIT:
-        keys.report.add("invalid_value", f"seconds must be {MAX_WAIT}, not {value}", keys.at("seconds"))
+        keys.diagnostics.add("invalid_value", f"seconds must be {MAX_WAIT}, not {value}", keys.at("seconds"))
         return False
     return True
 
@@ -50,12 +50,12 @@ def _are_seconds(value: Json, keys: MappingReader) -> bool:
 def _is_time(value: Json, keys: MappingReader) -> bool:
     if not isinstance(value, str):
         message = f"until must be a time or a template, not {kind_of(value)}"
-        keys.report.add("invalid_type", message, keys.at("until"))
+        keys.diagnostics.add("invalid_type", message, keys.at("until"))
         return False
     if "{{" in value or _is_rfc3339(value):
         return True
-    message = f"until must be a time with its zone, such as 2030-01-31T08:00:00Z, not {value[:80]!r}"
-    keys.report.add("invalid_value", message, keys.at("until"))
+    message = f"until must be a time with a time zone, such as 2030-01-31T08:00:00Z, not {value[:80]!r}"
+    keys.diagnostics.add("invalid_value", message, keys.at("until"))
     return False
 
 

@@ -1,4 +1,4 @@
-"""Plain scalars by the core schema of YAML 1.2, no more: `no`, `12:30:00` and dates are strings."""
+"""Plain scalars by the core schema of YAML 1.2: `no`, `12:30:00` and dates are strings."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ MAX_INTEGER, MIN_INTEGER = 2**63 - 1, -(2**63)
 
 
 class BadNumber(ValueError):
-    """A number that JSON or the database cannot hold."""
+    """A number that JSON or the database cannot represent."""
 
 
 def resolve(text: str) -> Json:
-    """The value of a plain (unquoted) scalar. Raises BadNumber."""
+    """Return the value of a plain (unquoted) scalar. Raises BadNumber."""
     if text in NULL:
         return None
     if text in BOOLEANS:
@@ -35,12 +35,12 @@ def resolve(text: str) -> Json:
     if _FLOAT.fullmatch(text):
         return _finite(text)
     if _NOT_FINITE.fullmatch(text):
-        raise BadNumber(f"{text} is not a number that JSON knows; quote it if it is text")
+        raise BadNumber(f"{text} is not a JSON number; quote it if it is text")
     return text
 
 
 def is_clean(text: str) -> bool:
-    """Whether the text holds neither NUL nor half a surrogate pair, which PostgreSQL cannot store."""
+    """Whether PostgreSQL can store the text: it contains neither NUL nor an unpaired surrogate."""
     return _SURROGATE_OR_NUL.search(text) is None
 
 

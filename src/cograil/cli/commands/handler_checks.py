@@ -67,7 +67,7 @@ def _report(
     elif problem.kind == "extra_forbidden" and len(problem.path) == 1:
         left = [one for one in spec.params.names if one not in params]
         message = f"{name!r} is not a param of the handler {spec.name!r}"
-        report.add("unknown_param", message, child(place, name), at_key=True, near=(name, left))
+        report.add("unknown_param", message, child(place, name), at_key=True, did_you_mean=(name, left))
     else:
         where = ".".join(problem.path)
         message = f"the param {where!r} of the handler {spec.name!r} does not fit: {problem.message}"
