@@ -109,7 +109,7 @@ docs: setup  ## write what is generated: the reference pages, the client that wa
 	$(BIN)/python -m tools.clients
 	$(BIN)/python -m tools.reference
 
-pictures: setup components  ## make the pictures of docs/ui.md
+pictures: setup components  ## make the pictures of docs/how-to/ui.md
 	$(BIN)/python -m tools.screenshots
 	$(BIN)/python -m tools.app_pictures
 

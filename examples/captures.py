@@ -4,7 +4,7 @@
     python -m examples.captures picture.png --data-dir ~/.local/share/cograil
 
 It does what a device does, and writes beside the picture what a court would be given: `proof.json`,
-`audit.json`, `object.enc` and `signer.pem`. docs/captures.md walks through it.
+`audit.json`, `object.enc` and `signer.pem`. docs/how-to/captures.md walks through it.
 """
 
 from __future__ import annotations

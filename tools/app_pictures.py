@@ -1,4 +1,4 @@
-"""The pictures of docs/companies.md and docs/documents.md: `python -m tools.app_pictures`.
+"""The pictures of docs/how-to/companies.md and docs/how-to/documents.md: `python -m tools.app_pictures`.
 
 The registers are those of the tests, which answer in the shapes of the real ones. The documents are made
 here, and recognised by the real tools.

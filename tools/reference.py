@@ -164,7 +164,7 @@ def api_page() -> str:
         "# The API",
         "",
         "The same as OpenAPI 3.1, with what each route answers: [openapi.json](openapi.json), and from a",
-        "server at `/api/v1/openapi.json`. That of the [gateway](../gateway.md):",
+        "server at `/api/v1/openapi.json`. That of the [gateway](../how-to/gateway.md):",
         "[gateway-openapi.json](gateway-openapi.json).",
         "",
     ]
@@ -172,7 +172,11 @@ def api_page() -> str:
     for tag in dict.fromkeys(endpoint.tag for endpoint in endpoints):
         lines += [f"## {tag}", "", *_routes(endpoint for endpoint in endpoints if endpoint.tag == tag)]
     for name, described in APPS.items():
-        lines += [f"## {name}", "", f"An app with a door of its own: [{name}](../{name}.md), as OpenAPI"]
+        lines += [
+            f"## {name}",
+            "",
+            f"An app with a door of its own: [{name}](../how-to/{name}.md), as OpenAPI",
+        ]
         lines += [f"[{name}-openapi.json]({name}-openapi.json).", "", *_routes(described.endpoints)]
     lines += ["## probes", "", "They need no key.", "", "| route | what it does |", "|---|---|"]
     lines += [f"| `GET {probe.path}` | {probe.summary} |" for probe in PROBES]
@@ -207,7 +211,7 @@ def metrics_page() -> str:
     lines = [
         "# Metrics",
         "",
-        "What `/metrics` of each process tells; [observability](../observability.md)",
+        "What `/metrics` of each process tells; [observability](../how-to/observability.md)",
         "",
     ]
     lines[-2] += " says who has it where, and what to do with it. Labels are words of ours and the names of"

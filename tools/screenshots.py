@@ -1,4 +1,4 @@
-"""The pictures of docs/ui.md and the README: `python -m tools.screenshots [NAME...]`.
+"""The pictures of docs/how-to/ui.md and the README: `python -m tools.screenshots [NAME...]`.
 
 Starts cograil on a database of its own, gives it work, and looks at it with chromium. What the chart shows
 of the hours before is made up: jobs that just ran are moved back in that database. All else has happened.

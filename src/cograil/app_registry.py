@@ -2,7 +2,7 @@
 
 An app is found by its entry point in the group `cograil.apps`, which names an `App`. The core knows apps only
 through this class: it imports none of them by name. `cograil.plugins` is the public module that apps import;
-`docs/apps.md` shows how to write one.
+`docs/how-to/apps.md` shows how to write one.
 
 Every process loads the `App` of every installed app, because settings are made of them. A module that holds an
 `App` therefore imports only `cograil.plugins` and the settings of the app; `lazy` names the rest.

@@ -1,6 +1,6 @@
 """The public module for authors of apps: `App`, and everything that an app may import from cograil.
 
-An app is a package with an entry point in the group `cograil.apps`; `docs/apps.md` shows how to write one, and
+An app is a package with an entry point in the group `cograil.apps`; `docs/how-to/apps.md` shows how to write one, and
 `examples/laundry` is one. The names below are kept compatible; the modules behind them are not public.
 
 `App` and the classes for settings are cheap to import. The other names are loaded from their modules when they

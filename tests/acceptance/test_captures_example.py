@@ -1,4 +1,4 @@
-"""The worked example of docs/captures.md, on a real instance."""
+"""The worked example of docs/how-to/captures.md, on a real instance."""
 
 from __future__ import annotations
 

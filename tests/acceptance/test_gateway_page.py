@@ -14,7 +14,7 @@ from instances import Start
 from tests.conftest import Eventually
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "gateway.md"
+PAGE = ROOT / "docs" / "how-to" / "gateway.md"
 
 pytestmark = pytest.mark.usefixtures("used_data_dir")
 

@@ -13,7 +13,7 @@ from tests.conftest import Eventually
 
 from cograil.embedded.data_directory import read_instance
 
-PAGE = Path(__file__).parents[2] / "docs" / "http.md"
+PAGE = Path(__file__).parents[2] / "docs" / "tutorial" / "http.md"
 
 pytestmark = pytest.mark.usefixtures("used_data_dir")
 

@@ -24,7 +24,7 @@ from cograil.embedded.postgres_binaries import Binaries, binaries, installed
 from cograil.embedded.postgres_server import EmbeddedPostgres
 from cograil.store.database_roles import ROLES
 
-PAGE = Path(__file__).parents[2] / "docs" / "postgresql.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "postgresql.md"
 LOGIN = "cograil"
 OBJECTS = """
 select c.relname::text, c.relkind::text, pg_get_userbyid(c.relowner)::text, c.relacl::text

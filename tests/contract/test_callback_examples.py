@@ -1,4 +1,4 @@
-"""The verification code of docs/callbacks.md is run, in every language whose runtime is on this machine."""
+"""The verification code of docs/how-to/callbacks.md is run, in every language whose runtime is on this machine."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.components import need
 
 from cograil.delivery.signatures import signed_headers
 
-PAGE = (Path(__file__).parents[2] / "docs/callbacks.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[2] / "docs/how-to/callbacks.md").read_text("utf-8")
 SECRET = "whsec_" + base64.b64encode(bytes(range(32))).decode()
 BODY = '{"big":9007199254740993,"text":"ü \u2028"}'.encode()
 

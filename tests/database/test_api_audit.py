@@ -18,7 +18,7 @@ ASKS = "workflow_id: asks\nnodes: {ask: {type: approval, approval: {message: may
 JOB, DAILY = {"workflow_id": "hello"}, {"workflow_id": "hello", "cron": "0 0 * * *"}
 DAYS = {"first": "2026-01-01T00:00:00Z", "until": "2026-01-02T00:00:00Z"}
 
-# What workers say is told by the events of the job: docs/keys.md.
+# What workers say is told by the events of the job: docs/how-to/keys.md.
 OF_WORKERS = {
     f"POST {V1}/tasks/claim",
     f"POST {V1}/tasks/{{task_id}}/pulse",

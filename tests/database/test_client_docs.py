@@ -1,4 +1,4 @@
-"""The worked examples of docs/client.md run, and its list of methods is whole."""
+"""The worked examples of docs/how-to/client.md run, and its list of methods is whole."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from client_routes import METHODS
 from doors import Api
 
-PAGE = (Path(__file__).parents[2] / "docs/client.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[2] / "docs/how-to/client.md").read_text("utf-8")
 
 
 @pytest.fixture

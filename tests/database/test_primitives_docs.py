@@ -1,4 +1,4 @@
-"""The worked examples of docs/primitives.md run."""
+"""The worked examples of docs/reference/primitives.md run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lab import Lab
 
 from cograil.verbs import idempotency, leases
 
-PAGE = Path(__file__).parents[2] / "docs/primitives.md"
+PAGE = Path(__file__).parents[2] / "docs/reference/primitives.md"
 PLAIN = "workflow_id: {}\nnodes:\n  a: {{handler: echo}}\n"
 
 

@@ -9,7 +9,7 @@ those from SQL, `many.py` those that do something to others), `lane.py` one data
 `striking.py`; `grants.py` of an app, which is `app.py`; `callers.py` and `far.py` of a server, with
 `doors.py`; `relays.py` of a relay), `oracles.py` what must hold after it, `enumeration.py` all points of a
 scenario, `listed.py` which points need none. `results.py` keeps the figures, `page.py` writes them into
-docs/crash-points.md.
+docs/explanation/crash-points.md.
 
 Nothing here is a mock: the processes are `cograil orchestrator` and its like, the requests go over real
 sockets, the signals are real, the PostgreSQL is real. The one thing turned by hand is the clock of a lease:

@@ -1,4 +1,4 @@
-"""Write the figures of a run into docs/crash-points.md: `python -m tests.torture.page DIRECTORY`.
+"""Write the figures of a run into docs/explanation/crash-points.md: `python -m tests.torture.page DIRECTORY`.
 
 The directory is what TORTURE_RESULTS named during `make torture`.
 """
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-PAGE = Path(__file__).parents[2] / "docs" / "crash-points.md"
+PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "crash-points.md"
 BEGIN, END = "<!-- figures: written by tests/torture/page.py -->", "<!-- end of figures -->"
 
 Figures = dict[str, Any]

@@ -1,4 +1,4 @@
-"""The figures of an enumeration, kept for docs/crash-points.md when TORTURE_RESULTS names a directory."""
+"""The figures of an enumeration, kept for docs/explanation/crash-points.md when TORTURE_RESULTS names a directory."""
 
 from __future__ import annotations
 

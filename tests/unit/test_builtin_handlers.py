@@ -134,5 +134,5 @@ async def test_multi_phase_goes_on_after_its_last_checkpoint(attempt: Attempt) -
 
 
 def test_every_one_of_them_is_documented() -> None:
-    docs = Path(__file__).parents[2].joinpath("docs/handlers.md").read_text()
+    docs = Path(__file__).parents[2].joinpath("docs/reference/handlers.md").read_text()
     assert [name for name in BUILTINS if f"### `{name}" not in docs] == []

@@ -17,7 +17,7 @@ from cograil.errors import InvalidWorkflow
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
-PAGE = (ROOT / "docs" / "workflow-language.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "reference" / "workflow-language.md").read_text(encoding="utf-8")
 VALIDATOR = Draft202012Validator(schema())
 
 

@@ -76,7 +76,7 @@ async def open_api(conninfo: str, settings: Settings) -> AsyncIterator[Instance]
             raise UsageError(
                 f"cannot listen on {settings.host}: there are no keys yet, and whoever reaches the port may "
                 "do everything; make one with `cograil keys create --role admin` or name a file with one in "
-                "API_KEY_FILE, then start it here again (docs/deploy.md)"
+                "API_KEY_FILE, then start it here again (docs/how-to/deploy.md)"
             )
         try:
             yield instance

@@ -12,7 +12,7 @@ be changed after a release: its checksum is on record.
 
 `-- compatible: yes` in the comment a file begins with says that every program that could work before this
 step can work after it. That is on record too, so a program knows of steps it has never seen whether it may
-go on: docs/decisions/0012-compatible-steps.md.
+go on: docs/explanation/decisions/0012-compatible-steps.md.
 """
 
 from __future__ import annotations

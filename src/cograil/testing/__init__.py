@@ -13,7 +13,7 @@
         assert job.path == ["load", "charge", "ship"]
 
 `run_workflow` drives the engine itself, on jobs in memory and with a clock of its own: waits, back-offs and
-deadlines take no time. See docs/testing.md.
+deadlines take no time. See docs/how-to/testing.md.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ is all that it needs to go on later, here or at another server.
 - Of all jobs there is no such number, for transactions commit in another order than they begin. A place is
   a snapshot, and what is new is what that snapshot did not see: nothing is passed over, however late it
   commits. The numbers of one job still come in their order, for whoever wrote the later one had waited for
-  the earlier one to be committed. docs/decisions/0014-live-feed.md tells more.
+  the earlier one to be committed. docs/explanation/decisions/0014-live-feed.md tells more.
 
 While nobody listens, nothing is asked. Else a notice of anything that moved is a hint to look, and there is
 a look every second in case none came.

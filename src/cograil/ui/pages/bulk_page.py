@@ -1,6 +1,6 @@
 """Cancel or retry many jobs from the list: preview, start, and progress.
 
-The work is done by a job of `cograil.bulk`, as for `cograil bulk cancel`; see docs/decisions/0009-bulk.md.
+The work is done by a job of `cograil.bulk`, as for `cograil bulk cancel`; see docs/explanation/decisions/0009-bulk.md.
 """
 
 from __future__ import annotations
