@@ -12,7 +12,7 @@ VERSIONS := 15 16 18
 # Some machines forbid it; then each of the processes that the tests start compiles all it imports anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install setup components demo test test-all matrix check format torture bench against docs pictures lock clean
+.PHONY: help install setup components demo test test-all matrix check format torture bench against docs docs-site pictures lock clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -109,6 +109,9 @@ docs: setup  ## write what is generated: the reference pages, the client that wa
 	$(BIN)/python -m tools.clients
 	$(BIN)/python -m tools.reference
 
+docs-site: setup  ## build the documentation site into site/, in strict mode
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --clean
+
 pictures: setup components  ## make the pictures of docs/how-to/ui.md
 	$(BIN)/python -m tools.screenshots
 	$(BIN)/python -m tools.app_pictures
@@ -119,4 +122,4 @@ lock:  ## resolve the dependencies anew (needs uv)
 	uv export --quiet --frozen --no-dev --no-emit-project --no-header -o requirements-runtime.lock
 
 clean:  ## remove what make made
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache site
