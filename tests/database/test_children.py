@@ -296,7 +296,7 @@ def test_a_child_must_be_able_to_import_its_handler(lab: Lab) -> None:
     def local(ctx: Context) -> None:
         """Nobody can import this."""
 
-    with pytest.raises(UsageError, match="at the top of a module"):
+    with pytest.raises(UsageError, match="at the top level of a module"):
         lab.registry.register(local, process=True)
 
 

@@ -286,10 +286,10 @@ async def test_a_checkpoint_item_is_durable_before_the_generator_is_resumed(atte
         ([{"type": "checkpoint", "phase": "p", "data": {}}], "without a result"),
         ([{"type": "result", "output": {}}, {"type": "progress", "current": 1}], "after its result"),
         ([{"type": "result", "output": [1]}], "JSON object"),
-        ([{"type": "result"}], "no item"),
-        ([{"type": "checkpoint"}], "no item"),
-        ([{"type": "answer", "output": {}}], "no item"),
-        (["text"], "no item"),
+        ([{"type": "result"}], "invalid item"),
+        ([{"type": "checkpoint"}], "invalid item"),
+        ([{"type": "answer", "output": {}}], "invalid item"),
+        (["text"], "invalid item"),
         ([{"type": "progress", "current": float("nan")}], "finite number"),
         ([{"type": "progress", "current": 1, "total": "many"}], "finite number"),
     ],
@@ -316,7 +316,7 @@ async def test_a_generator_that_is_broken_off_is_closed(attempt: Attempt, ending
             yield {"type": "checkpoint", "data": {}}
             if ending == "timeout":
                 await asyncio.Event().wait()
-            yield "no item"
+            yield "invalid item"
         finally:
             closed.append(True)
 

@@ -155,7 +155,7 @@ def test_what_cannot_be_a_handler_is_refused_by_name(registry: Registry, target:
 
 @pytest.mark.parametrize("name", ["", "a b", "-a", "x" * 65, "ä", "a\n"])
 def test_a_strange_name_is_refused(registry: Registry, name: str) -> None:
-    with pytest.raises(UsageError, match="cannot be named"):
+    with pytest.raises(UsageError, match="invalid handler name"):
         registry.register(coroutine, name)
 
 

@@ -141,8 +141,8 @@ RAISED = [
     (UnprintableFail(), "failed", False, "UnprintableFail"),
     (Unmade(7), "failed", False, "7"),
     (UnmadeRetry(7), "handler_error", True, "7"),
-    (Deadly(), "handler_error", True, "Deadly, of which nothing can be told: SystemExit"),
-    (Fail("never", code=Unprintable()), "handler_error", True, "Fail, of which nothing can be told"),  # type: ignore[arg-type]
+    (Deadly(), "handler_error", True, "Deadly, which cannot be formatted: SystemExit"),
+    (Fail("never", code=Unprintable()), "handler_error", True, "Fail, which cannot be formatted"),  # type: ignore[arg-type]
     (RuntimeError("x" * 5000), "handler_error", True, "RuntimeError: xxx"),
     (ExceptionGroup("many", [ValueError()]), "handler_error", True, "ExceptionGroup: many"),
     (SystemExit(3), "handler_crashed", True, "SystemExit: 3"),

@@ -47,7 +47,7 @@ def worker(settings: Settings, apps: tuple[str, ...] = (), health_port: int | No
     require_queues(settings)
     require_apps(settings)
     logs.configure(settings.log.level, settings.log.format)
-    handler_output.capture(is_output_kept=settings.worker.capture_output)
+    handler_output.capture(is_output_captured=settings.worker.capture_output)
     load_handlers(apps, os.getcwd())
     run_async(_work(settings, health_port), "worker")
 

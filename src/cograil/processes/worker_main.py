@@ -139,7 +139,7 @@ def main(descriptor: str, parent: str) -> int:
         order = WorkOrder.from_json(lines.readline())
     threading.Thread(target=_watch, args=[link], name="parent", daemon=True).start()
     logs.configure(order.settings.log.level, order.settings.log.format)
-    handler_output.capture(is_output_kept=order.settings.worker.capture_output)
+    handler_output.capture(is_output_captured=order.settings.worker.capture_output)
     try:
         handlers = load_handlers(order.apps, order.directory)
         run_async(work(order, handlers, lambda worker: _answer(link, _facts(worker))), "worker")

@@ -1,4 +1,4 @@
-"""What a handler may ask and tell while it runs (`ctx`)."""
+"""The context of a running handler (`ctx`)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MAX_PHASE = 128
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much one attempt may produce, and how long it may take to obey."""
+    """The limits of one attempt: sizes, and the grace period after a stop request."""
 
     output_bytes: int = 4 * MIB
     checkpoint_bytes: int = 1 * MIB
@@ -45,38 +45,38 @@ class Channel(Protocol):
     """The worker's side of a context. The `note_` methods are called from any thread and must not block."""
 
     async def save_checkpoint(self, item: WorkItem, data: bytes, phase: str) -> bool:
-        """Make this JSON text the checkpoint of the task, durably, in the order of the calls.
+        """Save this JSON text as the checkpoint of the task, durably, in the order of the calls.
 
-        False when the attempt is no longer ours: nothing was saved.
+        Return False when the worker no longer owns the attempt; nothing is saved then.
         """
 
     async def tell(self, item: WorkItem, event: Event) -> bool:
-        """Tell this event and save its checkpoint, durably, both or neither.
+        """Publish this event and save its checkpoint in one transaction.
 
-        False when the attempt is no longer ours: nothing was told.
+        Return False when the worker no longer owns the attempt; nothing is published then.
         """
 
     async def save_step(self, item: WorkItem, name: str, output: bytes) -> bool:
-        """Keep this JSON text as the result of this step, durably.
+        """Save this JSON text as the result of this step, durably.
 
-        False when the attempt is no longer ours: nothing was saved.
+        Return False when the worker no longer owns the attempt; nothing is saved then.
         """
 
     def create_transaction(self, item: WorkItem, connection: Any) -> TransactionBackend:
-        """What the transaction of a handler needs, on this connection or on one of the worker's."""
+        """Create the transaction of a handler, on this connection or on one of the worker's."""
 
     def note_progress(self, item: WorkItem, current: float, total: float | None, message: str) -> None:
-        """Remember the latest progress; send it when it suits, at most once a second."""
+        """Keep the latest progress; it is written at most once a second."""
 
     def note_log(self, item: WorkItem, line: dict[str, Json]) -> None:
-        """Keep this line: {"at", "level", "message"} and perhaps "fields" and "logger".
+        """Keep this line: {"at", "level", "message"} and optionally "fields" and "logger".
 
-        One with a "logger" was printed or logged by other means, and heard there already.
+        A line with "logger" was already printed or logged elsewhere in this process.
         """
 
 
 class Context:
-    """One attempt as its handler sees it. Every method may be called from coroutines and threads."""
+    """One attempt, as its handler sees it. All methods may be called from coroutines and threads."""
 
     __slots__ = (
         "_channel",
@@ -97,7 +97,7 @@ class Context:
     )
 
     def __init__(self, item: WorkItem, channel: Channel, limits: Limits | None = None, loop: Any = None):
-        """Made by the worker in its event loop: the channel is used there, unless another `loop` is named."""
+        """The worker creates it in its event loop. The channel runs in that loop, or in `loop`."""
         self._item = item
         self._channel = channel
         self._limits = limits or DEFAULT_LIMITS
@@ -110,15 +110,15 @@ class Context:
         self._is_over = False
         self._stopping: asyncio.Future[None] | None = None
         self._telling: asyncio.Lock | None = None
-        self.abandoned = False  # the handler did not obey in time and still runs somewhere
+        self.abandoned = False  # the handler did not stop in time and may still run
         self.handler_transaction: HandlerTransaction | None = None
-        self.recorded: Recorded | None = None  # the result is committed; nothing changes that any more
+        self.recorded: Recorded | None = None  # the result is committed and final
 
-    # --- who am I
+    # --- identity
 
     @property
     def task_id(self) -> str:
-        """Of this attempt, as events show it; an opaque string."""
+        """The id of this attempt in events; an opaque string."""
         return task_name(self._item.task_id, self._item.job_id)
 
     @property
@@ -144,35 +144,35 @@ class Context:
 
     @property
     def trace_parent(self) -> str | None:
-        """The W3C traceparent of this attempt, to send with requests to others; None without a trace."""
+        """The W3C traceparent of this attempt, for outgoing requests; None without a trace."""
         return self._item.trace_parent
 
     @property
     def idempotency_key(self) -> str:
-        """The same in every attempt: send it to other systems so that they recognise a repeat."""
+        """The same key in every attempt. Send it to other systems, so that they recognise a repeated request."""
         return self._item.idempotency_key
 
     @property
     def params(self) -> dict[str, Json]:
-        """All params as they were sent, before any coercion."""
+        """All params of the task, before type coercion."""
         return self._item.params
 
     @property
     def checkpoint_data(self) -> Json:
-        """The data of the last checkpoint of an earlier attempt, exactly as saved; None without one."""
+        """The data of the last checkpoint of an earlier attempt; None without one."""
         return self._item.checkpoint
 
-    # --- what I tell
+    # --- output of the handler
 
     @property
     def log(self) -> Log:
-        """Lines kept with the attempt: `ctx.log.info("fetched", rows=10)`."""
+        """The log of the attempt: `ctx.log.info("fetched", rows=10)`."""
         if self._log is None:
             self._log = Log(self._note_log, self._limits.log_lines, self._limits.log_line_bytes)
         return self._log
 
     def progress(self, current: float, total: float | None = None, message: str = "") -> None:
-        """Say how far it is. Cheap: the worker sends the latest at most once a second."""
+        """Set the progress. This is cheap: the worker writes the latest value at most once a second."""
         _refuse_non_number("current", current)
         if total is not None:
             _refuse_non_number("total", total)
@@ -183,11 +183,13 @@ class Context:
     def checkpoint(self, data: Json, phase: str = "") -> Awaitable[None]:
         """Save `data` durably; the next attempt gets it as `ctx.checkpoint_data`.
 
-        In a coroutine await it; in a thread it returns when the data is safe. Raises `AttemptLost`
-        when the task is no longer ours, `Fail` (code bad_checkpoint) when `data` is not JSON or too large.
+        A coroutine awaits it; in a thread it blocks until the data is saved. Raises `AttemptLost` when this
+        worker no longer owns the task, `Fail` (code bad_checkpoint) when `data` is not JSON or too large.
         """
         text = self._checkpoint_text(data)
-        return self._awaited(self._save(self._channel.save_checkpoint, text, escaped(str(phase))[:MAX_PHASE]))
+        return self._await_or_block(
+            self._save(self._channel.save_checkpoint, text, escaped(str(phase))[:MAX_PHASE])
+        )
 
     def tell(
         self,
@@ -198,11 +200,11 @@ class Context:
         checkpoint: Json = None,
         phase: str = "",
     ) -> Awaitable[None]:
-        """Tell the callback of the job, and subscribers, that this happened; with a new checkpoint, if given.
+        """Publish an event to the callback of the job and to subscribers, optionally with a new checkpoint.
 
-        Both are safe when it returns, or neither; in a coroutine await it. Events of a node are heard in
-        the order in which they were told; without a subject they are about the node. Raises `AttemptLost`
-        when the task is no longer ours, `Fail` (bad_event, bad_checkpoint) for what cannot be told or saved.
+        Both are saved in one transaction. A coroutine awaits it. Events of a node are delivered in the order
+        of the calls; the default subject is the node. Raises `AttemptLost` when this worker no longer owns
+        the task, `Fail` (code bad_event or bad_checkpoint) for an invalid event or checkpoint.
         """
         subject = self._item.place if subject is None else subject
         try:
@@ -211,33 +213,33 @@ class Context:
             raise Fail(f"event: {error}", code="bad_event") from error
         saved = None if checkpoint is None else self._checkpoint_text(checkpoint)
         event = Event(new_id(), type, subject, text, saved, escaped(str(phase))[:MAX_PHASE])
-        return self._awaited(self._tell(event))
+        return self._await_or_block(self._tell(event))
 
     def step(self, name: str, step: Callable[..., Any], *args: Any) -> Any:
-        """The result of `step(*args)`, done once: later attempts of the node get what was kept.
+        """Run `step(*args)` once and save its result; later attempts of the node get the saved result.
 
-        In a coroutine await it; in a thread it returns the result when that is safe. `step` may be a
-        coroutine function. What it returns is given back as JSON holds it, in the first attempt too. A
-        step that raises is not kept. Raises `AttemptLost` when the task is no longer ours, `Fail` (code
-        bad_step) when the result is not JSON or too large.
+        A coroutine awaits it; in a thread it blocks until the result is saved. `step` may be a coroutine
+        function. The result is always converted to JSON and back. A step that raises is not saved. Raises
+        `AttemptLost` when this worker no longer owns the task, `Fail` (code bad_step) when the result is not
+        JSON or too large.
         """
         self._refuse_when_lost()
         if self._steps is None:
             limits = self._limits
             self._steps = StepResults(self._item.steps, limits.checkpoint_bytes, limits.output_bytes)
         if _running_loop() is not None:
-            return self._steps.in_loop(name, step, args, self._keep)
-        return self._steps.in_thread(name, step, args, self._keep_in_thread)
+            return self._steps.in_loop(name, step, args, self._save_step)
+        return self._steps.in_thread(name, step, args, self._save_step_in_thread)
 
     def transaction(self, connection: Any = None) -> HandlerTransaction:
         """`async with ctx.transaction() as tx`: your SQL and the result of the attempt commit together.
 
-        For coroutines, once in an attempt, at its end. See transaction.py for when it commits.
+        For coroutine handlers, once in an attempt, at its end. handler_transaction.py says when it commits.
         """
         if _running_loop() is not self._loop:
             raise Fail("ctx.transaction() is for coroutine handlers of a worker", code="bad_transaction")
         if self.handler_transaction is not None:
-            raise Fail("ctx.transaction(): one for each attempt", code="bad_transaction")
+            raise Fail("ctx.transaction(): only one transaction per attempt", code="bad_transaction")
         self._refuse_when_lost()
         handler_transaction = self._channel.create_transaction(self._item, connection)
         self.handler_transaction = HandlerTransaction(
@@ -245,7 +247,7 @@ class Context:
         )
         return self.handler_transaction
 
-    # --- am I to stop
+    # --- cancellation
 
     @property
     def cancelled(self) -> bool:
@@ -262,9 +264,10 @@ class Context:
     # --- for the worker and the runner
 
     def cancel(self, reason: str) -> None:
-        """Tell the handler to stop; from any thread. The first reason counts, and none after the end.
+        """Ask the handler to stop, from any thread. Only the first reason counts.
 
-        'timeout', 'shutdown' and 'lost' have meanings (see python.py); any other is a cancellation.
+        'timeout', 'shutdown' and 'lost' have their own outcomes (see python_runner.py); any other reason is a
+        cancellation.
         """
         if self._is_over:
             return
@@ -274,23 +277,23 @@ class Context:
 
     @property
     def reason(self) -> str | None:
-        """Why the handler should stop; None while it may go on."""
+        """The reason why the handler should stop; None while it may run."""
         return self._reason
 
     @property
     def output(self) -> Output:
-        """What the handler prints."""
+        """Captures the output that the handler prints."""
         if self._output is None:
             self._output = Output(self.log, self._limits.log_line_bytes)
         return self._output
 
     @property
     def channel(self) -> Channel:
-        """The line to the worker."""
+        """The channel to the worker."""
         return self._channel
 
     def stopping(self) -> asyncio.Future[None]:
-        """A future that is done once `cancel` was called."""
+        """Return a future that is done once `cancel` is called."""
         if self._stopping is None:
             self._stopping = self._loop.create_future()
             if self._is_asked_to_stop:
@@ -298,7 +301,7 @@ class Context:
         return self._stopping
 
     def close(self) -> None:
-        """The attempt is over: from now on the handler, if it still runs, talks to nobody.
+        """End the attempt. A handler that still runs no longer reaches the worker.
 
         Cycles are broken here: one with its log or its transaction would keep the attempt, with its params,
         until the collector looks for cycles, which is after some 20,000 attempts (processes/lifecycle.py).
@@ -336,29 +339,29 @@ class Context:
         except strict_json.InvalidJson as error:
             raise Fail(f"checkpoint: {error}", code="bad_checkpoint") from error
 
-    def _awaited(self, saving: Coroutine[Any, Any, None]) -> Awaitable[None]:
-        """In a coroutine what is to be awaited; in a thread all is done when it returns."""
+    def _await_or_block(self, saving: Coroutine[Any, Any, None]) -> Awaitable[None]:
+        """Return an awaitable in the event loop; in a thread, block until it is done."""
         if _running_loop() is self._loop:
             return saving
         self._wait_in_thread(saving)
         return _NOTHING_TO_AWAIT
 
     async def _tell(self, event: Event) -> None:
-        """One at a time: the mark of the last one says whether that was told."""
+        """Publish one event at a time: the mark of the last event detects a repeat."""
         if self._telling is None:
             self._telling = asyncio.Lock()
         async with self._telling:
             await self._save(self._channel.tell, event)
 
-    async def _keep(self, name: str, text: bytes) -> None:
-        """From any loop: the channel is used in ours."""
+    async def _save_step(self, name: str, text: bytes) -> None:
+        """Save a step from any event loop; the channel runs in the loop of the context."""
         saving = self._save(self._channel.save_step, name, text)
         if _running_loop() is self._loop:
             await saving
         else:
-            await asyncio.wrap_future(self._sent(saving))
+            await asyncio.wrap_future(self._submit_to_loop(saving))
 
-    def _keep_in_thread(self, name: str, text: bytes) -> None:
+    def _save_step_in_thread(self, name: str, text: bytes) -> None:
         self._wait_in_thread(self._save(self._channel.save_step, name, text))
 
     def _check_output(self, value: Json) -> Completed:
@@ -368,17 +371,17 @@ class Context:
         self.recorded = Recorded()
         self.close()
 
-    def _sent(self, saving: Coroutine[Any, Any, None]) -> concurrent.futures.Future[None]:
+    def _submit_to_loop(self, saving: Coroutine[Any, Any, None]) -> concurrent.futures.Future[None]:
         try:
             return asyncio.run_coroutine_threadsafe(saving, self._loop)
-        except RuntimeError:  # the loop is closed: the worker is gone
+        except RuntimeError:  # the loop is closed: the worker has stopped
             saving.close()
             raise AttemptLost("the worker has stopped") from None
 
     def _wait_in_thread(self, saving: Coroutine[Any, Any, None]) -> None:
-        future = self._sent(saving)
-        # Not for ever: a loop that stopped between the check and the call would hold the thread, and the
-        # thread would hold up the exit of the process.
+        future = self._submit_to_loop(saving)
+        # With a timeout: a loop that stopped after the check would block the thread, and the thread would
+        # block the exit of the process.
         while not concurrent.futures.wait([future], timeout=1.0).done:
             if self._loop.is_closed():
                 saving.close()
@@ -399,7 +402,7 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
 
 
 class _NothingToAwait:
-    """What `ctx.checkpoint` returns in a thread, where all is done when it returns."""
+    """The result of `ctx.checkpoint` in a thread, where nothing is left to await."""
 
     def __await__(self) -> Generator[None, None, None]:
         return

@@ -1,4 +1,4 @@
-"""The exceptions by which a handler says how it ends, or learns that it must."""
+"""The exceptions that a handler raises to fail, or gets when it must stop."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from cograil.model.workflow import Json
 class Retry(Exception):
     """Raised by a handler: this attempt failed, another may succeed.
 
-    `after_seconds` is how long to wait before that one, for those who were told (`Retry-After`); the
-    `max_delay_seconds` of the node still bounds it.
+    `after_seconds` is the delay before the next attempt, for example from a `Retry-After` header. The
+    `max_delay_seconds` of the node limits it.
     """
 
-    # Also for a class of the user's whose own __init__ does not call ours.
+    # Class attributes, for a subclass whose __init__ does not call this one.
     code: str = "handler_error"
     details: Json = None
     after_seconds: float | None = None
@@ -32,7 +32,7 @@ class Retry(Exception):
 
 
 class Fail(Exception):
-    """Raised by a handler: it failed, and trying again cannot help."""
+    """Raised by a handler: it failed, and a retry cannot succeed."""
 
     code: str = "failed"
     details: Json = None
@@ -44,8 +44,8 @@ class Fail(Exception):
 
 
 class Cancelled(Exception):
-    """The attempt was told to stop; raised by `ctx.raise_if_cancelled()`."""
+    """The attempt must stop; raised by `ctx.raise_if_cancelled()`."""
 
 
 class AttemptLost(Cancelled):
-    """The task was given to somebody else: whatever this attempt still does is in vain."""
+    """Another worker owns the task now; the result of this attempt is discarded."""

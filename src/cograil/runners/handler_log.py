@@ -1,4 +1,4 @@
-"""The log lines of an attempt: bounded in length and number, safe to print, no secrets."""
+"""The log lines of an attempt: limited in length and number, printable, with secrets redacted."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cograil.model.workflow import Json
 
 
 class Log:
-    """Lines of one attempt. After `max_lines` one line says that the rest was dropped."""
+    """The log of one attempt. After `max_lines`, one last line says that the rest is dropped."""
 
     __slots__ = ("_left", "_max_line_bytes", "_max_lines", "_note")
 
@@ -35,7 +35,7 @@ class Log:
         self._write("error", message, fields)
 
     def keep(self, level: str, logger: str, message: str) -> None:
-        """A line of another logger, or of a stream that was printed to."""
+        """Add a line of another logger or of an output stream."""
         self._write(level, message, {}, logger)
 
     def close(self) -> None:
@@ -63,7 +63,7 @@ def _drop(line: dict[str, Json]) -> None:
 
 
 def _bounded(fields: dict[str, Json], room: int) -> dict[str, Json]:
-    """The fields, in order, as far as `room` bytes go. What is not a scalar of JSON is shown by its repr."""
+    """Return the fields, in order, up to `room` bytes. Values that are not JSON scalars become their repr."""
     kept: dict[str, Json] = {}
     for name, value in fields.items():
         room -= len(name.encode(errors="replace"))
@@ -78,7 +78,7 @@ def _bounded(fields: dict[str, Json], room: int) -> dict[str, Json]:
 
 
 def _is_scalar(value: object) -> bool:
-    """Whether the value is a null, a boolean or a number that JSON can hold."""
+    """Whether the value is null, a boolean or a JSON number."""
     if isinstance(value, float):
         return math.isfinite(value)
     return value is None or (isinstance(value, int) and -(2**63) <= value < 2**63)
@@ -96,7 +96,7 @@ _ESCAPES = {code: ascii(chr(code))[1:-1] for code in _CONTROLS}
 
 
 def escaped(text: str) -> str:
-    """The text on one line: control and direction characters and lone surrogates become escapes."""
+    """Return the text on one line, with control characters, direction marks and lone surrogates escaped."""
     if text.isprintable():
         return text
     return text.translate(_ESCAPES).encode(errors="backslashreplace").decode()

@@ -1,7 +1,7 @@
-"""What a handler prints, or logs with `logging`, becomes log lines of its attempt.
+"""Captures what a handler prints or logs with `logging` as log lines of its attempt.
 
-The attempt that runs here is known by a context variable, so coroutines, threads of `asyncio.to_thread` and
-child processes are told apart. What is printed or logged still goes where it went before.
+A context variable identifies the attempt, which works for coroutines, threads of `asyncio.to_thread` and child
+processes. The output still goes to its original stream or logger.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ if TYPE_CHECKING:
     from cograil.runners.context import Context
 
 LEVELS = {"stdout": "info", "stderr": "warning"}
-KEPT = "_cograil_kept"  # marks a record that is a log line already
+CAPTURED_MARK = "_cograil_kept"  # marks a record that is a log line already
 
 attempt: ContextVar[Context | None] = ContextVar("attempt", default=None)  # the attempt that runs here
 
 
-def capture(*, is_output_kept: bool) -> None:
-    """Keep the `logging` records of handlers in this process, and what they print if that is wanted.
+def capture(*, is_output_captured: bool) -> None:
+    """Capture the `logging` records of handlers in this process and, if wanted, their printed output.
 
-    Called after the logging of the process is set up, so that its own lines are not taken for a handler's.
+    Call it after the logging of the process is set up, so that its own lines are not captured.
     """
     root = logging.getLogger()
-    for handler in root.handlers:  # they go on hearing what they heard
+    for handler in root.handlers:  # existing handlers keep their level
         handler.setLevel(max(handler.level, root.level))
     root.setLevel(min(root.level, logging.INFO))
     root.addHandler(_RecordKeeper())
-    if is_output_kept:
+    if is_output_captured:
         sys.stdout = _Tee(sys.stdout, "stdout")
         sys.stderr = _Tee(sys.stderr, "stderr")
 
 
 class Output:
-    """What one attempt prints, kept line by line."""
+    """The printed output of one attempt, split into lines."""
 
     __slots__ = ("_lock", "_log", "_max_length", "_parts")
 
@@ -48,10 +48,10 @@ class Output:
         self._log = log
         self._max_length = max_length
         self._lock = threading.Lock()
-        self._parts: dict[str, str] = {}  # since the last end of a line, by stream
+        self._parts: dict[str, str] = {}  # the incomplete line of each stream
 
     def write(self, stream: str, text: str) -> None:
-        """Keep the lines that are complete with this text; one that is too long counts as complete."""
+        """Add text and keep its complete lines. A line that is too long counts as complete."""
         with self._lock:
             *lines, rest = (self._parts.pop(stream, "") + text).split("\n")
             if len(rest) > self._max_length:
@@ -62,7 +62,7 @@ class Output:
             self._log.keep(LEVELS[stream], stream, line)
 
     def close(self) -> None:
-        """Keep what has no end of line."""
+        """Keep the incomplete lines."""
         with self._lock:
             rest, self._parts = self._parts, {}
         for stream, line in rest.items():
@@ -70,18 +70,18 @@ class Output:
 
 
 class _RecordKeeper(logging.Handler):
-    """Keeps the records that are logged inside a handler."""
+    """Captures the records that a handler logs."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        _keep(record)
+        _capture_record(record)
 
 
-def _keep(record: logging.LogRecord) -> None:
-    """Keep a record once, however many handlers of `logging` see it."""
+def _capture_record(record: logging.LogRecord) -> None:
+    """Capture a record once, however many `logging` handlers get it."""
     context = attempt.get()
-    if context is None or getattr(record, KEPT, False):
+    if context is None or getattr(record, CAPTURED_MARK, False):
         return
-    setattr(record, KEPT, True)
+    setattr(record, CAPTURED_MARK, True)
     try:
         message = record.getMessage()
         if record.exc_info:
@@ -104,7 +104,7 @@ def _level(number: int) -> str:
 
 
 class _Tee:
-    """A stream that also keeps what a handler writes to it."""
+    """A stream that also captures what a handler writes to it."""
 
     def __init__(self, stream: TextIO, name: str) -> None:
         self._stream = stream
@@ -118,7 +118,7 @@ class _Tee:
             if record is None:
                 context.output.write(self._name, text)
             else:
-                _keep(record)
+                _capture_record(record)
         return written
 
     def writelines(self, lines: Any) -> None:
@@ -130,7 +130,7 @@ class _Tee:
 
 
 def _record_being_written(caller: FrameType) -> logging.LogRecord | None:
-    """The record, if it is a handler of `logging` that writes: the record is kept rather than its text."""
+    """Return the record that a `logging` handler writes; the record is captured instead of its text."""
     if caller.f_code is not logging.StreamHandler.emit.__code__:
         return None
     record = caller.f_locals.get("record")

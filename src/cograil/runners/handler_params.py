@@ -1,4 +1,4 @@
-"""The parameters of a handler, checked against its signature before it runs.
+"""Validation of the params of a task against the signature of its handler.
 
 The check is compiled once, at registration, and takes about a microsecond per call.
 """
@@ -25,7 +25,7 @@ MISSING, UNKNOWN = "is missing", "is not a parameter of this handler"
 
 
 class InvalidParams(Exception):
-    """The params of a task do not fit the signature of its handler; `problems` has one entry each."""
+    """The params of a task do not match the signature of its handler; `problems` has an entry for each."""
 
     def __init__(self, problems: list[dict[str, str]]) -> None:
         self.problems = problems
@@ -33,7 +33,7 @@ class InvalidParams(Exception):
 
 
 class ParamProblem(NamedTuple):
-    """A param that does not fit: where it is, what kind of problem that is, and what is wrong in words."""
+    """An invalid param: its path, the kind of problem and a message."""
 
     path: tuple[str, ...]
     kind: str
@@ -41,7 +41,7 @@ class ParamProblem(NamedTuple):
 
 
 class Params:
-    """What a handler wants to be called with.
+    """The parameters of a handler.
 
     `ctx` gets the context. In a checkpointable handler `checkpoint` gets the last checkpoint and
     `params` all params. Every other parameter is looked up by name and coerced to its type.
@@ -52,7 +52,7 @@ class Params:
     def __init__(
         self, function: Callable[..., Any], *, extra: Extra = "forbid", special: frozenset[str]
     ) -> None:
-        """Raises UsageError for a signature that cannot be called with named params."""
+        """Raise UsageError for a signature that cannot be called with named params."""
         parameters = inspect.signature(function).parameters
         ordinary = [p for name, p in parameters.items() if name not in special]
         self._special = tuple(name for name in parameters if name in special)
@@ -61,7 +61,7 @@ class Params:
         self._validate = _compiled(function, ordinary, "ignore" if sees_all else extra).validate_python
 
     def check(self, literals: Mapping[str, Json], rendered: Collection[str]) -> list[ParamProblem]:
-        """What is wrong with these params; of those that are `rendered` only the names are known."""
+        """Return the problems of these params. Of `rendered` params only the names are known."""
         try:
             self._validate({**literals, **dict.fromkeys(rendered)})
         except ValidationError as error:
@@ -72,7 +72,7 @@ class Params:
         return [one for one in found if one.path[0] not in rendered or one.kind == "extra_forbidden"]
 
     def bind(self, params: Mapping[str, Json], specials: Mapping[str, Any]) -> dict[str, Any]:
-        """The keyword arguments of the call; raises InvalidParams that names every wrong one."""
+        """Return the keyword arguments of the call. Raises InvalidParams with every problem."""
         try:
             arguments: dict[str, Any] = self._validate(params)
         except ValidationError as error:
@@ -86,10 +86,10 @@ def _compiled(function: Callable[..., Any], wanted: list[inspect.Parameter], ext
     takes_any = any(p.kind is p.VAR_KEYWORD for p in wanted)
     named = [p for p in wanted if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
     if hidden := [p.name for p in named if p.kind is p.POSITIONAL_ONLY]:
-        raise UsageError(f"params have names: {', '.join(hidden)} cannot be positional-only")
+        raise UsageError(f"params are passed by name: {', '.join(hidden)} cannot be positional-only")
     try:
         types = _types(function, named)
-        # A TypedDict, not a model: it takes any name, leaves defaults to the function and yields a dict.
+        # A TypedDict, not a model: it allows any name, leaves defaults to the function and returns a dict.
         shape = cast(Any, typing_extensions.TypedDict)("Params", {p.name: _field(p, types) for p in named})
         shape.__pydantic_config__ = ConfigDict(
             extra="allow" if takes_any else extra, coerce_numbers_to_str=True, allow_inf_nan=False
@@ -100,15 +100,15 @@ def _compiled(function: Callable[..., Any], wanted: list[inspect.Parameter], ext
 
 
 def _types(function: Callable[..., Any], named: list[inspect.Parameter]) -> dict[str, Any]:
-    """The annotations, evaluated; only of these parameters, so that `ctx` may be hinted by a name
-    that exists for the type checker alone."""
+    """Evaluate the annotations of these parameters only: the annotation of `ctx` may be a name that exists
+    only for the type checker."""
     written = {p.name: p.annotation for p in named if p.annotation is not p.empty}
     names = getattr(inspect.unwrap(code_of(function)), "__globals__", {})
     return typing.get_type_hints(SimpleNamespace(__annotations__=written), names, include_extras=True)
 
 
 def code_of(call: Any) -> Any:
-    """The function behind a callable: of a partial its function, of an instance its `__call__`."""
+    """Return the function of a callable: of a partial its function, of an instance its `__call__`."""
     while isinstance(call, functools.partial):
         call = call.func
     return call if inspect.isroutine(call) else call.__call__
@@ -119,7 +119,7 @@ def _field(parameter: inspect.Parameter, types: dict[str, Any]) -> Any:
     if parameter.default is parameter.empty:
         return typing_extensions.Required[hint]
     if parameter.default is None:
-        hint = hint | None if hint is not Any else Any  # `count: int = None` says that null is fine
+        hint = hint | None if hint is not Any else Any  # `count: int = None` allows null
     return typing_extensions.NotRequired[hint]
 
 

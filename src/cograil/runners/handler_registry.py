@@ -1,4 +1,4 @@
-"""Handlers by name. `@handler` registers one; the worker asks for it when a task names it."""
+"""The registry of handlers by name. `@handler` registers a handler."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _SPECIAL_IN_CHECKPOINTABLE = frozenset({"ctx", "params", "checkpoint"})
 class CheckpointableHandler(ABC):
     """A handler as a class: an async generator that reports as it goes.
 
-    It yields any number of
+    It yields any number of items
         {"type": "checkpoint", "phase": "...", "data": {...}}     durable before the generator goes on
         {"type": "progress", "current": 1, "total": 3, "message": "..."}
-    and at last
+    and finally
         {"type": "result", "output": {...}}
     """
 
@@ -38,15 +38,15 @@ class CheckpointableHandler(ABC):
     def execute(
         self, params: dict[str, Json], checkpoint: Json = None
     ) -> AsyncGenerator[dict[str, Json], None]:
-        """Do the work. `checkpoint` is the `data` of the last checkpoint of an earlier attempt, or None."""
+        """Run the attempt. `checkpoint` is the `data` of the last checkpoint of an earlier attempt, or None."""
 
 
 @dataclass(frozen=True, slots=True)
 class HandlerSpec:
-    """What we know of a handler.
+    """A registered handler.
 
-    `kind` thread: a plain function, which may block. `kind` process: it runs in a child of the worker,
-    where `module` is imported. `most`: so many of it a worker takes at a time, if that is a coroutine.
+    `kind` thread: a plain function, which may block. `kind` process: it runs in a child process of the worker,
+    which imports `module`. `most`: the maximum number that a worker runs at a time, for a coroutine handler.
     """
 
     name: str
@@ -57,16 +57,16 @@ class HandlerSpec:
     place: str
     module: str = ""
     most: int | None = None
-    app: str | None = None  # that registered it
+    app: str | None = None  # the app that registered it
 
     def arguments(self, item: WorkItem, ctx: Context) -> dict[str, Any]:
-        """The keyword arguments for this attempt; raises InvalidParams."""
+        """Return the keyword arguments for this attempt. Raises InvalidParams."""
         special = {"ctx": ctx, "params": item.params, "checkpoint": item.checkpoint}
         return self.params.bind(item.params, special)
 
 
 class Registry:
-    """Handlers by name, one for each name."""
+    """Handlers by unique name."""
 
     def __init__(self) -> None:
         self._specs: dict[str, HandlerSpec] = {}
@@ -81,10 +81,10 @@ class Registry:
         most: int | None = None,
         app: str | None = None,
     ) -> HandlerSpec:
-        """Make `target` the handler of this name (or its own).
+        """Register `target` under this name, or its own.
 
-        Raises UsageError when it cannot be one, or when another has the name. The same function again
-        (a reloaded module) replaces itself.
+        Raises UsageError for an invalid handler or a name that is in use. The same function of a reloaded
+        module replaces the old one.
         """
         spec = replace(_spec(target, name, extra, is_process=process), most=most, app=app)
         known = self._specs.get(spec.name)
@@ -94,24 +94,24 @@ class Registry:
         return spec
 
     def get(self, name: str) -> HandlerSpec | None:
-        """The handler of this name, None if there is none."""
+        """Return the handler of this name; None if there is none."""
         return self._specs.get(name)
 
     def only(self, names: Iterable[str]) -> Registry:
-        """A registry of these handlers."""
+        """Return a registry with only these handlers."""
         other = Registry()
         other._specs = {name: self._specs[name] for name in names}
         return other
 
     def names(self) -> list[str]:
-        """All names, sorted."""
+        """Return all names, sorted."""
         return sorted(self._specs)
 
 
 class AppRegistry(Registry):
-    """The registry that an app is given: what it registers is its own.
+    """The registry that an app gets; it marks the handlers as the app's own.
 
-    Its handlers are named `<app>.<what>`, which no workflow of others may name, or are listed in `offers`.
+    Such a handler is named `<app>.<name>`, which other workflows cannot use, or is listed in `offers`.
     """
 
     def __init__(self, registry: Registry, app: str, offers: Iterable[str] = ()) -> None:
@@ -128,7 +128,7 @@ class AppRegistry(Registry):
         most: int | None = None,
         app: str | None = None,
     ) -> HandlerSpec:
-        """Make `target` a handler of this app. Raises UsageError, also for a name that is not the app's."""
+        """Register `target` as a handler of this app. Raises UsageError, also for a name of another app."""
         spec = self._registry.register(
             target, name, extra=extra, process=process, most=most, app=app or self._app
         )
@@ -164,8 +164,8 @@ def handler(
     """Register a handler: `@handler("name")`, or bare `@handler` for the function's own name.
 
     It takes functions, coroutine functions, async generator functions and classes (or instances) of
-    `CheckpointableHandler`, and returns them unchanged. `extra="ignore"`: unknown params are no error.
-    `process=True`: it runs in a child process, which can be killed.
+    `CheckpointableHandler`, and returns them unchanged. `extra="ignore"` ignores unknown params.
+    `process=True` runs it in a child process, which can be killed.
     """
     if target is not None and not isinstance(target, str):
         default_registry.register(target)
@@ -183,7 +183,7 @@ def _spec(target: Any, name: str | None, extra: Extra, *, is_process: bool) -> H
     place = _place(target)
     if not _NAME.fullmatch(name):
         raise UsageError(
-            f"a handler cannot be named {name[:80]!r} ({place}): letters, digits, _ . - and at most 64"
+            f"invalid handler name {name[:80]!r} ({place}): use up to 64 letters, digits and _ . -"
         )
     try:
         call = _callable(target)
@@ -198,7 +198,7 @@ def _spec(target: Any, name: str | None, extra: Extra, *, is_process: bool) -> H
 
 
 def _callable(target: Any) -> Callable[..., Any]:
-    """What to call for this target; a class of `CheckpointableHandler` is made an instance here."""
+    """Return the callable of this target; a `CheckpointableHandler` class is instantiated."""
     if isinstance(target, type):
         if not issubclass(target, CheckpointableHandler):
             raise UsageError("a class must derive from CheckpointableHandler")
@@ -208,28 +208,28 @@ def _callable(target: Any) -> Callable[..., Any]:
             raise UsageError("execute must be an async generator: `async def` with `yield`")
         return target.execute
     if not callable(target):
-        raise UsageError("it cannot be called")
+        raise UsageError("it is not callable")
     if inspect.isgeneratorfunction(code_of(target)):
         raise UsageError("a generator must be async: `async def` with `yield`")
     return target  # type: ignore[no-any-return]
 
 
 def is_coroutine(call: Callable[..., Any]) -> bool:
-    """Whether it needs an event loop."""
+    """Whether the callable needs an event loop."""
     code = code_of(call)
     return inspect.iscoroutinefunction(code) or inspect.isasyncgenfunction(code)
 
 
 def _importable(target: Any) -> str:
-    """The module that registers this handler when a child imports it."""
+    """Return the module that a child process imports to register this handler."""
     code = code_of(target) if not isinstance(target, type) else target
     if code.__module__ == "__main__" or "<locals>" in code.__qualname__:
-        raise UsageError("a process handler is imported by its child: define it at the top of a module")
+        raise UsageError("a child process imports the handler; define it at the top level of a module")
     return str(code.__module__)
 
 
 def _place(target: Any) -> str:
-    """Where a handler is written: module.name (file:line)."""
+    """Return the location of a handler: module.name (file:line)."""
     thing = target if isinstance(target, type) or inspect.isroutine(target) else type(target)
     if isinstance(target, functools.partial):
         thing = code_of(target)

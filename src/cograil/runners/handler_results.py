@@ -1,4 +1,4 @@
-"""What a handler returned, checked and turned into JSON text."""
+"""Validation of the result of a handler, and its conversion to JSON text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cograil.model.outcome import Completed
 
 
 class BadResult(Exception):
-    """What a handler returned or yielded cannot be taken; `code` says why."""
+    """The result or item of a handler is invalid; `code` says why."""
 
     def __init__(self, message: str, code: str = "bad_result") -> None:
         super().__init__(message)
@@ -18,7 +18,7 @@ class BadResult(Exception):
 
 
 def completed(value: Any, max_bytes: int) -> Completed:
-    """The result as checked JSON; raises BadResult when it is not a JSON object within the limit."""
+    """Convert a result to JSON. Raises BadResult when it is not a JSON object within the limit."""
     if value is None:
         return Completed(b"{}")
     if inspect.iscoroutine(value):
@@ -28,7 +28,7 @@ def completed(value: Any, max_bytes: int) -> Completed:
         output = strict_json.write(value, max_bytes=max_bytes)
     except strict_json.InvalidJson as error:
         code = "result_too_large" if error.code == "too_large" else "bad_result"
-        raise BadResult(f"the result cannot be kept: {error}", code) from None
+        raise BadResult(f"the result cannot be stored: {error}", code) from None
     if not output.startswith(b"{"):
-        raise BadResult(f"a handler returns a JSON object, not {type(value).__name__}")
+        raise BadResult(f"a handler must return a JSON object, not {type(value).__name__}")
     return Completed(output)

@@ -1,4 +1,4 @@
-"""The steps of one attempt (`ctx.step`): each is done once, and its result is kept for later attempts."""
+"""The steps of one attempt (`ctx.step`). Each runs once; later attempts get the saved result."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ KeepInThread = Callable[[str, bytes], None]
 
 
 class StepResults:
-    """What is done, by name. A step under way is shared: whoever asks for it meanwhile gets its end."""
+    """Results of steps by name. Concurrent calls of a running step share its result."""
 
     __slots__ = ("_ends", "_lock", "_max_bytes", "_room")
 
     def __init__(self, kept: Mapping[str, Json] | None, max_bytes: int, room: int) -> None:
-        """`max_bytes` is for one result, `room` for all of the node together."""
+        """`max_bytes` limits one result, `room` all results of the node together."""
         self._lock = threading.Lock()
         self._max_bytes = max_bytes
         self._room = room
@@ -41,7 +41,7 @@ class StepResults:
         return end
 
     async def in_loop(self, name: str, step: Step, args: tuple[Any, ...], keep: Keep) -> Json:
-        """The result of this step, awaited if need be."""
+        """Return the result of this step; runs it in the event loop unless it is saved or running."""
         end, is_mine = self._enter(name)
         if not is_mine:
             text = end.result() if end.done() else await asyncio.wrap_future(end)
@@ -57,13 +57,13 @@ class StepResults:
         return orjson.loads(text)
 
     def in_thread(self, name: str, step: Step, args: tuple[Any, ...], keep: KeepInThread) -> Json:
-        """The same, blocking; a coroutine gets a loop of its own."""
+        """Return the result of this step, blocking; a coroutine runs in its own event loop."""
         end, is_mine = self._enter(name)
         if not is_mine:
             return orjson.loads(end.result())
         try:
             value = step(*args)
-            text = self._text(name, asyncio.run(_awaited(value)) if inspect.isawaitable(value) else value)
+            text = self._text(name, asyncio.run(_await_value(value)) if inspect.isawaitable(value) else value)
             keep(name, text)
         except BaseException as error:
             self._give_up(name, end, error)
@@ -72,14 +72,14 @@ class StepResults:
         return orjson.loads(text)
 
     def _enter(self, name: str) -> tuple[Future[bytes], bool]:
-        """Its end, and whether it is for the caller to bring it about."""
+        """Return the future of the step, and whether the caller must run it."""
         if not isinstance(name, str) or not name.isprintable() or not 0 < len(name) <= MAX_NAME:
-            raise Fail(f"step: its name must be 1 to {MAX_NAME} printable characters", code="bad_step")
+            raise Fail(f"step: the name must have 1 to {MAX_NAME} printable characters", code="bad_step")
         with self._lock:
             if (known := self._ends.get(name)) is not None:
                 return known, False
             end: Future[bytes] = Future()
-            end.set_running_or_notify_cancel()  # who waits for it and is cancelled must not cancel it
+            end.set_running_or_notify_cancel()  # a cancelled waiter must not cancel it
             self._ends[name] = end
             return end, True
 
@@ -91,16 +91,16 @@ class StepResults:
         with self._lock:
             self._room -= len(text)
             if self._room < 0:
-                raise Fail(f"step {name!r}: the results of all steps are too large to keep", code="bad_step")
+                raise Fail(f"step {name!r}: the results of all steps together are too large", code="bad_step")
         return text
 
     def _give_up(self, name: str, end: Future[bytes], error: BaseException) -> None:
-        """It was not done: whoever asks again does it again."""
+        """Pass the error to waiting callers. The next call runs the step again."""
         with self._lock:
             del self._ends[name]
         is_cancelled = isinstance(error, asyncio.CancelledError)
         end.set_exception(Cancelled(f"the step {name!r} was cancelled") if is_cancelled else error)
 
 
-async def _awaited(value: Awaitable[Json]) -> Json:
+async def _await_value(value: Awaitable[Json]) -> Json:
     return await value

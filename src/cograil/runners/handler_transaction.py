@@ -1,7 +1,7 @@
 """`ctx.transaction()`: the handler's own SQL and the report of its result commit together.
 
-The block does not commit when it ends: the result is not known yet. The runner commits when the handler
-has returned it, or `tx.complete(output)` does. Whatever ends otherwise is rolled back.
+The end of the block does not commit, because the result is not known yet. The runner commits when the handler
+has returned, or `tx.complete(output)` commits. In all other cases the transaction is rolled back.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ from cograil.runners.handler_exceptions import Fail
 
 
 class TransactionBackend(Protocol):
-    """The worker's side of it: a connection on which the report can be made."""
+    """The worker's side: a connection on which the result can be reported."""
 
     is_borrowed: bool
-    """Whether it is the handler's own connection, which its owner may commit before us."""
+    """Whether it is the handler's own connection, which the handler may commit before the report."""
 
     @property
     def connection(self) -> Any:
-        """Of the driver, once it has begun."""
+        """The psycopg connection, after `begin`."""
 
     async def begin(self) -> None:
-        """Raises Fail when the connection leads elsewhere, or cannot be used."""
+        """Begin the transaction. Raises Fail when the connection is unusable or of another database."""
 
     async def finish(self, output: bytes) -> None:
-        """Report and commit. Raises AttemptLost or Retry when that did not happen: it is rolled back."""
+        """Report and commit. Raises AttemptLost or Retry when it was rolled back instead."""
 
     async def roll_back(self) -> None:
-        """Never raises."""
+        """Roll back. Never raises."""
 
 
 class HandlerTransaction:
-    """What `async with ctx.transaction() as tx` gives."""
+    """The `tx` of `async with ctx.transaction() as tx`."""
 
     def __init__(
         self,
@@ -53,28 +53,29 @@ class HandlerTransaction:
 
     @property
     def connection(self) -> Any:
-        """The psycopg connection; what it executes inside the block belongs to the transaction."""
+        """The psycopg connection; statements inside the block belong to the transaction."""
         return self._backend.connection
 
     async def execute(self, query: Any, params: Any = None) -> Any:
-        """Run this statement; the cursor, for `fetchone` and `fetchall`."""
+        """Run this statement and return its cursor."""
         if self._state != "open":
-            raise Fail("ctx.transaction(): its block has ended", code="bad_transaction")
+            raise Fail("ctx.transaction(): the block has ended", code="bad_transaction")
         return await self._backend.connection.execute(query, params)
 
     async def complete(self, output: Json = None) -> None:
-        """Make this the result of the attempt, and commit it with what the transaction did.
+        """Report this output as the result of the attempt and commit it with the transaction.
 
-        The attempt is over when this returns: what the handler returns later is not used. Raises
-        `AttemptLost` when the task is no longer ours, `Retry` when it could not commit: all is undone.
+        The attempt is over when this returns; the return value of the handler is not used. Raises
+        `AttemptLost` when this worker no longer owns the task, and `Retry` when the commit failed; the
+        transaction is rolled back then.
         """
         if self._state != "open":
-            raise Fail("tx.complete(): its block has ended", code="bad_transaction")
+            raise Fail("tx.complete(): the block has ended", code="bad_transaction")
         await self._finish(self._check(output).output)
 
     async def __aenter__(self) -> Self:
         if self._state != "new":
-            raise Fail("ctx.transaction(): one for each attempt", code="bad_transaction")
+            raise Fail("ctx.transaction(): only one transaction per attempt", code="bad_transaction")
         self._state = "open"
         try:
             await self._backend.begin()
@@ -94,7 +95,7 @@ class HandlerTransaction:
             await self.undo()
             raise Fail(
                 "ctx.transaction(connection): end the block with `await tx.complete(output)`; "
-                "only then is it known that your connection commits the report as well",
+                "it commits the report on your connection",
                 code="bad_transaction",
             )
         else:
@@ -104,7 +105,7 @@ class HandlerTransaction:
 
     @property
     def is_unfinished(self) -> bool:
-        """Whether it was begun, and neither committed nor rolled back."""
+        """Whether it has begun, and is neither committed nor rolled back."""
         return self._state in ("open", "left")
 
     @property
@@ -113,25 +114,25 @@ class HandlerTransaction:
         return self._state == "ended" and (self.committing is None or self.committing.done())
 
     async def conclude(self, outcome: Completed) -> None:
-        """The handler returned this."""
+        """Commit with the result that the handler returned."""
         if self._state == "open":
-            raise Fail("ctx.transaction(): the handler returned without leaving it", code="bad_transaction")
+            raise Fail("ctx.transaction(): the handler returned inside the block", code="bad_transaction")
         await self._finish(outcome.output)
 
     async def undo(self) -> None:
-        """Roll back, unless it ended before or is past the point where it can be undone."""
+        """Roll back, unless the transaction has ended or is committing."""
         if self.is_unfinished:
             self._state = "ended"
             await self._backend.roll_back()
 
     async def _finish(self, output: bytes) -> None:
-        """From here on there is no way back: a cancellation waits until we know how it ended."""
+        """Commit. A cancellation waits until the result of the commit is known."""
         self._state = "ended"
         self.committing = asyncio.create_task(self._commit(output))
         try:
             await asyncio.shield(self.committing)
         except asyncio.CancelledError:
-            await _patiently(self.committing)
+            await _wait_uninterrupted(self.committing)
             raise
 
     async def _commit(self, output: bytes) -> None:
@@ -139,12 +140,12 @@ class HandlerTransaction:
         self._on_recorded()
 
 
-async def _patiently(task: asyncio.Task[None]) -> None:
-    """Until it is done, however often we are cancelled."""
+async def _wait_uninterrupted(task: asyncio.Task[None]) -> None:
+    """Wait until the task is done, even when this task is cancelled again."""
     while not task.done():
         try:
             await asyncio.wait({task})
         except asyncio.CancelledError:
             continue
     if not task.cancelled():
-        task.exception()  # known by now to whoever asks the context
+        task.exception()  # mark as retrieved; the context already has the outcome

@@ -1,7 +1,7 @@
-"""The handler `http`: one request, as `type: http` in a workflow describes it.
+"""The handler `http`: one request, as described by `type: http` in a workflow.
 
-`register_http` gives it a guard by the settings of the worker. Importing this module registers it with
-the strictest one, for those who only want to know which handlers there are.
+`register_http` registers it with a guard from the settings of the worker. Importing this module registers it
+with the strictest guard, for callers that only list handlers.
 """
 
 from __future__ import annotations
@@ -33,10 +33,12 @@ if TYPE_CHECKING:
 
 HANDLER = "http"
 TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504})
-CHANGING = frozenset({"POST", "PUT", "PATCH", "DELETE"})
-OURS = frozenset({"host", "content-length", "transfer-encoding", "connection", "upgrade", "te", "trailer"})
-SHOWN_CHARACTERS = 1_000
-# Only these: some codecs of Python take quadratic time.
+UNSAFE_METHODS = frozenset({"POST", "PUT", "PATCH", "DELETE"})
+RESERVED_HEADERS = frozenset(
+    {"host", "content-length", "transfer-encoding", "connection", "upgrade", "te", "trailer"}
+)
+MAX_SHOWN_CHARACTERS = 1_000
+# Only these, because some codecs of Python take quadratic time.
 CHARSETS = frozenset({"utf-8", "us-ascii", "iso-8859-1", "iso-8859-15", "windows-1252"})
 
 Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD"]
@@ -44,14 +46,14 @@ Status = Annotated[int, Field(ge=100, le=599)] | Annotated[str, Field(pattern="^
 Statuses = Annotated[list[Status], Field(min_length=1)]
 
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,256}")
-_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")  # what would end a header; a tab would not
+_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")  # characters that would end a header; a tab does not
 _JSON = re.compile(r"application/(?:[a-z0-9.+_-]+\+)?json", re.IGNORECASE)
 
 Headers = dict[str, str]
 
 
 def register_http(registry: Registry, guard: OutboundGuard, output_bytes: int) -> None:
-    """Let the workers of this registry send requests where the guard lets them."""
+    """Register the handler; its requests go only where the guard allows."""
 
     async def http(
         ctx: Context,
@@ -61,9 +63,9 @@ def register_http(registry: Registry, guard: OutboundGuard, output_bytes: int) -
         body: Json = None,
         expect_status: Statuses | Status = "2xx",
     ) -> dict[str, Json]:
-        """Send one request and return its answer: status, headers and body."""
+        """Send one request and return its response: status, headers and body."""
         content, kind = _content_of(body)
-        sent = _headers_of(headers or {}, kind, ctx.idempotency_key if method in CHANGING else None)
+        sent = _headers_of(headers or {}, kind, ctx.idempotency_key if method in UNSAFE_METHODS else None)
         expected = expect_status if isinstance(expect_status, list) else [expect_status]
         return await _exchange(ctx, guard, url, method, sent, content, expected, output_bytes)
 
@@ -85,47 +87,47 @@ async def _exchange(
 ) -> dict[str, Json]:
     import httpx2  # noqa: PLC0415  most workers never send a request
 
-    destination = await _checked(guard, url)
-    # Messages name the host only: the rest of a url may hold secrets.
+    destination = await _check_url(guard, url)
+    # Messages contain only the host: the rest of a url may contain secrets.
     subject = f"{method} to {destination.host}"
     try:
-        async with _traced(ctx, destination, method, headers, content) as response:
+        async with _open_traced(ctx, destination, method, headers, content) as response:
             if not _is_expected(response.status_code, expected):
                 raise await _unexpected(subject, response)
             raw = await _read(response, max_bytes + 1)
             if len(raw) > max_bytes:
-                message = f"{subject}: the answer has more than {max_bytes:,} bytes"
+                message = f"{subject}: the response has more than {max_bytes:,} bytes"
                 raise Fail(message, code="result_too_large")
             return {
                 "status": response.status_code,
                 "headers": {name.lower(): _storable(value) for name, value in response.headers.items()},
                 "body": _body_of(ctx, response, raw),
             }
-    except ForbiddenDestination as error:  # the other end was not the one that was checked
+    except ForbiddenDestination as error:  # the connected address was not the checked one
         raise Fail(str(error), code="outbound_refused") from error
     except (httpx2.LocalProtocolError, httpx2.InvalidURL) as error:
         raise Fail(f"{subject} cannot be sent: {error}", code="bad_request") from error
     except httpx2.RequestError as error:
-        why = str(error) or type(error).__name__
-        raise Retry(f"{subject} got no answer: {why}", code="http_unreachable") from error
+        reason = str(error) or type(error).__name__
+        raise Retry(f"{subject} got no response: {reason}", code="http_unreachable") from error
 
 
 @asynccontextmanager
-async def _traced(
+async def _open_traced(
     ctx: Context, destination: Destination, method: str, headers: list[tuple[bytes, bytes]], content: bytes
 ) -> AsyncIterator[httpx2.Response]:
-    """The answer. The other end is told of our trace, unless the node tells it of another."""
-    with tracing.request_span(method, destination.host, ctx.trace_parent) as asked:
-        if asked.trace_parent is not None and not any(name == b"traceparent" for name, _ in headers):
-            headers = [*headers, (b"traceparent", asked.trace_parent.encode())]
+    """Open the request in a span. Sends its traceparent unless the node sets that header."""
+    with tracing.request_span(method, destination.host, ctx.trace_parent) as span:
+        if span.trace_parent is not None and not any(name == b"traceparent" for name, _ in headers):
+            headers = [*headers, (b"traceparent", span.trace_parent.encode())]
         async with open_request(destination, method, headers, content) as response:
             status = response.status_code
-            asked.set_response(status, str(status) if status >= 400 else None)
+            span.set_response(status, str(status) if status >= 400 else None)
             yield response
 
 
-async def _checked(guard: OutboundGuard, url: str) -> Destination:
-    """Where this URL leads. Raises Fail when requests must not go there, Retry when nobody knows the name."""
+async def _check_url(guard: OutboundGuard, url: str) -> Destination:
+    """Return the destination of a URL. Raises Fail for a forbidden one, Retry for an unknown host."""
     try:
         return await guard.check(url)
     except ForbiddenDestination as error:
@@ -134,11 +136,11 @@ async def _checked(guard: OutboundGuard, url: str) -> Destination:
         raise Retry(str(error), code="http_unreachable") from error
 
 
-# --- the request
+# --- request
 
 
 def _content_of(body: Json) -> tuple[bytes, str | None]:
-    """The body as it is sent, and its content type: text as it is, anything else as JSON."""
+    """Return the body as bytes and its content type: text unchanged, anything else as JSON."""
     if body is None:
         return b"", None
     if isinstance(body, str):
@@ -146,36 +148,36 @@ def _content_of(body: Json) -> tuple[bytes, str | None]:
     return orjson.dumps(body), "application/json"
 
 
-def _headers_of(given: dict[str, Json], kind: str | None, key: str | None) -> list[tuple[bytes, bytes]]:
-    """What was given, and what we add unless it was given."""
-    headers = {_header_name(name): _header_value(name, value) for name, value in given.items()}
-    # Without compression unless asked for: the limit is for what is stored.
-    ours = {"user-agent": "cograil", "accept": "*/*", "accept-encoding": "identity"}
-    ours |= {"content-type": kind} if kind else {}
-    ours |= {"idempotency-key": key} if key else {}
-    return [(name.encode(), value.encode()) for name, value in (ours | headers).items()]
+def _headers_of(headers: dict[str, Json], kind: str | None, key: str | None) -> list[tuple[bytes, bytes]]:
+    """Return the headers of the node, completed by defaults."""
+    own = {_header_name(name): _header_value(name, value) for name, value in headers.items()}
+    # No compression by default: the size limit applies to the stored body.
+    defaults = {"user-agent": "cograil", "accept": "*/*", "accept-encoding": "identity"}
+    defaults |= {"content-type": kind} if kind else {}
+    defaults |= {"idempotency-key": key} if key else {}
+    return [(name.encode(), value.encode()) for name, value in (defaults | own).items()]
 
 
 def _header_name(name: str) -> str:
     if not _HEADER_NAME.fullmatch(name):
-        raise Fail(f"{name[:80]!r} cannot be the name of a header", code="bad_request")
-    if name.lower() in OURS:
-        raise Fail(f"the header {name} is set by cograil", code="bad_request")
+        raise Fail(f"{name[:80]!r} is not a valid header name", code="bad_request")
+    if name.lower() in RESERVED_HEADERS:
+        raise Fail(f"the header {name} is reserved: cograil sets it", code="bad_request")
     return name.lower()
 
 
 def _header_value(name: str, value: Json) -> str:
-    """A header as text. The value is not told when it is wrong: it may be a secret."""
+    """Convert a header value to text. Messages omit an invalid value, which may be a secret."""
     if value is None or isinstance(value, dict | list):
         kind = strict_json.kind_of(value)
         raise Fail(f"the header {name} must be text or a number, not {kind}", code="bad_request")
     text = value if isinstance(value, str) else orjson.dumps(value).decode()
     if _CONTROL.search(text):
-        raise Fail(f"the header {name} has control characters in it", code="bad_request")
+        raise Fail(f"the header {name} contains control characters", code="bad_request")
     return text.strip()
 
 
-# --- the answer
+# --- response
 
 
 def _is_expected(status: int, expected: list[int | str]) -> bool:
@@ -184,14 +186,14 @@ def _is_expected(status: int, expected: list[int | str]) -> bool:
 
 async def _unexpected(subject: str, response: httpx2.Response) -> Fail | Retry:
     status = response.status_code
-    raw = await _read(response, 4 * SHOWN_CHARACTERS)
-    details = {"status": status, "body": _text_of(response, raw)[:SHOWN_CHARACTERS]}
+    raw = await _read(response, 4 * MAX_SHOWN_CHARACTERS)
+    details = {"status": status, "body": _text_of(response, raw)[:MAX_SHOWN_CHARACTERS]}
     kind = Retry if status in TRANSIENT else Fail
-    return kind(f"{subject} was answered with {status}", code="http_status", details=details)
+    return kind(f"{subject} returned status {status}", code="http_status", details=details)
 
 
 async def _read(response: httpx2.Response, max_bytes: int) -> bytes:
-    """The first bytes of the body, however long it is."""
+    """Return the first bytes of the body."""
     raw = bytearray()
     async for piece in response.aiter_bytes():
         raw += piece
@@ -206,7 +208,9 @@ def _body_of(ctx: Context, response: httpx2.Response, raw: bytes) -> Json:
         try:
             return strict_json.read(raw, max_bytes=len(raw))
         except strict_json.InvalidJson as error:
-            ctx.log.warning("the answer is no JSON, though it says so; taken as text", why=str(error))
+            ctx.log.warning(
+                "the response is not valid JSON despite its content type; using it as text", why=str(error)
+            )
     return _text_of(response, raw)
 
 
@@ -216,5 +220,5 @@ def _text_of(response: httpx2.Response, raw: bytes) -> str:
 
 
 def _storable(text: str) -> str:
-    """PostgreSQL holds no NUL."""
+    """Replace NUL, which PostgreSQL cannot store."""
     return text.replace("\0", "\N{REPLACEMENT CHARACTER}")

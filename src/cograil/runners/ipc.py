@@ -1,11 +1,11 @@
-"""What a worker and its child processes say to each other: JSON objects, each with its length before it.
+"""Messages between a worker and its child processes: length-prefixed JSON objects.
 
-worker -> child   {"order": ...}           once: what to import, how much memory
+worker -> child   {"setup": ...}           once: modules to import, memory limit
                   {"run": [...]}           one attempt
-                  {"stop": reason}         that attempt should end
-                  {"answer": n, "saved"}   to an "ask" of the child
-child -> worker   {"ready": bytes}         it has imported everything; the memory it takes
-                  {"ask": n, ...}          save a checkpoint or a step, tell an event
+                  {"stop": reason}         the attempt should stop
+                  {"answer": n, "saved"}   reply to an "ask" of the child
+child -> worker   {"ready": bytes}         all modules are imported; memory in use
+                  {"ask": n, ...}          save a checkpoint or a step, publish an event
                   {"progress": ...}, {"log": ...}
                   {"outcome": ..., "memory": bytes}
 """
@@ -30,7 +30,7 @@ Message = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class ChildSetup:
-    """What a child must know before its first task."""
+    """The configuration of a child process."""
 
     modules: tuple[str, ...]
     path: tuple[str, ...]
@@ -38,17 +38,17 @@ class ChildSetup:
     memory_bytes: int
     log_level: str
     log_format: str
-    is_output_kept: bool = True
+    is_output_captured: bool = True
 
 
 def packed(message: Message) -> bytes:
-    """The message as it goes over the wire."""
+    """Encode a message."""
     text = orjson.dumps(message)
     return LENGTH.pack(len(text)) + text
 
 
 async def receive(reader: asyncio.StreamReader) -> Message | None:
-    """The next message; None when the other end is gone. Raises ValueError for what is none."""
+    """Return the next message; None when the connection is closed. Raises ValueError for invalid data."""
     try:
         (length,) = LENGTH.unpack(await reader.readexactly(LENGTH.size))
         if length > MAX_MESSAGE:
@@ -60,17 +60,17 @@ async def receive(reader: asyncio.StreamReader) -> Message | None:
 
 
 async def open_link(link: socket.socket) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Both directions of a socket."""
+    """Open both streams of a socket."""
     return await asyncio.open_connection(sock=link)
 
 
-def order_message(order: ChildSetup) -> bytes:
-    return packed({"order": asdict(order)})
+def setup_message(setup: ChildSetup) -> bytes:
+    return packed({"setup": asdict(setup)})
 
 
-def read_order(message: Message) -> ChildSetup:
-    facts = message["order"]
-    return ChildSetup(**{**facts, "modules": tuple(facts["modules"]), "path": tuple(facts["path"])})
+def read_setup(message: Message) -> ChildSetup:
+    fields = message["setup"]
+    return ChildSetup(**{**fields, "modules": tuple(fields["modules"]), "path": tuple(fields["path"])})
 
 
 def run_message(item: WorkItem) -> bytes:
@@ -82,7 +82,7 @@ def read_item(message: Message) -> WorkItem:
 
 
 def event_message(event: Event) -> Message:
-    """An event as the child asks for it to be told."""
+    """Encode the request of a child to publish an event."""
     checkpoint = None if event.checkpoint is None else event.checkpoint.decode()
     return {"event": [event.mark, event.type, event.subject, event.data.decode(), checkpoint, event.phase]}
 
@@ -94,7 +94,7 @@ def read_event(message: Message) -> Event:
 
 
 def outcome_message(outcome: Outcome, memory: int) -> bytes:
-    """How an attempt ended in the child, and how much memory it takes now."""
+    """Encode the outcome of an attempt in a child, with its memory in use."""
     if isinstance(outcome, Completed):
         return packed({"outcome": "completed", "output": outcome.output.decode(), "memory": memory})
     if isinstance(outcome, Failed):

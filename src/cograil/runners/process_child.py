@@ -1,7 +1,7 @@
-"""A child process of a worker: it runs one handler at a time, and can be killed with it.
+"""A child process of a worker. It runs one handler at a time and can be killed.
 
-Run as a module, from a clean interpreter. The handler runs in the main thread, as a program would. A
-thread beside it talks to the worker; when the worker is gone, so is this process.
+The worker starts it as a module in a new interpreter. The handler runs in the main thread; another thread talks
+to the worker. The process ends when the worker ends.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from cograil.runners.handler_transaction import TransactionBackend
 PR_SET_PDEATHSIG = 1
 MEMORY_LIMIT = resource.RLIMIT_DATA if sys.platform == "linux" else resource.RLIMIT_AS
 
-Begun = tuple[WorkItem, Context]
+StartedAttempt = tuple[WorkItem, Context]
 
 
 class PipeChannel:
-    """The context's line to the worker; used in the loop of the thread that talks."""
+    """The channel of a context to the worker, used in the event loop of `WorkerConnection`."""
 
     def __init__(self, writer: asyncio.StreamWriter) -> None:
         self._writer = writer
         self._loop = asyncio.get_running_loop()
-        self._asked: dict[int, asyncio.Future[bool]] = {}
+        self._pending_answers: dict[int, asyncio.Future[bool]] = {}
         self._last = 0
 
     async def save_checkpoint(self, item: WorkItem, data: bytes, phase: str) -> bool:
@@ -61,15 +61,15 @@ class PipeChannel:
     def note_log(self, item: WorkItem, line: dict[str, Any]) -> None:
         self._tell({"log": line})
 
-    def hear_answer(self, number: int, is_saved: bool) -> None:
-        """The worker's answer to one of our questions."""
-        if (asked := self._asked.pop(number, None)) is not None and not asked.done():
+    def receive_answer(self, number: int, is_saved: bool) -> None:
+        """Resolve one request with the answer of the worker."""
+        if (asked := self._pending_answers.pop(number, None)) is not None and not asked.done():
             asked.set_result(is_saved)
 
     async def _ask(self, question: ipc.Message) -> bool:
         self._last += 1
         asked: asyncio.Future[bool] = self._loop.create_future()
-        self._asked[self._last] = asked
+        self._pending_answers[self._last] = asked
         self._writer.write(ipc.packed({"ask": self._last, **question}))
         return await asked
 
@@ -79,23 +79,23 @@ class PipeChannel:
 
 
 class WorkerConnection(threading.Thread):
-    """The thread that talks to the worker, in a loop of its own."""
+    """The thread that talks to the worker, with its own event loop."""
 
     def __init__(self, link: socket.socket) -> None:
         super().__init__(name="talker", daemon=True)
-        self.orders: queue.Queue[ipc.ChildSetup] = queue.Queue()
-        self.attempts: queue.Queue[Begun] = queue.Queue()
+        self.setups: queue.Queue[ipc.ChildSetup] = queue.Queue()
+        self.attempts: queue.Queue[StartedAttempt] = queue.Queue()
         self._link = link
         self._limits = Limits()
         self._ctx: Context | None = None
 
     def run(self) -> None:
         try:
-            asyncio.run(self._talk())
+            asyncio.run(self._serve())
         finally:
-            os._exit(0)  # the worker is gone, and nobody wants to know how this ends
+            os._exit(0)  # the worker is gone; no result is needed
 
-    async def _talk(self) -> None:
+    async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
         reader, self._writer = await ipc.open_link(self._link)
         self._channel = PipeChannel(self._writer)
@@ -110,58 +110,62 @@ class WorkerConnection(threading.Thread):
         elif "stop" in message and self._ctx is not None:
             self._ctx.cancel(message["stop"])
         elif "answer" in message:
-            self._channel.hear_answer(message["answer"], message["saved"])
-        elif "order" in message:
-            order = ipc.read_order(message)
-            self._limits = Limits(**order.limits)
-            self.orders.put(order)
+            self._channel.receive_answer(message["answer"], message["saved"])
+        elif "setup" in message:
+            setup = ipc.read_setup(message)
+            self._limits = Limits(**setup.limits)
+            self.setups.put(setup)
 
     def tell(self, text: bytes) -> None:
-        """Send this, from any thread."""
+        """Send a message, from any thread."""
         self._loop.call_soon_threadsafe(self._writer.write, text)
 
 
 def main(descriptor: str, parent: str) -> None:
-    """The child: take the order, import what it names, then run what comes."""
+    """Run the child process: get the setup, import its modules, then run attempts."""
     _end_with(int(parent))
     link = socket.socket(fileno=int(descriptor))
     link.set_inheritable(False)
     talker = WorkerConnection(link)
     talker.start()
-    order = talker.orders.get()
-    logs.configure(order.log_level, order.log_format)
-    handler_output.capture(is_output_kept=order.is_output_kept)
-    problem = _import(order)
-    _limit_memory(order.memory_bytes)
+    setup = talker.setups.get()
+    logs.configure(setup.log_level, setup.log_format)
+    handler_output.capture(is_output_captured=setup.is_output_captured)
+    problem = _import(setup)
+    _limit_memory(setup.memory_bytes)
     talker.tell(ipc.packed({"ready": memory_taken()}))
     while True:
         item, ctx = talker.attempts.get()
-        outcome = Failed("handler_missing", problem) if problem else run(item, ctx, Limits(**order.limits))
+        outcome = Failed("handler_missing", problem) if problem else run(item, ctx, Limits(**setup.limits))
         talker.tell(ipc.outcome_message(outcome, memory_taken()))
 
 
 def run(item: WorkItem, ctx: Context, limits: Limits) -> Outcome:
-    """Run this attempt here, in the main thread."""
+    """Run this attempt in the main thread."""
     spec = default_registry.get(item.handler)
     if spec is None:
-        return Failed("handler_missing", f"no module of the child registers {item.handler!r}")
+        return Failed(
+            "handler_missing", f"no module of the child process registers the handler {item.handler!r}"
+        )
     try:
-        return python_runner.call_here(spec, item, ctx, limits)
+        return python_runner.run_here(spec, item, ctx, limits)
     except MemoryError:
         return _out_of_memory()
 
 
 def _out_of_memory() -> Failed:
-    """Lift the limit, or there is no room to say that it was reached; this child is not used again."""
+    """Lift the memory limit, so that the failure can be reported. This child is not used again."""
     _, most = resource.getrlimit(MEMORY_LIMIT)
     resource.setrlimit(MEMORY_LIMIT, (most, most))
-    return Failed("out_of_memory", "it needs more memory than COGRAIL_WORKER__CHILD_MEMORY_MB allows")
+    return Failed(
+        "out_of_memory", "the handler needs more memory than COGRAIL_WORKER__CHILD_MEMORY_MB allows"
+    )
 
 
-def _import(order: ipc.ChildSetup) -> str:
-    """Import the modules of the handlers; what went wrong, if anything."""
-    sys.path[:] = order.path
-    for module in order.modules:
+def _import(setup: ipc.ChildSetup) -> str:
+    """Import the modules of the handlers. Return a message about a failed import, else an empty string."""
+    sys.path[:] = setup.path
+    for module in setup.modules:
         try:
             importlib.import_module(module)
         except (Exception, SystemExit, CograilError) as error:
@@ -170,14 +174,14 @@ def _import(order: ipc.ChildSetup) -> str:
 
 
 def _limit_memory(limit: int) -> None:
-    """The soft limit only: it is lifted to tell that it was reached."""
+    """Set only the soft limit, so that `_out_of_memory` can lift it."""
     if limit:
         _, most = resource.getrlimit(MEMORY_LIMIT)
         resource.setrlimit(MEMORY_LIMIT, (limit, most))
 
 
 def memory_taken() -> int:
-    """How many bytes of memory this process has."""
+    """Return the resident memory of this process in bytes."""
     try:
         with open("/proc/self/statm", "rb") as file:
             return int(file.read().split()[1]) * resource.getpagesize()
@@ -186,7 +190,7 @@ def memory_taken() -> int:
 
 
 def _end_with(parent: int) -> None:
-    """When the worker is killed, so are we; where there is no such signal, the socket closes."""
+    """Make this process end with the worker. Without such a signal, the closed socket ends it."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL), 0, 0, 0)
     if os.getppid() != parent:

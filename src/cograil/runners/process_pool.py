@@ -1,7 +1,6 @@
-"""The child processes of a worker: started when needed, kept warm, replaced when worn out, killed when stuck.
+"""The pool of child processes of a worker: started on demand, reused, recycled, and killed when stuck.
 
-One child runs one handler at a time. Whatever happens to it, its attempt gets an outcome and the worker
-lives.
+One child runs one handler at a time. If a child dies, its attempt fails and the worker keeps running.
 """
 
 from __future__ import annotations
@@ -27,24 +26,24 @@ START_SECONDS = 60.0
 MIB = 1024 * 1024
 MAX_GROWTH = 256 * MIB  # without a limit, a child that has grown by this much is replaced
 
-MakeOrder = Callable[[], ipc.ChildSetup]
+MakeSetup = Callable[[], ipc.ChildSetup]
 
 
 @dataclass(frozen=True, slots=True)
 class RecyclePolicy:
-    """When a child is worn out."""
+    """When a child process is replaced."""
 
     tasks: int
     memory_bytes: int
 
     @property
-    def most_growth(self) -> int:
-        """How much memory a child may have gained since its start and still be used again."""
+    def max_growth(self) -> int:
+        """The maximum memory growth of a child that is reused."""
         return self.memory_bytes // 2 or MAX_GROWTH
 
 
 class ChildProcess:
-    """One child process, from its start to its end."""
+    """One child process."""
 
     def __init__(self, process: asyncio.subprocess.Process, link: socket.socket) -> None:
         self.process = process
@@ -54,17 +53,17 @@ class ChildProcess:
         self._memory_at_start = 0
 
     @property
-    def lives(self) -> bool:
-        """By what the system says: a loop that is busy hears of an end much later."""
+    def is_alive(self) -> bool:
+        """Whether the process runs, according to the system: a busy event loop learns of its end much later."""
         if self.process.returncode is not None or self._reader.at_eof():
             return False
-        with contextlib.suppress(ChildProcessError):  # somebody has heard its end already
+        with contextlib.suppress(ChildProcessError):  # its exit status was already collected
             return os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
         return False
 
     @classmethod
-    async def start(cls, order: ipc.ChildSetup) -> ChildProcess:
-        """A new one, ready; raises ConnectionError when it ends before it is."""
+    async def start(cls, setup: ipc.ChildSetup) -> ChildProcess:
+        """Start a child and wait until it is ready. Raises ConnectionError when it ends before that."""
         ours, theirs = socket.socketpair()
         with theirs:
             process = await asyncio.create_subprocess_exec(
@@ -78,25 +77,25 @@ class ChildProcess:
                 ),
                 pass_fds=[theirs.fileno()],
                 stdin=asyncio.subprocess.DEVNULL,
-                start_new_session=True,  # its own group: what a handler starts is killed with it
+                start_new_session=True,  # own process group: processes of the handler are killed with it
             )
         child = cls(process, ours)
         try:
-            await asyncio.wait_for(child._greet(order), START_SECONDS)
+            await asyncio.wait_for(child._handshake(setup), START_SECONDS)
         except BaseException:
             await child.kill()
             raise
         return child
 
-    async def _greet(self, order: ipc.ChildSetup) -> None:
+    async def _handshake(self, setup: ipc.ChildSetup) -> None:
         self._reader, self._writer = await ipc.open_link(self._link)
-        self._writer.write(ipc.order_message(order))
+        self._writer.write(ipc.setup_message(setup))
         if (answer := await ipc.receive(self._reader)) is None:
-            raise ConnectionError(f"a child process {await self._how_it_ended()} when it started")
+            raise ConnectionError(f"a child process {await self._exit_reason()} when it started")
         self._memory_at_start = answer["ready"]
 
     async def run(self, item: WorkItem, ctx: Context, channel: Channel) -> Outcome:
-        """Run this attempt to its end, whatever that is."""
+        """Run this attempt and return its outcome."""
         self.tasks += 1
         self._writer.write(ipc.run_message(item))
         while (message := await ipc.receive(self._reader)) is not None:
@@ -104,16 +103,16 @@ class ChildProcess:
                 self.growth = message["memory"] - self._memory_at_start
                 return ipc.read_outcome(message)
             await self._serve(message, item, ctx, channel)
-        return Failed("child_died", f"the child process {await self._how_it_ended()}")
+        return Failed("child_died", f"the child process {await self._exit_reason()}")
 
     def stop(self, reason: str) -> None:
-        """Tell the handler that it should end."""
+        """Ask the handler to stop."""
         with contextlib.suppress(ConnectionError, RuntimeError):
             self._writer.write(ipc.packed({"stop": reason}))
 
     async def kill(self) -> None:
-        """End it now, and what its handler started; returns when it is gone."""
-        if self.process.returncode is None:  # else its number may be that of another group by now
+        """Kill the process and the processes of its handler; returns when it has ended."""
+        if self.process.returncode is None:  # else the system may have reused its process id
             self._kill_group()
         await self.process.wait()
         if hasattr(self, "_writer"):
@@ -122,7 +121,7 @@ class ChildProcess:
             self._link.close()
 
     async def _serve(self, message: ipc.Message, item: WorkItem, ctx: Context, channel: Channel) -> None:
-        """What the context in the child says goes to the channel of the worker."""
+        """Pass a message of the child's context to the channel of the worker."""
         if "progress" in message:
             channel.note_progress(item, *message["progress"])
         elif "log" in message:
@@ -143,8 +142,8 @@ class ChildProcess:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
 
-    async def _how_it_ended(self) -> str:
-        """Its end of the link is closed: if it still lives it is of no use, nor is what it started."""
+    async def _exit_reason(self) -> str:
+        """Kill what is left of a child whose connection is closed, and return how it ended."""
         self._kill_group()
         code = await self.process.wait()
         if code >= 0:
@@ -155,45 +154,45 @@ class ChildProcess:
 
 
 class ProcessPool:
-    """The children of a worker. As many run as there are attempts; the idle ones wait for the next."""
+    """The child processes of a worker: one for each running process handler, plus idle ones."""
 
-    def __init__(self, make_order: MakeOrder, wear: RecyclePolicy) -> None:
-        self._make_order = make_order
-        self._wear = wear
+    def __init__(self, make_setup: MakeSetup, policy: RecyclePolicy) -> None:
+        self._make_setup = make_setup
+        self._policy = policy
         self._idle: list[ChildProcess] = []
         self._all: set[ChildProcess] = set()
         self._warming: set[asyncio.Task[None]] = set()
-        self._waiting = 0  # how many attempts wait for a child that is being started
+        self._waiting = 0  # attempts that wait for a starting child
         self._is_closed = False
 
     def warm_up(self) -> None:
-        """Have a child ready, before it is needed."""
+        """Start an idle child in advance."""
         if not self._is_closed:
             task = asyncio.create_task(self._start_idle(), name="warm up")
             self._warming.add(task)
             task.add_done_callback(self._warming.discard)
 
     async def run(
-        self, item: WorkItem, ctx: Context, channel: Channel, begun: asyncio.Future[ChildProcess]
+        self, item: WorkItem, ctx: Context, channel: Channel, started: asyncio.Future[ChildProcess]
     ) -> Outcome:
-        """Run this attempt in a child, which `begun` then names. Cancel this, and the child is killed."""
+        """Run this attempt in a child, which `started` resolves to. Cancelling this kills the child."""
         try:
             child = await self._take()
         except (OSError, TimeoutError) as error:
             return Failed("child_died", f"no child process could be started: {error}")
-        begun.set_result(child)
-        is_worn = True
+        started.set_result(child)
+        is_used_up = True
         try:
             outcome = await child.run(item, ctx, channel)
-            is_worn = not self._may_go_on(child, outcome)
+            is_used_up = not self._is_reusable(child, outcome)
             return outcome
-        except (KeyError, TypeError, ValueError) as error:  # a handler that wrote where only we write
-            return Failed("child_died", f"the child process said what nobody understands: {error!r}")
+        except (KeyError, TypeError, ValueError) as error:  # the handler wrote to the connection
+            return Failed("child_died", f"the child process sent an invalid message: {error!r}")
         finally:
-            await self._put_back(child, is_worn=is_worn)
+            await self._put_back(child, is_used_up=is_used_up)
 
     async def close(self) -> None:
-        """End all of them."""
+        """Kill all children."""
         self._is_closed = True
         for task in list(self._warming):
             task.cancel()
@@ -203,10 +202,10 @@ class ProcessPool:
     async def _take(self) -> ChildProcess:
         while self._idle:
             child = self._idle.pop()
-            if child.lives:
+            if child.is_alive:
                 return child
             await self._end(child)
-        if self._waiting >= len(self._warming):  # those that are on their way are spoken for
+        if self._waiting >= len(self._warming):  # starting children are already taken
             return await self._start()
         self._waiting += 1
         try:
@@ -216,21 +215,21 @@ class ProcessPool:
         return await self._take()
 
     async def _start(self) -> ChildProcess:
-        child = await ChildProcess.start(self._make_order())
+        child = await ChildProcess.start(self._make_setup())
         self._all.add(child)
         return child
 
     async def _start_idle(self) -> None:
-        with contextlib.suppress(OSError, TimeoutError):  # whoever needs one tries again, and tells
+        with contextlib.suppress(OSError, TimeoutError):  # the next attempt retries and reports the error
             self._idle.append(await self._start())
 
-    def _may_go_on(self, child: ChildProcess, outcome: Outcome) -> bool:
-        is_ill = isinstance(outcome, Failed) and outcome.code in ("out_of_memory", "child_died")
-        is_young = child.tasks < self._wear.tasks and child.growth <= self._wear.most_growth
-        return child.lives and is_young and not is_ill
+    def _is_reusable(self, child: ChildProcess, outcome: Outcome) -> bool:
+        is_broken = isinstance(outcome, Failed) and outcome.code in ("out_of_memory", "child_died")
+        is_within_policy = child.tasks < self._policy.tasks and child.growth <= self._policy.max_growth
+        return child.is_alive and is_within_policy and not is_broken
 
-    async def _put_back(self, child: ChildProcess, *, is_worn: bool) -> None:
-        if not is_worn and not self._is_closed:
+    async def _put_back(self, child: ChildProcess, *, is_used_up: bool) -> None:
+        if not is_used_up and not self._is_closed:
             self._idle.append(child)
             return
         self.warm_up()

@@ -1,11 +1,11 @@
 """Run one attempt of a Python handler: WorkItem in, Outcome out.
 
-The steps: check the params, start the handler in the loop or in a thread, wait until it is done or must
-stop, conclude. A handler cannot make `run` raise: what it raises becomes a `Failed`, here and nowhere else.
+The steps: check the params, start the handler in the event loop, a thread or a child process, wait until it
+ends or must stop, and determine the outcome. Exceptions of a handler become `Failed` here and nowhere else.
 
-A handler that is told to stop (its time is up, it was cancelled, its task was lost, the worker shuts
-down) has a grace to obey; then it is abandoned. Once told to stop, what it still returns is not used:
-a handler that breaks off its loop on `ctx.cancelled` returns something, but not its result.
+A handler must stop on timeout, cancellation, loss of its task or shutdown. It gets a grace period, then it is
+abandoned. The return value of a handler that was asked to stop is not used: a handler that leaves its loop on
+`ctx.cancelled` does not return its real result.
 """
 
 from __future__ import annotations
@@ -35,29 +35,31 @@ MAX_CODE = 64
 MAX_MESSAGE = 2_000
 MAX_TRACEBACK = 8_000
 MAX_DETAILS_BYTES = 16 * 1024
-LAST_WORDS_SECONDS = 0.5
-KILL_SECONDS = 5.0  # a process that cannot even be killed waits for a disk
+CHILD_GRACE_SECONDS = 0.5
+KILL_SECONDS = 5.0  # a process in uninterruptible sleep ends later
 
 Work = asyncio.Future[Outcome]
 
 
 @dataclass(slots=True)
 class Running:
-    """A handler at work. A thread can be stopped only before it has begun, a child process at any time."""
+    """A running handler. A thread can be stopped only before it starts, a child process at any time."""
 
     item: WorkItem
     ctx: Context
     limits: Limits
     work: Work
     stop: Callable[[], object]
-    child: asyncio.Future[ChildProcess] | None = None  # where it runs; it is killed when `work` is cancelled
+    child: asyncio.Future[ChildProcess] | None = (
+        None  # the child process; it is killed when `work` is cancelled
+    )
 
     def outcome_if_done(self) -> Outcome | None:
-        """The outcome, if the handler is through already. Most are after one step of the loop."""
+        """Return the outcome if the handler has ended; most have after one step of the loop."""
         if not self.work.done():
             return None
         self.ctx.close()
-        return _end_of(self)
+        return _outcome(self)
 
 
 async def run(
@@ -69,7 +71,7 @@ async def run(
     limits: Limits,
     children: ProcessPool | None = None,
 ) -> Outcome:
-    """Run this attempt to its end. Raises only CancelledError, when the caller itself is cancelled."""
+    """Run this attempt and return its outcome. Raises only CancelledError, when the caller is cancelled."""
     started = start(item, spec, ctx, executor=executor, limits=limits, children=children)
     return await follow(started) if isinstance(started, Running) else started
 
@@ -83,15 +85,15 @@ def start(
     limits: Limits,
     children: ProcessPool | None = None,
 ) -> Running | Outcome:
-    """Start the handler; the outcome when it need not or cannot be started. `follow` it to its end."""
+    """Start the handler, for `follow`. Return the outcome instead when it cannot or need not start."""
     if ctx.reason is not None:
-        return _stopped(ctx.reason, item)
+        return _outcome_of_stop(ctx.reason, item)
     if spec.kind == "process":
-        assert children is not None, "a worker has children"
+        assert children is not None, "a process handler needs a process pool"
         return _in_child(item, ctx, limits, children)
     try:
         arguments = spec.arguments(item, ctx)
-    except BaseException as error:  # validators are the user's code too
+    except BaseException as error:  # validators may be code of the user
         return failure(error)
     if spec.kind == "async":
         task = asyncio.create_task(_in_loop(spec, arguments, ctx, limits))
@@ -102,24 +104,24 @@ def start(
 
 
 async def follow(running: Running) -> Outcome:
-    """The outcome of this handler, when it has ended or was told to stop and did not obey."""
+    """Wait until the handler has ended or is abandoned, and return its outcome."""
     work, ctx = running.work, running.ctx
     try:
-        await _settle(running)
+        await _wait_for_end(running)
     finally:
         if not work.done():
             _abandon(work, ctx)
         ctx.close()
-    return _end_of(running)
+    return _outcome(running)
 
 
-# --- work
+# --- run
 
 
 async def _in_loop(spec: HandlerSpec, arguments: dict[str, Any], ctx: Context, limits: Limits) -> Outcome:
     try:
         if spec.is_checkpointable:
-            value = await _last_word(spec.call(**arguments), ctx)
+            value = await _drain_generator(spec.call(**arguments), ctx)
         else:
             value = await spec.call(**arguments)
         result = _completed(value, limits)
@@ -128,7 +130,7 @@ async def _in_loop(spec: HandlerSpec, arguments: dict[str, Any], ctx: Context, l
         outcome: Outcome = result
     except asyncio.CancelledError:
         raise
-    except BaseException as error:  # SystemExit would end the loop, and with it every other handler
+    except BaseException as error:  # SystemExit would end the event loop and all other handlers
         outcome = failure(error)
     finally:
         if ctx.handler_transaction is not None:
@@ -138,7 +140,7 @@ async def _in_loop(spec: HandlerSpec, arguments: dict[str, Any], ctx: Context, l
 
 
 def _in_child(item: WorkItem, ctx: Context, limits: Limits, children: ProcessPool) -> Running:
-    """The child checks the params: what they become cannot be sent there."""
+    """Run in a child process. The child validates the params, because coerced params cannot be sent."""
     child: asyncio.Future[ChildProcess] = asyncio.get_running_loop().create_future()
     work = asyncio.create_task(children.run(item, ctx, ctx.channel, child))
 
@@ -151,8 +153,8 @@ def _in_child(item: WorkItem, ctx: Context, limits: Limits, children: ProcessPoo
     return Running(item, ctx, limits, work, stop, child)
 
 
-def call_here(spec: HandlerSpec, item: WorkItem, ctx: Context, limits: Limits) -> Outcome:
-    """Run a handler in this thread, which is the child's own. Lets MemoryError pass."""
+def run_here(spec: HandlerSpec, item: WorkItem, ctx: Context, limits: Limits) -> Outcome:
+    """Run a handler in this thread, the main thread of a child process. Raises MemoryError."""
     logs.current_attempt.set(item)
     handler_output.attempt.set(ctx)
     try:
@@ -181,70 +183,70 @@ def _in_thread(spec: HandlerSpec, arguments: dict[str, Any], ctx: Context, limit
 # --- wait
 
 
-async def _settle(running: Running) -> None:
-    """Return when the work is done, or when it was told to stop and did not within the grace."""
+async def _wait_for_end(running: Running) -> None:
+    """Wait until the work is done, or until the grace period after a stop request has passed."""
     work, ctx = running.work, running.ctx
-    news: set[asyncio.Future[Any]] = {work, ctx.stopping()}
-    if running.child is not None:  # the time it takes to start a child is not the handler's
-        await asyncio.wait({*news, running.child}, return_when=asyncio.FIRST_COMPLETED)
-    await asyncio.wait(news, timeout=running.item.timeout_seconds, return_when=asyncio.FIRST_COMPLETED)
+    events: set[asyncio.Future[Any]] = {work, ctx.stopping()}
+    if running.child is not None:  # the start of a child does not count towards the timeout
+        await asyncio.wait({*events, running.child}, return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.wait(events, timeout=running.item.timeout_seconds, return_when=asyncio.FIRST_COMPLETED)
     if not work.done():
-        ctx.cancel("timeout")  # unless there was a reason before
+        ctx.cancel("timeout")  # keeps an earlier reason
         running.stop()
         await asyncio.wait({work}, timeout=_grace(running))
         if running.child is not None and not work.done():
             work.cancel()
             await asyncio.wait({work}, timeout=KILL_SECONDS)
         if ctx.handler_transaction is not None and ctx.handler_transaction.committing is not None:
-            await asyncio.wait(
-                {ctx.handler_transaction.committing}
-            )  # past the point where it could be stopped
+            await asyncio.wait({ctx.handler_transaction.committing})  # a commit cannot be interrupted
 
 
 def _grace(running: Running) -> float:
-    """A child whose time is up has hardly any: it can be killed, and its slot is wanted."""
+    """Return the grace period. It is short for a child that timed out, because it can be killed."""
     grace = running.limits.grace_seconds
     is_out_of_time = running.child is not None and running.ctx.reason == "timeout"
-    return min(grace, LAST_WORDS_SECONDS) if is_out_of_time else grace
+    return min(grace, CHILD_GRACE_SECONDS) if is_out_of_time else grace
 
 
-_abandoned: set[asyncio.Future[Any]] = set()  # the loop holds its tasks weakly
+_abandoned_work: set[asyncio.Future[Any]] = set()  # the event loop keeps only weak references to tasks
 
 
 def _abandon(work: Work, ctx: Context) -> None:
-    """Go on without the handler: it may still run, but its context is closed and nobody listens."""
+    """Stop waiting for the handler. It may still run, but its context is closed."""
     ctx.abandoned = True
-    ctx.cancel("abandoned")  # unless there was a reason before
-    _abandoned.add(work)
-    work.add_done_callback(_abandoned.discard)
+    ctx.cancel("abandoned")  # keeps an earlier reason
+    _abandoned_work.add(work)
+    work.add_done_callback(_abandoned_work.discard)
     work.cancel()
     if ctx.handler_transaction is not None:
         undoing = asyncio.ensure_future(ctx.handler_transaction.undo())
-        _abandoned.add(undoing)
-        undoing.add_done_callback(_abandoned.discard)
+        _abandoned_work.add(undoing)
+        undoing.add_done_callback(_abandoned_work.discard)
 
 
-# --- conclude
+# --- outcome
 
 
-def _end_of(running: Running) -> Outcome:
-    """What is committed stands; else what it was told, or what it came to by itself."""
+def _outcome(running: Running) -> Outcome:
+    """Return the outcome: the committed result, else that of the stop request, else that of the handler."""
     ctx = running.ctx
     if ctx.recorded is not None:
         return ctx.recorded
-    return _concluded(running.work) if ctx.reason is None else _stopped(ctx.reason, running.item)
+    return (
+        _outcome_of_work(running.work) if ctx.reason is None else _outcome_of_stop(ctx.reason, running.item)
+    )
 
 
-def _concluded(work: Work) -> Outcome:
-    """The outcome of a handler that ended by itself."""
+def _outcome_of_work(work: Work) -> Outcome:
+    """Return the outcome of a handler that ended by itself."""
     if work.cancelled():
         return Failed("handler_error", "CancelledError: the handler cancelled itself")
     error = work.exception()
     return work.result() if error is None else failure(error)
 
 
-def _stopped(reason: str, item: WorkItem) -> Outcome:
-    """The outcome of a handler that was told to stop."""
+def _outcome_of_stop(reason: str, item: WorkItem) -> Outcome:
+    """Return the outcome of a handler that was asked to stop."""
     match reason:
         case "timeout":
             return Failed("timeout", f"the handler did not finish within {item.timeout_seconds:g} s")
@@ -259,27 +261,27 @@ def _completed(value: Any, limits: Limits) -> Completed:
 
 
 def failure(error: BaseException) -> Failed:
-    """The outcome of an attempt that raised this. There is always one: nobody would hear of it otherwise."""
+    """Return the outcome of an attempt that raised this error. Never raises."""
     try:
-        return _told(error)
-    except BaseException as trouble:  # it is an object of the user's: whatever we ask of it may raise
+        return _failure_of(error)
+    except BaseException as second:  # the error is an object of the user: any of its methods may raise
         name = escaped(type(error).__name__)
-        return Failed("handler_error", f"{name}, of which nothing can be told: {type(trouble).__name__}")
+        return Failed("handler_error", f"{name}, which cannot be formatted: {type(second).__name__}")
 
 
-def _told(error: BaseException) -> Failed:
+def _failure_of(error: BaseException) -> Failed:
     match error:
         case Retry():
-            details, after = _kept_details(error.details), _seconds(error.after_seconds)
+            details, after = _storable_details(error.details), _seconds(error.after_seconds)
             return Failed(_code(error), _message(error), True, details, after)
         case Fail():
-            return Failed(_code(error), _message(error), False, _kept_details(error.details))
+            return Failed(_code(error), _message(error), False, _storable_details(error.details))
         case InvalidParams():
             return Failed("invalid_params", _message(error), False, {"problems": error.problems})
         case BadResult():
             return Failed(error.code, _message(error), False)
         case MemoryError():
-            return Failed("out_of_memory", "there was not enough memory")
+            return Failed("out_of_memory", "not enough memory")
         case Exception():
             return Failed("handler_error", _named_message(error), True, _trace(error))
         case _:
@@ -290,38 +292,38 @@ def _code(error: Fail | Retry) -> str:
     return escaped(str(error.code))[:MAX_CODE]
 
 
-def _seconds(given: object) -> float | None:
-    """A wait that can be waited for; anything else is as if nothing had been said."""
-    if isinstance(given, bool) or not isinstance(given, int | float) or not 0 <= given < math.inf:
+def _seconds(value: object) -> float | None:
+    """Return a valid delay; None for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
         return None
-    return float(given)
+    return float(value)
 
 
 def _message(error: BaseException) -> str:
     try:
         text = str(error)
-    except Exception:  # a __str__ of the user's that fails
+    except Exception:  # a __str__ of the user that fails
         text = ""
     return _storable(text or type(error).__name__)[:MAX_MESSAGE]
 
 
 def _named_message(error: BaseException) -> str:
-    """`KeyError: 'x'`, also of an exception that cannot even be printed."""
+    """Return type and message, such as `KeyError: 'x'`, also for an exception that cannot be printed."""
     lines = traceback.format_exception_only(error)
     return _storable("".join(lines).strip())[:MAX_MESSAGE]
 
 
 def _trace(error: BaseException) -> dict[str, Json]:
-    """Type and traceback, without our own frames and without the values of variables."""
-    below_us = error.__traceback__
-    while below_us is not None and below_us.tb_frame.f_code.co_filename == __file__:
-        below_us = below_us.tb_next
-    text = "".join(traceback.format_exception(type(error), error, below_us))
+    """Return type and traceback, without the frames of this module and without values of variables."""
+    frames = error.__traceback__
+    while frames is not None and frames.tb_frame.f_code.co_filename == __file__:
+        frames = frames.tb_next
+    text = "".join(traceback.format_exception(type(error), error, frames))
     return {"type": type(error).__qualname__, "traceback": _storable(text)[-MAX_TRACEBACK:]}
 
 
-def _kept_details(details: Json) -> Json:
-    """Details are a help: what cannot be stored is left out rather than hiding the failure itself."""
+def _storable_details(details: Json) -> Json:
+    """Return the details, or the reason why they cannot be stored."""
     try:
         return strict_json.read(strict_json.write(details, max_bytes=MAX_DETAILS_BYTES))
     except strict_json.InvalidJson as error:
@@ -329,29 +331,29 @@ def _kept_details(details: Json) -> Json:
 
 
 def _storable(text: str) -> str:
-    """The text without what PostgreSQL refuses: NUL and lone surrogates."""
+    """Escape NUL and lone surrogates, which PostgreSQL cannot store."""
     return text.replace("\0", "\\x00").encode(errors="backslashreplace").decode()
 
 
-# --- the checkpointable form
+# --- checkpointable handlers
 
 
-async def _last_word(generator: AsyncGenerator[Any, None], ctx: Context) -> Json:
-    """Follow a generator to its end; its result. A checkpoint is durable before the generator goes on."""
+async def _drain_generator(generator: AsyncGenerator[Any, None], ctx: Context) -> Json:
+    """Run a generator to its end and return its result. A checkpoint is saved before the generator resumes."""
     results: list[Json] = []
     async with aclosing(generator):
-        async for told in generator:
+        async for item in generator:
             if results:
                 raise BadResult("the handler yielded another item after its result")
-            match told:
+            match item:
                 case {"type": "checkpoint", "data": data}:
-                    await ctx.checkpoint(data, told.get("phase") or "")
+                    await ctx.checkpoint(data, item.get("phase") or "")
                 case {"type": "progress", "current": current}:
-                    _take_progress(ctx, current, told.get("total"), told.get("message") or "")
+                    _take_progress(ctx, current, item.get("total"), item.get("message") or "")
                 case {"type": "result", "output": output}:
                     results.append(output)
                 case _:
-                    raise BadResult(f"the handler yielded what is no item: {escaped(repr(told)[:100])}")
+                    raise BadResult(f"the handler yielded an invalid item: {escaped(repr(item)[:100])}")
     if not results:
         raise BadResult("the handler ended without a result item")
     return results[0]
@@ -361,4 +363,4 @@ def _take_progress(ctx: Context, current: Any, total: Any, message: str) -> None
     try:
         ctx.progress(current, total, message)
     except ValueError as error:
-        raise BadResult(f"the handler yielded a wrong item: {error}") from None
+        raise BadResult(f"the handler yielded an invalid item: {error}") from None

@@ -50,7 +50,7 @@ class Handlers:
             return _failed(stub, item)
         if item.handler in self._values and not callable(stub):
             return completed(stub, DEFAULT_LIMITS.output_bytes)
-        outcome = python_runner.call_here(self._spec(item), item, context, DEFAULT_LIMITS)
+        outcome = python_runner.run_here(self._spec(item), item, context, DEFAULT_LIMITS)
         is_timeout = isinstance(outcome, Failed) and _type_of(outcome) == Timeout.__qualname__
         return _failed(Timeout(), item) if is_timeout else outcome
 
