@@ -60,7 +60,7 @@ class Job:
         self.evaluation = evaluation
         self.rows = Rows(workflow, given or {}, T0, not_before)
         self.tasks: dict[str, TaskWrite] = {}
-        self.more: list[str] = []
+        self.to_expand: list[str] = []
         self.dispatched: list[tuple[str, int]] = []
         self.alone: set[tuple[str, int]] = set()  # those of them that have a worker for themselves
         self.children: dict[str, ChildJob] = {}  # the jobs that subworkflow nodes wait for
@@ -79,8 +79,8 @@ class Job:
         return self._apply((*reported, CancelRequested("ann", "no longer needed")), is_revoked=True)
 
     def _apply(self, news: Sequence[Input], *, is_revoked: bool = False) -> Changes:
-        happenings = [*(ExpandMore(name) for name in self.more), *news]
-        self.more = []
+        happenings = [*(ExpandMore(name) for name in self.to_expand), *news]
+        self.to_expand = []
         is_late = self.rows.deadline is not None and self.rows.deadline <= self.now
         self.was_revoked = is_revoked or is_late
         changes = self._decide(happenings)
@@ -98,7 +98,7 @@ class Job:
             self.tasks[task.node_id] = task
             self.dispatched.append((task.node_id, task.attempt))
             self.alone |= {(task.node_id, task.attempt)} if task.is_exclusive else set()
-        self.more.extend(changes.to_expand)
+        self.to_expand.extend(changes.to_expand)
         self.rows.check()
         return changes
 

@@ -188,13 +188,13 @@ class Driver:
         job, random = self.job, self.random
         wait = job.wakes_in()
         waiting = self.waiting()
-        has_other = job.tasks or job.more or wait is not None
+        has_other = job.tasks or job.to_expand or wait is not None
         if waiting and (not has_other or random.random() < 0.5):
             job.advance(self.answer_of(random.choice(waiting)))
         elif job.tasks and (wait is None or random.random() < 0.8):
             names = random.sample(sorted(job.tasks), random.randint(1, len(job.tasks)))
             job.advance(*[news for name in names for news in self.news_of(name)])
-        elif job.more:
+        elif job.to_expand:
             job.advance()
         else:
             assert wait is not None, f"nothing can move this job any more: {job.statuses}"

@@ -79,7 +79,7 @@ def test_ten_thousand_children_are_made_a_chunk_at_a_time() -> None:
     job.advance(*early)
     assert job["split"] == "running"
     passes = 1
-    while job.more:
+    while job.to_expand:
         passes += 1
         job.advance()
     assert passes == 9
@@ -96,7 +96,7 @@ def test_children_with_large_params_are_made_a_few_at_a_time() -> None:
     for most, made in ((4 * 1024 * 1024, [17, 17, 6]), (1, [1] * 40)):
         job = Job(wide, given, bounds=Bounds(chunk_bytes=most))
         passes = [len(job.dispatched)]
-        while job.more:
+        while job.to_expand:
             before = len(job.dispatched)
             job.advance()
             passes.append(len(job.dispatched) - before)
@@ -189,7 +189,7 @@ def test_a_source_that_changes_between_two_chunks_does_not_hang_the_job() -> Non
     job = Job(CHANGING, bounds=Bounds(chunk=2))
     job.complete("quick")
     assert job.row("split").total == 3
-    more, job.more = job.more, []
+    more, job.to_expand = job.to_expand, []
     job.complete("slow", {"list": [1]})
     job.advance(*[ExpandMore(name) for name in more])
     for name in list(job.tasks):

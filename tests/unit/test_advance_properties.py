@@ -75,7 +75,7 @@ def test_the_last_event_is_the_end_and_nothing_stays_open(case: Case, random: Ra
     assert job.rows.events[-1].type in ("job_completed", "job_failed")
     assert all(row.status in NODE_TERMINAL for row in job.rows.nodes.values())
     assert not job.tasks
-    assert not job.more
+    assert not job.to_expand
     assert job.wakes_in() is None
     assert (job.result is not None) == (job.status == "completed")
     assert (job.error is not None) == (job.status == "failed")
@@ -100,7 +100,7 @@ def test_a_cancel_at_any_moment_ends_the_job_with_nothing_open(
     assert all(job[name] in NODE_TERMINAL for name in job.workflow.nodes)
     assert all(row.status in NODE_TERMINAL for row in job.rows.nodes.values())
     assert len(job.dispatched) == dispatched
-    assert not job.more
+    assert not job.to_expand
 
 
 @often

@@ -125,7 +125,7 @@ def test_a_deadline_that_comes_with_a_retry_begins_nothing_new() -> None:
 
 def test_a_cancel_that_comes_with_more_children_makes_none() -> None:
     job = fan(5, bounds=Bounds(chunk=2))
-    assert job.more
+    assert job.to_expand
     job.cancel()
     made = len(job.dispatched)
     assert job.status == "cancelled"

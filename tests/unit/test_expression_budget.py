@@ -245,4 +245,4 @@ nodes:
         )
 
     assert decide(False).missing == {"a"}
-    assert (decide(True).missing, decide(True).more) == (frozenset(), ["b"])
+    assert (decide(True).missing, decide(True).to_expand) == (frozenset(), ["b"])

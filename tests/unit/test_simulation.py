@@ -196,7 +196,7 @@ def test_it_notices_a_success_that_is_handed_out_again(monkeypatch: pytest.Monke
         if task_id is None or write.state.attempt > 1:
             complete(job, write, output, task_id, *more)
         else:
-            attempts._back_to_ready(job, write, {"code": "x", "message": "x"}, task_id, seconds=0.0)
+            attempts._schedule_retry(job, write, {"code": "x", "message": "x"}, task_id, seconds=0.0)
 
     monkeypatch.setattr(WorkingCopy, "complete", forgetful)
     violation = "nothing is handed out after its success"

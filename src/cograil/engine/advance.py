@@ -1,14 +1,14 @@
-"""What a job does next: `advance(workflow, state, happenings) -> Changes`.
+"""What a job does next: `advance(workflow, state, inputs) -> Changes`.
 
-    1. apply the news, in the order they came
-    2. apply what the clock made due: backoffs, waits, approvals, the job's own deadline
-    3. settle: every node whose predecessors ended runs, waits on or is skipped, until nothing moves
-    4. end the job when no node is left, or say when to look again
+    1. apply the inputs in the order of their arrival
+    2. apply due timers: backoffs, waits, approvals, the deadline of the job
+    3. settle: start, skip or leave waiting every node whose predecessors ended, until nothing moves
+    4. end the job when every node is terminal, else compute when to wake it
 
-It decides everything about conditions, joins, fan-outs, retries, skips, timeouts and outcomes, and
-it is a pure function: the same arguments give the same changes. When it needs outputs that are not
-at hand it says which (`Changes.missing`); the caller loads them and asks again. When the job is to be
-cut short it asks for its tasks to be revoked first (`Changes.needs_revoke`).
+`advance` decides everything about conditions, joins, fan-outs, retries, skips, timeouts and outcomes. It is
+a pure function: the same arguments give the same changes. When it needs outputs that are not loaded, it
+names them in `Changes.missing`; the caller loads them and calls it again. When a job ends while its tasks
+may be running, it sets `Changes.needs_revoke`; the caller revokes the tasks and calls it again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from functools import partial
 from typing import Any
 
 from cograil.engine import approvals, attempts, fan_out, job_completion, node_start, timers
-from cograil.engine.manual_retry import retry_by_hand
+from cograil.engine.manual_retry import retry_node
 from cograil.engine.readiness import Verdict, dependencies_met, verdict
 from cograil.engine.wait_reason import waiting_for
 from cograil.engine.working_copy import WorkingCopy, as_error
@@ -51,21 +51,21 @@ from cograil.model.states import JOB_TERMINAL
 from cograil.model.workflow import Node, NodeType, RenderError, Workflow
 
 DEFAULT_BOUNDS = Bounds()
-QUIET = (NodeType.START, NodeType.END)
+SILENT_TYPES = (NodeType.START, NodeType.END)
 
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """How much evaluating one pass over a job may take. `steps` None: what its nodes may take.
+    """Limits on the evaluation of expressions in one pass. `steps` None: only the limit of each node counts.
 
-    `clock` is the backstop for what the count of steps gets wrong. With `defers_missing`, nodes that lack
-    outputs are left for another pass, and nothing is `missing`.
+    `clock` limits the time, in case steps are slower than expected. With `defers_missing`, nodes without
+    their outputs wait for the next pass, and `Changes.missing` stays empty.
     """
 
     steps: int | None = None
     clock: Clock | None = None
     defers_missing: bool = False
-    soft_steps: int | None = None  # from here on no other node is begun
+    soft_steps: int | None = None  # after these, no other node is started
 
 
 UNLIMITED = Evaluation()
@@ -74,7 +74,7 @@ UNLIMITED = Evaluation()
 def advance(
     workflow: Workflow,
     state: JobState,
-    happenings: Sequence[Input],
+    inputs: Sequence[Input],
     *,
     now: datetime,
     random: RandomFloat,
@@ -83,10 +83,10 @@ def advance(
     is_revoked: bool = False,
     evaluation: Evaluation = UNLIMITED,
 ) -> Changes:
-    """Decide what these happenings and this moment mean for the job.
+    """Decide what the job does after these inputs at this time.
 
-    `is_revoked` says that no task of the job is out any more, and its inbox was taken after that.
-    `evaluation` limits the steps of this pass: nodes for which none are left are left for another one.
+    `is_revoked`: no task of the job is running, and its inbox was taken after the tasks were revoked.
+    `evaluation` limits the evaluation steps of this pass. Nodes beyond the limit wait for the next pass.
     """
 
     def fresh(limit: Evaluation = evaluation, begin_limit: int | None = None) -> WorkingCopy:
@@ -107,16 +107,16 @@ def advance(
     again: Callable[[], WorkingCopy] = fresh
     job, spent = fresh(), 0
     try:
-        changes = _decide(job, happenings)
+        changes = _decide(job, inputs)
     except AllowanceSpent:
-        job, changes, again, spent = _decide_again(fresh, evaluation, job, happenings)
+        job, changes, again, spent = _decide_again(fresh, evaluation, job, inputs)
     if job.missing or job.missing_children or job.missing_jobs:
-        changes = _lacking(job)
-    elif changes.status not in JOB_TERMINAL and (end := _end_from_outside(job, happenings)) is not None:
+        changes = _missing_changes(job)
+    elif changes.status not in JOB_TERMINAL and (end := _find_early_end(job, inputs)) is not None:
         if not is_revoked and _may_have_tasks(state):
             changes = Changes(state.status, state.seq, needs_revoke=True)
         else:
-            last = [news for news in happenings if not isinstance(news, ExpandMore | RetryRequested)]
+            last = [item for item in inputs if not isinstance(item, ExpandMore | RetryRequested)]
             changes = end(again(), last)
     changes.steps = spent + job.budget.used
     return changes
@@ -126,27 +126,27 @@ def _decide_again(
     fresh: Callable[[Evaluation, int | None], WorkingCopy],
     evaluation: Evaluation,
     job: WorkingCopy,
-    happenings: Sequence[Input],
+    inputs: Sequence[Input],
 ) -> tuple[WorkingCopy, Changes, Callable[[], WorkingCopy], int]:
-    """What the job does up to the node in the middle of which the steps of this job ran out.
+    """Decide up to the node at which the steps ran out.
 
-    Returns also how to make such a board again, and the steps that were spent in vain.
+    Returns also a function that creates the same working copy again, and the steps that were wasted.
     """
     spent = job.budget.used
     again = partial(fresh, evaluation, job.begun - 1)
     job = again()
     try:
-        return job, _decide(job, happenings), again, spent
+        return job, _decide(job, inputs), again, spent
     except AllowanceSpent:
-        # Nothing but the beginning of a node should cost steps; if it does, it has to be paid.
+        # Only starting a node should cost steps. If something else does, decide without a limit.
         spent += job.budget.used
         again = partial(fresh, replace(evaluation, steps=None, soft_steps=None), None)
         job = again()
-        return job, _decide(job, happenings), again, spent
+        return job, _decide(job, inputs), again, spent
 
 
-def _lacking(job: WorkingCopy) -> Changes:
-    """Nothing is decided: this must be loaded first."""
+def _missing_changes(job: WorkingCopy) -> Changes:
+    """Return changes that decide nothing and name what must be loaded first."""
     return Changes(
         job.state.status,
         job.state.seq,
@@ -156,36 +156,36 @@ def _lacking(job: WorkingCopy) -> Changes:
     )
 
 
-def _decide(job: WorkingCopy, happenings: Sequence[Input]) -> Changes:
-    """What the job does by itself."""
-    _apply_news(job, happenings)
+def _decide(job: WorkingCopy, inputs: Sequence[Input]) -> Changes:
+    """Decide without regard to cancellation, deadline and fail-fast."""
+    _apply_inputs(job, inputs)
     if job.state.status in JOB_TERMINAL:
         return job.changes(wake_at=None)
     _settle(job)
     if job.status == "running" and job_completion.is_over(job):
         return job_completion.finish(job)
     changes = job.changes(timers.wake_at(job))
-    if not job.tasks:  # most passes hand out a task, and then it waits for nothing
+    if not job.tasks:  # most passes dispatch a task, and then the job waits for nothing
         changes.waiting_for = waiting_for(job)
     return changes
 
 
-# -- cut short: what was reported before counts, nothing new begins ----------------------------------
+# -- early end: reports that arrived before count, nothing new starts ---------------------------------
 
 End = Callable[[WorkingCopy, Sequence[Input]], Changes]
 
 
-def _end_from_outside(job: WorkingCopy, happenings: Sequence[Input]) -> End | None:
-    """How a job ends that does not end by itself now, if somebody, its deadline or a failure wants that."""
-    for news in happenings:
-        if isinstance(news, CancelRequested):
-            return partial(_cancel, news)
+def _find_early_end(job: WorkingCopy, inputs: Sequence[Input]) -> End | None:
+    """Return how the job ends early: cancelled, invalid, past its deadline or failed fast. None: it goes on."""
+    for item in inputs:
+        if isinstance(item, CancelRequested):
+            return partial(_cancel, item)
     if job.invalid is not None:
         return partial(_refuse, job.invalid)
     if timers.is_past_deadline(job.state, job.now):
         return _time_out
     if job.workflow.fail_fast and job_completion.failures(job):
-        return _give_up
+        return _fail_fast
     return None
 
 
@@ -193,50 +193,50 @@ def _may_have_tasks(state: JobState) -> bool:
     return any(node.status in attempts.ACTIVE for node in state.nodes.values())
 
 
-def _cancel(asked: CancelRequested, job: WorkingCopy, happenings: Sequence[Input]) -> Changes:
-    _apply_news(job, happenings)
-    return job_completion.cancel(job, asked.by, asked.reason)
+def _cancel(request: CancelRequested, job: WorkingCopy, inputs: Sequence[Input]) -> Changes:
+    _apply_inputs(job, inputs)
+    return job_completion.cancel(job, request.by, request.reason)
 
 
-def _refuse(misfit: InvalidSubmission, job: WorkingCopy, happenings: Sequence[Input]) -> Changes:
-    _apply_news(job, happenings)
-    return job_completion.refuse(job, misfit)
+def _refuse(invalid: InvalidSubmission, job: WorkingCopy, inputs: Sequence[Input]) -> Changes:
+    _apply_inputs(job, inputs)
+    return job_completion.refuse(job, invalid)
 
 
-def _time_out(job: WorkingCopy, happenings: Sequence[Input]) -> Changes:
-    _apply_news(job, happenings)
+def _time_out(job: WorkingCopy, inputs: Sequence[Input]) -> Changes:
+    _apply_inputs(job, inputs)
     return job_completion.time_out(job)
 
 
-def _give_up(job: WorkingCopy, happenings: Sequence[Input]) -> Changes:
-    """Fail fast. What failed without being handed out is found again by settling, without beginning."""
+def _fail_fast(job: WorkingCopy, inputs: Sequence[Input]) -> Changes:
+    """Fail fast. Nodes that failed before dispatch are found by settling again, without starting any."""
     job.is_closing = True
-    _apply_news(job, happenings)
+    _apply_inputs(job, inputs)
     if not job_completion.failures(job):
         _settle(job)
-    return job_completion.give_up(job)
+    return job_completion.fail_fast(job)
 
 
-# -- 1. news ----------------------------------------------------------------------------------------
+# -- 1. inputs --------------------------------------------------------------------------------------
 
 
-def _apply_news(job: WorkingCopy, happenings: Sequence[Input]) -> None:
-    """Apply the news. Once the job has ended, only what was refused is still recorded."""
-    for news in happenings:
-        if isinstance(news, Late):
-            attempts.late(job, news)
+def _apply_inputs(job: WorkingCopy, inputs: Sequence[Input]) -> None:
+    """Apply the inputs. After the end of the job, only refused reports are recorded."""
+    for item in inputs:
+        if isinstance(item, Late):
+            attempts.late(job, item)
         elif job.state.status not in JOB_TERMINAL:
-            _apply(job, news)
+            _apply(job, item)
 
 
-def _apply(job: WorkingCopy, news: Input) -> None:
-    """Nothing is applied for a cancel: it ends the job from outside."""
-    apply = _APPLY.get(type(news))
+def _apply(job: WorkingCopy, item: Input) -> None:
+    """Apply one input. A cancel request changes nothing here: `_find_early_end` handles it."""
+    apply = _APPLY.get(type(item))
     if apply is not None:
-        apply(job, news)
+        apply(job, item)
 
 
-def _create(job: WorkingCopy, news: Submitted) -> None:
+def _create(job: WorkingCopy, submitted: Submitted) -> None:
     state = job.state
     job.event(
         "job_created",
@@ -256,20 +256,20 @@ def _expand_more(job: WorkingCopy, node: Node) -> None:
         fan_out.continue_fan_out(job, node)
 
 
-def _note_misfit(job: WorkingCopy, news: InvalidSubmission) -> None:
-    job.invalid = news
+def _note_invalid(job: WorkingCopy, submission: InvalidSubmission) -> None:
+    job.invalid = submission
 
 
-def _note_resumed(job: WorkingCopy, news: Resumed) -> None:
+def _note_resumed(job: WorkingCopy, resumed: Resumed) -> None:
     job.is_resumed = True
 
 
-def _hear_more(job: WorkingCopy, news: ExpandMore) -> None:
-    """A fan-out has more children to make, or the pass before had no steps left to begin this node."""
-    if job.status_of(news.node_id) == "pending":
-        job.asked.append(news.node_id)
+def _expand_or_begin(job: WorkingCopy, more: ExpandMore) -> None:
+    """Continue a fan-out, or start a node for which the last pass had no steps left."""
+    if job.status_of(more.node_id) == "pending":
+        job.deferred.append(more.node_id)
     else:
-        _expand_more(job, job.workflow.nodes[news.node_id])
+        _expand_more(job, job.workflow.nodes[more.node_id])
 
 
 _APPLY: dict[type, Callable[[WorkingCopy, Any], None]] = {
@@ -277,11 +277,11 @@ _APPLY: dict[type, Callable[[WorkingCopy, Any], None]] = {
     Lost: attempts.lose,
     Started: attempts.start,
     Submitted: _create,
-    InvalidSubmission: _note_misfit,
+    InvalidSubmission: _note_invalid,
     Resumed: _note_resumed,
-    ExpandMore: _hear_more,
-    RetryRequested: retry_by_hand,
-    Signalled: approvals.answer,
+    ExpandMore: _expand_or_begin,
+    RetryRequested: retry_node,
+    Signalled: approvals.apply_signal,
     ChildEnded: attempts.end_child,
 }
 
@@ -290,13 +290,13 @@ _APPLY: dict[type, Callable[[WorkingCopy, Any], None]] = {
 
 
 def _settle(job: WorkingCopy) -> None:
-    """Let every node that can move do so, until nothing moves."""
+    """Visit nodes until none of them moves."""
     if job.invalid is not None or not timers.start_if_due(job) or job.state.is_paused:
         return
     timers.apply_due(job)
     if job.is_resumed:
         _pick_up_fan_outs(job)
-    queue = deque(job.workflow.nodes if _is_fresh(job) else job.asked)
+    queue = deque(job.workflow.nodes if _is_fresh(job) else job.deferred)
     _close_fan_outs(job)
     nodes = job.workflow.nodes
     while True:
@@ -306,18 +306,18 @@ def _settle(job: WorkingCopy) -> None:
             return
         name = queue.popleft()
         if job.status_of(name) == "pending":
-            _consider(job, nodes[name])
+            _visit(job, nodes[name])
 
 
 def _is_fresh(job: WorkingCopy) -> bool:
-    """Whether this is the pass in which the job starts or nodes were opened again: look at all nodes."""
+    """Whether all nodes must be visited: the job starts or resumes, or nodes were reopened."""
     if job.state.status == "pending" or job.is_resumed:
         return True
     return "pending" in [write.state.status for write in job.writes.values()]
 
 
 def _pick_up_fan_outs(job: WorkingCopy) -> None:
-    """Children that were not made, or whose end was not seen, while the job was paused."""
+    """Create the children and end the fan-outs that waited while the job was paused."""
     for name, state in job.state.nodes.items():
         if state.total is not None and state.status == "running":
             if state.expanded < state.total:
@@ -331,14 +331,14 @@ def _close_fan_outs(job: WorkingCopy) -> None:
             fan_out.end_fan_out(job, name)
 
 
-def _consider(job: WorkingCopy, node: Node) -> None:
+def _visit(job: WorkingCopy, node: Node) -> None:
     match verdict(job, node):
         case Verdict.WAIT:
             return
         case Verdict.RUN:
             if node_start.has_inputs(job, node):
                 if job.may_begin(node.node_id):
-                    _run(job, node)
+                    _start(job, node)
             elif job.defers_missing:
                 job.leave_missing(node)
         case skip:
@@ -348,14 +348,14 @@ def _consider(job: WorkingCopy, node: Node) -> None:
 def _ready(job: WorkingCopy, node: Node) -> NodeWrite:
     write = job.row(node.node_id)
     job.move(write, "ready")
-    if node.type not in QUIET:
+    if node.type not in SILENT_TYPES:
         met = list(node.predecessors) if not node.any_of else dependencies_met(job, node)
         job.event("node_ready", node.node_id, dependencies_met=met)
     return write
 
 
-def _run(job: WorkingCopy, node: Node) -> None:
-    """Begin the node, unless its `when` says that it is not wanted, or says nothing."""
+def _start(job: WorkingCopy, node: Node) -> None:
+    """Start the node, skip it when its `when` is false, or fail it when its `when` cannot be evaluated."""
     try:
         is_wanted = node.when is None or node_start.is_wanted(job, node, node.when)
     except RenderError as error:

@@ -1,4 +1,4 @@
-"""Approvals: a node that waits for a person, and what an answer or silence means."""
+"""Approval nodes: the request, the decision of a person, and the timeout."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from cograil.model.workflow import Approval, Json, Node, NodeType, RenderError
 DECISIONS = {"approve": "approved", "reject": "rejected"}
 
 
-def ask(job: WorkingCopy, write: NodeWrite, node: Node) -> None:
-    """Put the question; the node waits until somebody answers or its time is up."""
+def request_approval(job: WorkingCopy, write: NodeWrite, node: Node) -> None:
+    """Request a decision. The node waits for a signal or for its timeout."""
     approval = node.approval
     assert approval is not None
     deadline = _deadline(job, approval)
     try:
         message = job.render(approval.message, node)
         approvers = list(approval.approvers)
-        asked = {"message": message, "approvers": approvers, "form": approval.form, "deadline": deadline}
-        write.input = dump(asked)
+        request = {"message": message, "approvers": approvers, "form": approval.form, "deadline": deadline}
+        write.input = dump(request)
     except RenderError as error:
         job.fail(write, as_error(error))
         return
@@ -38,23 +38,23 @@ def _deadline(job: WorkingCopy, approval: Approval) -> datetime | None:
 
 
 def is_open(node: Node, state: NodeState | None, now: datetime) -> bool:
-    """Whether an answer to this node counts now."""
-    is_asked = node.type is NodeType.APPROVAL and state is not None and state.status == "waiting"
-    return is_asked and state is not None and (state.not_before is None or state.not_before > now)
+    """Whether a signal to this node counts now."""
+    is_waiting = node.type is NodeType.APPROVAL and state is not None and state.status == "waiting"
+    return is_waiting and state is not None and (state.not_before is None or state.not_before > now)
 
 
-def answer(job: WorkingCopy, news: Signalled) -> None:
-    """Somebody decided. An answer that nobody waits for is only recorded."""
-    node = job.workflow.nodes.get(news.node_id)
-    if node is None or not is_open(node, job.find(news.node_id), job.now):
-        message = f"{news.name} by {news.by} came when nobody waited for it"
-        job.event("warning", news.node_id, code="late_signal", message=message, by=news.by)
+def apply_signal(job: WorkingCopy, signal: Signalled) -> None:
+    """Apply a decision. When the node does not wait for one, only record a warning."""
+    node = job.workflow.nodes.get(signal.node_id)
+    if node is None or not is_open(node, job.find(signal.node_id), job.now):
+        message = f"{signal.name} by {signal.by} came when nobody waited for it"
+        job.event("warning", signal.node_id, code="late_signal", message=message, by=signal.by)
         return
-    _decide(job, job.row(news.node_id), DECISIONS[news.name], news.by, news.reason, news.data)
+    _decide(job, job.row(signal.node_id), DECISIONS[signal.name], signal.by, signal.reason, signal.data)
 
 
 def time_out(job: WorkingCopy, write: NodeWrite, node: Node) -> None:
-    """Nobody answered in time."""
+    """End the node after its timeout: fail it or reject it, as the definition says."""
     assert node.approval is not None
     if node.approval.on_timeout == "fail":
         seconds = f"{node.approval.timeout_seconds:.15g}"

@@ -1,4 +1,4 @@
-"""Attempts: handing them out, and what their end means for the node."""
+"""Attempts: dispatching them, and the effect of their end on the node."""
 
 from __future__ import annotations
 
@@ -24,16 +24,17 @@ from cograil.model.outcome import Completed, Failed
 from cograil.model.states import NODE_TERMINAL
 from cograil.model.workflow import Json, Node, RenderError
 
-EXTERNAL_LOSS_FACTOR = 30  # times as many losses are borne of what runs outside its worker
+EXTERNAL_LOSS_FACTOR = 30  # work outside the worker survives this many times more worker losses
 ACTIVE = frozenset({"dispatched", "running"})
 
 
 def dispatch(
     job: WorkingCopy, write: NodeWrite, node: Node, params: bytes | None, limit: TaskLimit | None
 ) -> None:
-    """Hand out the next attempt. `params` None: those of the attempt before.
+    """Dispatch the next attempt. `params` None: those of the last attempt.
 
-    One whose loss would be the last that is borne runs alone: then it is no other that killed the worker.
+    An attempt whose loss would fail the node as poison runs exclusively: then no other task can have killed
+    the worker.
     """
     if job.is_closing:
         return
@@ -64,7 +65,7 @@ def dispatch(
 
 
 def begin_task(job: WorkingCopy, write: NodeWrite, node: Node) -> None:
-    """Render a task's params and dispatch it; a missing value fails the node before dispatch."""
+    """Render the params of a task and dispatch it. The node fails when they cannot be rendered."""
     try:
         params = dump({} if node.params is None else job.render(node.params, node))
         limit = limit_of(job, node)
@@ -74,172 +75,172 @@ def begin_task(job: WorkingCopy, write: NodeWrite, node: Node) -> None:
     dispatch(job, write, node, params, limit)
 
 
-def report(job: WorkingCopy, news: Reported) -> None:
-    """A worker ended an attempt."""
-    write = _current(job, news)
+def report(job: WorkingCopy, result: Reported) -> None:
+    """Apply the outcome of an attempt: complete the node, retry it or fail it."""
+    write = _current(job, result)
     if write is None:
-        _late(job, Late(news.node_id, news.attempt, news.task_id, "result", news.worker))
+        late(job, Late(result.node_id, result.attempt, result.task_id, "result", result.worker))
         return
-    _note_start(job, write, news)
-    outcome = news.outcome
+    _note_start(job, write, result)
+    outcome = result.outcome
     if isinstance(outcome, Completed):
-        job.complete(write, outcome.output, news.task_id, news.worker)
+        job.complete(write, outcome.output, result.task_id, result.worker)
     elif isinstance(outcome, Failed):
         error: dict[str, Json] = {"code": outcome.code, "message": outcome.message}
         if outcome.details is not None:
             error["details"] = outcome.details
         if outcome.code == "timeout":
-            job.event("node_timeout", news.node_id, news.task_id, attempt=news.attempt)
+            job.event("node_timeout", result.node_id, result.task_id, attempt=result.attempt)
         after = outcome.after_seconds
-        _try_again(job, write, error, news.task_id, retryable=outcome.retryable, after_seconds=after)
-    _tell_parent(job, write)
+        _retry_or_fail(job, write, error, result.task_id, retryable=outcome.retryable, after_seconds=after)
+    _count_child(job, write)
 
 
-def lose(job: WorkingCopy, news: Lost) -> None:
-    """The attempt is gone. It counts, unless it was handed back; a node that keeps killing its workers is
-    poison."""
-    write = _current(job, news)
+def lose(job: WorkingCopy, loss: Lost) -> None:
+    """Apply the loss of an attempt. It counts unless the worker released it.
+
+    A node that keeps killing its workers fails as poison.
+    """
+    write = _current(job, loss)
     if write is None:
         return
-    _note_start(job, write, news)
-    if news.reason == "timeout":
-        job.event("node_timeout", news.node_id, news.task_id, attempt=news.attempt)
-        _try_again(job, write, {"code": "timeout", "message": "the attempt ran out of time"}, news.task_id)
-    elif news.reason == "released":
-        _hand_on(job, write, news)
+    _note_start(job, write, loss)
+    if loss.reason == "timeout":
+        job.event("node_timeout", loss.node_id, loss.task_id, attempt=loss.attempt)
+        _retry_or_fail(
+            job, write, {"code": "timeout", "message": "the attempt ran out of time"}, loss.task_id
+        )
+    elif loss.reason == "released":
+        _release(job, write, loss)
     else:
         write.state.lost += 1
-        _try_again_after_loss(job, write, news)
-    _tell_parent(job, write)
+        _retry_after_loss(job, write, loss)
+    _count_child(job, write)
 
 
-def end_child(job: WorkingCopy, news: ChildEnded) -> None:
-    """The job of a subworkflow node has ended: the node with it, or there is another one to come."""
-    state = job.find(news.node_id)
-    if state is None or state.status != "waiting" or state.attempt != news.attempt:
+def end_child(job: WorkingCopy, child: ChildEnded) -> None:
+    """Apply the end of a child job: complete the subworkflow node, retry it or fail it."""
+    state = job.find(child.node_id)
+    if state is None or state.status != "waiting" or state.attempt != child.attempt:
         return
-    write = job.row(news.node_id)
-    if news.status == "completed":
-        result = None if news.output is None else orjson.Fragment(news.output)
-        job.complete(write, dump({"job_id": news.job_id, "status": news.status, "result": result}))
+    write = job.row(child.node_id)
+    if child.status == "completed":
+        result = None if child.output is None else orjson.Fragment(child.output)
+        job.complete(write, dump({"job_id": child.job_id, "status": child.status, "result": result}))
         return
-    is_cancelled = news.status == "cancelled"
+    is_cancelled = child.status == "cancelled"
     ending = "was cancelled" if is_cancelled else "failed"
-    why = news.error if isinstance(news.error, dict) else {}
+    child_error = child.error if isinstance(child.error, dict) else {}
     error: dict[str, Json] = {
         "code": "child_cancelled" if is_cancelled else "child_failed",
-        "message": f"child job {news.job_id} {ending}: {why.get('message')}",
-        "details": {"job_id": news.job_id, "error": news.error},
+        "message": f"child job {child.job_id} {ending}: {child_error.get('message')}",
+        "details": {"job_id": child.job_id, "error": child.error},
     }
-    _try_again(job, write, error, None, retryable=not is_cancelled)
+    _retry_or_fail(job, write, error, None, retryable=not is_cancelled)
 
 
 def time_out_child(job: WorkingCopy, write: NodeWrite, node: Node) -> None:
-    """The job of a subworkflow node takes too long: it is told to stop, and nobody waits for it any more."""
+    """Cancel the child job of a subworkflow node that takes too long, and retry or fail the node."""
     job.stops_children += (node.node_id,)
     job.event("node_timeout", node.node_id, attempt=write.state.attempt)
-    _try_again(job, write, _out_of_time(node), None)
+    _retry_or_fail(job, write, _timeout_error(node), None)
 
 
 def time_out(job: WorkingCopy, write: NodeWrite, node: Node) -> None:
-    """A wait that takes too long; to wait again would take as long."""
+    """Fail a wait node that takes too long. A retry would take as long."""
     job.event("node_timeout", node.node_id)
-    job.fail(write, _out_of_time(node))
+    job.fail(write, _timeout_error(node))
 
 
-def _out_of_time(node: Node) -> dict[str, Json]:
+def _timeout_error(node: Node) -> dict[str, Json]:
     return {"code": "timeout", "message": f"{node.node_id} did not end within {node.timeout_seconds:.15g} s"}
 
 
-def _try_again_after_loss(job: WorkingCopy, write: NodeWrite, news: Lost) -> None:
+def _retry_after_loss(job: WorkingCopy, write: NodeWrite, loss: Lost) -> None:
     state = write.state
     error: dict[str, Json] = {
         "code": "worker_lost",
-        "message": f"worker {news.worker} died during the attempt",
-        "details": {"worker": news.worker},
+        "message": f"worker {loss.worker} died during the attempt",
+        "details": {"worker": loss.worker},
     }
     node = job.definition_of(state)
-    if node.runs_externally:  # its work goes on all the while, so this was no attempt that failed
+    if node.runs_externally:  # its work goes on without the worker, so the attempt does not count
         state.uncounted_attempts += 1
     if state.lost >= _max_worker_losses(job, node):
         message = f"{state.lost} workers died while running this, the last of them running nothing else"
-        _give_up(job, write, error, news.task_id, {"code": "poison", "message": message})
+        _fail_attempt(job, write, error, loss.task_id, {"code": "poison", "message": message})
     elif state.attempt - state.uncounted_attempts >= node.retry.max_attempts:
-        _give_up(job, write, error, news.task_id)
+        _fail_attempt(job, write, error, loss.task_id)
     else:
-        _back_to_ready(job, write, error, news.task_id, seconds=0.0)
+        _schedule_retry(job, write, error, loss.task_id, seconds=0.0)
 
 
-def _hand_on(job: WorkingCopy, write: NodeWrite, news: Lost) -> None:
-    """Its worker stops and has handed it back: the next attempt begins at once, and this one was free."""
-    message = f"worker {news.worker} handed attempt {news.attempt} back"
+def _release(job: WorkingCopy, write: NodeWrite, loss: Lost) -> None:
+    """Make a released attempt ready again at once. It does not count."""
+    message = f"worker {loss.worker} handed attempt {loss.attempt} back"
     job.event(
         "warning",
-        news.node_id,
-        news.task_id,
+        loss.node_id,
+        loss.task_id,
         code="released",
         message=message,
-        attempt=news.attempt,
-        worker=news.worker,
+        attempt=loss.attempt,
+        worker=loss.worker,
     )
     write.state.uncounted_attempts += 1
-    _make_ready(job, write, {"code": "released", "message": message}, news.task_id, seconds=0.0)
+    _make_ready(job, write, {"code": "released", "message": message}, loss.task_id, seconds=0.0)
 
 
 def _max_worker_losses(job: WorkingCopy, node: Node) -> int:
-    """How many workers may die while they run it. What runs outside them can hardly be the reason."""
+    """Return how many workers may die while running this node. External work is rarely the cause."""
     return job.bounds.poison_limit * (EXTERNAL_LOSS_FACTOR if node.runs_externally else 1)
 
 
-def start(job: WorkingCopy, news: Started) -> None:
-    """A worker has been at it for a while: say so before it ends."""
-    write = _current(job, news)
+def start(job: WorkingCopy, attempt: Started) -> None:
+    """Record the start of a long attempt before it ends."""
+    write = _current(job, attempt)
     if write is not None:
-        _note_start(job, write, news)
+        _note_start(job, write, attempt)
 
 
-def late(job: WorkingCopy, news: Late) -> None:
-    """Record what was refused."""
-    _late(job, news)
-
-
-def _late(job: WorkingCopy, news: Late) -> None:
+def late(job: WorkingCopy, report: Late) -> None:
+    """Record a refused report as a warning."""
     job.event(
         "warning",
-        news.node_id,
-        news.task_id,
-        code=f"late_{news.what}",
-        message=f"a late {news.what} of attempt {news.attempt} was refused",
-        attempt=news.attempt,
-        worker=news.worker,
+        report.node_id,
+        report.task_id,
+        code=f"late_{report.what}",
+        message=f"a late {report.what} of attempt {report.attempt} was refused",
+        attempt=report.attempt,
+        worker=report.worker,
     )
 
 
-def _current(job: WorkingCopy, news: Reported | Lost | Started) -> NodeWrite | None:
-    """The node this news is about, if this attempt is still its attempt."""
-    state = job.find(news.node_id)
-    if state is None or state.status not in ACTIVE or state.attempt != news.attempt:
+def _current(job: WorkingCopy, attempt: Reported | Lost | Started) -> NodeWrite | None:
+    """Return the node of this attempt; None when the node has moved on to another attempt."""
+    state = job.find(attempt.node_id)
+    if state is None or state.status not in ACTIVE or state.attempt != attempt.attempt:
         return None
-    write = job.row(news.node_id)
-    write.task_id = news.task_id
+    write = job.row(attempt.node_id)
+    write.task_id = attempt.task_id
     return write
 
 
-def _note_start(job: WorkingCopy, write: NodeWrite, news: Reported | Lost | Started) -> None:
+def _note_start(job: WorkingCopy, write: NodeWrite, attempt: Reported | Lost | Started) -> None:
     state = write.state
-    if state.started_at is None and news.started_at is not None:
-        state.started_at = news.started_at
+    if state.started_at is None and attempt.started_at is not None:
+        state.started_at = attempt.started_at
         job.event(
             "node_started",
             state.node_id,
-            news.task_id,
-            attempt=news.attempt,
-            worker=news.worker,
-            started_at=news.started_at,
+            attempt.task_id,
+            attempt=attempt.attempt,
+            worker=attempt.worker,
+            started_at=attempt.started_at,
         )
 
 
-def _try_again(
+def _retry_or_fail(
     job: WorkingCopy,
     write: NodeWrite,
     error: dict[str, Json],
@@ -256,21 +257,21 @@ def _try_again(
     if delay is not None and after_seconds is not None:
         delay = min(after_seconds, policy.max_delay_seconds)
     if delay is None:
-        _give_up(job, write, error, task_id)
+        _fail_attempt(job, write, error, task_id)
     else:
-        _back_to_ready(job, write, error, task_id, seconds=delay)
+        _schedule_retry(job, write, error, task_id, seconds=delay)
 
 
-def _give_up(
-    job: WorkingCopy, write: NodeWrite, error: dict[str, Json], task_id: int | None, why: Json = None
+def _fail_attempt(
+    job: WorkingCopy, write: NodeWrite, error: dict[str, Json], task_id: int | None, node_error: Json = None
 ) -> None:
-    """The attempt failed with this error and was the last; the node fails with it, or as `why` says."""
+    """Fail the last attempt with `error`, and the node with `node_error` or the same error."""
     state = write.state
     job.event("task_failed", state.node_id, task_id, error=error, attempt=state.attempt, will_retry=False)
-    job.fail(write, why or _without_traceback(error), task_id)
+    job.fail(write, node_error or _without_traceback(error), task_id)
 
 
-def _back_to_ready(
+def _schedule_retry(
     job: WorkingCopy, write: NodeWrite, error: dict[str, Json], task_id: int | None, *, seconds: float
 ) -> None:
     state = write.state
@@ -280,7 +281,7 @@ def _back_to_ready(
 
 
 def _make_ready(
-    job: WorkingCopy, write: NodeWrite, why: dict[str, Json], task_id: int | None, *, seconds: float
+    job: WorkingCopy, write: NodeWrite, reason: dict[str, Json], task_id: int | None, *, seconds: float
 ) -> None:
     state = write.state
     job.move(write, "retry")
@@ -293,20 +294,20 @@ def _make_ready(
         max_retries=job.definition_of(state).retry.max_attempts - 1,
         not_before=state.not_before,
         delay_seconds=round(seconds, 3),
-        error=why,
+        error=reason,
     )
 
 
 def _without_traceback(error: dict[str, Json]) -> dict[str, Json]:
-    """A traceback is long and kept once, in `task_failed`; the node and its other events do without."""
+    """Return the error without its traceback, which is stored only once, in `task_failed`."""
     details = error.get("details")
     if not isinstance(details, dict) or "traceback" not in details:
         return error
     return {**error, "details": {key: value for key, value in details.items() if key != "traceback"}}
 
 
-def _tell_parent(job: WorkingCopy, write: NodeWrite) -> None:
-    """A child that ended is counted by its fan-out."""
+def _count_child(job: WorkingCopy, write: NodeWrite) -> None:
+    """Count an ended child in its fan-out."""
     child = write.state
     if child.parent is None or child.status not in NODE_TERMINAL:
         return
@@ -317,21 +318,21 @@ def _tell_parent(job: WorkingCopy, write: NodeWrite) -> None:
 
 
 def count_failed_child(parent: NodeState, node_id: str, error: Json) -> None:
-    """Keep the names of the first five and the first error."""
+    """Count a failed child; keep the names of the first five and the first error."""
     known = parent.error or {"code": "children_failed", "children": [], "first": error}
     parent.failed += 1
-    parent.error = _name_children(parent, known, [*known["children"], node_id][:5])
+    parent.error = _children_error(parent, known, [*known["children"], node_id][:5])
 
 
-def forgive_failed_child(parent: NodeState, node_id: str) -> None:
-    """A child that had failed is tried again: it is no longer among the failed ones."""
+def uncount_failed_child(parent: NodeState, node_id: str) -> None:
+    """Remove a child that is retried from the failed ones."""
     parent.ended -= 1
     parent.failed -= 1
     names = [name for name in parent.error["children"] if name != node_id]
-    parent.error = _name_children(parent, parent.error, names) if parent.failed else None
+    parent.error = _children_error(parent, parent.error, names) if parent.failed else None
 
 
-def _name_children(parent: NodeState, error: Json, names: list[str]) -> Json:
+def _children_error(parent: NodeState, error: Json, names: list[str]) -> Json:
     message = f"{parent.failed} of {parent.total} children failed: {', '.join(names)}"
     if parent.failed > len(names):
         message += ", ..." if names else "..."

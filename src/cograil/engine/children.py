@@ -1,4 +1,4 @@
-"""Subworkflow nodes: a job of their own that the node waits for. Its end is news (`attempts.end_child`)."""
+"""Subworkflow nodes: the node waits for a child job, whose end is an input (`attempts.end_child`)."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ from cograil.model.workflow import Json, Node, RenderError
 from cograil.strict_json import kind_of
 
 
-def begin(job: WorkingCopy, write: NodeWrite, node: Node) -> None:
-    """Begin the next attempt: a new child job. Asks for one to be prepared first, which may be refused."""
+def start_child_job(job: WorkingCopy, write: NodeWrite, node: Node) -> None:
+    """Start the next attempt with a new child job.
+
+    Without a prepared child job, request one in `missing_jobs`. The node fails when it is refused.
+    """
     assert node.subworkflow is not None
     name, version = node.subworkflow.workflow_id, node.subworkflow.version
     try:

@@ -1,4 +1,4 @@
-"""Fan-outs and fan-ins: making children a chunk at a time, and gathering what they returned."""
+"""Fan-outs and fan-ins: create children in chunks, and aggregate their outputs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Child = tuple[str, str, bytes | None]  # node_id, status, output
 
 
 def begin_fan_out(job: WorkingCopy, write: NodeWrite, node: Node) -> None:
-    """Resolve the list and make the first children; an empty list is done at once."""
+    """Render the list and create the first children. An empty list completes at once."""
     try:
         items = _items(job, node)
         write.input = dump({"source": items})
@@ -34,21 +34,21 @@ def begin_fan_out(job: WorkingCopy, write: NodeWrite, node: Node) -> None:
 
 
 def continue_fan_out(job: WorkingCopy, node: Node) -> None:
-    """Make the next chunk of children."""
+    """Create the next chunk of children."""
     if job.status_of(node.node_id) == "running":
         expand(job, job.row(node.node_id), node)
 
 
 def expand(job: WorkingCopy, write: NodeWrite, node: Node) -> None:
-    """Make at most one chunk of children; ask for another pass when there are more."""
+    """Create at most one chunk of children; request another pass when there are more."""
     state = write.state
     total = state.total or 0
     last = min(state.expanded + job.bounds.chunk, total)
     size, first = 0, state.expanded
     while state.expanded < last and size <= job.bounds.chunk_bytes:
         is_spent = job.budget.is_spent and node.node_id not in job.too_costly
-        # One child at least: the source alone may have taken all, and would take it again in the next pass.
-        child = None if is_spent and state.expanded > first else _make_child(job, node, state.expanded)
+        # At least one child: the source alone may use all steps, and would again in the next pass.
+        child = None if is_spent and state.expanded > first else _create_child(job, node, state.expanded)
         if child is None:
             job.leave(node.node_id)
             return
@@ -58,8 +58,8 @@ def expand(job: WorkingCopy, write: NodeWrite, node: Node) -> None:
         job.to_expand.append(node.node_id)
 
 
-def _make_child(job: WorkingCopy, node: Node, index: int) -> NodeWrite | None:
-    """The next child; None when this pass has no steps left to evaluate its params."""
+def _create_child(job: WorkingCopy, node: Node, index: int) -> NodeWrite | None:
+    """Create the next child; None when this pass has no steps left to evaluate its params."""
     job.budget.begin_node()
     child = job.row(f"{node.node_id}__{index}", parent=node.node_id, index=index)
     job.move(child, "ready")
@@ -72,9 +72,9 @@ def _make_child(job: WorkingCopy, node: Node, index: int) -> NodeWrite | None:
 
 
 def begin_child(job: WorkingCopy, child: NodeWrite, node: Node) -> None:
-    """Render a ready child's params from its item and dispatch it; it fails when that cannot be done.
+    """Render the params of a ready child from its item and dispatch it. It fails when they cannot be rendered.
 
-    After a child that was too costly, those that follow in the same pass fail without being evaluated.
+    After a child that was too costly, the next ones in this pass fail without being evaluated.
     """
     try:
         if node.node_id in job.too_costly:
@@ -95,7 +95,7 @@ def begin_child(job: WorkingCopy, child: NodeWrite, node: Node) -> None:
 def _child_params(job: WorkingCopy, node: Node, index: int) -> bytes:
     items = _items(job, node)
     if index >= len(items):
-        # A source may name a node that only an any_of waits for, and that ended in the meantime.
+        # The source may read a node of an any_of that ended in the meantime.
         raise RenderError("fanout_source_changed", f"source of {node.node_id} has no item {index} any more")
     if node.params is None:
         return dump({})
@@ -103,7 +103,7 @@ def _child_params(job: WorkingCopy, node: Node, index: int) -> bytes:
 
 
 def limit_of_child(job: WorkingCopy, node: Node, index: int) -> TaskLimit | None:
-    """The limit of one child's task. Raises RenderError."""
+    """Return the limit of the task of a child; None without one. Raises RenderError."""
     if node.limit is None:
         return None
     return limit_of(job, node, {"item": _items(job, node)[index], "index": index})
@@ -141,7 +141,7 @@ def end_fan_out(job: WorkingCopy, node_id: str) -> None:
 
 
 def fan_outs_before(job: WorkingCopy, node: Node) -> list[str]:
-    """The fan-outs whose children this fan-in gathers."""
+    """Return the completed fan-outs whose children this fan-in aggregates."""
     return [
         name
         for name in node.predecessors
@@ -150,7 +150,7 @@ def fan_outs_before(job: WorkingCopy, node: Node) -> list[str]:
 
 
 def begin_fan_in(job: WorkingCopy, write: NodeWrite, node: Node) -> None:
-    """Gather the children; a failed child of a required fan-out fails the fan-in and is named."""
+    """Aggregate the children. A failed child of a required fan-out fails the fan-in."""
     fan_outs = fan_outs_before(job, node)
     failed = [name for name in fan_outs if job.workflow.nodes[name].required and _failures(job, name)]
     if failed:
@@ -169,7 +169,7 @@ def begin_fan_in(job: WorkingCopy, write: NodeWrite, node: Node) -> None:
 
 
 def _children(job: WorkingCopy, fan_out: str) -> Iterable[Child]:
-    """The children in their order: as they were stored, or as they ended in this very pass."""
+    """Yield the children in order, as stored or as ended in this pass."""
     for name, status, output in job.outputs.children[fan_out]:
         write = job.writes.get(name)
         yield (name, status, output) if write is None else (name, write.state.status, write.output)
@@ -191,7 +191,7 @@ def _children_failed(job: WorkingCopy, fan_outs: list[str]) -> dict[str, Json]:
 
 
 def aggregate(mode: str, outputs: list[bytes | None]) -> bytes:
-    """The fan-in's output, from its children's outputs in their order."""
+    """Return the output of a fan-in from the ordered outputs of its children. Raises RenderError."""
     match mode:
         case "collect":
             return dump({"results": [_fragment(output) for output in outputs], "count": len(outputs)})
@@ -215,7 +215,7 @@ def _parse(output: bytes | None) -> Json:
 
 
 def _lists(output: Json) -> Iterable[Json]:
-    """The elements of every list directly among the values; other values are left out."""
+    """Yield the elements of the lists among the top-level values."""
     if not isinstance(output, dict):
         return
     for value in output.values():
@@ -233,7 +233,7 @@ def _total(outputs: list[bytes | None]) -> float:
 
 
 def _numbers(output: Json) -> Iterable[float]:
-    """Every number directly among the values; true and false are not numbers."""
+    """Yield the numbers among the top-level values. Booleans are not numbers."""
     if not isinstance(output, dict):
         return
     for value in output.values():

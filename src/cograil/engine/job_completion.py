@@ -1,4 +1,4 @@
-"""The end of a job: when it is over, how it ended, and what it leaves behind."""
+"""The end of a job: whether it is over, its status, its result and its error."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def is_over(job: WorkingCopy) -> bool:
 
 
 def finish(job: WorkingCopy) -> Changes:
-    """The job is over: failed if a required node failed, else completed with its result."""
+    """End the job: failed if a required node failed, else completed with its result."""
     states = _states(job)
     failed = [state for state in states if _is_failure(job, state)]
     if failed:
@@ -32,7 +32,7 @@ def finish(job: WorkingCopy) -> Changes:
 
 
 def time_out(job: WorkingCopy) -> Changes:
-    """The job's own deadline has passed; its tasks were revoked before this is decided."""
+    """Fail the job at its deadline. Its tasks were revoked before."""
     job.move_job("fail")
     message = f"the job did not end within {job.workflow.timeout_seconds:.15g} seconds"
     error = {"code": "job_timeout", "message": message}
@@ -41,28 +41,28 @@ def time_out(job: WorkingCopy) -> Changes:
 
 
 def cancel(job: WorkingCopy, by: str, reason: str) -> Changes:
-    """Somebody stopped the job; its tasks were revoked before this is decided."""
+    """Cancel the job. Its tasks were revoked before."""
     job.move_job("cancel")
     job.event("job_cancelled", by=by, reason=reason)
     return _closing(job, {"code": "cancelled", "message": reason or "the job was cancelled"})
 
 
-def refuse(job: WorkingCopy, misfit: InvalidSubmission) -> Changes:
-    """The job does not fit its workflow; nothing of it has begun."""
-    error: dict[str, Json] = {"code": misfit.code, "message": misfit.message, "details": misfit.details}
+def refuse(job: WorkingCopy, invalid: InvalidSubmission) -> Changes:
+    """Fail a job whose submission is invalid. None of its nodes has started."""
+    error: dict[str, Json] = {"code": invalid.code, "message": invalid.message, "details": invalid.details}
     job.move_job("fail")
     job.event("job_failed", error=error, failed_nodes=[])
     return _closing(job, error)
 
 
-def give_up(job: WorkingCopy) -> Changes:
-    """A required node has failed and the workflow says fail_fast; its tasks were revoked before this."""
-    error = _tell_failure(job, failures(job))
+def fail_fast(job: WorkingCopy) -> Changes:
+    """Fail the job after the failure of a required node, with `fail_fast`. Its tasks were revoked before."""
+    error = _record_failure(job, failures(job))
     return _closing(job, error)
 
 
 def failures(job: WorkingCopy) -> list[NodeState]:
-    """The required nodes that failed, and required fan-outs of which a child did."""
+    """Return the required nodes that failed, and required fan-outs with a failed child."""
     return [state for state in _states(job) if _is_failure(job, state)]
 
 
@@ -83,24 +83,24 @@ def _closing(job: WorkingCopy, error: dict[str, Json]) -> Changes:
 
 
 def _fail(job: WorkingCopy, failed: list[NodeState]) -> Changes:
-    error = _tell_failure(job, failed)
+    error = _record_failure(job, failed)
     changes = _terminal(job)
     changes.error = error
     return changes
 
 
-def _tell_failure(job: WorkingCopy, failed: list[NodeState]) -> dict[str, Json]:
-    """The job fails by these nodes; what is kept with it is the first error and all their names."""
+def _record_failure(job: WorkingCopy, failed: list[NodeState]) -> dict[str, Json]:
+    """Fail the job; return its error: the first error and the names of all failed nodes."""
     first = min(failed, key=lambda state: state.finished_at or job.now)
-    error = {**_error_of(first), "node_id": _names_of(first)[0]}
-    names = [name for state in failed for name in _names_of(state)]
+    error = {**_error_of(first), "node_id": _failed_names(first)[0]}
+    names = [name for state in failed for name in _failed_names(state)]
     job.move_job("fail")
     job.event("job_failed", error=error, failed_nodes=names)
     return {**error, "failed_nodes": names}
 
 
-def _names_of(state: NodeState) -> list[str]:
-    """What failed there: the node itself, or children of a fan-out, which goes on all the same."""
+def _failed_names(state: NodeState) -> list[str]:
+    """Return the node itself, or the failed children of a fan-out that completed."""
     children: list[str] = [] if state.status == "failed" else state.error["children"]
     return children or [state.node_id]
 
@@ -127,7 +127,7 @@ def _is_failure(job: WorkingCopy, state: NodeState) -> bool:
 
 
 def _outputs(job: WorkingCopy) -> bytes:
-    """The outputs that the workflow declares. One that cannot be had is null: what was done stays done."""
+    """Render the declared outputs. An output that cannot be rendered is null; the job still completes."""
     outputs = job.workflow.outputs or {}
     read = frozenset().union(*(template.references for template in outputs.values()))
     completed = [name for name in read if job.status_of(name) == "completed"]
@@ -142,13 +142,13 @@ def _output(job: WorkingCopy, name: str, template: Template) -> Json:
     try:
         return orjson.Fragment(dump(job.render(template, None)))
     except RenderError as error:
-        if all([job.status_of(one) == "completed" for one in template.references]):
+        if all([job.status_of(node_id) == "completed" for node_id in template.references]):
             job.event("warning", message=f"output {name} is null: {error}", code=error.code)
         return None
 
 
 def _result(job: WorkingCopy, states: list[NodeState]) -> bytes:
-    """The outputs of all completed nodes by name, and where they came from."""
+    """Return the outputs of all completed nodes by name, with their provenance."""
     completed = [state.node_id for state in states if state.status == "completed"]
     raw = job.outputs.raw
     job.missing.update([name for name in completed if name not in raw])

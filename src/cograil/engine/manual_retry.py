@@ -1,36 +1,37 @@
-"""Retry by hand in a running job: a failed node gets new attempts, what it took down is open again."""
+"""Manual retry in a running job: a failed node gets new attempts, and its descendants are reopened."""
 
 from __future__ import annotations
 
 from collections import deque
 
-from cograil.engine.attempts import forgive_failed_child
+from cograil.engine.attempts import uncount_failed_child
 from cograil.engine.readiness import Verdict
 from cograil.engine.working_copy import WorkingCopy
 from cograil.model.job import RetryRequested
 
 
-def retry_by_hand(job: WorkingCopy, news: RetryRequested) -> None:
-    """A failed node gets a new budget of attempts; what was given up because of it is open again.
+def retry_node(job: WorkingCopy, request: RetryRequested) -> None:
+    """Retry a failed node with a new set of attempts, and reopen the nodes that failed because of it.
 
-    The event names all that moved: the history of a job must be readable from its events alone.
+    Does nothing when the node has not failed. The event names every node that moved, so the history of the
+    job can be rebuilt from its events alone.
     """
-    state = job.find(news.node_id)
+    state = job.find(request.node_id)
     if state is None or state.status != "failed":
         return
-    write = job.row(news.node_id)
+    write = job.row(request.node_id)
     job.move(write, "retry")
     write.state.uncounted_attempts = write.state.attempt
     write.state.lost = 0
     write.state.finished_at = None
     write.state.not_before = job.now
-    resumed = [] if state.parent is None else _resume_fan_out(job, state.parent, news.node_id)
-    reopened = _reopen_descendants(job, state.parent or news.node_id)
+    resumed = [] if state.parent is None else _resume_fan_out(job, state.parent, request.node_id)
+    reopened = _reopen_descendants(job, state.parent or request.node_id)
     job.event(
         "node_retry",
-        news.node_id,
+        request.node_id,
         retry_count=0,
-        by=news.by,
+        by=request.by,
         not_before=job.now.isoformat(),
         reopened=reopened,
         resumed=resumed,
@@ -39,7 +40,7 @@ def retry_by_hand(job: WorkingCopy, news: RetryRequested) -> None:
 
 def _resume_fan_out(job: WorkingCopy, fan_out: str, child: str) -> list[str]:
     write = job.row(fan_out)
-    forgive_failed_child(write.state, child)
+    uncount_failed_child(write.state, child)
     if write.state.status != "completed":
         return []
     job.move(write, "resume")
@@ -53,7 +54,7 @@ def _reopen_descendants(job: WorkingCopy, node_id: str) -> list[str]:
     while queue:
         name = queue.popleft()
         state = job.find(name)
-        if state is None or not _was_given_up(state.status, state.skip_reason, state.error):
+        if state is None or not _failed_by_upstream(state.status, state.skip_reason, state.error):
             continue
         write = job.row(name)
         job.move(write, "reopen")
@@ -65,7 +66,7 @@ def _reopen_descendants(job: WorkingCopy, node_id: str) -> list[str]:
     return reopened
 
 
-def _was_given_up(status: str, skip_reason: str | None, error: object) -> bool:
+def _failed_by_upstream(status: str, skip_reason: str | None, error: object) -> bool:
     if status == "skipped":
         return skip_reason == Verdict.SKIP_FAILURE.value
     return status == "failed" and isinstance(error, dict) and error.get("code") == "children_failed"

@@ -1,4 +1,4 @@
-"""What a node that may run does, by its type. All but tasks and fan-outs end at once or wait."""
+"""Starting a node, by its type. All types but task and fan_out end at once or wait."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MAX_WAIT_SECONDS = 315_360_000  # ten years
 
 
 def has_inputs(job: WorkingCopy, node: Node) -> bool:
-    """Whether every output this node may read is at hand; notes those that are missing."""
+    """Whether every output that this node may read is loaded; records the missing ones."""
     return job.has_outputs_for(node) and _has_children_for(job, node)
 
 
@@ -27,14 +27,14 @@ def _has_children_for(job: WorkingCopy, node: Node) -> bool:
 
 
 def start_node(job: WorkingCopy, write: NodeWrite, node: Node) -> None:
-    """Begin a ready node."""
+    """Start a ready node."""
     match node.type:
         case NodeType.TASK:
             attempts.begin_task(job, write, node)
         case NodeType.START | NodeType.END:
             job.complete(write, None)
         case NodeType.CONDITIONAL:
-            _choose(job, write, node)
+            _take_branch(job, write, node)
         case NodeType.FAN_OUT:
             fan_out.begin_fan_out(job, write, node)
             fan_out.end_fan_out(job, node.node_id)
@@ -43,21 +43,21 @@ def start_node(job: WorkingCopy, write: NodeWrite, node: Node) -> None:
         case NodeType.WAIT:
             _begin_wait(job, write, node)
         case NodeType.APPROVAL:
-            approvals.ask(job, write, node)
+            approvals.request_approval(job, write, node)
         case NodeType.SUBWORKFLOW:
-            children.begin(job, write, node)
+            children.start_child_job(job, write, node)
 
 
 def is_wanted(job: WorkingCopy, node: Node, when: Template) -> bool:
-    """Whether the node's `when` holds. Raises RenderError when that is not true or false."""
-    answer = job.render(when, node)
-    if not isinstance(answer, bool):
-        raise RenderError("invalid_when", f"when of {node.node_id} is {kind_of(answer)}, not true or false")
-    return answer
+    """Return the value of the node's `when`. Raises RenderError when it is not true or false."""
+    value = job.render(when, node)
+    if not isinstance(value, bool):
+        raise RenderError("invalid_when", f"when of {node.node_id} is {kind_of(value)}, not true or false")
+    return value
 
 
-def _choose(job: WorkingCopy, write: NodeWrite, node: Node) -> None:
-    """Take the first branch whose condition holds; the default is last."""
+def _take_branch(job: WorkingCopy, write: NodeWrite, node: Node) -> None:
+    """Take the first branch whose condition is true; the default branch is last."""
     try:
         taken = next((b for b in node.branches if b.test is None or job.render(b.test, node) is True), None)
     except RenderError as error:
@@ -84,59 +84,59 @@ def _begin_wait(job: WorkingCopy, write: NodeWrite, node: Node) -> None:
     if until <= job.now:
         job.complete(write, dump({"waited_until": until.isoformat()}))
         return
-    last = _last_moment(job.now, node)
-    write.state.not_before = until if last is None else min(until, last)
+    deadline = _wait_deadline(job.now, node)
+    write.state.not_before = until if deadline is None else min(until, deadline)
     job.event("node_started", node.node_id, waits_until=until)
 
 
-def _last_moment(began_at: datetime, node: Node) -> datetime | None:
-    """When the node has waited for too long, if its file says so."""
+def _wait_deadline(began_at: datetime, node: Node) -> datetime | None:
+    """Return when the wait times out; None when its definition sets no timeout."""
     seconds = node.longest_wait_seconds
     return None if seconds is None else began_at + timedelta(seconds=seconds)
 
 
 def end_wait(job: WorkingCopy, write: NodeWrite, node: Node) -> None:
-    """What a node waited for by the clock has come."""
+    """End a wait whose time has come: complete the node or time it out."""
     if node.approval is not None:
         approvals.time_out(job, write, node)
     elif node.subworkflow is not None:
         attempts.time_out_child(job, write, node)
-    elif _is_out_of_time(write, node):
+    elif _has_timed_out(write, node):
         attempts.time_out(job, write, node)
     else:
         job.complete(write, dump({"waited_until": write.state.not_before}))
 
 
-def _is_out_of_time(write: NodeWrite, node: Node) -> bool:
-    """Whether this wait was ended by its timeout, and not by what it waited for."""
+def _has_timed_out(write: NodeWrite, node: Node) -> bool:
+    """Whether the wait ended by its timeout and not by its own time."""
     began_at, until = write.state.started_at, write.state.not_before
-    return began_at is not None and until is not None and until == _last_moment(began_at, node)
+    return began_at is not None and until is not None and until == _wait_deadline(began_at, node)
 
 
 def _wait_until(job: WorkingCopy, node: Node) -> datetime:
-    """When the wait ends, in UTC: a moment that only its own zone can express cannot be stored."""
+    """Return the end of the wait in UTC. A time outside the range of UTC cannot be stored."""
     try:
         if node.wait_seconds is not None:
-            return job.now + timedelta(seconds=_seconds(job.render(node.wait_seconds, node)))
+            return job.now + timedelta(seconds=_check_seconds(job.render(node.wait_seconds, node)))
         assert node.wait_until is not None
-        return _moment(node.node_id, job.render(node.wait_until, node)).astimezone(UTC)
+        return _parse_time(node.node_id, job.render(node.wait_until, node)).astimezone(UTC)
     except (ValueError, OverflowError) as error:
         raise RenderError("invalid_wait", f"wait of {node.node_id}: {error}") from error
 
 
-def _moment(node_id: str, value: Json) -> datetime:
+def _parse_time(node_id: str, value: Json) -> datetime:
     try:
-        moment = datetime.fromisoformat(str(value).upper())
+        time = datetime.fromisoformat(str(value).upper())
     except ValueError:
-        shown = repr(value)[:80]
-        message = f"wait.until of {node_id} is {shown}, not a time such as 2026-01-31T09:00:00Z"
+        preview = repr(value)[:80]
+        message = f"wait.until of {node_id} is {preview}, not a time such as 2026-01-31T09:00:00Z"
         raise RenderError("invalid_wait", message) from None
-    if moment.tzinfo is None:
+    if time.tzinfo is None:
         raise RenderError("invalid_wait", f"wait.until of {node_id} has no time zone")
-    return moment
+    return time
 
 
-def _seconds(value: Json) -> float:
+def _check_seconds(value: Json) -> float:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not is_number or not 0 <= value <= MAX_WAIT_SECONDS:
         message = f"wait.seconds is {repr(value)[:80]}, not a number from 0 to {MAX_WAIT_SECONDS}"

@@ -1,8 +1,8 @@
-"""May a node run? Looks at the ends of its incoming edges and nothing else.
+"""Whether a node may run. Only the states of its incoming edges matter.
 
-An edge is *open* while its source may still change, then *alive* (the source did its work, or failed
-without being required), *dead* (an untaken branch, or a source that only such a branch reaches) or
-*broken* (a required source failed, or was skipped because of one).
+An edge is *open* while its source may still change. Then it is *alive* (the source completed, or failed
+without being required), *dead* (a branch that was not taken, or a source skipped because of one) or
+*broken* (a required source failed, or was skipped because of a failure).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from cograil.model.workflow import Edge, Node, NodeType, Workflow
 
 
 class NodeStates(Protocol):
-    """Where the nodes of a job stand: a job, or what somebody foresees."""
+    """The states of the nodes of a job: a working copy, or a prediction."""
 
     workflow: Workflow
 
@@ -24,7 +24,7 @@ class NodeStates(Protocol):
 
 
 class EdgeState(Enum):
-    """What became of an edge."""
+    """The state of an edge."""
 
     OPEN = "open"
     ALIVE = "alive"
@@ -33,7 +33,7 @@ class EdgeState(Enum):
 
 
 class Verdict(Enum):
-    """What a pending node should do now."""
+    """The next move of a pending node."""
 
     WAIT = "wait"
     RUN = "run"
@@ -41,59 +41,59 @@ class Verdict(Enum):
     SKIP_FAILURE = "upstream_failed"
 
 
-def edge_state(job: NodeStates, edge: Edge, target: Node) -> EdgeState:
-    """How this edge stands."""
-    source = job.find(edge.source)
+def edge_state(states: NodeStates, edge: Edge, target: Node) -> EdgeState:
+    """Return the state of this edge."""
+    source = states.find(edge.source)
     if source is None:
         return EdgeState.OPEN
     match source.status:
         case "completed":
             if edge.branches is not None and source.taken_branch not in edge.branches:
                 return EdgeState.DEAD
-            definition = job.workflow.nodes[edge.source]
+            definition = states.workflow.nodes[edge.source]
             if source.failed and definition.required and target.type is not NodeType.FAN_IN:
                 return EdgeState.BROKEN
             return EdgeState.ALIVE
         case "skipped":
             return EdgeState.BROKEN if source.skip_reason == Verdict.SKIP_FAILURE.value else EdgeState.DEAD
         case "failed":
-            if job.workflow.nodes[edge.source].required:
+            if states.workflow.nodes[edge.source].required:
                 return EdgeState.BROKEN
             return (
                 EdgeState.ALIVE if edge.branches is None else EdgeState.DEAD
-            )  # a choice that failed chose nothing
+            )  # a failed conditional took no branch
         case "cancelled":
             return EdgeState.BROKEN
     return EdgeState.OPEN
 
 
-def verdict(job: NodeStates, node: Node) -> Verdict:
-    """Wait, run or be skipped. Skipped counts as done for all_of and not for any_of.
+def verdict(states: NodeStates, node: Node) -> Verdict:
+    """Return whether the node waits, runs or is skipped. A skipped source satisfies all_of but not any_of.
 
-    Gates are asked first, then any_of, then all_of; an earlier answer that is still open is waited for.
-    So the order in which the sources end cannot change what becomes of the node.
+    Gates are checked first, then any_of, then all_of. A check that is still open makes the node wait, so the
+    order in which the sources end does not change the result.
     """
     if not node.all_of and not node.any_of:
         return Verdict.RUN
-    all_ends = [edge_state(job, edge, node) for edge in node.all_of]
+    all_ends = [edge_state(states, edge, node) for edge in node.all_of]
     if not node.any_of and EdgeState.DEAD not in all_ends and EdgeState.BROKEN not in all_ends:
         return Verdict.WAIT if EdgeState.OPEN in all_ends else Verdict.RUN  # most nodes
-    any_ends = [edge_state(job, edge, node) for edge in node.any_of]
+    any_ends = [edge_state(states, edge, node) for edge in node.any_of]
     if node.type is NodeType.END:
         return _end_verdict(all_ends, any_ends)
     gates = [end for end, edge in zip(all_ends, node.all_of, strict=True) if edge.is_gate]
-    return _gate_verdict(gates) or _any_verdict(any_ends) or _all_verdict(all_ends, is_alone=not any_ends)
+    return _gate_verdict(gates) or _any_verdict(any_ends) or _all_verdict(all_ends, has_any_of=bool(any_ends))
 
 
-def dependencies_met(job: NodeStates, node: Node) -> list[str]:
-    """The nodes that let this one run: all of its all_of, and those of its any_of that did their work."""
+def dependencies_met(states: NodeStates, node: Node) -> list[str]:
+    """Return the predecessors that let this node run: every all_of source and the alive any_of sources."""
     needed = {edge.source for edge in node.all_of}
-    needed |= {edge.source for edge in node.any_of if edge_state(job, edge, node) is EdgeState.ALIVE}
+    needed |= {edge.source for edge in node.any_of if edge_state(states, edge, node) is EdgeState.ALIVE}
     return [name for name in node.predecessors if name in needed]
 
 
 def _gate_verdict(ends: list[EdgeState]) -> Verdict | None:
-    """A node whose branch was not taken is not wanted, whatever became of the rest."""
+    """Skip a node whose branch was not taken, whatever its other edges are."""
     if EdgeState.DEAD in ends:
         return Verdict.SKIP_BRANCH
     return Verdict.WAIT if EdgeState.OPEN in ends else None
@@ -107,17 +107,17 @@ def _any_verdict(ends: list[EdgeState]) -> Verdict | None:
     return Verdict.SKIP_FAILURE if EdgeState.BROKEN in ends else Verdict.SKIP_BRANCH
 
 
-def _all_verdict(ends: list[EdgeState], *, is_alone: bool) -> Verdict:
+def _all_verdict(ends: list[EdgeState], *, has_any_of: bool) -> Verdict:
     if EdgeState.BROKEN in ends:
         return Verdict.SKIP_FAILURE
     if EdgeState.OPEN in ends:
         return Verdict.WAIT
-    is_unwanted = is_alone and EdgeState.ALIVE not in ends
+    is_unwanted = not has_any_of and EdgeState.ALIVE not in ends
     return Verdict.SKIP_BRANCH if is_unwanted else Verdict.RUN
 
 
 def _end_verdict(all_ends: list[EdgeState], any_ends: list[EdgeState]) -> Verdict:
-    """An end node is never skipped: it waits until nothing before it is open."""
+    """Run an end node once no edge before it is open. It is never skipped."""
     if EdgeState.OPEN in all_ends or (EdgeState.OPEN in any_ends and EdgeState.ALIVE not in any_ends):
         return Verdict.WAIT
     return Verdict.RUN

@@ -1,4 +1,4 @@
-"""Which idempotency keys the nodes of a retry have: those they had, unless they had completed before."""
+"""Idempotency keys of a retry: a node keeps its key unless it had completed before."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from cograil.model.workflow import Node, NodeType, Workflow
 
 @dataclass(frozen=True, slots=True)
 class Rerun:
-    """A job that ended, and what of it runs again: all that is not kept, and open children of `reopened`.
+    """An ended job, and the part of it that runs again: every node but `kept`, and open children of `reopened`.
 
-    `completed_children` are those of fan-outs that run again as a whole; `named` is the node from which it
-    runs again, which may be a child.
+    `completed_children` are those of fan-outs that run again as a whole. `named` is the node from which the
+    retry starts; it may be a child.
     """
 
     nodes: Mapping[str, NodeState]
@@ -27,7 +27,7 @@ class Rerun:
 
 @dataclass(frozen=True, slots=True)
 class KeyPlan:
-    """What is kept with the new job (None: its keys are its own), and which nodes run with which keys."""
+    """The key roots of the new job (None: all keys are its own), and the nodes with the same and with new keys."""
 
     roots: bytes | None
     same: tuple[str, ...]
@@ -35,47 +35,47 @@ class KeyPlan:
 
 
 def has_key(node: Node) -> bool:
-    """Whether something is done outside for this node, under its key."""
+    """Whether the node has external effects under its idempotency key."""
     return bool(node.handler) or node.type is NodeType.SUBWORKFLOW
 
 
-def plan_keys(workflow: Workflow, roots: KeyRoots, again: Rerun, job_id: str, *, is_new: bool) -> KeyPlan:
-    """The keys of a new job with this id, of one that has these roots; all are new if `is_new`."""
-    stays = again.kept | again.reopened
-    rerun = [name for name, node in workflow.nodes.items() if has_key(node) and name not in stays]
-    children = _children_again(workflow, again)
-    names = (*rerun, *children)
+def plan_keys(workflow: Workflow, roots: KeyRoots, rerun: Rerun, job_id: str, *, is_new: bool) -> KeyPlan:
+    """Return the keys of the new job `job_id` from the roots of the old one; all are new if `is_new`."""
+    stays = rerun.kept | rerun.reopened
+    rerun_nodes = [name for name, node in workflow.nodes.items() if has_key(node) and name not in stays]
+    children = _children_to_rerun(workflow, rerun)
+    names = (*rerun_nodes, *children)
     if is_new:
         return KeyPlan(None, (), names)
-    renewed = [name for name in names if _had_completed(again, name)]
+    renewed = [name for name in names if _had_completed(rerun, name)]
     for name in renewed:
-        state = again.nodes.get(name)
+        state = rerun.nodes.get(name)
         if state is not None and state.total is not None:
-            roots.renew_children(job_id, name, state.total, again.completed_children.get(name, ()))
+            roots.renew_children(job_id, name, state.total, rerun.completed_children.get(name, ()))
         else:
             roots.renew(job_id, [name])
     same = tuple(name for name in names if name not in renewed)
     return KeyPlan(roots.write(), same, tuple(renewed))
 
 
-def _children_again(workflow: Workflow, again: Rerun) -> list[str]:
-    """Fan-outs of which open children run again, and the child that was named if it had completed."""
-    found = [
+def _children_to_rerun(workflow: Workflow, rerun: Rerun) -> list[str]:
+    """Return the fan-outs whose open children run again, and the named child."""
+    names = [
         name
         for name in workflow.nodes
-        if name in again.reopened and (again.nodes[name].failed or again.nodes[name].status != "completed")
+        if name in rerun.reopened and (rerun.nodes[name].failed or rerun.nodes[name].status != "completed")
     ]
-    if again.named is not None and again.named.parent is not None and again.named.node_id not in found:
-        found.append(again.named.node_id)
-    return found
+    if rerun.named is not None and rerun.named.parent is not None and rerun.named.node_id not in names:
+        names.append(rerun.named.node_id)
+    return names
 
 
-def _had_completed(again: Rerun, name: str) -> bool:
-    if name in again.reopened:
+def _had_completed(rerun: Rerun, name: str) -> bool:
+    if name in rerun.reopened:
         return False
-    state = again.nodes.get(name)
+    state = rerun.nodes.get(name)
     if state is None:
-        return again.named is not None and again.named.node_id == name and again.named.status == "completed"
+        return rerun.named is not None and rerun.named.node_id == name and rerun.named.status == "completed"
     if state.total is not None:
-        return bool(again.completed_children.get(name))
+        return bool(rerun.completed_children.get(name))
     return state.status == "completed"

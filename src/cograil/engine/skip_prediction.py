@@ -1,4 +1,4 @@
-"""What will surely be skipped in a job that takes over nodes of another: before anything of it runs."""
+"""Predict which nodes of a retry are certain to be skipped, before any of them runs."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from cograil.model.workflow import Edge, Workflow
 
 
 @dataclass
-class Foresight:
-    """The nodes that are taken over, and those that will be skipped for want of a branch.
+class SkipPrediction:
+    """The nodes that the retry keeps, and those that are skipped because their branch was not taken.
 
-    All others may run, which is not known before: a choice that is made again, a `when`.
+    Every other node may run: a conditional that runs again or a `when` decides later.
     """
 
     workflow: Workflow
@@ -23,11 +23,11 @@ class Foresight:
     skipped: dict[str, NodeState] = field(default_factory=dict)
 
     def find(self, node_id: str) -> NodeState | None:
-        """Its state, as far as it is known."""
+        """Return the kept or predicted state of the node; None when it is open."""
         return self.known.get(node_id) or self.skipped.get(node_id)
 
-    def choices_against(self, node_id: str) -> Iterator[Edge]:
-        """The branches that were not taken, and for want of which this node will be skipped."""
+    def untaken_branches(self, node_id: str) -> Iterator[Edge]:
+        """Yield the untaken branches because of which this node is skipped."""
         seen, queue = {node_id}, deque([node_id])
         while queue:
             node = self.workflow.nodes[queue.popleft()]
@@ -39,14 +39,14 @@ class Foresight:
                     yield edge
 
 
-def foresee(workflow: Workflow, known: Mapping[str, NodeState]) -> Foresight:
-    """What these nodes, which stay as they are, make of all the others."""
-    foresight = Foresight(workflow, known)
+def predict_skips(workflow: Workflow, known: Mapping[str, NodeState]) -> SkipPrediction:
+    """Predict the skipped nodes from the states of the kept ones."""
+    prediction = SkipPrediction(workflow, known)
     is_new = True
     while is_new:
         is_new = False
         for name, node in workflow.nodes.items():
-            if foresight.find(name) is None and verdict(foresight, node) is Verdict.SKIP_BRANCH:
-                foresight.skipped[name] = NodeState(name, "skipped", skip_reason=Verdict.SKIP_BRANCH.value)
+            if prediction.find(name) is None and verdict(prediction, node) is Verdict.SKIP_BRANCH:
+                prediction.skipped[name] = NodeState(name, "skipped", skip_reason=Verdict.SKIP_BRANCH.value)
                 is_new = True
-    return foresight
+    return prediction

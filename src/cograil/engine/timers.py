@@ -1,4 +1,4 @@
-"""What time does to a job: its start, the end of back-offs and waits, its deadline, its next wake-up."""
+"""Timers of a job: its start, backoffs, waits, its deadline and its next wake-up."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cograil.model.workflow import Node, RenderError
 
 
 def start_if_due(job: WorkingCopy) -> bool:
-    """A pending job starts when its time has come. False while it must wait."""
+    """Start a pending job when it is due. Returns False while it must wait."""
     if job.status != "pending":
         return True
     if job.state.is_held or job.state.is_paused:
@@ -28,20 +28,20 @@ def start_if_due(job: WorkingCopy) -> bool:
 
 
 def apply_due(job: WorkingCopy) -> None:
-    """Backoffs, waits and approvals whose time is over."""
+    """Apply the backoffs, waits and approvals whose time has come."""
     for state in job.timed_nodes():
         node_id = state.node_id
         if state.not_before is None or state.not_before > job.now:
             continue
         if state.status == "ready":
-            if not job.has_spent_all():
+            if not job.is_exhausted():
                 _redispatch(job, node_id)
         elif state.status == "waiting":
             node_start.end_wait(job, job.row(node_id), job.workflow.nodes[node_id])
 
 
 def _redispatch(job: WorkingCopy, node_id: str) -> None:
-    """The next attempt, with the params of the one before; a node that never got that far renders them."""
+    """Dispatch the next attempt with the params of the last one, or start a node that had no attempt yet."""
     write = job.row(node_id)
     node = job.definition_of(write.state)
     if write.state.attempt > 0 and node.subworkflow is None:
@@ -68,25 +68,25 @@ def _dispatch_again(job: WorkingCopy, write: NodeWrite, node: Node) -> None:
 
 
 def wake_at(job: WorkingCopy) -> datetime | None:
-    """When to look at this job again though nothing happens.
+    """Return when to wake the job without an input; None when only an input can move it.
 
-    A job that is paused or held back by a limit sleeps on past its moments: news tell when that is over.
+    A job that is paused or held by a limit ignores its timers: an input arrives when that ends.
     """
-    moments = []
+    times = []
     begins_at, wakes_at = job.state.not_before, job.state.children_wake_at
     if job.status == "pending":
         if begins_at is not None and begins_at > job.now:
-            moments.append(begins_at)
+            times.append(begins_at)
     else:
         if not job.state.is_paused:
-            moments = [state.not_before for state in job.timed_nodes() if state.not_before is not None]
+            times = [state.not_before for state in job.timed_nodes() if state.not_before is not None]
         if wakes_at is not None:
-            moments.append(wakes_at)
+            times.append(wakes_at)
     if job.state.deadline is not None:
-        moments.append(job.state.deadline)
-    return min(moments, default=None)
+        times.append(job.state.deadline)
+    return min(times, default=None)
 
 
 def is_past_deadline(state: JobState, now: datetime) -> bool:
-    """Whether this advance will end the job by its deadline: its tasks must be revoked first."""
+    """Whether the job ends now by its deadline. Its tasks must be revoked first."""
     return state.status not in JOB_TERMINAL and state.deadline is not None and state.deadline <= now

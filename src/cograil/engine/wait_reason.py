@@ -1,4 +1,4 @@
-"""What a job waits for when no worker has anything of it: a person, a moment, the next attempt, its start."""
+"""What a job waits for when it has no task: an approval, a timer, a retry or its start."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from cograil.engine.working_copy import WorkingCopy
 from cograil.model.job import NodeState
 
 LIVE = frozenset({"dispatched", "running"})
-WAITING_FOR = ("approval", "timer", "retry", "start")  # if several, the first of these is named
+WAITING_FOR = ("approval", "timer", "retry", "start")  # in order of precedence
 
 
 def waiting_for(job: WorkingCopy) -> str | None:
-    """What the job waits for, or None while something of it runs, is queued or is held back."""
+    """Return what the job waits for; None while one of its tasks runs, is queued or is held."""
     if job.status == "pending":
         begins_at = job.state.not_before
         return "start" if begins_at is not None and begins_at > job.now else None
@@ -21,11 +21,11 @@ def waiting_for(job: WorkingCopy) -> str | None:
         return None
     if _has_live_children(job):
         return None
-    return next((one for one in WAITING_FOR if one in reasons), None)
+    return next((reason for reason in WAITING_FOR if reason in reasons), None)
 
 
 def _open_nodes(job: WorkingCopy) -> list[NodeState]:
-    """The nodes of the workflow that have begun and have not ended; fan-outs are judged by their children."""
+    """Return the nodes that have started and not ended, without the children of fan-outs."""
     states = [job.find(name) for name in job.workflow.nodes]
     statuses = ("ready", "dispatched", "running", "waiting")
     return [state for state in states if state is not None and state.status in statuses]
@@ -45,10 +45,10 @@ def _reason(job: WorkingCopy, state: NodeState) -> str | None:
 
 
 def _has_live_children(job: WorkingCopy) -> bool:
-    """Whether a fan-out has children that do not just wait for their next attempt."""
+    """Whether a fan-out has open children other than those that wait for a retry."""
     if not job.workflow.has_fan_outs:
         return False
-    fans = [state for state in _open_nodes(job) if state.total is not None and state.status == "running"]
-    open_children = sum([(state.total or 0) - state.ended for state in fans])
+    fan_outs = [state for state in _open_nodes(job) if state.total is not None and state.status == "running"]
+    open_children = sum([(state.total or 0) - state.ended for state in fan_outs])
     loaded = [state for state in job.timed_nodes() if state.parent is not None and state.status == "ready"]
     return open_children > len(loaded) + job.state.children_sleeping

@@ -1,4 +1,4 @@
-"""The working copy of one job during one advance: what it is, what changes, what is still unknown."""
+"""The working copy of a job during one advance: its state, its changes and the missing outputs."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from cograil.model.job import (
 from cograil.model.states import JOB_MOVES, NODE_MOVES, NODE_TERMINAL, moved
 from cograil.model.workflow import Json, Node, RenderError, Template, Workflow
 
-_PARSED_SHIFT = 7  # this power of two of bytes is parsed in the time of a step
+_PARSED_SHIFT = 7  # parsing 2**7 bytes takes about as long as a step
 
 
 class WorkingCopy:
-    """Reads fall through to the given state; the first write of a node copies it."""
+    """One job during one advance. Reads fall through to `state`; the first write of a node copies it."""
 
     def __init__(
         self,
@@ -50,24 +50,26 @@ class WorkingCopy:
         self.outputs = Outputs(dict(outputs.raw), outputs.children, outputs.jobs)
         self.bounds = bounds
         self.budget = Budget(None, bounds.node_steps) if budget is None else budget
-        self.begun = 0  # nodes whose expressions were evaluated in this pass
-        self.begin_limit: int | None = None  # of these: the next one would need more steps than are left
-        self.is_cut = self.defers_missing = False  # whether, and that, nodes are left for another pass
-        self.asked: list[str] = []  # pending nodes that were left by the pass before
-        self.too_costly: dict[str, ExpressionTooCostly] = {}  # fan-outs with such a child in this pass
+        self.begun = 0  # nodes evaluated in this pass
+        self.begin_limit: int | None = None  # maximum of `begun`
+        self.is_cut = self.defers_missing = False  # nodes were left; nodes without outputs are left
+        self.deferred: list[str] = []  # pending nodes left by the last pass
+        self.too_costly: dict[
+            str, ExpressionTooCostly
+        ] = {}  # by fan-out: the error of its first too costly child
         self._inputs: Json = None
-        self._slept: list[NodeState] | None = None  # nodes that waited for a moment before this pass
+        self._timed_before: list[NodeState] | None = None  # timed nodes before this pass
         self.status = state.status
         self.started_at, self.seq = state.started_at, state.seq
-        self.newly_ended: list[str] = []  # nodes that became terminal: their successors are looked at next
+        self.newly_ended: list[str] = []  # nodes whose successors are visited next
         self.writes: dict[str, NodeWrite] = {}
         self.tasks: list[TaskWrite] = []
         self.events: list[EventWrite] = []
         self.to_expand: list[str] = []
-        self.is_closing = False  # nothing may begin any more
-        self.items: dict[str, list[Json]] = {}  # the lists of fan-outs, rendered once a pass
-        self.invalid: InvalidSubmission | None = None  # the job cannot be what its caller wanted
-        self.is_resumed = False  # look at everything: what happened during a pause was only noted
+        self.is_closing = False  # no node may start
+        self.items: dict[str, list[Json]] = {}  # rendered lists by fan-out
+        self.invalid: InvalidSubmission | None = None  # the submission does not match the workflow
+        self.is_resumed = False  # visit all nodes: inputs during a pause were only recorded
         self.missing: set[str] = set()
         self.missing_children: set[str] = set()
         self.missing_jobs: tuple[ChildRequest, ...] = ()
@@ -82,21 +84,27 @@ class WorkingCopy:
         return write.state if write is not None else self.state.nodes.get(node_id)
 
     def timed_nodes(self) -> list[NodeState]:
-        """Every node that waits for a moment, as it is now."""
+        """Return every node with a `not_before`, in its current state."""
         writes = self.writes
-        if self._slept is None:
-            self._slept = [state for state in self.state.nodes.values() if state.not_before is not None]
-        asleep = [state for state in self._slept if state.node_id not in writes] if self._slept else []
+        if self._timed_before is None:
+            self._timed_before = [
+                state for state in self.state.nodes.values() if state.not_before is not None
+            ]
+        timed = (
+            [state for state in self._timed_before if state.node_id not in writes]
+            if self._timed_before
+            else []
+        )
         for write in writes.values():
             if write.state.not_before is not None:
-                asleep.append(write.state)
-        return asleep
+                timed.append(write.state)
+        return timed
 
     def status_of(self, node_id: str) -> str:
         """The node's status; pending when it has no row."""
         write = self.writes.get(node_id)
-        found = write.state if write is not None else self.state.nodes.get(node_id)
-        return "pending" if found is None else found.status
+        node = write.state if write is not None else self.state.nodes.get(node_id)
+        return "pending" if node is None else node.status
 
     def definition_of(self, state: NodeState) -> Node:
         """The node's definition; a child is defined by its fan-out."""
@@ -141,7 +149,7 @@ class WorkingCopy:
             scope["upstream"] = {"output": value}
 
     def has_outputs_for(self, node: Node) -> bool:
-        """Whether all outputs the node may read are at hand; notes those that are missing."""
+        """Whether all outputs that the node may read are loaded; records the missing ones."""
         is_complete = True
         for node_id in node.reads:
             if node_id not in self.outputs.raw and self.status_of(node_id) == "completed":
@@ -150,15 +158,15 @@ class WorkingCopy:
         return is_complete
 
     def may_begin(self, node_id: str) -> bool:
-        """Whether this pass has steps left to begin a node. If not, another pass is asked for."""
+        """Whether this pass has steps left to start a node. If not, the node is left for the next pass."""
         if self.begun != self.begin_limit and self.budget.begin_next_node():
             self.begun += 1
             return True
         self.leave(node_id)
         return False
 
-    def has_spent_all(self) -> bool:
-        """Whether this pass has no steps left for a node that waits for its moment; counts it if it has."""
+    def is_exhausted(self) -> bool:
+        """Whether this pass has no steps left. If it has some, count one more node."""
         if self.begun != self.begin_limit and self.budget.begin_next_node():
             self.begun += 1
             return False
@@ -166,13 +174,13 @@ class WorkingCopy:
         return True
 
     def leave_missing(self, node: Node) -> None:
-        """Another pass loads what this node lacks."""
+        """Leave a node to the next pass, which loads its outputs."""
         self.missing.difference_update(node.reads)
         self.missing_children.difference_update(node.predecessors)
         self.to_expand.append(node.node_id)
 
     def leave(self, node_id: str) -> None:
-        """Go on with this node in another pass."""
+        """Leave a node to the next pass."""
         self.is_cut = True
         if node_id not in self.to_expand:
             self.to_expand.append(node_id)
@@ -180,18 +188,16 @@ class WorkingCopy:
     # -- writing -------------------------------------------------------------------------------------
 
     def row(self, node_id: str, *, parent: str | None = None, index: int | None = None) -> NodeWrite:
-        """The node's row to change, made when it has none."""
+        """Return the row of the node for writing; create it if there is none."""
         write = self.writes.get(node_id)
         if write is None:
-            found = self.state.nodes.get(node_id)
-            state = (
-                NodeState(node_id, "pending", parent=parent, index=index) if found is None else found.copy()
-            )
-            write = self.writes[node_id] = NodeWrite(state, found is None)
+            node = self.state.nodes.get(node_id)
+            state = NodeState(node_id, "pending", parent=parent, index=index) if node is None else node.copy()
+            write = self.writes[node_id] = NodeWrite(state, node is None)
         return write
 
     def move(self, write: NodeWrite, verb: str) -> None:
-        """Make a move of the list in states.py."""
+        """Apply a move of NODE_MOVES to the node."""
         state = write.state
         state.status = moved(NODE_MOVES, verb, state.status)
         if state.status in NODE_TERMINAL:
@@ -201,20 +207,20 @@ class WorkingCopy:
                 self.newly_ended.append(state.node_id)
 
     def move_job(self, verb: str) -> None:
-        """Make a move of the job."""
+        """Apply a move of JOB_MOVES to the job."""
         self.status = moved(JOB_MOVES, verb, self.status)
 
     def event(
         self, type_: str, node_id: str | None = None, task_id: int | None = None, /, **data: Json
     ) -> None:
-        """Append a fact; the job's own counter numbers it."""
+        """Append an event with the next sequence number of the job."""
         self.seq += 1
         self.events.append(EventWrite(self.seq, type_, node_id, task_id, data))
 
     def complete(
         self, write: NodeWrite, output: bytes | None, task_id: int | None = None, worker: str | None = None
     ) -> None:
-        """The node is done, with this output, by this worker if it took one."""
+        """Complete the node with this output."""
         self.move(write, "complete")
         write.output = output
         state = write.state
@@ -226,7 +232,7 @@ class WorkingCopy:
         self.event("node_completed", state.node_id, task_id, **data)
 
     def fail(self, write: NodeWrite, error: dict[str, Json], task_id: int | None = None) -> None:
-        """The node has failed for good."""
+        """Fail the node for good."""
         state = write.state
         self.move(write, "fail")
         state.error = error
@@ -242,7 +248,7 @@ class WorkingCopy:
         )
 
     def changes(self, wake_at: datetime | None) -> Changes:
-        """What is to be written."""
+        """Return the changes to write."""
         return Changes(
             status=self.status,
             seq=self.seq,
@@ -265,12 +271,12 @@ def _duration(state: NodeState) -> dict[str, Any]:
 
 
 def as_error(error: RenderError) -> dict[str, Json]:
-    """The stored form of a template that could not be rendered."""
+    """Return the stored form of a RenderError."""
     return {"code": error.code, "message": str(error)}
 
 
 def dump(value: Json) -> bytes:
-    """JSON text of a rendered value. Raises RenderError: a sum of two numbers may not fit any more."""
+    """Return the JSON text of a rendered value. Raises RenderError for a number out of range."""
     try:
         return orjson.dumps(value)
     except TypeError as error:

@@ -14,7 +14,7 @@ from cograil.definitions import apply_inputs
 from cograil.definitions.suggestions import hint_of_nodes, list_names
 from cograil.engine.readiness import Verdict
 from cograil.engine.retry_keys import KeyPlan, Rerun, has_key, plan_keys
-from cograil.engine.skip_prediction import Foresight, foresee
+from cograil.engine.skip_prediction import SkipPrediction, predict_skips
 from cograil.errors import Conflict, JobNotFound, NodeNotFound, NotFinished
 from cograil.model.idempotency_keys import KeyRoots
 from cograil.model.ids import new_id
@@ -207,9 +207,9 @@ async def _plan(tx: Transaction, found: _Found, inputs: Mapping[str, Json] | Non
         raise Conflict(f"job {old.job_id} is completed; {wanted}; its nodes: {list_names(workflow.nodes)}")
     nodes = await retry_queries.load_nodes(tx, old.job_id)
     takeover = decide_takeover(workflow, nodes, found.node_id)
-    foresight = foresee(workflow, {name: nodes[name] for name in takeover.kept})
-    if found.node_id in foresight.skipped:
-        raise Conflict(_why_skipped(foresight, found.node_id))
+    prediction = predict_skips(workflow, {name: nodes[name] for name in takeover.kept})
+    if found.node_id in prediction.skipped:
+        raise Conflict(_why_skipped(prediction, found.node_id))
     before = orjson.loads(old.input_text)
     changed = {name: value for name, value in (inputs or {}).items() if _differs(before, name, value)}
     text = old.input_text
@@ -217,7 +217,7 @@ async def _plan(tx: Transaction, found: _Found, inputs: Mapping[str, Json] | Non
         given = apply_inputs(workflow, before | changed)
         limit_of_new(old.tenant_id, workflow, given)
         text = input_text(given)
-    skipped = frozenset(foresight.skipped)
+    skipped = frozenset(prediction.skipped)
     job_id = new_id()
     keys = await _plan_keys(tx, found, nodes, takeover, job_id, is_new=new_keys)
     return _Plan(old, workflow, found.node_id, nodes, takeover, skipped, text, tuple(changed), job_id, keys)
@@ -240,10 +240,10 @@ async def _plan_keys(
     return plan_keys(found.workflow, roots, again, job_id, is_new=is_new)
 
 
-def _why_skipped(foresight: Foresight, node_id: str) -> str:
+def _why_skipped(prediction: SkipPrediction, node_id: str) -> str:
     """Which choice to make again for this node to run."""
-    edge = next(foresight.choices_against(node_id))
-    choice = foresight.known[edge.source]
+    edge = next(prediction.untaken_branches(node_id))
+    choice = prediction.known[edge.source]
     wanted = " or ".join(repr(name) for name in sorted(edge.branches or ()))
     return (
         f"node {node_id!r} would be skipped: it is behind the branch {wanted} of {edge.source!r}, which took "
