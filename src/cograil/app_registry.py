@@ -98,6 +98,10 @@ class App:
     `on_worker` is entered in every worker before it claims tasks: it registers handlers and runs background
     loops. `start_message` returns a line for `cograil up`; with
     `tells_next_step` `up` does not suggest to submit a workflow.
+    `migrations` is the package whose directory `migrations` holds the files of the schema `cograil_<name>`.
+    `handlers` returns functions by their names `<app>.<what>`; every worker registers them.
+    `workflows` returns the YAML texts of its workflows by id; `submit_app_job` starts jobs of them.
+    `metrics` is a module to import where the app runs, so that its metrics are shown from the start.
     `unavailable` returns why its handlers cannot run on this machine, "" when they can.
     `doctor` returns findings for `cograil doctor`.
     `log_fields` returns fields for every log line about an attempt of one of its handlers.
@@ -125,6 +129,10 @@ class App:
     templates: str = ""
     how_to_enable: str = ""
     extra_modules: tuple[str, ...] = ()
+    migrations: str = ""
+    handlers: Callable[[], Mapping[str, Callable[..., Any]]] = lambda: NONE
+    workflows: Callable[[], Mapping[str, str]] = lambda: NONE
+    metrics: str = ""
     unavailable: Callable[[Settings], Awaitable[str]] = _no_message
     doctor: Callable[[Settings], Awaitable[list[Finding]]] | None = None
     log_fields: Callable[[Any], dict[str, Any]] | None = None
@@ -143,6 +151,13 @@ def lazy(place: str) -> Callable[..., Any]:
         return load_object(place)(*args, **kwargs)
 
     return call
+
+
+def load_metrics(apps: Iterable[App]) -> None:
+    """Import the modules that define the metrics of these apps."""
+    for app in apps:
+        if app.metrics:
+            import_module(app.metrics)
 
 
 def load_object(place: str) -> Any:

@@ -27,6 +27,7 @@ from cograil.errors import (
 from cograil.setting_sections import SettingsSection, split_commas
 
 if TYPE_CHECKING:
+    from starlette.responses import Response
     from starlette.types import ASGIApp
 
     from cograil.app_extras import require_extra, require_programs
@@ -36,8 +37,10 @@ if TYPE_CHECKING:
     from cograil.definitions import read_workflow
     from cograil.egress import OutboundGuard, PublicOnly
     from cograil.http.server.dispatcher import Call, Door, Instance, reply
+    from cograil.http.server.openapi import API as API_STYLE
     from cograil.http.server.openapi import Described, Style
-    from cograil.http.server.problem_details import Refusal, answer
+    from cograil.http.server.problem_details import Refusal
+    from cograil.http.server.problem_details import answer as problem_response
     from cograil.http.server.request_parsing import Body, Query
     from cograil.http.server.routing import Table
     from cograil.metrics import counter, gauge, histogram
@@ -58,132 +61,55 @@ if TYPE_CHECKING:
     from cograil.ui.pages.action_forms import Action, add_actions
     from cograil.ui.rendering import gone_to, page
     from cograil.verbs.advance import EngineContext, make_engine_context
+    from cograil.verbs.app_jobs import submit_app_job
     from cograil.verbs.cancel import cancel
     from cograil.verbs.publish import publish
     from cograil.verbs.submit import Submission, submit
     from cograil.worker.background_tasks import background
 
 _LAZY = {
-    "cograil.app_extras": (
-        "require_extra",
-        "require_programs",
-    ),
-    "cograil.cli.display.output": (
-        "out",
-        "plain",
-        "say",
-        "table",
-        "warn",
-        "write_json",
-    ),
-    "cograil.cli.instance_client": (
-        "Client",
-        "audit",
-        "connected",
-        "connected_to_read",
-        "private_client",
-        "who",
-    ),
-    "cograil.cli.options": (
-        "config_option",
-        "instance_options",
-        "json_option",
-        "read_settings",
-        "settings_for",
-    ),
-    "cograil.definitions": ("read_workflow",),
-    "cograil.egress": (
-        "OutboundGuard",
-        "PublicOnly",
-    ),
-    "cograil.http.server.dispatcher": (
-        "Call",
-        "Door",
-        "Instance",
-        "reply",
-    ),
-    "cograil.http.server.openapi": (
-        "Described",
-        "Style",
-    ),
-    "cograil.http.server.problem_details": (
-        "Refusal",
-        "answer",
-    ),
-    "cograil.http.server.request_parsing": (
-        "Body",
-        "Query",
-    ),
-    "cograil.http.server.routing": ("Table",),
-    "cograil.metrics": (
-        "counter",
-        "gauge",
-        "histogram",
-    ),
-    "cograil.model.ids": (
-        "is_id",
-        "new_id",
-    ),
-    "cograil.model.job": ("Bounds",),
-    "cograil.model.readiness_check": (
-        "DEGRADED",
-        "OK",
-    ),
-    "cograil.model.roles": ("Caller",),
-    "cograil.model.workflow": (
-        "Json",
-        "Workflow",
-    ),
-    "cograil.processes": (
-        "private_instance",
-        "run_async",
-    ),
-    "cograil.runners.context": (
-        "Context",
-        "Fail",
-        "Retry",
-    ),
-    "cograil.runners.handler_registry": ("Registry",),
-    "cograil.settings": ("Settings",),
-    "cograil.store.database": (
-        "Database",
-        "Row",
-        "Transaction",
-    ),
-    "cograil.store.doctor": ("Finding",),
-    "cograil.store.job_queries": ("list_processes",),
-    "cograil.store.statements": ("statement",),
-    "cograil.ui.page_context": (
-        "HTML",
-        "Visit",
-        "as_call",
-        "pages",
-        "sent_form",
-    ),
-    "cograil.ui.pages.action_forms": (
-        "Action",
-        "add_actions",
-    ),
-    "cograil.ui.rendering": (
-        "gone_to",
-        "page",
-    ),
-    "cograil.verbs.advance": (
-        "EngineContext",
-        "make_engine_context",
-    ),
-    "cograil.verbs.cancel": ("cancel",),
-    "cograil.verbs.publish": ("publish",),
-    "cograil.verbs.submit": (
-        "Submission",
-        "submit",
-    ),
-    "cograil.worker.background_tasks": ("background",),
-    "starlette.types": ("ASGIApp",),
+    "cograil.app_extras": "require_extra require_programs",
+    "cograil.cli.display.output": "out plain say table warn write_json",
+    "cograil.cli.instance_client": "Client audit connected connected_to_read private_client who",
+    "cograil.cli.options": "config_option instance_options json_option read_settings settings_for",
+    "cograil.definitions": "read_workflow",
+    "cograil.egress": "OutboundGuard PublicOnly",
+    "cograil.http.server.dispatcher": "Call Door Instance reply",
+    "cograil.http.server.openapi": "API_STYLE Described Style",
+    "cograil.http.server.problem_details": "Refusal problem_response",
+    "cograil.http.server.request_parsing": "Body Query",
+    "cograil.http.server.routing": "Table",
+    "cograil.metrics": "counter gauge histogram",
+    "cograil.model.ids": "is_id new_id",
+    "cograil.model.job": "Bounds",
+    "cograil.model.readiness_check": "DEGRADED OK",
+    "cograil.model.roles": "Caller",
+    "cograil.model.workflow": "Json Workflow",
+    "cograil.processes": "private_instance run_async",
+    "cograil.runners.context": "Context Fail Retry",
+    "cograil.runners.handler_registry": "Registry",
+    "cograil.settings": "Settings",
+    "cograil.store.database": "Database Row Transaction",
+    "cograil.store.doctor": "Finding",
+    "cograil.store.job_queries": "list_processes",
+    "cograil.store.statements": "statement",
+    "cograil.ui.page_context": "HTML Visit as_call pages sent_form",
+    "cograil.ui.pages.action_forms": "Action add_actions",
+    "cograil.ui.rendering": "gone_to page",
+    "cograil.verbs.advance": "EngineContext make_engine_context",
+    "cograil.verbs.app_jobs": "submit_app_job",
+    "cograil.verbs.cancel": "cancel",
+    "cograil.verbs.publish": "publish",
+    "cograil.verbs.submit": "Submission submit",
+    "cograil.worker.background_tasks": "background",
+    "starlette.responses": "Response",
+    "starlette.types": "ASGIApp",
 }
-_MODULES = {name: module for module, names in _LAZY.items() for name in names}
+_ALIASES = {"API_STYLE": "API", "problem_response": "answer"}  # what their modules call them
+_MODULES = {name: module for module, names in _LAZY.items() for name in names.split()}
 
 __all__ = [
+    "API_STYLE",
     "DEGRADED",
     "HTML",
     "OK",
@@ -221,6 +147,7 @@ __all__ = [
     "Query",
     "Refusal",
     "Registry",
+    "Response",
     "Retry",
     "Row",
     "Settings",
@@ -234,7 +161,6 @@ __all__ = [
     "WaitTimeout",
     "Workflow",
     "add_actions",
-    "answer",
     "as_call",
     "audit",
     "background",
@@ -259,6 +185,7 @@ __all__ = [
     "plain",
     "private_client",
     "private_instance",
+    "problem_response",
     "publish",
     "read_settings",
     "read_workflow",
@@ -272,6 +199,7 @@ __all__ = [
     "split_commas",
     "statement",
     "submit",
+    "submit_app_job",
     "table",
     "warn",
     "who",
@@ -282,7 +210,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(_MODULES[name]), name)
+    value = getattr(import_module(_MODULES[name]), _ALIASES.get(name, name))
     globals()[name] = value
     return value
 

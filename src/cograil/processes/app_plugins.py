@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from cograil.app_registry import Check, PortContext, enabled_apps, installed_apps
+from psycopg import AsyncConnection
+
+from cograil.app_registry import Check, PortContext, enabled_apps, installed_apps, load_metrics
 from cograil.errors import UsageError
 from cograil.runners.handler_registry import AppRegistry, Registry
 from cograil.settings import Settings
+from cograil.store.app_migrations import migrate_app
 from cograil.store.database import Database
+from cograil.store.migrate import Migration
 
 if TYPE_CHECKING:  # a worker needs neither
     from starlette.types import ASGIApp
@@ -21,6 +25,7 @@ if TYPE_CHECKING:  # a worker needs neither
 def app_doors(instance: Instance) -> Mapping[str, ASGIApp]:
     """Their doors, by how the paths begin. Raises UsageError when two want the same paths."""
     doors: dict[str, ASGIApp] = {}
+    load_metrics(enabled_apps(instance.settings))
     for app in enabled_apps(instance.settings):
         own = app.routes(instance)
         if taken := doors.keys() & own.keys():
@@ -53,6 +58,15 @@ def app_checks(settings: Settings, *, has_worker: bool) -> Mapping[str, Check]:
     }
 
 
+async def migrate_apps(connection: AsyncConnection[Any], settings: Settings) -> dict[str, list[Migration]]:
+    """Bring the schemas of the enabled apps up to date; return what was applied, by app."""
+    return {
+        app.name: await migrate_app(connection, app.name, app.migrations)
+        for app in enabled_apps(settings)
+        if app.migrations
+    }
+
+
 @asynccontextmanager
 async def serving_ports(settings: Settings, context: PortContext) -> AsyncIterator[None]:
     """Serve the ports that they have of their own, in this block."""
@@ -68,9 +82,12 @@ async def serving_ports(settings: Settings, context: PortContext) -> AsyncIterat
 @asynccontextmanager
 async def beside_worker(registry: Registry, db: Database, settings: Settings) -> AsyncIterator[None]:
     """What they register and run in a worker, in this block."""
+    load_metrics(enabled_apps(settings))
     async with AsyncExitStack() as stack:
         for app in enabled_apps(settings):
             own = AppRegistry(registry, app.name, app.offers)
+            for name, target in app.handlers().items():
+                own.register(target, name)
             await stack.enter_async_context(app.on_worker(own, db, settings))
         yield
 

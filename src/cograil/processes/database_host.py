@@ -13,6 +13,7 @@ from typing import Self
 from cograil.embedded.data_directory import Instance, is_held, write_instance
 from cograil.embedded.postgres_server import EmbeddedPostgres
 from cograil.errors import DatabaseUnavailable
+from cograil.processes.app_plugins import migrate_apps
 from cograil.processes.instance_discovery import open_client
 from cograil.settings import Settings
 from cograil.store.database import Database, connect
@@ -98,6 +99,7 @@ async def prepare_database(conninfo: str, settings: Settings) -> None:
     """
     async with await connect(settings.database.direct_url or conninfo, prepare=False) as connection:
         await set_up_database(connection, allow_unsafe=settings.database.allow_unsafe)
+        await migrate_apps(connection, settings)
 
 
 @asynccontextmanager

@@ -16,6 +16,7 @@ from cograil.cli.display.output import say, warn, write_json
 from cograil.cli.options import instance_options, settings_for
 from cograil.errors import DatabaseUnavailable
 from cograil.processes import open_reader, run_async
+from cograil.processes.app_plugins import migrate_apps
 from cograil.processes.instance_discovery import find_conninfo
 from cograil.settings import Settings
 from cograil.store import migrate
@@ -77,7 +78,11 @@ async def _migrate(settings: Settings, is_plan: bool) -> list[migrate.Migration]
     async with connection_to(settings) as connection:
         if is_plan:
             return await migrate.plan(connection)
-        return await set_up_database(connection, allow_unsafe=settings.database.allow_unsafe)
+        applied = await set_up_database(connection, allow_unsafe=settings.database.allow_unsafe)
+        for app, steps in (await migrate_apps(connection, settings)).items():
+            for step in steps:
+                say(f"applied {step} of the app {app}")
+        return applied
 
 
 @db.command("roles")
