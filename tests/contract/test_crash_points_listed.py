@@ -14,11 +14,12 @@ from tests.torture.listed import (
     as_one_app,
     misfits,
     points_of_the_engine,
+    text_of,
 )
 from tests.torture.page import points_in_the_page
 from tests.torture.reachable import reachable_points
 
-from cograil.store.statements import all_statements, statement
+from cograil.store.statements import all_statements
 
 # Statements without a named transaction, which only read: of the doctor, of `explain` and of `db roles`.
 # The primitives are in transactions of tests/torture/app.py.
@@ -39,7 +40,7 @@ def test_what_is_said_to_read_only_does_not_write() -> None:
     names = {tuple(point.split(".", 1)) for point in reachable_points()}
     read = {name for transaction, name in names if transaction in ONLY_READ and "." not in name}
     assert read
-    assert [name for name in sorted(read) if WRITES.search(statement(name).text)] == []
+    assert [name for name in sorted(read) if WRITES.search(text_of(name))] == []
 
 
 def test_every_statement_belongs_to_a_transaction() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Set
+from contextlib import suppress
 
 from tests.torture.reachable import reachable_points
 
@@ -62,6 +63,17 @@ NO_SCENARIO = {
     "companies": "an app: tests/companies/test_kills_everywhere.py kills whoever works for it",
     "enable": "the CLI enables a subscription in one statement; `door_subscribe` does it with its audit",
 }
+PACKAGES = ("cograil.store", "cograil.apps.containers")  # whose statements have names of their own
+
+
+def text_of(name: str) -> str:
+    """The text of a statement of the engine or of container jobs."""
+    for package in PACKAGES:
+        with suppress(FileNotFoundError):
+            return statement(name, package=package).text
+    raise FileNotFoundError(name)
+
+
 NOT_OPENED = "nothing of a job that nobody has opened has failed or asks anybody: this is refused before"
 UNTELLABLE = "for a row of the outbox that cannot be told, and no scenario makes one"
 BY_THE_CLI = "the CLI's audit commits with its change; no scenario kills this command in between"
@@ -199,4 +211,4 @@ def writes(point: str) -> bool:
     transaction, name = point.split(".", 1)
     if transaction in ONLY_READ or transaction in KILLED_ELSEWHERE or name in FIRST_WRITES:
         return False
-    return name.startswith("commit.") or bool(WRITES.search(statement(name).text))
+    return name.startswith("commit.") or bool(WRITES.search(text_of(name)))
