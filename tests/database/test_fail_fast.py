@@ -62,7 +62,7 @@ async def test_what_was_reported_before_counts_though_it_was_not_read_yet(
     hand, items = await claim_all(lab)
     await hand.report(items["bad"], Failed("oops", "no"))
     await hand.report(items["good"], {"v": 1})
-    monkeypatch.setattr(advance, "NEWS_PER_PASS", 1)
+    monkeypatch.setattr(advance, "INPUTS_PER_PASS", 1)
     await lab.advance()
     assert await lab.statuses(job) == {"good": "completed", "bad": "failed", "after": "cancelled"}
     assert (await lab.job(job))["status"] == "failed"

@@ -1,5 +1,6 @@
-"""The nouns: workflows, jobs, nodes, outcomes, happenings, changes.
+"""The nouns of the engine: workflows, jobs, nodes, outcomes, inputs and changes.
 
-Frozen values without I/O, clock or randomness. Everybody may import them; they import
-nothing of ours but `errors`.
+The classes are values without I/O, clock or randomness. Every package may import them. Modules here
+import nothing from cograil but `errors`, `clock` and `strict_json`. Types of the HTTP API live in
+`api_schemas/`, SQL in `store/`.
 """

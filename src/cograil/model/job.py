@@ -1,7 +1,7 @@
-"""A job as `advance` sees it: its row, the nodes that matter now, and what happened to it.
+"""A job as `advance` sees it: its row, the loaded nodes, its inputs and its changes.
 
 Nodes that never left `pending` have no row and no `NodeState`. Children of a fan-out are in
-`nodes` only when the news are about them: their parent keeps the counts.
+`nodes` only when an input concerns them: their parent keeps the counts.
 """
 
 from __future__ import annotations
@@ -19,15 +19,13 @@ from cograil.model.workflow import Json
 
 @dataclass
 class NodeState:
-    """One node of one job. `advance` changes copies, never the ones it was given."""
+    """One node of one job. `advance` changes copies only."""
 
     node_id: str
     status: str
     attempt: int = 0
     lost: int = 0  # attempts that ended with their worker
-    uncounted_attempts: int = (
-        0  # attempts that do not count: handed back, or before somebody asked for a retry
-    )
+    uncounted_attempts: int = 0  # attempts that do not count: released, or before a manual retry
     parent: str | None = None
     index: int | None = None
     not_before: datetime | None = None
@@ -42,7 +40,7 @@ class NodeState:
     finished_at: datetime | None = None
 
     def copy(self) -> NodeState:
-        """A copy to change. Made for every node that moves: a class without slots copies ten times faster."""
+        """Return a copy to change. A class without slots copies ten times faster than one with slots."""
         new: NodeState = object.__new__(NodeState)
         new.__dict__.update(self.__dict__)
         return new
@@ -73,22 +71,22 @@ class JobState:
     trace_parent: str | None = None
     parent_job: str | None = None  # the job whose subworkflow this is
     is_held: bool = False  # its workflow has a limit, and it is not admitted yet
-    is_paused: bool = False  # it, or its workflow: nothing new is handed out
-    has_callback: bool = False  # somebody is told what becomes of it
+    is_paused: bool = False  # the job or its workflow is paused: nothing is dispatched
+    has_callback: bool = False  # it has a callback
     key_roots: bytes | None = None  # JSON (model/idempotency_keys.py); None: its idempotency keys are its own
     nodes: dict[str, NodeState] = field(default_factory=dict)
     children_wake_at: datetime | None = None  # the earliest backoff among children that are not loaded
     children_sleeping: int = 0  # how many of those wait for their next attempt
-    retry_of: str | None = None  # known while the job is being made
-    trace_caller: str | None = None  # so is the span of whoever asked for it
-    trace_link: str | None = None  # and that of the job of which it is a retry
+    retry_of: str | None = None  # known while the job is created
+    trace_caller: str | None = None  # the span of the caller, known while the job is created
+    trace_link: str | None = None  # the span of the retried job
 
 
 @dataclass(slots=True)
 class Outputs:
-    """The outputs at hand, as JSON text, parsed when a template asks for them.
+    """The loaded outputs as JSON text, parsed when a template reads them.
 
-    `jobs` has the child jobs that were prepared for subworkflow nodes, or why there can be none.
+    `jobs` holds the child jobs prepared for subworkflow nodes, or the reason for a refusal.
     """
 
     raw: dict[str, bytes | None] = field(default_factory=dict)
@@ -97,7 +95,7 @@ class Outputs:
     _parsed: dict[str, Json] = field(default_factory=dict)
 
     def is_parsed(self, node_id: str) -> bool:
-        """Whether the output of a node was asked for before."""
+        """Whether the output of a node was parsed before."""
         return node_id in self._parsed
 
     def value(self, node_id: str) -> Json:
@@ -108,17 +106,17 @@ class Outputs:
         return self._parsed[node_id]
 
 
-# -- happenings: what arrived in the inbox, in the order it arrived ---------------------------------
+# -- inputs: what arrived in the inbox, in the order of arrival --------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
-    """The job was just made."""
+    """The job was just created."""
 
 
 @dataclass(frozen=True, slots=True)
 class InvalidSubmission:
-    """The job was made by somebody who could not check it, and does not fit its workflow."""
+    """The job was submitted by SQL without a check and does not match its workflow."""
 
     code: str
     message: str
@@ -137,7 +135,7 @@ class Reported(NamedTuple):
 
 
 class Started(NamedTuple):
-    """A worker has been at it for a while."""
+    """A worker has been running the attempt for a while."""
 
     node_id: str
     attempt: int
@@ -159,7 +157,7 @@ class Lost(NamedTuple):
 
 
 class Late(NamedTuple):
-    """Somebody reported an attempt that was no longer theirs; it was refused."""
+    """A worker reported an attempt that it no longer held. The report was refused."""
 
     node_id: str
     attempt: int
@@ -176,19 +174,19 @@ class ExpandMore(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CancelRequested:
-    """Somebody wants the job to stop. Its tasks are revoked before this is decided."""
+    """A caller cancels the job. Its tasks are revoked before this is decided."""
 
     by: str = ""
     reason: str = ""
 
 
 class Resumed(NamedTuple):
-    """What kept the job from going on is over: it was admitted, or a pause has ended."""
+    """The job may go on: it was admitted, or a pause has ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetryRequested:
-    """Somebody wants a failed node of this running job to be tried again."""
+    """A caller retries a failed node of this running job."""
 
     node_id: str
     by: str = ""
@@ -196,7 +194,7 @@ class RetryRequested:
 
 @dataclass(frozen=True, slots=True)
 class Signalled:
-    """Somebody answers an approval. Whether they may, and what they filled in, was checked before."""
+    """A person decided an approval. Permission and form data were checked before."""
 
     name: str  # approve | reject
     node_id: str
@@ -238,7 +236,7 @@ Input = (
 
 @dataclass(slots=True)
 class NodeWrite:
-    """A node row as it is to be. `task_id`, `input` and `output` None leave what is stored."""
+    """A node row to write. `task_id`, `input` and `output` None keep the stored values."""
 
     state: NodeState
     is_new: bool  # there is no row yet
@@ -248,7 +246,7 @@ class NodeWrite:
 
 
 class TaskLimit(NamedTuple):
-    """The limit a task is under; it is held until there is room."""
+    """The limit of a task. The task is held until the limit has a free slot."""
 
     key: str
     concurrency: int | None
@@ -258,7 +256,7 @@ class TaskLimit(NamedTuple):
 
 @dataclass(slots=True)
 class TaskWrite:
-    """An attempt to hand out. `params` None: those of the attempt before."""
+    """An attempt to dispatch. `params` None: those of the last attempt."""
 
     node_id: str
     attempt: int
@@ -277,7 +275,7 @@ class TaskWrite:
 
 @dataclass(slots=True)
 class EventWrite:
-    """A fact to append."""
+    """An event to append."""
 
     seq: int
     type: str
@@ -288,7 +286,7 @@ class EventWrite:
 
 @dataclass(frozen=True, slots=True)
 class ChildRequest:
-    """A job that a subworkflow node would like to begin."""
+    """A child job that a subworkflow node requests."""
 
     node_id: str
     workflow_id: str
@@ -298,7 +296,7 @@ class ChildRequest:
 
 @dataclass(frozen=True, slots=True)
 class ChildRefused:
-    """Why there can be no such job."""
+    """Why a requested child job is refused."""
 
     code: str
     message: str
@@ -306,7 +304,7 @@ class ChildRefused:
 
 @dataclass(slots=True)
 class ChildJob:
-    """A job that is ready to be made for a subworkflow node, with its first advance."""
+    """A prepared child job of a subworkflow node, with its first advance."""
 
     node_id: str
     workflow_id: str
@@ -317,10 +315,10 @@ class ChildJob:
 
 @dataclass(slots=True)
 class Changes:
-    """All that one advance of one job decided.
+    """The decisions of one advance of one job.
 
-    With something `missing`, nothing was decided: load it and ask again. With `needs_revoke` neither: the
-    job is to be cut short while tasks of it may be out; revoke them, take its inbox again, and ask again.
+    With something `missing`, nothing was decided: load it and call `advance` again. The same holds for
+    `needs_revoke`: the job ends while its tasks may run. Revoke them, take its inbox again and call again.
     """
 
     status: str
@@ -352,7 +350,7 @@ RandomFloat = Callable[[], float]
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The bounds that decisions keep."""
+    """The limits that decisions respect."""
 
     poison_limit: int = 3  # workers a node may kill before it is given up
     chunk: int = 1000  # children made in one pass: more would stall the other jobs of the loop

@@ -1,4 +1,4 @@
-"""Advance: lock, take the news, load, decide, write. The heart of every orchestrator."""
+"""Advance: lock jobs, take their inputs, load, decide and write."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from cograil.verbs.persist import persist
 from cograil.verbs.sql_submissions import open_submitted
 from cograil.verbs.telemetry import note_joined, note_opened
 
-NEWS_PER_PASS = 2000
+INPUTS_PER_PASS = 2000
 MAX_LOADS = 3  # times that one pass loads outputs
 
 Known = Mapping[str, Mapping[str, bytes | None]]  # the jobs whose nodes are known, and outputs of theirs
@@ -52,7 +52,7 @@ NOTHING_REVOKED = Revoked()
 
 @dataclass(slots=True)
 class EngineContext:
-    """What every decision of a process needs beside the job: definitions, bounds, randomness, its own id."""
+    """What decisions need beside the job: caches, bounds, random numbers and the id of the process."""
 
     definitions: DefinitionCache = field(default_factory=DefinitionCache)
     job_cache: JobCache | None = None
@@ -60,12 +60,12 @@ class EngineContext:
     random: RandomFloat = random_module.random
     inbox_cursor: InboxCursor = field(default_factory=InboxCursor)
     owner: int | None = None
-    strict_queues: bool = False  # nothing is submitted without a named queue
+    strict_queues: bool = False  # every task must name its queue
     outbound: OutboundSettings = field(default_factory=OutboundSettings)  # where callbacks may lead
 
 
 def make_engine_context(settings: Settings) -> EngineContext:
-    """What decisions need, with the bounds and rules of these settings."""
+    """Return an engine context with the bounds and rules of these settings."""
     return EngineContext(
         bounds=Bounds(
             poison_limit=settings.worker.poison_limit,
@@ -88,13 +88,13 @@ class Pass:
     wake_at: datetime | None = None
     is_full: bool = False
     on_commit: Callable[[], None] = lambda: None  # to be called once the pass is committed
-    has_limits: bool = False  # a place under a limit may be free now, or wanted
+    has_limits: bool = False  # a slot of a limit may be free or needed
 
 
 async def advance_due(
     tx: Transaction, engine_context: EngineContext, limit: int, aside: Iterable[str] = ()
 ) -> Pass:
-    """Advance jobs that have news or are due. Nothing to do, or all of it in others' hands: 0.
+    """Advance jobs that have inputs or are due; 0 when there are none, or others hold them.
 
     An error while deciding one job fails the whole pass, and nothing is written: one has then to find
     out by `advance_one` which job it is.
@@ -107,7 +107,7 @@ async def advance_due(
         engine_context.inbox_cursor.record(None)
         return Pass(0)
     steps = StepAllowance(engine_context.bounds.node_steps)
-    changes = await advance_locked(tx, engine_context, locked, limit=NEWS_PER_PASS, steps=steps)
+    changes = await advance_locked(tx, engine_context, locked, limit=INPUTS_PER_PASS, steps=steps)
     wakes = [change.wake_at for change in changes.values() if change.wake_at is not None]
     is_full = max(len(changes), locked.taken) >= limit // 2 or any(
         change.to_expand for change in changes.values()
@@ -120,7 +120,7 @@ async def advance_due(
 
 
 async def rehearse(tx: Transaction) -> None:
-    """Go through a pass with no jobs, so that this connection has read and planned what passes need.
+    """Run an empty pass, so that this connection has prepared the statements of a pass.
 
     The first jobs would wait for that otherwise, once for each connection.
     """
@@ -136,15 +136,15 @@ def _remember(engine_context: EngineContext, locked: LockedJobs, changes: Mappin
 
 
 async def due_jobs(tx: Transaction, limit: int, aside: Iterable[str] = ()) -> list[str]:
-    """Jobs that `advance_due` would take now, or fail to take."""
+    """Return the jobs that `advance_due` would take now."""
     return await store.find_due(tx, limit, aside)
 
 
 async def advance_one(tx: Transaction, engine_context: EngineContext, job_id: str) -> None:
-    """Advance one job by itself."""
+    """Advance this job only."""
     steps = StepAllowance(engine_context.bounds.node_steps)
     locked = await store.lock_jobs(tx, [job_id])
-    await advance_locked(tx, engine_context, locked, limit=NEWS_PER_PASS, steps=steps)
+    await advance_locked(tx, engine_context, locked, limit=INPUTS_PER_PASS, steps=steps)
 
 
 async def advance_locked(
@@ -176,7 +176,7 @@ async def advance_locked(
     revoked = await store.revoke_tasks(tx, locked, list(cut)) if cut else NOTHING_REVOKED
     batch.revoked_workers |= revoked.workers
     news = await store.take_inbox(tx, locked, store.NO_LIMIT if cut else limit)
-    _add_news(news, revoked.began)
+    _add_inputs(news, revoked.began)
     if locked.new:
         batch.held_jobs += await open_submitted(
             tx,
@@ -187,7 +187,7 @@ async def advance_locked(
             outbound=engine_context.outbound,
         )
     await _load_nodes(tx, engine_context, locked, known)
-    _add_news(news, signals or {})
+    _add_inputs(news, signals or {})
     decided = await decide(tx, engine_context, locked.states, news, known, revoked=cut, steps=steps)
     if unrevoked := [job_id for job_id, changes in decided.items() if changes.needs_revoke]:
         decided |= await _decide_revoked(tx, engine_context, locked, unrevoked, batch, news, known, steps)
@@ -217,13 +217,13 @@ async def _decide_revoked(
     those = LockedJobs({job_id: locked.states[job_id] for job_id in ids})
     revoked = await store.revoke_tasks(tx, those, ids)
     batch.revoked_workers |= revoked.workers
-    _add_news(news, await store.take_inbox(tx, those))
-    _add_news(news, revoked.began)
+    _add_inputs(news, await store.take_inbox(tx, those))
+    _add_inputs(news, revoked.began)
     locked.taken += those.taken
     return await decide(tx, engine_context, those.states, news, known, revoked=ids, steps=steps)
 
 
-def _add_news(news: News, more: Mapping[str, Sequence[Input]]) -> None:
+def _add_inputs(news: News, more: Mapping[str, Sequence[Input]]) -> None:
     for job_id, happenings in more.items():
         news.setdefault(job_id, []).extend(happenings)
 
@@ -262,7 +262,7 @@ async def decide(
     steps = steps or StepAllowance()
     workflows = await engine_context.definitions.load(tx, {state.definition_id for state in states.values()})
     await _load_children_wake(tx, states, workflows)
-    outputs = {job_id: _outputs_at_hand(known.get(job_id), news.get(job_id, ())) for job_id in states}
+    outputs = {job_id: _known_outputs(known.get(job_id), news.get(job_id, ())) for job_id in states}
     decided: dict[str, Changes] = {}
     undecided = list(states)
     loads = 0
@@ -328,8 +328,8 @@ async def decide_first(
     return (await decide(tx, engine_context, {job_id: state}, news, revoked=[job_id], steps=steps))[job_id]
 
 
-def _outputs_at_hand(known: Mapping[str, bytes | None] | None, news: Iterable[Input]) -> Outputs:
-    """What is remembered, and what the news themselves carry, need not be loaded."""
+def _known_outputs(known: Mapping[str, bytes | None] | None, news: Iterable[Input]) -> Outputs:
+    """Return the cached outputs and those that the inputs carry. They need not be loaded."""
     outputs = Outputs(dict(known) if known else {})
     for happening in news:
         if isinstance(happening, Reported) and isinstance(happening.outcome, Completed):
