@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-from house import House, house_settings, open_house
+from container_site import ContainerSite, open_container_site, site_settings
 from runtimes import dockerd, groups_of, podman, runtime_at, sandboxes
 from tests.components import need
 
@@ -78,14 +78,14 @@ def room(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-async def house(
+async def site(
     dsn: str, engine: ContainerEngine, engine_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[House]:
+) -> AsyncIterator[ContainerSite]:
     """All that container jobs need, but a worker; when the test is over nothing of them is left."""
     monkeypatch.setenv("DOCKER_HOST", engine_url)
-    async with open_house(dsn, engine, house_settings(tmp_path / "data")) as house:
-        yield house
-        assert [str(finding) for finding in await house.lab.findings()] == []
+    async with open_container_site(dsn, engine, site_settings(tmp_path / "data")) as site:
+        yield site
+        assert [str(finding) for finding in await site.lab.findings()] == []
         for one in await engine.held(
             {"cograil.place": ContainerWorkspaces(tmp_path / "data" / "workspaces").place}
         ):

@@ -8,7 +8,7 @@ import json
 import tarfile
 from typing import Any
 
-from house import IMAGE, House, open_site, working
+from container_site import IMAGE, ContainerSite, open_file_server, working
 
 
 def packed(**files: bytes) -> bytes:
@@ -26,15 +26,15 @@ def unpacked(raw: bytes) -> dict[str, bytes]:
         return {one.name: archive.extractfile(one).read() for one in archive if one.isfile()}  # type: ignore[union-attr]
 
 
-def statuses(house: House, id: str) -> dict[str, str]:
-    return {one["artifactId"]: one["status"] for one in house.told(id, "artifact")}
+def statuses(site: ContainerSite, id: str) -> dict[str, str]:
+    return {one["artifactId"]: one["status"] for one in site.told(id, "artifact")}
 
 
-async def test_every_kind_of_artifact_before_and_after_the_job(house: House) -> None:
+async def test_every_kind_of_artifact_before_and_after_the_job(site: ContainerSite) -> None:
     archive = packed(**{"repo-main__nextjs__a.txt": b"A", "repo-main__other__b.txt": b"B"})
-    async with open_site(code__tgz=archive) as site, working(house.lab):
+    async with open_file_server(code__tgz=archive) as file_server, working(site.lab):
         artifacts: list[dict[str, Any]] = [
-            {"id": "get", "type": "download", "in": site.url("code.tgz"), "out": "in/code.tar.gz"},
+            {"id": "get", "type": "download", "in": file_server.url("code.tgz"), "out": "in/code.tar.gz"},
             {"id": "open", "type": "unarchive", "in": "in/code.tar.gz", "out": "code", "subdir": "nextjs",
              "depends": "get"},
             {"id": "write", "type": "write", "in": '{"key": "value"}', "out": "config.json"},
@@ -44,109 +44,113 @@ async def test_every_kind_of_artifact_before_and_after_the_job(house: House) -> 
             {"id": "names", "type": "list", "in": "out", "excludes": ["*.tmp"], "depends": "job"},
             {"id": "pack", "type": "archive", "in": "out", "out": "o.tgz", "format": "tar.gz",
              "depends": "job"},
-            {"id": "put", "type": "upload", "in": "o.tgz", "out": site.url("up/o?sig=1"),
+            {"id": "put", "type": "upload", "in": "o.tgz", "out": file_server.url("up/o?sig=1"),
              "depends": "pack"},
         ]  # fmt: skip
         command = (
             "mkdir out out/deep; cat code/a.txt config.json > out/deep/both; touch out/x.tmp;"
             " echo '{\"n\": 1}' > out/metrics.json; echo plain > out/log.txt"
         )
-        await house.start("files", command, artifacts=artifacts)
-        assert (await house.until("files", "completed"))["exitCode"] == 0
-        await house.heard("files", "artifact", count=9)
-        await house.swept()
-        told = {one["artifactId"]: one for one in house.told("files", "artifact")}
+        await site.start("files", command, artifacts=artifacts)
+        assert (await site.until("files", "completed"))["exitCode"] == 0
+        await site.heard("files", "artifact", count=9)
+        await site.swept()
+        told = {one["artifactId"]: one for one in site.told("files", "artifact")}
     assert {(one["artifactId"], one["artifactType"], one["status"]) for one in told.values()} == {
         (one["id"], one["type"], "success") for one in artifacts
     }
     assert sorted(told["before"]["content"]) == ["code/a.txt", "config.json", "in/code.tar.gz"]
     assert (told["read"]["content"], told["text"]["content"]) == ({"n": 1}, "plain\n")
     assert sorted(told["names"]["content"]) == ["deep/both", "log.txt", "metrics.json"]
-    assert unpacked(site.put["up/o"])["deep/both"] == b'A{"key": "value"}'
-    kinds = house.kinds("files")
+    assert unpacked(file_server.put["up/o"])["deep/both"] == b'A{"key": "value"}'
+    kinds = site.kinds("files")
     assert kinds.index("start") == 4
     assert kinds[kinds.index("exit") :] == ["exit"] + ["artifact"] * 5
 
 
-async def test_a_failed_input_fails_the_job_before_its_container_starts(house: House) -> None:
-    async with open_site() as site, working(house.lab):
+async def test_a_failed_input_fails_the_job_before_its_container_starts(site: ContainerSite) -> None:
+    async with open_file_server() as file_server, working(site.lab):
         artifacts = [
-            {"id": "missing", "type": "download", "in": site.url("nothing"), "out": "x"},
+            {"id": "missing", "type": "download", "in": file_server.url("nothing"), "out": "x"},
             {"id": "next", "type": "unarchive", "in": "x", "out": "y", "depends": "missing"},
             {"id": "after", "type": "read", "in": "x", "depends": "job"},
         ]
-        await house.start("unfed", "echo ran", artifacts=artifacts)
-        ended = await house.until("unfed", "failed")
-        assert (await house.heard("unfed", "exit"))["exitCode"] == ended["exitCode"] == -1
+        await site.start("unfed", "echo ran", artifacts=artifacts)
+        ended = await site.until("unfed", "failed")
+        assert (await site.heard("unfed", "exit"))["exitCode"] == ended["exitCode"] == -1
         assert "missing" in ended["error"]
-        await house.swept()
-    assert house.kinds("unfed") == ["artifact", "exit"]
-    assert house.told("unfed", "artifact")[0]["error"].startswith("http_status")
+        await site.swept()
+    assert site.kinds("unfed") == ["artifact", "exit"]
+    assert site.told("unfed", "artifact")[0]["error"].startswith("http_status")
 
 
-async def test_a_failed_output_is_told_and_the_exit_code_stays(house: House) -> None:
-    async with open_site() as site, working(house.lab):
-        site.fails.add("refused")
+async def test_a_failed_output_is_told_and_the_exit_code_stays(site: ContainerSite) -> None:
+    async with open_file_server() as file_server, working(site.lab):
+        file_server.fails.add("refused")
         artifacts = [
             {"id": "gone", "type": "archive", "in": "no", "out": "o.tgz", "format": "tar.gz",
              "depends": "job"},
-            {"id": "up", "type": "upload", "in": "o.tgz", "out": site.url("o"), "depends": "gone"},
-            {"id": "refused", "type": "upload", "in": "there", "out": site.url("refused"), "depends": "job"},
+            {"id": "up", "type": "upload", "in": "o.tgz", "out": file_server.url("o"), "depends": "gone"},
+            {"id": "refused", "type": "upload", "in": "there", "out": file_server.url("refused"), "depends": "job"},
             {"id": "big", "type": "read", "in": "big", "depends": "job"},
             {"id": "well", "type": "read", "in": "there", "depends": "job"},
         ]  # fmt: skip
         command = "echo x > there; head -c 1048577 /dev/zero > big"
-        await house.start(
-            "half", command, artifacts=artifacts, callback=house.callback("artifact", "complete")
-        )
-        await house.heard("half", "complete")
-        assert await house.show("half") == {"id": "half", "status": "completed", "exitCode": 0}
+        await site.start("half", command, artifacts=artifacts, callback=site.callback("artifact", "complete"))
+        await site.heard("half", "complete")
+        assert await site.show("half") == {"id": "half", "status": "completed", "exitCode": 0}
     failed = {"gone": "failed", "up": "failed", "refused": "failed", "big": "failed"}
-    assert statuses(house, "half") == failed | {"well": "success"}
-    told = {one["artifactId"]: one.get("error", "") for one in house.told("half", "artifact")}
+    assert statuses(site, "half") == failed | {"well": "success"}
+    told = {one["artifactId"]: one.get("error", "") for one in site.told("half", "artifact")}
     assert "not run" in told["up"]
     assert told["big"].startswith("too_large")
-    assert site.put == {}
+    assert file_server.put == {}
 
 
-async def test_links_that_a_container_made_lead_nowhere(house: House, tmp_path: Any) -> None:
+async def test_links_that_a_container_made_lead_nowhere(site: ContainerSite, tmp_path: Any) -> None:
     secret = tmp_path / "secret"
     secret.write_text("the host's own")
-    async with open_site() as site, working(house.lab):
+    async with open_file_server() as file_server, working(site.lab):
         kinds: dict[str, dict[str, Any]] = {
             "read": {"type": "read", "in": "link"},
             "below": {"type": "read", "in": "dir/secret"},
-            "upload": {"type": "upload", "in": "link", "out": site.url("stolen")},
+            "upload": {"type": "upload", "in": "link", "out": file_server.url("stolen")},
             "list": {"type": "list", "in": "."},
             "archive": {"type": "archive", "in": ".", "out": "all.tgz", "format": "tar.gz"},
         }
         artifacts = [{"id": id, "depends": "job", **one} for id, one in kinds.items()]
         artifacts.append(
-            {"id": "put", "type": "upload", "in": "all.tgz", "out": site.url("all"), "depends": "archive"}
+            {
+                "id": "put",
+                "type": "upload",
+                "in": "all.tgz",
+                "out": file_server.url("all"),
+                "depends": "archive",
+            }
         )
         command = f"ln -s {secret} link; ln -s {tmp_path} dir; mkfifo pipe; echo fine > file"
         callback = {
-            "url": house.receiver.url,
+            "url": site.receiver.url,
             "events": ["orchestrator.job.artifact", "orchestrator.job.complete"],
         }
-        await house.start("links", command, artifacts=artifacts, callback=callback)
-        await house.heard("links", "complete")
-        assert (await house.show("links"))["status"] == "completed"
-        await house.swept()
-    told = {one["artifactId"]: one for one in house.told("links", "artifact")}
+        await site.start("links", command, artifacts=artifacts, callback=callback)
+        await site.heard("links", "complete")
+        assert (await site.show("links"))["status"] == "completed"
+        await site.swept()
+    told = {one["artifactId"]: one for one in site.told("links", "artifact")}
     assert [told[id]["status"] for id in ("read", "below", "upload")] == ["failed"] * 3
-    assert "stolen" not in site.put
-    assert b"own" not in json.dumps(told).encode() + gzip.decompress(site.put["all"])
+    assert "stolen" not in file_server.put
+    assert b"own" not in json.dumps(told).encode() + gzip.decompress(file_server.put["all"])
     assert secret.read_text() == "the host's own"
 
 
-async def test_whatever_a_container_leaves_no_artifact_hangs_or_ends_the_job(house: House) -> None:
+async def test_whatever_a_container_leaves_no_artifact_hangs_or_ends_the_job(site: ContainerSite) -> None:
     """A FIFO nobody writes to, a file of more bytes than there are, names of several lines, a deep tree."""
-    async with open_site() as site, working(house.lab):
+    async with open_file_server() as file_server, working(site.lab):
         kinds: dict[str, dict[str, Any]] = {
             "fifo": {"type": "read", "in": "pipe"},
             "directory": {"type": "read", "in": "deep"},
-            "giant": {"type": "upload", "in": "giant", "out": site.url("giant")},
+            "giant": {"type": "upload", "in": "giant", "out": file_server.url("giant")},
             "packed giant": {"type": "archive", "in": "giant", "out": "g.tgz", "format": "tar.gz"},
             "over a directory": {"type": "archive", "in": "odd", "out": "deep", "format": "tar.gz"},
             "deep": {"type": "list", "in": "deep"},
@@ -155,19 +159,25 @@ async def test_whatever_a_container_leaves_no_artifact_hangs_or_ends_the_job(hou
         }
         artifacts = [{"id": id, "depends": "job", **one} for id, one in kinds.items()]
         artifacts.append(
-            {"id": "put", "type": "upload", "in": "odd.tgz", "out": site.url("odd"), "depends": "packed"}
+            {
+                "id": "put",
+                "type": "upload",
+                "in": "odd.tgz",
+                "out": file_server.url("odd"),
+                "depends": "packed",
+            }
         )
         command = (
             "mkfifo pipe; busybox dd of=giant bs=1048576 seek=102400 count=0 < /dev/null; mkdir odd deep;"
             ' echo x > odd/su; chmod 6755 odd/su; echo x > "odd/a\nb"; echo x > "odd/$(printf \'\\033[2J\')";'
             " cd deep; i=0; while [ $i -lt 300 ]; do mkdir d; cd d; i=$((i+1)); done"
         )
-        callback = house.callback("artifact", "complete")
-        await house.start("mess", command, artifacts=artifacts, callback=callback)
-        await house.heard("mess", "complete")
-        assert await house.show("mess") == {"id": "mess", "status": "completed", "exitCode": 0}
-        await house.swept()
-    told = {one["artifactId"]: one for one in house.told("mess", "artifact")}
+        callback = site.callback("artifact", "complete")
+        await site.start("mess", command, artifacts=artifacts, callback=callback)
+        await site.heard("mess", "complete")
+        assert await site.show("mess") == {"id": "mess", "status": "completed", "exitCode": 0}
+        await site.swept()
+    told = {one["artifactId"]: one for one in site.told("mess", "artifact")}
     codes = {id: one["error"].partition(":")[0] for id, one in told.items() if one["status"] == "failed"}
     assert codes == {
         **dict.fromkeys(["fifo", "directory", "over a directory"], "not_a_regular_file"),
@@ -176,12 +186,12 @@ async def test_whatever_a_container_leaves_no_artifact_hangs_or_ends_the_job(hou
     }
     names = ["\x1b[2J", "a\nb", "su"]
     assert sorted(told["odd"]["content"]) == names
-    assert sorted(unpacked(site.put["odd"])) == names
-    assert "giant" not in site.put
+    assert sorted(unpacked(file_server.put["odd"])) == names
+    assert "giant" not in file_server.put
 
 
 async def test_an_archive_that_leads_out_fails_the_job_and_one_with_links_comes_without_them(
-    house: House,
+    site: ContainerSite,
 ) -> None:
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w:gz") as archive:
@@ -191,43 +201,43 @@ async def test_an_archive_that_leads_out_fails_the_job_and_one_with_links_comes_
             archive.addfile(entry)
         archive.addfile(tarfile.TarInfo("file"))
     async with (
-        open_site(
+        open_file_server(
             bad__tgz=packed(**{"fine": b"x", "..__..__pwned": b"x"}), links__tgz=out.getvalue()
-        ) as site,
-        working(house.lab),
+        ) as file_server,
+        working(site.lab),
     ):
         for name in ("bad", "links"):
             artifacts = [
-                {"id": "get", "type": "download", "in": site.url(f"{name}.tgz"), "out": "in.tgz"},
+                {"id": "get", "type": "download", "in": file_server.url(f"{name}.tgz"), "out": "in.tgz"},
                 {"id": "open", "type": "unarchive", "in": "in.tgz", "out": "src", "depends": "get"},
                 {"id": "names", "type": "list", "in": "src", "depends": "job"},
             ]
-            await house.start(name, "ls -A src", artifacts=artifacts)
-        ended = await house.until("bad", "failed")
-        await house.until("links", "completed")
-        await house.heard("links", "artifact", count=3)
-        await house.swept()
-        pwned = [path for path in house.data_dir.rglob("*") if path.name == "pwned"]
+            await site.start(name, "ls -A src", artifacts=artifacts)
+        ended = await site.until("bad", "failed")
+        await site.until("links", "completed")
+        await site.heard("links", "artifact", count=3)
+        await site.swept()
+        pwned = [path for path in site.data_dir.rglob("*") if path.name == "pwned"]
     assert ended["exitCode"] == -1
     assert "unsafe_path" in ended["error"]
-    assert house.lines("bad") == []
+    assert site.lines("bad") == []
     assert pwned == []
-    assert house.lines("links") == ["file"]
-    assert house.told("links", "artifact")[-1]["content"] == ["file"]
+    assert site.lines("links") == ["file"]
+    assert site.told("links", "artifact")[-1]["content"] == ["file"]
 
 
-async def test_requests_of_artifacts_pass_the_guard(house: House) -> None:
-    async with working(house.lab):
+async def test_requests_of_artifacts_pass_the_guard(site: ContainerSite) -> None:
+    async with working(site.lab):
         artifacts = [{"id": "meta", "type": "download", "in": "http://169.254.169.254/latest", "out": "x"}]
-        await house.start("curious", artifacts=artifacts)
-        ended = await house.until("curious", "failed")
+        await site.start("curious", artifacts=artifacts)
+        ended = await site.until("curious", "failed")
     assert ended["exitCode"] == -1
     assert "outbound_refused" in ended["error"]
 
 
-async def test_the_complete_example_of_the_page(house: House) -> None:
+async def test_the_complete_example_of_the_page(site: ContainerSite) -> None:
     """With our own image: what the page calls ffmpeg copies here."""
-    async with open_site(source__mp4=b"a film" * 100_000) as site, working(house.lab):
+    async with open_file_server(source__mp4=b"a film" * 100_000) as file_server, working(site.lab):
         body = {
             "id": "video-transcode-001",
             "meta": {"userId": "user-123", "projectId": "proj-456"},
@@ -237,17 +247,17 @@ async def test_the_complete_example_of_the_page(house: House) -> None:
             "memory": 4096,
             "timeoutSeconds": 3600,
             "artifacts": [
-                {"id": "source-video", "type": "download", "in": site.url("source.mp4"), "out": "input.mp4"},
+                {"id": "source-video", "type": "download", "in": file_server.url("source.mp4"), "out": "input.mp4"},
                 {"id": "transcoded-video", "type": "upload", "in": "output.mp4",
-                 "out": site.url("upload/output.mp4?signature=..."), "depends": "job"},
+                 "out": file_server.url("upload/output.mp4?signature=..."), "depends": "job"},
             ],
-            "callback": {"url": house.receiver.url, "key": house.key,
+            "callback": {"url": site.receiver.url, "key": site.key,
                          "events": ["orchestrator.job.exit", "orchestrator.job.artifact"]},
         }  # fmt: skip
-        answer = await house.call("POST", body=body)
+        answer = await site.call("POST", body=body)
         assert (answer.status, answer.body) == (202, {"id": "video-transcode-001", "status": "accepted"})
-        assert (await house.until("video-transcode-001", "completed"))["exitCode"] == 0
-        await house.swept()
-        await house.heard("video-transcode-001", "artifact", count=2)
-    assert house.kinds("video-transcode-001") == ["artifact", "exit", "artifact"]
-    assert site.put["upload/output.mp4"] == site.files["source.mp4"]
+        assert (await site.until("video-transcode-001", "completed"))["exitCode"] == 0
+        await site.swept()
+        await site.heard("video-transcode-001", "artifact", count=2)
+    assert site.kinds("video-transcode-001") == ["artifact", "exit", "artifact"]
+    assert file_server.put["upload/output.mp4"] == file_server.files["source.mp4"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-from house import House, working
+from container_site import ContainerSite, working
 from receivers import OK, answer
 
 from cograil import metrics
@@ -15,9 +15,9 @@ from cograil.processes.process_readiness import Health
 RUNNING = "echo up; while true; do sleep 0.1; done"
 
 
-async def counted(house: House) -> dict[str, float]:
+async def counted(site: ContainerSite) -> dict[str, float]:
     """What /metrics of `up` or a worker says now, by name and labels."""
-    return by_name(metrics.exposition(await Health(house.lab.db, {}).samples())[0])
+    return by_name(metrics.exposition(await Health(site.lab.db, {}).samples())[0])
 
 
 def by_name(told: bytes) -> dict[str, float]:
@@ -28,12 +28,12 @@ def by_name(told: bytes) -> dict[str, float]:
 class Growth:
     """By how much counts have grown in this test: others of this process have counted before."""
 
-    def __init__(self, house: House, before: dict[str, float]) -> None:
-        self.house = house
+    def __init__(self, site: ContainerSite, before: dict[str, float]) -> None:
+        self.site = site
         self.before = before
 
     async def of(self, name: str) -> float:
-        return (await counted(self.house)).get(name, 0.0) - self.before.get(name, 0.0)
+        return (await counted(self.site)).get(name, 0.0) - self.before.get(name, 0.0)
 
     async def reaches(self, name: str, value: float) -> None:
         until = time.monotonic() + 20
@@ -42,37 +42,37 @@ class Growth:
             await asyncio.sleep(0.05)
 
 
-async def growing(house: House) -> Growth:
-    return Growth(house, await counted(house))
+async def growing(site: ContainerSite) -> Growth:
+    return Growth(site, await counted(site))
 
 
-async def test_jobs_are_counted_once_from_their_beginning_to_their_end(house: House) -> None:
-    grown = await growing(house)
-    async with working(house.lab):
-        await house.start("good", "true")
-        await house.start("bad", "exit 3")
-        await house.start("long", RUNNING)
-        await house.until("long", "running")
-        await house.until("good", "completed")
-        await house.until("bad", "failed")
+async def test_jobs_are_counted_once_from_their_beginning_to_their_end(site: ContainerSite) -> None:
+    grown = await growing(site)
+    async with working(site.lab):
+        await site.start("good", "true")
+        await site.start("bad", "exit 3")
+        await site.start("long", RUNNING)
+        await site.until("long", "running")
+        await site.until("good", "completed")
+        await site.until("bad", "failed")
         await grown.reaches('job_duration_seconds_count{status="completed"}', 1)
         await grown.reaches('job_errors_total{code="exit_code"}', 1)
-        assert (await counted(house))["jobs_active"] == 1
-        assert (await house.call("DELETE", "/long")).status == 204
-        assert (await counted(house))["jobs_active"] == 0
+        assert (await counted(site))["jobs_active"] == 1
+        assert (await site.call("DELETE", "/long")).status == 204
+        assert (await counted(site))["jobs_active"] == 0
         assert await grown.of('job_duration_seconds_count{status="cancelled"}') == 1
-        await house.swept()
+        await site.swept()
     assert await grown.of("jobs_total") == 3
     for word in ("completed", "failed", "cancelled"):
         assert await grown.of(f'job_duration_seconds_count{{status="{word}"}}') == 1
 
 
-async def test_requests_are_counted_by_route_and_kind_of_answer(house: House) -> None:
-    grown = await growing(house)
-    await house.call("GET")
+async def test_requests_are_counted_by_route_and_kind_of_answer(site: ContainerSite) -> None:
+    grown = await growing(site)
+    await site.call("GET")
     for name in ("a", "b", "c"):
-        assert (await house.call("GET", f"/{name}")).status == 404
-    assert (await house.post("no spaces")).status == 400
+        assert (await site.call("GET", f"/{name}")).status == 404
+    assert (await site.post("no spaces")).status == 400
     assert await grown.of('http_requests_total{method="GET",path="/v1/jobs",status="2xx"}') == 1
     missed = '{method="GET",path="/v1/jobs/{jobId}",status="4xx"}'
     assert await grown.of(f"http_errors_total{missed}") == 3
@@ -86,17 +86,17 @@ def test_whatever_callers_ask_for_there_are_three_paths() -> None:
     assert {path_label(path) for path in asked} == {"/v1/jobs", "/v1/jobs/{jobId}", "other"}
 
 
-async def test_deliveries_are_counted_as_those_of_a_dispatcher(house: House) -> None:
+async def test_deliveries_are_counted_as_those_of_a_dispatcher(site: ContainerSite) -> None:
     """The first is tried again, the second is refused for good; meanwhile both are seen to wait."""
-    grown = await growing(house)
+    grown = await growing(site)
     answers = iter([answer(503), OK, answer(400)])
-    house.receiver.script = lambda _: next(answers)
-    house.receiver.gate.clear()
-    async with working(house.lab):
-        await house.start("told", "true", callback=house.callback("start", "exit"))
-        await house.until("told", "completed")
+    site.receiver.script = lambda _: next(answers)
+    site.receiver.gate.clear()
+    async with working(site.lab):
+        await site.start("told", "true", callback=site.callback("start", "exit"))
+        await site.until("told", "completed")
         await grown.reaches("dispatcher_queue_size", 2)
-        house.receiver.gate.set()
+        site.receiver.gate.set()
         await grown.reaches("dispatcher_failed_total", 1)
         await grown.reaches("dispatcher_queue_size", 0)
     assert await grown.of("dispatcher_requeued_total") >= 1
@@ -105,9 +105,9 @@ async def test_deliveries_are_counted_as_those_of_a_dispatcher(house: House) -> 
     assert await grown.of("dispatcher_dropped_total") == 0
 
 
-async def test_a_server_that_sees_one_tenant_says_nothing_of_all(house: House) -> None:
-    await house.start("waits", "true")
-    told = by_name((await house.api.call("GET", "/metrics")).raw)
+async def test_a_server_that_sees_one_tenant_says_nothing_of_all(site: ContainerSite) -> None:
+    await site.start("waits", "true")
+    told = by_name((await site.api.call("GET", "/metrics")).raw)
     assert told["jobs_total"] >= 1
     assert not {"jobs_active", "dispatcher_queue_size"} & told.keys()
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx2
 import pytest
-from house import house_settings
+from container_site import site_settings
 from lab import Lab, open_lab
 
 from cograil.app_registry import PortContext
@@ -42,7 +42,7 @@ async def test_it_is_ready_only_while_something_runs_containers(
 ) -> None:
     """Whatever the rest of the process does without it; in the words of the original."""
     monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere")
-    async with open_lab(dsn, house_settings(tmp_path)) as lab:
+    async with open_lab(dsn, site_settings(tmp_path)) as lab:
         found = {runtime: await asked(lab, dsn, runtime) for runtime in ("none", "sandbox")}
     status, body = found["none"]
     assert (status, body["status"], body["checks"]["orchestrator"]["status"]) == (503, *["unhealthy"] * 2)

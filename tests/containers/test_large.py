@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from house import House, working
+from container_site import ContainerSite, working
 from test_wire import settled
 
 pytestmark = pytest.mark.torture
@@ -82,20 +82,20 @@ async def test_two_gib_are_fetched_packed_and_put_within_a_hundred_mib(tmp_path:
 
 
 @pytest.mark.timeout(900)
-async def test_ten_thousand_events_arrive_all_of_them(house: House) -> None:
+async def test_ten_thousand_events_arrive_all_of_them(site: ContainerSite) -> None:
     """Of jobs that say much; told in batches of one line, as a slow container would."""
-    async with working(house.lab):
+    async with working(site.lab):
         names = [f"many-{number}" for number in range(20)]
         command = "i=0; while [ $i -lt 250 ]; do echo $i; echo $i >&2; i=$((i+1)); done"
-        await asyncio.gather(*(house.start(name, command, memory=32) for name in names))
+        await asyncio.gather(*(site.start(name, command, memory=32) for name in names))
         for name in names:
-            await house.until(name, "completed", seconds=600)
-            await house.heard(name, "exit", seconds=600)
-            await settled(house, name)
+            await site.until(name, "completed", seconds=600)
+            await site.heard(name, "exit", seconds=600)
+            await settled(site, name)
     numbers = [str(number) for number in range(250)]
     for name in names:
-        assert (house.lines(name), house.lines(name, "stderr")) == (numbers, numbers)
-    assert len(house.receiver.requests) >= 10_000
+        assert (site.lines(name), site.lines(name, "stderr")) == (numbers, numbers)
+    assert len(site.receiver.requests) >= 10_000
 
 
 @pytest.fixture(autouse=True)

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from between import Between, open_between
-from house import House, house_settings, open_house, working
+from container_site import ContainerSite, open_container_site, site_settings, working
+from fault_proxy import FaultProxy, open_fault_proxy
 from lab import open_lab
 from test_runtimes import run
 
@@ -27,34 +27,36 @@ pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptio
 
 
 @pytest.fixture
-async def between(engine_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Between]:
+async def proxy(
+    engine_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[FaultProxy]:
     monkeypatch.setattr(docker_engine, "ASK_SECONDS", 2.0)
     monkeypatch.setattr(docker_engine, "LOOK_SECONDS", 2.0)
-    async with open_between(engine_url, tmp_path) as between:
-        yield between
+    async with open_fault_proxy(engine_url, tmp_path) as proxy:
+        yield proxy
 
 
 @pytest.fixture
 async def lossy(
-    dsn: str, engine: ContainerEngine, between: Between, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[House]:
-    """A house whose workers reach the engine through somebody who loses answers."""
-    monkeypatch.setenv("DOCKER_HOST", between.url)
-    async with open_house(dsn, engine, house_settings(tmp_path / "data")) as house:
-        yield house
+    dsn: str, engine: ContainerEngine, proxy: FaultProxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[ContainerSite]:
+    """A site whose workers reach the engine through somebody who loses answers."""
+    monkeypatch.setenv("DOCKER_HOST", proxy.url)
+    async with open_container_site(dsn, engine, site_settings(tmp_path / "data")) as site:
+        yield site
 
 
 @pytest.mark.parametrize("asked", ["find", "held", "state", "start", "remove", "wait"])
 async def test_an_engine_that_never_answers_is_not_waited_for_for_ever(
-    between: Between, engine: ContainerEngine, room: Path, monkeypatch: pytest.MonkeyPatch, asked: str
+    proxy: FaultProxy, engine: ContainerEngine, room: Path, monkeypatch: pytest.MonkeyPatch, asked: str
 ) -> None:
     monkeypatch.setattr(docker_engine, "ASK_SECONDS", 0.5)
     monkeypatch.setattr(docker_engine, "LOOK_SECONDS", 0.5)
     wanted = run(room, "sleep 60")
     container = await engine.start(wanted, POLICY)
-    async with ContainerEngine(between.url) as deaf, asyncio.timeout(20):
+    async with ContainerEngine(proxy.url) as deaf, asyncio.timeout(20):
         await deaf.version()
-        between.lose("/containers/", "silent", times=10)
+        proxy.lose("/containers/", "silent", times=10)
         call = {
             "find": lambda: deaf.find(wanted.labels),
             "held": lambda: deaf.held(wanted.labels),
@@ -66,7 +68,7 @@ async def test_an_engine_that_never_answers_is_not_waited_for_for_ever(
         with pytest.raises(EngineError) as caught:
             await call()
     assert caught.value.code == "engine_unreachable"
-    assert between.lost
+    assert proxy.lost
 
 
 @pytest.mark.parametrize("loss", ["silent", "cut"])
@@ -82,26 +84,26 @@ async def test_an_engine_that_never_answers_is_not_waited_for_for_ever(
     ],
 )
 async def test_a_job_gets_over_an_answer_that_is_lost(
-    lossy: House, between: Between, request_: str, loss: str
+    lossy: ContainerSite, proxy: FaultProxy, request_: str, loss: str
 ) -> None:
     """It was heard or not: either way the container runs, and once."""
-    between.lose(request_, "silent" if loss == "silent" else "cut")
+    proxy.lose(request_, "silent" if loss == "silent" else "cut")
     async with working(lossy.lab):
         await lossy.start("once", ONCE)
         ended = await lossy.until("once", "completed", "failed", seconds=50)
         await lossy.heard("once", "exit")
         await lossy.swept()
-    assert between.lost
+    assert proxy.lost
     assert ended == {"id": "once", "status": "completed", "exitCode": 0}
     assert lossy.lines("once") == ["ran"]
     assert lossy.kinds("once") == ["start", "log", "exit"]
 
 
 async def test_a_log_that_falls_silent_is_asked_for_anew_while_its_container_runs(
-    lossy: House, between: Between, monkeypatch: pytest.MonkeyPatch, eventually: Any
+    lossy: ContainerSite, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch, eventually: Any
 ) -> None:
     monkeypatch.setattr(container_log, "QUIET_SECONDS", 0.5)
-    between.lose("GET .*/logs.*stdout", "silent")
+    proxy.lose("GET .*/logs.*stdout", "silent")
     async with working(lossy.lab):
         await lossy.start("heard", "echo one; sleep 1; echo two; until [ -f stop ]; do sleep 0.1; done")
         await eventually(lambda: lossy.lines("heard") == ["one", "two"])
@@ -128,22 +130,22 @@ async def test_however_many_containers_are_followed_there_is_a_connection_left(
 
 
 async def test_whoever_gives_up_asking_which_engine_there_is_leaves_nothing_open(
-    lossy: House, between: Between
+    lossy: ContainerSite, proxy: FaultProxy
 ) -> None:
-    between.lose("GET .*/version", "silent", times=3)
+    proxy.lose("GET .*/version", "silent", times=3)
     for _ in range(3):
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.2):
                 await choose_runtime(lossy.lab.settings)
-    assert len(between.lost) == 3
+    assert len(proxy.lost) == 3
 
 
 async def test_a_pull_of_which_nothing_comes_fails_and_names_the_image(
-    between: Between, room: Path, monkeypatch: pytest.MonkeyPatch
+    proxy: FaultProxy, room: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(docker_engine, "PULL_SECONDS", 0.5)
-    between.lose("POST .*/images/create", "silent")
-    async with ContainerEngine(between.url) as engine, asyncio.timeout(20):
+    proxy.lose("POST .*/images/create", "silent")
+    async with ContainerEngine(proxy.url) as engine, asyncio.timeout(20):
         with pytest.raises(EngineError, match=r"nowhere/nothing:1.*nothing comes") as caught:
             await engine.start(run(room, "x", image="nowhere/nothing:1"), POLICY)
     assert caught.value.code == "image_not_found"
@@ -154,7 +156,7 @@ async def test_an_address_that_leads_to_no_engine_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: str
 ) -> None:
     monkeypatch.setenv("DOCKER_HOST", told)
-    settings = house_settings(tmp_path, runtime="docker")
+    settings = site_settings(tmp_path, runtime="docker")
     runtime, why = await choose_runtime(settings)
     assert runtime is None
     assert f"{told!r} leads to no engine" in why
@@ -177,7 +179,7 @@ async def test_where_nothing_runs_containers_the_database_is_left_alone(
     monkeypatch.setattr(worker_lifespan, "settle_ended", settle)
     monkeypatch.setattr(worker_lifespan, "LOOK_SECONDS", 0.01)
     async with (
-        open_lab(dsn, house_settings(tmp_path)) as lab,
+        open_lab(dsn, site_settings(tmp_path)) as lab,
         worker_lifespan.running_containers(lab.registry, lab.db, lab.settings),
     ):
         await eventually(lambda: len(looks) > 10)

@@ -22,63 +22,63 @@ import json
 from pathlib import Path
 
 import pytest
-from between import open_between
-from house import House, is_signed, working
+from container_site import ContainerSite, is_signed, working
+from fault_proxy import open_fault_proxy
 
 from cograil.apps.containers.runtime.docker_engine import ContainerEngine
 
 
 async def test_5_a_cancel_while_the_container_is_made_is_not_undone(
-    house: House, engine_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    site: ContainerSite, engine_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The engine has heard the request, and its answer is still out."""
     for asked in ("create", "[0-9a-f]+/start"):
         (tmp_path / asked[:3]).mkdir()
-        async with open_between(engine_url, tmp_path / asked[:3]) as between:
-            monkeypatch.setenv("DOCKER_HOST", between.url)
-            between.lose(f"POST .*/containers/{asked}", "silent")
+        async with open_fault_proxy(engine_url, tmp_path / asked[:3]) as proxy:
+            monkeypatch.setenv("DOCKER_HOST", proxy.url)
+            proxy.lose(f"POST .*/containers/{asked}", "silent")
             id = f"made-{asked[:3].strip('[')}"
-            async with working(house.lab):
-                await house.start(id, "sleep 600")
+            async with working(site.lab):
+                await site.start(id, "sleep 600")
                 async with asyncio.timeout(20):
-                    while not between.lost:  # noqa: ASYNC110  it is looked at
+                    while not proxy.lost:  # noqa: ASYNC110  it is looked at
                         await asyncio.sleep(0.02)
-                assert (await house.call("DELETE", f"/{id}")).status == 204
-                assert (await house.heard(id, "exit"))["exitCode"] == 137
-                await house.swept()
-                assert (await house.show(id))["status"] == "cancelled"
-            assert house.kinds(id) == ["exit"]
+                assert (await site.call("DELETE", f"/{id}")).status == 204
+                assert (await site.heard(id, "exit"))["exitCode"] == 137
+                await site.swept()
+                assert (await site.show(id))["status"] == "cancelled"
+            assert site.kinds(id) == ["exit"]
 
 
-async def test_9_there_is_no_relay(house: House) -> None:
-    answer = await house.api.call("POST", f"/internal/events?url={house.receiver.url}", {"type": "x"})
+async def test_9_there_is_no_relay(site: ContainerSite) -> None:
+    answer = await site.api.call("POST", f"/internal/events?url={site.receiver.url}", {"type": "x"})
     assert answer.status == 404
-    assert house.receiver.requests == []
+    assert site.receiver.requests == []
 
 
-async def test_12_large_numbers_are_signed_as_they_are_sent(house: House) -> None:
+async def test_12_large_numbers_are_signed_as_they_are_sent(site: ContainerSite) -> None:
     artifacts = [{"id": "n", "type": "read", "in": "n.json", "depends": "job"}]
     numbers = "9007199254740993, -9223372036854775808, 1e-7, 0.1"
-    async with working(house.lab):
-        await house.start("numbers", f"echo '[{numbers}]' > n.json", artifacts=artifacts)
-        told = await house.heard("numbers", "artifact")
+    async with working(site.lab):
+        await site.start("numbers", f"echo '[{numbers}]' > n.json", artifacts=artifacts)
+        told = await site.heard("numbers", "artifact")
     assert told["content"] == json.loads(f"[{numbers}]")
-    assert all(is_signed(request) for request in house.requests("numbers"))
-    assert b"9007199254740993,-9223372036854775808" in house.requests("numbers")[-1].body
+    assert all(is_signed(request) for request in site.requests("numbers"))
+    assert b"9007199254740993,-9223372036854775808" in site.requests("numbers")[-1].body
 
 
 async def test_13_the_key_of_the_caller_is_nowhere_in_the_container(
-    house: House, engine: ContainerEngine
+    site: ContainerSite, engine: ContainerEngine
 ) -> None:
-    async with working(house.lab):
-        await house.start("secret", "env; sleep 600", meta={"who": "somebody"})
-        await house.heard("secret", "log")
+    async with working(site.lab):
+        await site.start("secret", "env; sleep 600", meta={"who": "somebody"})
+        await site.heard("secret", "log")
         (held,) = await engine.held({"cograil.node": "run"})
         shown = json.dumps(await engine._docker.containers.container(held.container).show())
-        assert (await house.call("DELETE", "/secret")).status == 204
-        await house.swept()
-    for told in (shown, json.dumps(house.lines("secret"))):
-        assert house.key not in told
-        assert json.dumps(house.key)[1:-1] not in told
-        assert house.receiver.url not in told
+        assert (await site.call("DELETE", "/secret")).status == 204
+        await site.swept()
+    for told in (shown, json.dumps(site.lines("secret"))):
+        assert site.key not in told
+        assert json.dumps(site.key)[1:-1] not in told
+        assert site.receiver.url not in told
         assert "somebody" not in told

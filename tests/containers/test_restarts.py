@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from daemons import SturdyDocker, SturdyPodman
-from house import KEY, House, house_settings, is_signed, open_house, working
+from container_site import KEY, ContainerSite, is_signed, open_container_site, site_settings, working
+from killable_engines import KillableDocker, KillablePodman
 from receivers import receiving
 
 from cograil.apps.containers.runtime.docker_engine import ContainerEngine
@@ -61,62 +61,66 @@ def start(dsn: str, engine_url: str, tmp_path: Path) -> Iterator[Start]:
         one.wait(10)
 
 
-async def more_lines(house: House, id: str, count: int) -> None:
+async def more_lines(site: ContainerSite, id: str, count: int) -> None:
     """Returns when so many more lines were told."""
-    wanted = len(house.lines(id)) + count
+    wanted = len(site.lines(id)) + count
     async with asyncio.timeout(60):  # a relay that is killed while it sends keeps its claim for 31 s
-        while len(house.lines(id)) < wanted:  # noqa: ASYNC110  what has come is looked at
+        while len(site.lines(id)) < wanted:  # noqa: ASYNC110  what has come is looked at
             await asyncio.sleep(0.02)
 
 
-def end_of_counting(house: House) -> None:
+def end_of_counting(site: ContainerSite) -> None:
     """Let the only container come to its end."""
-    (room,) = house.rooms()
-    (house.data_dir / "workspaces" / room / "stop").touch()
+    (room,) = site.rooms()
+    (site.data_dir / "workspaces" / room / "stop").touch()
 
 
-def is_whole(house: House, id: str) -> None:
+def is_whole(site: ContainerSite, id: str) -> None:
     """Everything was told, once and in order, and the container ran once."""
-    assert house.lines(id) == [str(number) for number in range(len(house.lines(id)))]
-    assert house.lines(id, "stderr") == ["ran"]
-    kinds = house.kinds(id)
+    assert site.lines(id) == [str(number) for number in range(len(site.lines(id)))]
+    assert site.lines(id, "stderr") == ["ran"]
+    kinds = site.kinds(id)
     assert (kinds[0], kinds[-1]) == ("start", "exit")
     assert (kinds.count("start"), kinds.count("exit")) == (1, 1)
 
 
 @pytest.mark.timeout(180)
-async def test_workers_that_are_killed_again_and_again_lose_nothing(house: House, start: Start) -> None:
-    async with house.lab.orchestrator():
-        await house.start("counted", COUNTING)
+async def test_workers_that_are_killed_again_and_again_lose_nothing(
+    site: ContainerSite, start: Start
+) -> None:
+    async with site.lab.orchestrator():
+        await site.start("counted", COUNTING)
         for _ in range(4):  # more often than a node may kill its worker
             worker = start("worker")
-            await more_lines(house, "counted", 5)
+            await more_lines(site, "counted", 5)
             worker.send_signal(signal.SIGKILL)
             worker.wait()
-            assert (await house.show("counted"))["status"] == "running"
+            assert (await site.show("counted"))["status"] == "running"
         start("worker")
-        end_of_counting(house)
-        assert (await house.until("counted", "completed", seconds=60))["exitCode"] == 0
-        await house.heard("counted", "exit")
-        await house.swept()
-    is_whole(house, "counted")
+        end_of_counting(site)
+        assert (await site.until("counted", "completed", seconds=60))["exitCode"] == 0
+        await site.heard("counted", "exit")
+        await site.swept()
+    is_whole(site, "counted")
 
 
-async def test_a_worker_that_is_stopped_leaves_the_container_to_the_next(house: House, start: Start) -> None:
-    async with house.lab.orchestrator():
-        await house.start("handed", COUNTING)
+async def test_a_worker_that_is_stopped_leaves_the_container_to_the_next(
+    site: ContainerSite, start: Start
+) -> None:
+    async with site.lab.orchestrator():
+        await site.start("handed", COUNTING)
         first = start("worker")
-        await more_lines(house, "handed", 5)
+        await more_lines(site, "handed", 5)
         first.terminate()
         assert first.wait(20) == 0
-        assert (await house.show("handed"))["status"] == "running"
+        assert (await site.show("handed"))["status"] == "running"
         start("worker")
-        await more_lines(house, "handed", 5)
-        end_of_counting(house)
-        await house.until("handed", "completed", seconds=60)
-        await house.heard("handed", "exit")
-        attempts = await house.lab.rows("select attempt, lost from cograil.nodes where node_id = 'run'")
-    is_whole(house, "handed")
+        await more_lines(site, "handed", 5)
+        end_of_counting(site)
+        await site.until("handed", "completed", seconds=60)
+        await site.heard("handed", "exit")
+        attempts = await site.lab.rows("select attempt, lost from cograil.nodes where node_id = 'run'")
+    is_whole(site, "handed")
     assert attempts == [(2, 0)], "it was given back, which is no loss"
 
 
@@ -140,9 +144,9 @@ async def ready(log: Path, process: subprocess.Popen[bytes]) -> str:
 
 
 @pytest.mark.timeout(180)
-async def test_up_is_killed_while_a_container_runs(house: House, start: Start, tmp_path: Path) -> None:
+async def test_up_is_killed_while_a_container_runs(site: ContainerSite, start: Start, tmp_path: Path) -> None:
     async with receiving() as receiver:
-        house.receiver = receiver
+        site.receiver = receiver
         up = start("up", "--port", "0")
         url = await ready(tmp_path / "stderr", up)
         body = {
@@ -153,48 +157,48 @@ async def test_up_is_killed_while_a_container_runs(house: House, start: Start, t
             "callback": {"url": receiver.url, "key": KEY},
         }
         assert ask(url, "POST", "/v1/jobs", body) == {"id": "counted", "status": "accepted"}
-        await more_lines(house, "counted", 5)
+        await more_lines(site, "counted", 5)
         up.send_signal(signal.SIGKILL)
         up.wait()
         again = start("up", "--port", "0")
         url = await ready(tmp_path / "stderr", again)
-        await more_lines(house, "counted", 5)
-        end_of_counting(house)
-        await house.heard("counted", "exit", seconds=60)
+        await more_lines(site, "counted", 5)
+        end_of_counting(site)
+        await site.heard("counted", "exit", seconds=60)
         assert ask(url, "GET", "/v1/jobs/counted") == {"id": "counted", "status": "completed", "exitCode": 0}
-        await house.swept()
+        await site.swept()
         again.terminate()
         assert again.wait(30) == 0
-    is_whole(house, "counted")
-    assert all(is_signed(request) for request in house.requests("counted"))
+    is_whole(site, "counted")
+    assert all(is_signed(request) for request in site.requests("counted"))
 
 
 # aiodocker does not close a connection whose other end was killed; it is left to the collector.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize("kind", [SturdyDocker, SturdyPodman])
+@pytest.mark.parametrize("kind", [KillableDocker, KillablePodman])
 async def test_the_engine_is_killed_while_its_containers_run(
-    dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[SturdyDocker | SturdyPodman]
+    dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[KillableDocker | KillablePodman]
 ) -> None:
     sturdy = await asyncio.to_thread(kind)
     try:
         monkeypatch.setenv("DOCKER_HOST", sturdy.url)
         async with (
             ContainerEngine(sturdy.url) as engine,
-            open_house(dsn, engine, house_settings(tmp_path / "data")) as house,
-            working(house.lab),
+            open_container_site(dsn, engine, site_settings(tmp_path / "data")) as site,
+            working(site.lab),
         ):
-            await house.start("counted", COUNTING)
-            await more_lines(house, "counted", 5)
+            await site.start("counted", COUNTING)
+            await more_lines(site, "counted", 5)
             for _ in range(2):
                 await asyncio.to_thread(sturdy.kill)
-                assert (await house.show("counted"))["status"] == "running"
+                assert (await site.show("counted"))["status"] == "running"
                 await asyncio.to_thread(sturdy.start)
-                await more_lines(house, "counted", 5)
-            end_of_counting(house)
-            assert (await house.until("counted", "completed", seconds=60))["exitCode"] == 0
-            await house.heard("counted", "exit")
-            is_whole(house, "counted")
-            await house.swept()
+                await more_lines(site, "counted", 5)
+            end_of_counting(site)
+            assert (await site.until("counted", "completed", seconds=60))["exitCode"] == 0
+            await site.heard("counted", "exit")
+            is_whole(site, "counted")
+            await site.swept()
     finally:
         await asyncio.to_thread(sturdy.close)

@@ -149,7 +149,7 @@ async def test_it_outlives_whoever_started_it_and_is_found_again(
     command = "echo one; until [ -e go ]; do sleep 0.1; done; echo two; exit 7"
     asked = run(room, command)
     given = json.dumps(asdict(asked) | {"room": str(room)})
-    starter = Path(__file__).with_name("starter.py")
+    starter = Path(__file__).with_name("crashing_starter.py")
     process = subprocess.run([sys.executable, starter, where, given], capture_output=True, check=False)
     assert process.returncode == -9, process.stderr.decode()
     container = await runtime.find(asked.labels)

@@ -316,7 +316,7 @@ async def test_without_control_groups_it_runs_and_says_what_is_not_limited(
 def test_who_is_not_root_can_have_sandboxes_too(tmp_path: Path) -> None:
     """In a namespace of users we are somebody else, without any right that root has."""
     somebody = ["unshare", "--user", "--map-user=1000", "--map-group=1000"]
-    script = Path(__file__).with_name("unprivileged.py")
+    script = Path(__file__).with_name("unprivileged_sandbox.py")
     done = subprocess.run([*somebody, sys.executable, script, tmp_path], capture_output=True, check=False)
     assert done.returncode == 0, done.stderr.decode()
     told = json.loads(done.stdout)

@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 import pytest
-from house import IMAGE, House, working
+from container_site import IMAGE, ContainerSite, working
 
 from cograil.processes.app_plugins import app_checks
 from cograil.processes.process_readiness import Health
@@ -28,8 +28,10 @@ from cograil.settings import Settings
         ([], "object"),
     ],
 )
-async def test_what_cannot_be_understood_is_400_and_says_why(house: House, body: Any, named: str) -> None:
-    answer = await house.call("POST", body=body)
+async def test_what_cannot_be_understood_is_400_and_says_why(
+    site: ContainerSite, body: Any, named: str
+) -> None:
+    answer = await site.call("POST", body=body)
     assert (answer.status, answer.headers["content-type"]) == (400, "application/json")
     assert answer.body.keys() == {"error"}
     assert named in answer.body["error"]
@@ -53,20 +55,20 @@ async def test_what_cannot_be_understood_is_400_and_says_why(house: House, body:
     ],
 )
 async def test_artifacts_that_could_not_be_carried_out_are_400(
-    house: House, artifacts: list[dict[str, Any]], named: str
+    site: ContainerSite, artifacts: list[dict[str, Any]], named: str
 ) -> None:
     given = [{"type": "list", "in": "x"} | one for one in artifacts]
-    answer = await house.post("wrong", artifacts=given)
+    answer = await site.post("wrong", artifacts=given)
     assert (answer.status, answer.body.keys()) == (400, {"error"})
     assert named in answer.body["error"]
-    assert (await house.call("GET")).body == {"jobs": []}
+    assert (await site.call("GET")).body == {"jobs": []}
 
 
 # Two bytes for a dot, in a body that is fine but for them.
 OVERLONG = b'{"id": "a", "image": "b", "artifacts": [{"id": "c", "type": "read", "in": "x\xc0\xaey"}]}'
 
 
-async def test_bodies_that_are_no_json_or_too_large(house: House) -> None:
+async def test_bodies_that_are_no_json_or_too_large(site: ContainerSite) -> None:
     head = "POST /v1/jobs HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n"
     for kind, content, status in (
         ("text/plain", b"{}", 415),
@@ -76,165 +78,167 @@ async def test_bodies_that_are_no_json_or_too_large(house: House) -> None:
         ("application/json", b'"' + b"x" * 1024 * 1024 + b'"', 400),
     ):
         sent = f"{head}content-type: {kind}\r\ncontent-length: {len(content)}\r\n\r\n".encode() + content
-        answer = await house.api.raw(sent)
+        answer = await site.api.raw(sent)
         assert (answer.status, answer.body.keys()) == (status, {"error"})
 
 
-async def test_a_body_without_a_content_type_is_json(house: House) -> None:
+async def test_a_body_without_a_content_type_is_json(site: ContainerSite) -> None:
     """As clients of the original send it."""
     content = b'{"id": "plain", "image": "x"}'
     head = f"POST /v1/jobs HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(content)}\r\n"
-    answer = await house.api.raw(f"{head}connection: close\r\n\r\n".encode() + content)
+    answer = await site.api.raw(f"{head}connection: close\r\n\r\n".encode() + content)
     assert (answer.status, answer.body) == (202, {"id": "plain", "status": "accepted"})
 
 
-async def test_one_that_was_deleted_is_shown_as_cancelled(house: House) -> None:
-    await house.start("gone", "sleep 60")
+async def test_one_that_was_deleted_is_shown_as_cancelled(site: ContainerSite) -> None:
+    await site.start("gone", "sleep 60")
     for _ in range(2):
-        assert (await house.call("DELETE", "/gone")).status == 204
-        answer = await house.call("GET", "/gone")
+        assert (await site.call("DELETE", "/gone")).status == 204
+        answer = await site.call("GET", "/gone")
         assert (answer.status, answer.body["status"]) == (200, "cancelled")
 
 
-async def test_an_id_is_taken_until_its_job_is_forgotten(house: House) -> None:
-    async with working(house.lab):
-        await house.start("once", "exit 0")
-        answer = await house.post("once", "exit 0")
+async def test_an_id_is_taken_until_its_job_is_forgotten(site: ContainerSite) -> None:
+    async with working(site.lab):
+        await site.start("once", "exit 0")
+        answer = await site.post("once", "exit 0")
         assert (answer.status, answer.body) == (409, {"error": "Job already exists"})
-        await house.until("once", "completed")
-        assert (await house.post("once")).status == 409
-        await settled(house, "once")
-        await house.lab.rows("update cograil.container_jobs set settled_at = now() - interval '1 hour'")
-        assert (await house.call("GET", "/once")).status == 404
-        assert (await house.call("GET")).body == {"jobs": []}
-        await house.start("once", "exit 1")
-        assert (await house.until("once", "failed"))["exitCode"] == 1
+        await site.until("once", "completed")
+        assert (await site.post("once")).status == 409
+        await settled(site, "once")
+        await site.lab.rows("update cograil.container_jobs set settled_at = now() - interval '1 hour'")
+        assert (await site.call("GET", "/once")).status == 404
+        assert (await site.call("GET")).body == {"jobs": []}
+        await site.start("once", "exit 1")
+        assert (await site.until("once", "failed"))["exitCode"] == 1
 
 
-async def settled(house: House, id: str) -> None:
+async def settled(site: ContainerSite, id: str) -> None:
     async with asyncio.timeout(20):
-        while not await house.lab.rows(  # noqa: ASYNC110  it is asked for
+        while not await site.lab.rows(  # noqa: ASYNC110  it is asked for
             "select 1 from cograil.container_jobs where id = %(id)s and settled_at is not null", id=id
         ):
             await asyncio.sleep(0.02)
 
 
-async def test_only_one_of_many_gets_the_id(house: House) -> None:
-    answers = await asyncio.gather(*(house.post("same", "exit 0") for _ in range(8)))
+async def test_only_one_of_many_gets_the_id(site: ContainerSite) -> None:
+    answers = await asyncio.gather(*(site.post("same", "exit 0") for _ in range(8)))
     assert sorted(answer.status for answer in answers) == [202] + [409] * 7
-    assert len(await house.lab.rows("select 1 from cograil.jobs")) == 1
+    assert len(await site.lab.rows("select 1 from cograil.jobs")) == 1
 
 
-async def test_who_may_do_what_and_tenants_see_their_own(house: House) -> None:
-    keys = {role: await house.api.make_key(role) for role in ("viewer", "submitter")}
-    other = await house.api.make_key("admin", tenant="other")
-    house.api.key = keys["submitter"]
-    await house.start("mine")
-    unknown = await house.call("GET", "/mine", key="")
+async def test_who_may_do_what_and_tenants_see_their_own(site: ContainerSite) -> None:
+    keys = {role: await site.api.make_key(role) for role in ("viewer", "submitter")}
+    other = await site.api.make_key("admin", tenant="other")
+    site.api.key = keys["submitter"]
+    await site.start("mine")
+    unknown = await site.call("GET", "/mine", key="")
     assert (unknown.status, unknown.body.keys()) == (401, {"error"})
-    refused = await house.call("DELETE", "/mine", key=keys["viewer"])
+    refused = await site.call("DELETE", "/mine", key=keys["viewer"])
     assert (refused.status, refused.body.keys()) == (403, {"error"})
-    seen = await house.call("GET", "/mine", key=keys["viewer"])
+    seen = await site.call("GET", "/mine", key=keys["viewer"])
     assert seen.body == {"id": "mine", "status": "accepted"}
     assert seen.headers["access-control-allow-origin"] == "*"
-    assert (await house.call("GET", "/mine", key=other)).status == 404
-    assert (await house.call("DELETE", "/mine", key=other)).status == 404
-    house.api.key = other
-    await house.start("mine")
-    assert (await house.call("GET")).body == {"jobs": [{"id": "mine", "status": "accepted"}]}
+    assert (await site.call("GET", "/mine", key=other)).status == 404
+    assert (await site.call("DELETE", "/mine", key=other)).status == 404
+    site.api.key = other
+    await site.start("mine")
+    assert (await site.call("GET")).body == {"jobs": [{"id": "mine", "status": "accepted"}]}
     for key in (keys["submitter"], other):
-        assert (await house.call("DELETE", "/mine", key=key)).status == 204
+        assert (await site.call("DELETE", "/mine", key=key)).status == 204
 
 
-async def test_pages_of_other_sites_may_ask_only_where_keys_are_needed(house: House) -> None:
-    assert "access-control-allow-origin" not in (await house.call("GET")).headers
-    house.api.key = await house.api.make_key("viewer")
-    answer = await house.call("OPTIONS", key="")
+async def test_pages_of_other_sites_may_ask_only_where_keys_are_needed(site: ContainerSite) -> None:
+    assert "access-control-allow-origin" not in (await site.call("GET")).headers
+    site.api.key = await site.api.make_key("viewer")
+    answer = await site.call("OPTIONS", key="")
     assert (answer.status, answer.headers["access-control-allow-origin"]) == (204, "*")
 
 
-async def test_what_there_is_not_is_404(house: House) -> None:
+async def test_what_there_is_not_is_404(site: ContainerSite) -> None:
     for method in ("GET", "DELETE"):
-        answer = await house.call(method, "/nothing")
+        answer = await site.call(method, "/nothing")
         assert (answer.status, answer.body) == (404, {"error": "Job not found"})
-    assert (await house.call("GET", "/a/b")).body.keys() == {"error"}
+    assert (await site.call("GET", "/a/b")).body.keys() == {"error"}
 
 
-async def test_a_job_that_nobody_runs_yet_is_cancelled_and_stays_so(house: House, eventually: Any) -> None:
-    await house.start("waiting", meta={"a": "b"})
-    assert (await house.call("DELETE", "/waiting")).status == 204
+async def test_a_job_that_nobody_runs_yet_is_cancelled_and_stays_so(
+    site: ContainerSite, eventually: Any
+) -> None:
+    await site.start("waiting", meta={"a": "b"})
+    assert (await site.call("DELETE", "/waiting")).status == 204
     gone = {"id": "waiting", "status": "cancelled", "exitCode": 137, "error": "cancelled"}
-    assert await house.show("waiting") == gone
-    assert (await house.call("DELETE", "/waiting")).status == 204
-    assert (await house.call("GET")).body == {"jobs": [gone]}
-    told = await house.heard("waiting", "exit")
+    assert await site.show("waiting") == gone
+    assert (await site.call("DELETE", "/waiting")).status == 204
+    assert (await site.call("GET")).body == {"jobs": [gone]}
+    told = await site.heard("waiting", "exit")
     assert told == {"jobId": "waiting", "exitCode": 137, "error": "cancelled", "meta": {"a": "b"}}
-    assert house.kinds("waiting") == ["exit"]
+    assert site.kinds("waiting") == ["exit"]
 
 
-async def test_a_filter_of_events_is_heeded_and_complete_comes_only_if_asked_for(house: House) -> None:
-    async with working(house.lab):
+async def test_a_filter_of_events_is_heeded_and_complete_comes_only_if_asked_for(site: ContainerSite) -> None:
+    async with working(site.lab):
         callback = {
-            "url": house.receiver.url,
+            "url": site.receiver.url,
             "events": ["orchestrator.job.exit", "orchestrator.job.complete"],
         }
-        await house.start("some", "echo x", callback=callback)
-        await house.start("all", "echo x")
-        await house.heard("some", "complete")
-        await house.until("all", "completed")
-        await settled(house, "all")
-        assert house.kinds("some") == ["exit", "complete"]
-        assert "x-signature-256" not in house.requests("some")[0].headers
-        await house.heard("all", "exit")
-    assert house.kinds("all") == ["start", "log", "exit"]
+        await site.start("some", "echo x", callback=callback)
+        await site.start("all", "echo x")
+        await site.heard("some", "complete")
+        await site.until("all", "completed")
+        await settled(site, "all")
+        assert site.kinds("some") == ["exit", "complete"]
+        assert "x-signature-256" not in site.requests("some")[0].headers
+        await site.heard("all", "exit")
+    assert site.kinds("all") == ["start", "log", "exit"]
 
 
-async def test_numbers_and_letters_survive(house: House) -> None:
+async def test_numbers_and_letters_survive(site: ContainerSite) -> None:
     meta = {"big": "123456789012345678901234567890", "name": "žluťoučký 🐴"}
     content = {"n": 9007199254740993, "t": "ž"}
     artifacts = [
         {"id": "in", "type": "write", "in": json.dumps(content), "out": "x.json"},
         {"id": "out", "type": "read", "in": "x.json", "depends": "job"},
     ]
-    async with working(house.lab):
-        await house.start("letters", "echo ž🐴", meta=meta, artifacts=artifacts)
-        await house.until("letters", "completed")
-        await settled(house, "letters")
-        await house.heard("letters", "artifact", count=2)  # the second comes behind the exit
-    assert house.lines("letters") == ["ž🐴"]
-    assert all(one["meta"] == meta for one in house.told("letters"))
-    assert house.told("letters", "artifact")[-1]["content"] == content
-    assert b"9007199254740993" in house.requests("letters")[-1].body
+    async with working(site.lab):
+        await site.start("letters", "echo ž🐴", meta=meta, artifacts=artifacts)
+        await site.until("letters", "completed")
+        await settled(site, "letters")
+        await site.heard("letters", "artifact", count=2)  # the second comes behind the exit
+    assert site.lines("letters") == ["ž🐴"]
+    assert all(one["meta"] == meta for one in site.told("letters"))
+    assert site.told("letters", "artifact")[-1]["content"] == content
+    assert b"9007199254740993" in site.requests("letters")[-1].body
 
 
-async def test_readiness_says_how_the_engine_is(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_readiness_says_how_the_engine_is(site: ContainerSite, monkeypatch: pytest.MonkeyPatch) -> None:
     async def asked(settings: Settings) -> str:
         checks = app_checks(settings, has_worker=True)
-        return (await Health(house.lab.db, {}, checks).checks())["containers"]
+        return (await Health(site.lab.db, {}, checks).checks())["containers"]
 
-    engine_only = house.lab.settings.containers.model_copy(update={"runtime": "docker"})
-    settings = house.lab.settings.model_copy(update={"containers": engine_only})
+    engine_only = site.lab.settings.containers.model_copy(update={"runtime": "docker"})
+    settings = site.lab.settings.model_copy(update={"containers": engine_only})
     assert await asked(settings) == "ok"
     monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere.sock")
     assert await asked(settings) == "degraded: no container engine answers"
     required = settings.containers.model_copy(update={"required": True})
     assert await asked(settings.model_copy(update={"containers": required})) == "no container engine answers"
     other = app_checks(settings, has_worker=False)["containers"]
-    assert await other(house.lab.db) == "degraded: no worker runs containers"
+    assert await other(site.lab.db) == "degraded: no worker runs containers"
 
 
 async def test_a_worker_that_finds_its_engine_later_says_so(
-    house: House, engine_url: str, monkeypatch: pytest.MonkeyPatch, eventually: Any
+    site: ContainerSite, engine_url: str, monkeypatch: pytest.MonkeyPatch, eventually: Any
 ) -> None:
     """To `explain`, and to the readiness of a server elsewhere."""
-    lab = house.lab
+    lab = site.lab
     engine_only = lab.settings.containers.model_copy(update={"runtime": "docker"})
     lab.settings = lab.settings.model_copy(update={"containers": engine_only})
     monkeypatch.setattr("cograil.apps.containers.worker_lifespan.LOOK_SECONDS", 0.05)
     monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere.sock")
     is_there = app_checks(lab.settings, has_worker=False)["containers"]
     async with working(lab):
-        await house.start("early", "true")
+        await site.start("early", "true")
         assert await is_there(lab.db) == "degraded: no worker runs containers"
         ((job_id,),) = await lab.rows("select job_id::text from cograil.container_jobs")
         assert [one.kind for one in (await lab.explain(job_id)).blockers] == ["no_worker"]
@@ -244,11 +248,11 @@ async def test_a_worker_that_finds_its_engine_later_says_so(
             return await is_there(lab.db) == "ok"
 
         await eventually(is_told)
-        await house.until("early", "completed")
-        await settled(house, "early")
+        await site.until("early", "completed")
+        await settled(site, "early")
 
 
-async def test_a_container_and_its_callbacks_know_the_trace_of_their_caller(house: House) -> None:
+async def test_a_container_and_its_callbacks_know_the_trace_of_their_caller(site: ContainerSite) -> None:
     trace_parent = f"00-{'1' * 32}-{'2' * 16}-01"
     command = 'echo "$TRACEPARENT"'
     body = {
@@ -256,11 +260,11 @@ async def test_a_container_and_its_callbacks_know_the_trace_of_their_caller(hous
         "image": IMAGE,
         "command": command,
         "memory": 64,
-        "callback": house.callback("log"),
+        "callback": site.callback("log"),
     }
-    async with working(house.lab):
-        answer = await house.call("POST", body=body, headers={"traceparent": trace_parent})
+    async with working(site.lab):
+        answer = await site.call("POST", body=body, headers={"traceparent": trace_parent})
         assert answer.status == 202, answer.raw
-        await house.heard("traced", "log")
-    assert house.lines("traced") == [trace_parent]
-    assert {one.headers["traceparent"] for one in house.requests("traced")} == {trace_parent}
+        await site.heard("traced", "log")
+    assert site.lines("traced") == [trace_parent]
+    assert {one.headers["traceparent"] for one in site.requests("traced")} == {trace_parent}

@@ -27,7 +27,7 @@ KEY = "a key of any length, é too"
 PREFIX = "orchestrator.job."
 
 
-def house_settings(data_dir: Path, **containers: Any) -> Settings:
+def site_settings(data_dir: Path, **containers: Any) -> Settings:
     given = {"network": "none", "sweep_seconds": 0.5} | containers
     return quick_settings(
         outbound=HERE, relay=QUICK | {"timeout_seconds": 15.0}, data_dir=data_dir, containers=given
@@ -35,7 +35,7 @@ def house_settings(data_dir: Path, **containers: Any) -> Settings:
 
 
 @dataclass
-class House:
+class ContainerSite:
     """One caller of /v1/jobs, and the receiver of its callbacks."""
 
     lab: Lab
@@ -130,7 +130,7 @@ async def working(lab: Lab, name: str = "worker") -> AsyncIterator[None]:
 
 
 @dataclass
-class Site:
+class FileServer:
     """A server with files: GET gives them, PUT keeps them."""
 
     files: dict[str, bytes] = field(default_factory=dict)
@@ -164,21 +164,21 @@ class Site:
 
 
 @contextlib.asynccontextmanager
-async def open_site(**files: bytes) -> AsyncIterator[Site]:
-    site = Site({name.replace("__", "."): content for name, content in files.items()})
-    server = await asyncio.start_server(site.serve, "127.0.0.1", 0)
-    site.port = server.sockets[0].getsockname()[1]
+async def open_file_server(**files: bytes) -> AsyncIterator[FileServer]:
+    file_server = FileServer({name.replace("__", "."): content for name, content in files.items()})
+    server = await asyncio.start_server(file_server.serve, "127.0.0.1", 0)
+    file_server.port = server.sockets[0].getsockname()[1]
     async with server:
-        yield site
+        yield file_server
 
 
 @contextlib.asynccontextmanager
-async def open_house(dsn: str, engine: Runtime, settings: Settings) -> AsyncIterator[House]:
-    """A house in which nothing runs yet but its door and its relay."""
+async def open_container_site(dsn: str, engine: Runtime, settings: Settings) -> AsyncIterator[ContainerSite]:
+    """Open a site that runs only its API and its relay."""
     async with (
         open_lab(dsn, settings) as lab,
         open_door(lab, dsn) as api,
         receiving() as receiver,
         relaying(lab),
     ):
-        yield House(lab, api, receiver, engine, settings.data_dir)
+        yield ContainerSite(lab, api, receiver, engine, settings.data_dir)

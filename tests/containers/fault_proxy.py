@@ -1,4 +1,4 @@
-"""Somebody between us and an engine, who loses what is said: requests that stay without an answer."""
+"""A proxy in front of a container engine that drops the answers to some requests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Loss = Literal["silent", "cut"]  # nothing comes back any more; or the connectio
 
 
 @dataclass
-class Between:
+class FaultProxy:
     """Passes everything on, but for the answers to requests that are to be lost, so many of each."""
 
     engine: str
@@ -70,19 +70,19 @@ async def closing(writer: asyncio.StreamWriter) -> AsyncIterator[None]:
 
 
 @contextlib.asynccontextmanager
-async def open_between(engine: str, place: Path) -> AsyncIterator[Between]:
+async def open_fault_proxy(engine: str, place: Path) -> AsyncIterator[FaultProxy]:
     """Listens in this directory; its `url` is an engine that now and then is not understood."""
-    between = Between(engine, f"unix://{place}/between.sock")
+    proxy = FaultProxy(engine, f"unix://{place}/proxy.sock")
 
     def begin(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.create_task(between.serve(reader, writer))
-        between._tasks.add(task)
+        task = asyncio.create_task(proxy.serve(reader, writer))
+        proxy._tasks.add(task)
 
-    server = await asyncio.start_unix_server(begin, f"{place}/between.sock")
+    server = await asyncio.start_unix_server(begin, f"{place}/proxy.sock")
     try:
-        yield between
+        yield proxy
     finally:
         server.close()
-        for task in between._tasks:
+        for task in proxy._tasks:
             task.cancel()
-        await asyncio.gather(*between._tasks, return_exceptions=True)
+        await asyncio.gather(*proxy._tasks, return_exceptions=True)

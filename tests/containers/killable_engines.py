@@ -23,7 +23,7 @@ disabled_plugins = ["io.containerd.grpc.v1.cri"]
 WITH_SBIN = os.environ | {"PATH": os.environ["PATH"] + ":/usr/sbin"}
 
 
-class Sturdy:
+class KillableEngine:
     """Processes in a directory of their own, and the socket of one of them."""
 
     def __init__(self) -> None:
@@ -60,7 +60,7 @@ class Sturdy:
             time.sleep(0.05)  # a process that tells nobody when it is ready
 
 
-class SturdyDocker(Sturdy):
+class KillableDocker(KillableEngine):
     """dockerd and containerd, each a process of its own."""
 
     def __init__(self) -> None:
@@ -85,7 +85,7 @@ class SturdyDocker(Sturdy):
         (self.place / "pid").unlink(missing_ok=True)
 
 
-class SturdyPodman(Sturdy):
+class KillablePodman(KillableEngine):
     """The service of podman; each container has a process that is not its own."""
 
     def __init__(self) -> None:
