@@ -43,13 +43,13 @@ GONE_POINTS = [
     "record_gone.lock_subscription",
     "record_gone.end_subscription",
     "record_gone.end_callback",
-    "record_gone.tell_world",
+    "record_gone.insert_outbox",
     "record_gone.commit.before",
     "record_gone.commit.after",
 ]
-# Not passed here: `find_insides` only reads, for requests of the gateway; the others are for a row that
+# Not passed here: `load_related_jobs` only reads, for requests of the gateway; the others are for a row that
 # cannot be told, which has a test in tests/database/test_sql_submit_checks.py.
-NOT_HERE = {"spread.find_insides", "spread.oldest_in_outbox", "spread.set_aside"}
+NOT_HERE = {"spread.load_related_jobs", "spread.oldest_in_outbox", "spread.set_aside"}
 AFTER_THE_POST = {
     "relay.sent",
     "record_deliveries.record_deliveries",

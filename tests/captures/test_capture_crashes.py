@@ -175,7 +175,7 @@ async def test_a_worker_that_is_killed_anywhere_seals_once(site: Site) -> None:
     points = await passed_by_a_worker(
         site, {"begin_sealing", "seal", "handler"}, site.vault.capture(b"first")
     )
-    assert {"begin_sealing.commit.after", "seal.lock_left", "seal.tell_world"} <= set(points)
+    assert {"begin_sealing.commit.after", "seal.lock_left", "seal.insert_outbox"} <= set(points)
     assert points[-2:] == ["handler.commit.before", "handler.commit.after"]
     for point in points:
         await sealed_after_a_kill(site, point, site.vault.capture(b"x"), "SEALED")

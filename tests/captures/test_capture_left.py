@@ -161,7 +161,7 @@ class TestKills:
 
     async def test_it_fails_once(self, site: Site) -> None:
         points = await self._points(site, await cancelled(site.vault))
-        assert {"reconcile_capture.lock_left", "reconcile_capture.tell_world"} <= set(points)
+        assert {"reconcile_capture.lock_left", "reconcile_capture.insert_outbox"} <= set(points)
         for point in points:
             body = await cancelled(site.vault)
             shown = await self._ended(site, point, body)

@@ -279,7 +279,7 @@ async def look(api: Api, case: Case) -> None:
 Deed = Callable[[Api, Case], Awaitable[None]]
 DEEDS: list[Deed] = [post, refresh, look]
 OF_A_DEED: dict[Deed, list[str]] = {
-    post: ["companies.submit.tell_world:1", "companies.submit.commit.before:2"],
+    post: ["companies.submit.insert_outbox:1", "companies.submit.commit.before:2"],
     refresh: ["companies.submit.begin_run:1"],
     look: ["companies.submit.commit.after:1"],
 }

@@ -13,7 +13,7 @@ from lab import Lab
 from cograil.model.outcome import Failed
 from cograil.model.redaction import Hidden, outside_error, outside_result, outside_status
 from cograil.store.gateway_queries import find_request, orphaned_jobs
-from cograil.store.related_jobs import find_insides
+from cograil.store.related_jobs import load_related_jobs
 from cograil.store.retention_queries import delete_jobs
 
 FLOW = "workflow_id: w\nnodes:\n  inner: {handler: echo, retry: {max_attempts: 1}}\n"
@@ -201,7 +201,7 @@ async def test_what_is_inside_the_runs_before_a_retry_is_inside_the_retry_too(la
     result = (await lab.job(again))["result"]
     inner = result["call"]["job_id"]
     async with lab.db.transaction("test") as tx:
-        inside = (await find_insides(tx, [first, again]))[again]
+        inside = (await load_related_jobs(tx, [first, again]))[again]
     assert {first, inner} <= set(inside.jobs)
     assert set(inside.nodes) == {"say", "call", "flip", "inner"}
     assert len(inside.task_ids) == 4

@@ -18,7 +18,7 @@ from tests.conftest import Eventually
 from cograil.http.server import request_limits
 from cograil.http.streams import event_streams, websocket
 from cograil.model.roles import LADDER, ROLES, Role
-from cograil.store.event_feed import Place
+from cograil.store.event_feed import FeedCursor
 
 HELLO = "workflow_id: hello\nnodes: {a: {handler: echo}}"
 LARGE = """
@@ -128,8 +128,10 @@ async def test_however_much_happens_that_nobody_asked_for_signs_of_life_come(
         await asyncio.sleep(0.001)
         return [{"event_type": "node_started", "job_id": job_id, "seq": next(numbers)}], False
 
-    async def next_of(tenant: str, place: Place) -> tuple[list[tuple[Place, dict[str, Any]]], Place]:
-        ((event,), _), after = await events_of(), Place(f"9:{9 + next(numbers)}:")
+    async def next_of(
+        tenant: str, place: FeedCursor
+    ) -> tuple[list[tuple[FeedCursor, dict[str, Any]]], FeedCursor]:
+        ((event,), _), after = await events_of(), FeedCursor(f"9:{9 + next(numbers)}:")
         return [(after, event)], after
 
     monkeypatch.setattr(shop.instance.live, "events_of", events_of)

@@ -132,7 +132,7 @@ EXCUSED = {
     "signal.leave_lines": BY_THE_CLOCK,
     "signal.load_submitted": NOT_OPENED,
     "signal.open_jobs": NOT_OPENED,
-    "spread.find_insides": "only reads, for requests of the gateway",
+    "spread.load_related_jobs": "only reads, for requests of the gateway",
     "spread.oldest_in_outbox": UNTELLABLE,
     "spread.set_aside": UNTELLABLE,
     "submit.cancel_children": "a job that is being made has no children that could be told to stop",

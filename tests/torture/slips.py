@@ -120,13 +120,13 @@ def _spread_apart() -> None:
 
 
 def _end_apart() -> None:
-    tell_world = outbox_queries.tell_world
+    insert_outbox = outbox_queries.insert_outbox
 
     async def commit_and_tell(tx: Transaction, *order: Any) -> bool:
         await commit_halfway(tx)
-        return await tell_world(tx, *order)
+        return await insert_outbox(tx, *order)
 
-    relay.store.tell_world = commit_and_tell  # type: ignore[assignment]
+    relay.store.insert_outbox = commit_and_tell  # type: ignore[assignment]
 
 
 # -- what is kept ------------------------------------------------------------------------------------

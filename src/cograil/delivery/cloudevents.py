@@ -11,8 +11,8 @@ import orjson
 from cograil.model.redaction import Hidden, outside_error, outside_result, outside_status
 from cograil.model.states import JOB_TERMINAL
 from cograil.model.workflow import Json
-from cograil.store.outbox_queries import Told
-from cograil.store.related_jobs import Inside
+from cograil.store.outbox_queries import OutboxEvent
+from cograil.store.related_jobs import RelatedJobs
 from cograil.verbs.callback_targets import CLOUDEVENTS, ORCHESTRATOR, PLATFORM
 
 CONTENT_TYPE = "application/cloudevents+json"
@@ -32,7 +32,7 @@ STATUS = {
 CALLBACK_DISABLED = "cograil.callback.disabled"
 
 
-def render(told: Told, delivery_id: str, style: str) -> bytes:
+def render(told: OutboxEvent, delivery_id: str, style: str) -> bytes:
     """The body of this event for one destination."""
     event: dict[str, Any] = {
         "specversion": "1.0",
@@ -51,12 +51,12 @@ def render(told: Told, delivery_id: str, style: str) -> bytes:
     return orjson.dumps(event, option=orjson.OPT_UTC_Z)
 
 
-def _is_of_supervisor(told: Told, style: str) -> bool:
+def _is_of_supervisor(told: OutboxEvent, style: str) -> bool:
     """Whether it is an event of an app for who expects nothing but what the orchestrator of old sent."""
     return style == ORCHESTRATOR and told.type not in STATUS
 
 
-def _id(told: Told, delivery_id: str, style: str) -> str:
+def _id(told: OutboxEvent, delivery_id: str, style: str) -> str:
     """By which receivers know it again; those of the orchestrator of old know `<job>-<nanoseconds>`.
 
     The last three digits count: events that were told in one transaction have one time.
@@ -66,27 +66,27 @@ def _id(told: Told, delivery_id: str, style: str) -> str:
     return f"{told.subject}-{(told.at - EPOCH) // MICROSECOND * 1000 + told.seq % 1000}"
 
 
-def _source(told: Told, style: str) -> str:
+def _source(told: OutboxEvent, style: str) -> str:
     if _is_of_supervisor(told, style):
         return SUPERVISOR
     tenant = f"/tenants/{quote(told.tenant_id, safe='')}"
     return tenant if told.workflow_id is None else f"{tenant}/workflows/{quote(told.workflow_id, safe='')}"
 
 
-def _subject(told: Told, style: str) -> str | None:
+def _subject(told: OutboxEvent, style: str) -> str | None:
     if told.type not in STATUS and told.type != CALLBACK_DISABLED:
         return _outside_subject(told) if style == PLATFORM else told.subject
     return told.correlation_id if style == PLATFORM else told.job_id
 
 
-def _outside_subject(told: Told) -> str | None:
+def _outside_subject(told: OutboxEvent) -> str | None:
     """What a handler says of its node, naming nothing else, is about the request to those outside."""
     subject = told.subject or ""
     is_inside = any(job_id in subject for job_id in (told.job_id, *_hidden(told).inner_jobs) if job_id)
     return told.correlation_id if is_inside else told.subject
 
 
-def _data(told: Told, style: str) -> Json:
+def _data(told: OutboxEvent, style: str) -> Json:
     """Of an app's event what it said; of ours the job as it was then."""
     if told.type == CALLBACK_DISABLED and style == PLATFORM and told.data is not None:
         return {"request_id": told.correlation_id, "reason": orjson.loads(told.data)["reason"]}
@@ -97,7 +97,7 @@ def _data(told: Told, style: str) -> Json:
     return _platform_view(told) if style == PLATFORM else _job_view(told)
 
 
-def _job_view(told: Told) -> dict[str, Any]:
+def _job_view(told: OutboxEvent) -> dict[str, Any]:
     return {
         "job_id": told.job_id,
         "workflow_id": told.workflow_id,
@@ -112,7 +112,7 @@ def _job_view(told: Told) -> dict[str, Any]:
     }
 
 
-def _platform_view(told: Told) -> dict[str, Any]:
+def _platform_view(told: OutboxEvent) -> dict[str, Any]:
     """For callers of the gateway, who know their request and nothing of how it is done."""
     state, hidden = _state(told), _hidden(told)
     status = state["status"]
@@ -123,11 +123,11 @@ def _platform_view(told: Told) -> dict[str, Any]:
     return {"request_id": told.correlation_id, **state, "status": outside_status(status)}
 
 
-def _hidden(told: Told) -> Hidden:
-    return Hidden(told.job_id or "", told.correlation_id or "", *(told.inside or Inside()))
+def _hidden(told: OutboxEvent) -> Hidden:
+    return Hidden(told.job_id or "", told.correlation_id or "", *(told.inside or RelatedJobs()))
 
 
-def _state(told: Told) -> dict[str, Any]:
+def _state(told: OutboxEvent) -> dict[str, Any]:
     """As it was when this happened."""
     status = STATUS[told.type]
     has_ended = status in JOB_TERMINAL
@@ -142,7 +142,7 @@ def _state(told: Told) -> dict[str, Any]:
     return state | ({"is_result_left_out": True} if has_ended and told.is_result_left_out else {})
 
 
-def _question(told: Told) -> dict[str, Any]:
+def _question(told: OutboxEvent) -> dict[str, Any]:
     """What an approval asks."""
     if told.type != "cograil.job.approval_requested":
         return {}

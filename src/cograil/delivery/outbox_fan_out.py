@@ -19,7 +19,7 @@ from cograil.model.hop_count import HOP, hops_of
 from cograil.model.ids import new_id
 from cograil.store import outbox_queries as store
 from cograil.store.database import Transaction
-from cograil.store.outbox_queries import CALLBACK, NewDelivery, Subscription, Told
+from cograil.store.outbox_queries import CALLBACK, NewDelivery, OutboxEvent, Subscription
 from cograil.store.retention_queries import try_turn
 from cograil.verbs.callback_targets import CLOUDEVENTS, full_type
 
@@ -83,14 +83,16 @@ async def spread_oldest(tx: Transaction, own_hands: int) -> Spread:
         return Spread(0, is_full=True)
 
 
-def _deliveries(told: Told, subscriptions: Iterable[Subscription]) -> Iterator[NewDelivery]:
+def _deliveries(told: OutboxEvent, subscriptions: Iterable[Subscription]) -> Iterator[NewDelivery]:
     """For everybody who wants to hear it. What cannot be told to one is a dead letter of theirs alone."""
     yield from _to(told, CALLBACK, _callback_wish, told)
     for one in subscriptions:
         yield from _to(told, one.subscription_id, _subscription_wish, told, one)
 
 
-def _to(told: Told, destination: str, find: Callable[..., Wish | None], *given: object) -> list[NewDelivery]:
+def _to(
+    told: OutboxEvent, destination: str, find: Callable[..., Wish | None], *given: object
+) -> list[NewDelivery]:
     try:
         wish = find(*given)
         return [] if wish is None else [_delivery(told, wish)]
@@ -106,7 +108,7 @@ def _reason(error: Exception) -> str:
     return f"cannot be told: {kind}{error}"[:SHOWN_CHARACTERS]
 
 
-def _callback_wish(told: Told) -> Wish | None:
+def _callback_wish(told: OutboxEvent) -> Wish | None:
     callback = None if told.callback is None else orjson.loads(told.callback)
     if callback is None:
         return None
@@ -121,7 +123,7 @@ def _callback_wish(told: Told) -> Wish | None:
     return Wish(CALLBACK, callback["url"], style, callback.get("secret") or None, headers)
 
 
-def _subscription_wish(told: Told, one: Subscription) -> Wish | None:
+def _subscription_wish(told: OutboxEvent, one: Subscription) -> Wish | None:
     fits = one.workflow_id is None or one.workflow_id == told.workflow_id
     if one.tenant_id != told.tenant_id or not fits or not _wants(one.types, told.type):
         return None
@@ -132,7 +134,7 @@ def _wants(types: list[str], kind: str) -> bool:
     return not types or kind in {full_type(name) for name in types}
 
 
-def _delivery(told: Told, wish: Wish) -> NewDelivery:
+def _delivery(told: OutboxEvent, wish: Wish) -> NewDelivery:
     delivery_id = new_id()
     hop = hops_of(None if told.labels is None else orjson.loads(told.labels)) + 1
     headers = {**wish.headers, HOP: str(hop)}

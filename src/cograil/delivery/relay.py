@@ -328,7 +328,7 @@ async def _end_subscription(tx: Transaction, gone: Claimed) -> None:
     if await store.end_subscription(tx, gone.tenant_id, gone.destination, SAID_GONE):
         log.warning("subscription disabled", subscription_id=gone.destination, reason=SAID_GONE)
         data = orjson.dumps({"subscription_id": gone.destination, "reason": SAID_GONE})
-        await store.tell_world(tx, gone.tenant_id, DISABLED, gone.destination, data)
+        await store.insert_outbox(tx, gone.tenant_id, DISABLED, gone.destination, data)
 
 
 async def _end_callback(tx: Transaction, gone: Claimed) -> None:
@@ -337,4 +337,4 @@ async def _end_callback(tx: Transaction, gone: Claimed) -> None:
     if job_id is not None and await store.end_callback(tx, gone.tenant_id, job_id, SAID_GONE):
         log.warning("callback disabled", job_id=job_id, reason=SAID_GONE)
         data = orjson.dumps({"job_id": job_id, "reason": SAID_GONE})
-        await store.tell_world(tx, gone.tenant_id, CALLBACK_DISABLED, job_id, data, job_id)
+        await store.insert_outbox(tx, gone.tenant_id, CALLBACK_DISABLED, job_id, data, job_id)

@@ -34,7 +34,7 @@ from cograil.http.server import request_limits
 from cograil.http.server.dispatcher import Door
 from cograil.http.server.problem_details import Refusal
 from cograil.settings import Settings
-from cograil.store.api_keys import what_it_may
+from cograil.store.api_keys import role_privileges
 from cograil.store.database import Database
 from cograil.store.database_roles import GATEWAY_ROLE, ROLE_ERRORS
 from cograil.store.migrate import status as schema_status
@@ -160,7 +160,7 @@ class Startup:
 async def _check(db: Database) -> None:
     """Raises UnsafeDatabase for a role that may too much, SchemaMismatch for a schema we do not know."""
     async with db.transaction("doors") as tx:
-        powers = await what_it_may(tx)
+        powers = await role_privileges(tx)
         found = await schema_status(tx.connection)
     if powers:
         raise UnsafeDatabase(

@@ -26,7 +26,7 @@ from cograil.model.ids import is_id
 from cograil.model.redaction import Hidden, outside_error, outside_result, outside_status
 from cograil.model.workflow import Json, Workflow
 from cograil.store.gateway_queries import RequestedJob, count_done, find_request
-from cograil.store.related_jobs import Inside, find_insides
+from cograil.store.related_jobs import RelatedJobs, load_related_jobs
 
 platform = Table("platform", "")
 
@@ -91,7 +91,7 @@ async def show_request(call: Asked) -> Response:
         workflow = await call.instance.catalog.get(tx, found.definition_id)
         job_id = found.job["job_id"]
         done = await count_done(tx, tenant, job_id)
-        inside = (await find_insides(tx, [job_id])).get(job_id, Inside())
+        inside = (await load_related_jobs(tx, [job_id])).get(job_id, RelatedJobs())
     return reply(_outside_view(found, workflow, done, inside))
 
 
@@ -199,7 +199,7 @@ async def _accepted(api: Upstream, request_id: str, headers: Mapping[str, str], 
         raise
 
 
-def _outside_view(found: RequestedJob, workflow: Workflow, done: int, inside: Inside) -> dict[str, Any]:
+def _outside_view(found: RequestedJob, workflow: Workflow, done: int, inside: RelatedJobs) -> dict[str, Any]:
     job, total = found.job, len(workflow.nodes)
     hidden = Hidden(job["job_id"], job["correlation_id"], *inside)
     return {

@@ -1,4 +1,4 @@
-"""Keys of callers, and the log of what they did."""
+"""API keys, and the audit log."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ NOTE_KEY_USE = statement("note_key_use")
 ADD_AUDITS = statement("add_audits")
 LIST_AUDIT = statement("list_audit")
 FIND_SECRET = statement("find_secret")
-WHAT_IT_MAY = statement("what_it_may")
+ROLE_PRIVILEGES = statement("role_privileges")
 
 
 @dataclass(frozen=True, slots=True)
 class StoredKey:
-    """What is known of a key: whose it is, and how to recognise its secret."""
+    """A stored key: its owner, role, and the hash of its secret."""
 
     key_id: str
     tenant: str
@@ -50,7 +50,7 @@ async def make_key(
     hash_: bytes,
     expires_at: datetime | None,
 ) -> None:
-    """Keep a new key."""
+    """Insert a new key."""
     await tx.execute(
         MAKE_KEY,
         id=key_id,
@@ -64,49 +64,39 @@ async def make_key(
 
 
 async def find_key(tx: Transaction, key_id: str) -> StoredKey | None:
-    """The key of this id, whoever's it is."""
+    """Return the key of this id, of any tenant; None when there is none."""
     rows = await tx.fetch(FIND_KEY, id=key_id)
     return StoredKey(*rows[0]) if rows else None
 
 
 async def has_keys(tx: Transaction) -> bool:
-    """Whether there is any key, though it may have ended."""
-    return bool((await tx.fetch(HAS_KEYS))[0][0])
+    """Return whether any key exists, even a revoked or expired one."""
+    ((has_keys,),) = await tx.fetch(HAS_KEYS)
+    return bool(has_keys)
 
 
 async def list_keys(tx: Transaction, tenant: str | None) -> list[dict[str, Any]]:
-    """All keys, newest first, without what recognises them."""
-    names = (
-        "key_id",
-        "tenant",
-        "role",
-        "user_id",
-        "name",
-        "created_at",
-        "expires_at",
-        "revoked_at",
-        "last_used_at",
-    )
-    return [dict(zip(names, row, strict=True)) for row in await tx.fetch(LIST_KEYS, tenant=tenant)]
+    """Return all keys, newest first, without their hashes."""
+    return await tx.fetch_dicts(LIST_KEYS, tenant=tenant)
 
 
 async def revoke_key(tx: Transaction, key_id: str) -> bool:
-    """End a key. False: there is none of this id, or it had ended."""
+    """Revoke a key; return False when it does not exist or was revoked."""
     return await tx.execute(REVOKE_KEY, id=key_id) == 1
 
 
 async def delete_key(tx: Transaction, key_id: str) -> bool:
-    """Forget a key that has ended. False: there is none of this id that has."""
+    """Delete a revoked or expired key; return False when there is none of this id."""
     return await tx.execute(DELETE_KEY, id=key_id) == 1
 
 
 async def note_key_use(tx: Transaction, key_id: str) -> None:
-    """It is in use."""
+    """Update the last use of the key."""
     await tx.execute(NOTE_KEY_USE, id=key_id)
 
 
 class AuditEntry(NamedTuple):
-    """One change that somebody made."""
+    """One entry of the audit log: a change and its author."""
 
     tenant: str
     key_id: str
@@ -119,37 +109,35 @@ class AuditEntry(NamedTuple):
     data: Mapping[str, Any] | None = None
 
     def of(self, target: str) -> AuditEntry:
-        """The same for a target that was not known before."""
+        """Return the same entry for this target."""
         return self._replace(target=target)
 
     def row(self) -> tuple[Any, ...]:
-        """As it is written."""
+        """Return the columns of the entry, in the order of `AUDIT`."""
         return (*self[:-1], None if self.data is None else orjson.dumps(self.data))
 
 
 async def add_audits(tx: Transaction, entries: Sequence[AuditEntry]) -> None:
-    """Append to the log; it commits with what it tells."""
+    """Append entries to the audit log, in the transaction of the change."""
     columns = AUDIT()
     columns.rows += [entry.row() for entry in entries]
     await tx.execute(ADD_AUDITS, **columns.params())
 
 
 async def list_audit(tx: Transaction, tenant: str, before: int | None, limit: int) -> list[dict[str, Any]]:
-    """The newest entries first; `before` is the last id of the page before."""
-    names = ("id", "at", "key_id", "user_id", "role", "action", "target", "request_id", "address", "data")
-    rows = await tx.fetch(LIST_AUDIT, tenant=tenant, before=before, limit=limit)
-    views = [dict(zip(names, row, strict=True)) for row in rows]
-    return [view | {"data": None if view["data"] is None else orjson.loads(view["data"])} for view in views]
+    """Return entries, newest first; `before` is the last id of the previous page."""
+    rows = await tx.fetch_dicts(LIST_AUDIT, tenant=tenant, before=before, limit=limit)
+    return [row | {"data": None if row["data"] is None else orjson.loads(row["data"])} for row in rows]
 
 
 async def find_secret(tx: Transaction, name: str) -> str:
-    """A secret that all doors of this database share."""
-    secret: str = (await tx.fetch(FIND_SECRET, name=name))[0][0]
-    return secret
+    """Return a secret that all servers of this database share."""
+    ((secret,),) = await tx.fetch(FIND_SECRET, name=name)
+    return str(secret)
 
 
-async def what_it_may(tx: Transaction) -> list[str]:
-    """What the role of this session may that the role of a door should not."""
-    (row,) = await tx.fetch(WHAT_IT_MAY)
+async def role_privileges(tx: Transaction) -> list[str]:
+    """Return the privileges of the session role that bypass row-level security."""
+    (row,) = await tx.fetch(ROLE_PRIVILEGES)
     powers = ("is a superuser", "bypasses row-level security", "owns a table of ours")
     return [power for power, has_it in zip(powers, row, strict=True) if has_it]

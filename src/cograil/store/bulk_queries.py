@@ -1,4 +1,4 @@
-"""Operations on many jobs: which jobs fit a filter, and how far an operation is."""
+"""Bulk operations: the jobs that match a filter, and the progress of an operation."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from cograil.store.array_params import uuids
-from cograil.store.database import Row, Transaction
+from cograil.store.database import Transaction
 from cograil.store.retention_queries import FIRST_ID
 from cograil.store.statements import statement
 
@@ -23,7 +23,7 @@ FIND_RETRY = statement("find_retry")
 
 @dataclass(frozen=True, slots=True)
 class JobFilter:
-    """Which jobs; what is not said does not matter."""
+    """A filter of jobs; a criterion that is not set matches every job."""
 
     statuses: tuple[str, ...] = ()
     workflow: str | None = None
@@ -31,32 +31,32 @@ class JobFilter:
     correlation_id: str | None = None
     created_before: datetime | None = None
     created_after: datetime | None = None
-    ids: tuple[str, ...] = ()  # only these, as somebody chose them in a list
+    ids: tuple[str, ...] = ()  # only these, as selected in a list
 
     @property
     def is_empty(self) -> bool:
-        """Whether every job fits."""
+        """Whether every job matches."""
         return self == JobFilter()
 
     def as_json(self) -> dict[str, Any]:
-        """What is said, for storing and showing."""
-        said = {name: getattr(self, name) for name in self.__slots__}
-        return {name: value for name, value in orjson.loads(orjson.dumps(said)).items() if value}
+        """Return the criteria that are set, for storage and display."""
+        criteria = {name: getattr(self, name) for name in self.__slots__}
+        return {name: value for name, value in orjson.loads(orjson.dumps(criteria)).items() if value}
 
     @classmethod
-    def from_json(cls, said: dict[str, Any]) -> JobFilter:
-        """The filter that was stored."""
-        values = dict(said)
-        values |= {name: tuple(said.get(name, ())) for name in ("statuses", "ids")}
+    def from_json(cls, stored: dict[str, Any]) -> JobFilter:
+        """Return the filter that was stored."""
+        values = dict(stored)
+        values |= {name: tuple(stored.get(name, ())) for name in ("statuses", "ids")}
         for name in ("created_before", "created_after"):
-            if name in said:
-                values[name] = datetime.fromisoformat(said[name])
+            if name in stored:
+                values[name] = datetime.fromisoformat(stored[name])
         return cls(**values)
 
 
 @dataclass(slots=True)
 class Operation:
-    """A bulk operation: what was asked for, and what has come of it so far."""
+    """A bulk operation: the request and its progress."""
 
     operation_id: str
     tenant_id: str
@@ -73,51 +73,53 @@ class Operation:
     reasons: dict[str, dict[str, Any]] = field(default_factory=dict)
     created_at: datetime | None = None
     finished_at: datetime | None = None
-    is_wanted: bool = True  # the job that steps through it has not ended
+    is_wanted: bool = True  # the job that runs the operation has not ended
 
     @property
     def ended(self) -> int:
-        """How many jobs it is through with."""
+        """How many jobs are processed."""
         return self.done + self.failed + self.skipped
 
     def count(self, outcome: str, code: str = "", message: str = "", number: int = 1) -> None:
-        """Note what became of a job; of each reason how often, with its first message."""
+        """Count the outcome of a job; each reason is kept with its count and its first message."""
         setattr(self, outcome, getattr(self, outcome) + number)
         if code:
-            noted = self.reasons.setdefault(code, {"outcome": outcome, "count": 0, "example": message})
-            noted["count"] += number
+            entry = self.reasons.setdefault(code, {"outcome": outcome, "count": 0, "example": message})
+            entry["count"] += number
 
 
-def _operation(row: Row) -> Operation:
-    values = list(row)
-    values[4] = JobFilter.from_json(orjson.loads(row[4]))
-    values[12] = orjson.loads(row[12])
-    return Operation(*values)
+def _operation(row: Any) -> Operation:
+    """Build the operation from a row whose columns are in the order of the fields."""
+    operation = Operation(*row)
+    operation.filter = JobFilter.from_json(orjson.loads(row.filter))
+    operation.reasons = orjson.loads(row.reasons)
+    return operation
 
 
 async def match_jobs(
-    tx: Transaction, tenant: str, wanted: JobFilter, made_at: datetime, *, after: str | None, limit: int
+    tx: Transaction, tenant: str, criteria: JobFilter, made_at: datetime, *, after: str | None, limit: int
 ) -> tuple[list[str], int]:
-    """The next jobs that fit, and how many fit beyond `after` in all."""
+    """Return the next jobs that match, and how many match after `after` in total."""
     rows = await tx.fetch(
         MATCH_JOBS,
         tenant=tenant,
         after=after or FIRST_ID,
         made_at=made_at,
-        statuses=list(wanted.statuses),
-        workflow=wanted.workflow,
-        correlation_id=wanted.correlation_id,
-        labels=orjson.dumps(wanted.labels).decode() if wanted.labels else None,
-        created_before=wanted.created_before,
-        created_after=wanted.created_after,
-        ids=uuids(wanted.ids) if wanted.ids else None,
+        statuses=list(criteria.statuses),
+        workflow=criteria.workflow,
+        correlation_id=criteria.correlation_id,
+        labels=orjson.dumps(criteria.labels).decode() if criteria.labels else None,
+        created_before=criteria.created_before,
+        created_after=criteria.created_after,
+        ids=uuids(criteria.ids) if criteria.ids else None,
         limit=limit,
     )
-    return [row[0] for row in rows], rows[0][1] if rows else 0
+    ids = [job_id for job_id, _ in rows]
+    return ids, next((total for _, total in rows), 0)
 
 
 async def make_operation(tx: Transaction, operation: Operation) -> None:
-    """Keep a new operation."""
+    """Insert a new operation."""
     await tx.execute(
         MAKE_OPERATION,
         id=operation.operation_id,
@@ -133,13 +135,13 @@ async def make_operation(tx: Transaction, operation: Operation) -> None:
 
 
 async def lock_operation(tx: Transaction, operation_id: str, job_id: str) -> Operation | None:
-    """The operation, ours until the transaction ends; None when there is none."""
-    rows = await tx.fetch(LOCK_OPERATION, id=operation_id, job=job_id)
-    return _operation(rows[0]) if rows else None
+    """Lock and return the operation; None when there is none."""
+    rows = await tx.fetch_named(LOCK_OPERATION, id=operation_id, job=job_id)
+    return next((_operation(row) for row in rows), None)
 
 
 async def move_operation(tx: Transaction, operation: Operation) -> None:
-    """Write how far it is."""
+    """Store the progress of the operation."""
     await tx.execute(
         MOVE_OPERATION,
         id=operation.operation_id,
@@ -154,12 +156,12 @@ async def move_operation(tx: Transaction, operation: Operation) -> None:
 
 
 async def find_operation(tx: Transaction, job_id: str, tenant: str = "default") -> Operation | None:
-    """The operation that this job steps through, None if it is no such job."""
-    rows = await tx.fetch(FIND_OPERATION, tenant=tenant, job=job_id)
-    return _operation(rows[0]) if rows else None
+    """Return the operation that this job runs; None if it is not the job of one."""
+    rows = await tx.fetch_named(FIND_OPERATION, tenant=tenant, job=job_id)
+    return next((_operation(row) for row in rows), None)
 
 
 async def find_retry(tx: Transaction, job_id: str) -> str | None:
-    """The job in which this one was last run again."""
+    """Return the latest retry of this job, or None."""
     rows = await tx.fetch(FIND_RETRY, job=job_id)
-    return rows[0][0] if rows else None
+    return next((str(retry_id) for (retry_id,) in rows), None)

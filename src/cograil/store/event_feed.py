@@ -1,4 +1,4 @@
-"""Following events as they are committed: of some jobs by their numbers, of all jobs by snapshots."""
+"""The event feed: events in commit order, of some jobs by their seq, of all jobs by snapshots."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ FEED_EVENTS = statement("feed_events")
 SEQS_OF_JOBS = statement("seqs_of_jobs")
 
 FIRST_JOB = "00000000-0000-0000-0000-000000000000"
-IS_PLACE = re.compile(r"(\d{1,19}):(\d{1,19}):[\d,]*").fullmatch
+IS_SNAPSHOT = re.compile(r"(\d{1,19}):(\d{1,19}):[\d,]*").fullmatch
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """How far one has followed: all that `since` sees, and of what `until` sees beyond that, the events up to
-    this one."""
+class FeedCursor:
+    """A position in the feed: everything visible to snapshot `since`, and of what `until` adds to it, the events
+    up to this one."""
 
     since: str
     until: str = ""
@@ -34,42 +34,42 @@ class Place:
 
     @property
     def low(self) -> int:
-        """Before this transaction nothing is new."""
+        """Return the transaction id before which every event was read."""
         return _bounds(self.since)[0]
 
-    def within(self, until: str) -> Place:
-        """The same, on the way to what this snapshot sees, if it was on no way yet."""
+    def within(self, until: str) -> FeedCursor:
+        """Return this cursor with `until` as its target snapshot, unless it has one."""
         return self if self.until else replace(self, until=until)
 
-    def at(self, event: View) -> Place:
-        """After this event of the same stretch."""
+    def at(self, event: View) -> FeedCursor:
+        """Return the cursor after this event, with the same snapshots."""
         return replace(self, job_id=event["job_id"], seq=event["seq"])
 
     def is_before(self, snapshot: str) -> bool:
-        """Whether this snapshot was taken later than the one up to which all was followed.
+        """Return whether this snapshot is later than `since`.
 
-        Both bounds of a snapshot only grow; between equal ones what was in progress only ends.
+        Both bounds of a snapshot only grow; with equal bounds the set of running transactions only shrinks.
         """
         return _age(self.since) < _age(snapshot)
 
     @property
-    def earlier(self) -> Place:
-        """A shorter name of a place before this one: some events come again from there, none is missed."""
-        return Place(f"{self.low}:{self.low}:")
+    def earlier(self) -> FeedCursor:
+        """Return a shorter cursor at or before this one: some events repeat from there, none is missed."""
+        return FeedCursor(f"{self.low}:{self.low}:")
 
 
-def read_place(text: str) -> Place | None:
-    """The place that was written so, or None."""
+def parse_feed_cursor(text: str) -> FeedCursor | None:
+    """Parse the text form of a cursor; None when it is not one."""
     since, *rest = text.split(" ")
-    if not IS_PLACE(since) or len(rest) not in (0, 3):
+    if not IS_SNAPSHOT(since) or len(rest) not in (0, 3):
         return None
     if not rest:
-        return Place(since)
-    return Place(since, rest[0], rest[1], int(rest[2])) if IS_PLACE(rest[0]) else None
+        return FeedCursor(since)
+    return FeedCursor(since, rest[0], rest[1], int(rest[2])) if IS_SNAPSHOT(rest[0]) else None
 
 
 def _bounds(snapshot: str) -> tuple[int, int]:
-    """All transactions below the first are visible, none from the second on."""
+    """Return the bounds: transactions below the first are visible, those from the second on are not."""
     low, high, _ = snapshot.split(":")
     return int(low), int(high)
 
@@ -80,32 +80,32 @@ def _age(snapshot: str) -> tuple[int, int, int]:
 
 
 async def feed_now(tx: Transaction) -> str:
-    """The snapshot of this moment."""
-    snapshot: str = (await tx.fetch(FEED_NOW))[0][0]
-    return snapshot
+    """Return the current snapshot."""
+    ((snapshot,),) = await tx.fetch(FEED_NOW)
+    return str(snapshot)
 
 
-async def feed_events(tx: Transaction, tenant: str, place: Place, limit: int) -> list[View]:
-    """The next events of all jobs after a place on its way to a snapshot; those of each job in order."""
-    since_low, since_high = _bounds(place.since)
-    until_low, until_high = _bounds(place.until)
+async def feed_events(tx: Transaction, tenant: str, cursor: FeedCursor, limit: int) -> list[View]:
+    """Return the next events of all jobs between a cursor and its target snapshot; those of a job are in order."""
+    since_low, since_high = _bounds(cursor.since)
+    until_low, until_high = _bounds(cursor.until)
     rows = await tx.fetch(
         FEED_EVENTS,
         tenant=tenant,
-        since=place.since,
+        since=cursor.since,
         since_low=since_low,
         since_high=since_high,
-        until=place.until,
+        until=cursor.until,
         until_low=until_low,
         until_high=until_high,
-        job=place.job_id,
-        seq=place.seq,
+        job=cursor.job_id,
+        seq=cursor.seq,
         limit=limit,
     )
-    return [event_view(row[0], row[1:]) for row in rows]
+    return [event_view(job_id, event) for job_id, *event in rows]
 
 
 async def seqs_of_jobs(tx: Transaction, tenant: str, ids: Collection[str]) -> dict[str, tuple[int, bool]]:
-    """The number of the last event of each of these jobs, and whether it has ended."""
+    """Return the seq of the last event of each of these jobs, and whether it has ended."""
     rows = await tx.fetch(SEQS_OF_JOBS, tenant=tenant, ids=uuids(list(ids)))
     return {job_id: (seq, is_over) for job_id, seq, is_over in rows}

@@ -1,4 +1,4 @@
-"""Idempotency records: what was asked under a key, who is at it, and what was answered."""
+"""Idempotency records: the request under a key, the current turn, and the answer."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PRUNE_RECORDS = statement("prune_records")
 
 
 class Key(NamedTuple):
-    """What a caller chose, within a scope (a route, a kind of work) of a tenant."""
+    """The key that a caller chose, within a scope (a route, a kind of work) of a tenant."""
 
     tenant: str
     scope: str
@@ -32,12 +32,12 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What is kept of a key."""
+    """The stored record of a key."""
 
     fingerprint: str
     state: str
     job_id: str | None
-    job_status: str | None  # None also for a job that is not kept any more
+    job_status: str | None  # None also when the job was deleted
     answer: Any
     fence: int
     created_at: datetime
@@ -45,29 +45,38 @@ class Record:
     expires_at: datetime | None
 
 
-class Found(NamedTuple):
-    """A record, and what the clock and its job say of it."""
+class RecordState(NamedTuple):
+    """A record and its state by the clock and its job."""
 
     record: Record
-    is_live: bool  # somebody is at it: its job has not ended, or its turn is not over
-    is_bounded: bool  # its turn has an end
+    is_live: bool  # a turn is in progress: its job has not ended, or its time is not over
+    is_bounded: bool  # the turn has a time limit
     is_expired: bool
     is_fresh: bool
 
 
 async def lock_key(tx: Transaction, key: Key) -> None:
-    """Be the only one who decides on this key."""
+    """Lock this key until the transaction ends."""
     await lock_name(tx, "idempotency", *key)
 
 
-async def find_record(tx: Transaction, key: Key, fresh_seconds: float = 0.0) -> Found | None:
-    """The record of this key, expired or not."""
-    rows = await tx.fetch(FIND_RECORD, fresh=float(fresh_seconds), **key._asdict())
-    if not rows:
-        return None
-    fingerprint, state, job, status, answer, *times = rows[0][:9]
-    value = None if answer is None else orjson.loads(answer)
-    return Found(Record(fingerprint, state, job, status, value, *times), *rows[0][9:])
+async def find_record(tx: Transaction, key: Key, fresh_seconds: float = 0.0) -> RecordState | None:
+    """Return the record of this key, expired or not; None when there is none."""
+    rows = await tx.fetch_named(FIND_RECORD, fresh=float(fresh_seconds), **key._asdict())
+    for row in rows:
+        record = Record(
+            fingerprint=row.fingerprint,
+            state=row.state,
+            job_id=row.job_id,
+            job_status=row.job_status,
+            answer=None if row.answer is None else orjson.loads(row.answer),
+            fence=row.fence,
+            created_at=row.created_at,
+            answered_at=row.answered_at,
+            expires_at=row.expires_at,
+        )
+        return RecordState(record, row.is_live, row.is_bounded, row.is_expired, row.is_fresh)
+    return None
 
 
 async def open_record(
@@ -78,39 +87,39 @@ async def open_record(
     turn_seconds: float | None,
     keep_seconds: float | None,
 ) -> int | None:
-    """Begin a record, in place of the one with the fence that was seen; its fence, None for a lost race."""
+    """Start a record in place of the one with fence `seen`; return its fence, None for a lost race."""
     params = {"fingerprint": fingerprint, "seen": seen, "turn": turn_seconds, "keep": keep_seconds}
     rows = await tx.fetch(OPEN_RECORD, **params, **key._asdict())
-    return int(rows[0][0]) if rows else None
+    return next((int(fence) for (fence,) in rows), None)
 
 
 async def refresh_record(tx: Transaction, key: Key, seen: int, turn_seconds: float | None) -> int | None:
-    """Begin another turn, the answer stays; its fence, None for a lost race."""
+    """Start another turn and keep the answer; return its fence, None for a lost race."""
     rows = await tx.fetch(REFRESH_RECORD, seen=seen, turn=turn_seconds, **key._asdict())
-    return int(rows[0][0]) if rows else None
+    return next((int(fence) for (fence,) in rows), None)
 
 
 async def give_record(tx: Transaction, key: Key, fence: int, job_id: str) -> bool:
-    """Let the job do this turn; whether it was still open. Under the lock of the key."""
+    """Hand this turn to the job; return whether it was still open. Requires the lock of the key."""
     return await tx.execute(GIVE_RECORD, fence=fence, job=job_id, **key._asdict()) == 1
 
 
 async def answer_record(tx: Transaction, key: Key, fence: int, answer: bytes, state: str) -> bool:
-    """Record the answer; whether this turn was the latest and had none. Under the lock of the key."""
+    """Store the answer; return whether this turn was the latest and had none. Requires the lock of the key."""
     params = {"fence": fence, "answer": answer.decode(), "state": state}
     return await tx.execute(ANSWER_RECORD, **params, **key._asdict()) == 1
 
 
 async def give_back_record(tx: Transaction, key: Key, fence: int) -> bool:
-    """End this turn without an answer; whether it was still open. Under the lock of the key."""
+    """End this turn without an answer; return whether it was still open. Requires the lock of the key."""
     return bool(await tx.fetch(GIVE_BACK_RECORD, fence=fence, **key._asdict()))
 
 
 async def forget_record(tx: Transaction, key: Key) -> bool:
-    """Remove it; whether it was there. Under the lock of the key."""
+    """Delete the record; return whether it existed. Requires the lock of the key."""
     return await tx.execute(FORGET_RECORD, **key._asdict()) == 1
 
 
 async def prune_records(tx: Transaction, limit: int) -> int:
-    """Remove up to so many that have expired; how many that were."""
+    """Delete up to `limit` expired records; return how many."""
     return await tx.execute(PRUNE_RECORDS, limit=limit)

@@ -1,4 +1,4 @@
-"""Named leases: one row for each name, kept for its fence."""
+"""Named leases: one row for each name; a free row stays for its fence."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ FIND_LEASE = statement("find_lease")
 
 @dataclass(frozen=True, slots=True)
 class Acquired:
-    """The lease is yours; say its fence in whatever you do with it."""
+    """The caller holds the lease; pass the fence in every later call."""
 
     fence: int
 
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """Somebody has it: until then, or while that job lives, which one may attach to."""
+    """Another holder has the lease, until `lease_until` or until the job ends."""
 
     holder: str
     job_id: str | None
@@ -35,41 +35,41 @@ class Taken:
 
 
 async def lock_lease(tx: Transaction, tenant: str, name: str) -> None:
-    """Be the only one who decides who gets it."""
+    """Lock this name until the transaction ends."""
     await lock_name(tx, "lease", tenant, name)
 
 
 async def acquire_lease(
     tx: Transaction, tenant: str, name: str, holder: str, seconds: float, job_id: str | None
 ) -> Acquired | Taken:
-    """Take it if it is free; under its lock."""
+    """Take the lease if it is free. Requires `lock_lease`."""
     params = {"tenant": tenant, "name": name, "holder": holder, "seconds": float(seconds), "job": job_id}
-    is_mine, *row = (await tx.fetch(ACQUIRE_LEASE, **params))[0]
-    return Acquired(row[-1]) if is_mine else Taken(*row)
+    ((is_ours, other, job, until, fence),) = await tx.fetch(ACQUIRE_LEASE, **params)
+    return Acquired(fence) if is_ours else Taken(other, job, until, fence)
 
 
 async def heartbeat_lease(tx: Transaction, tenant: str, name: str, fence: int, seconds: float) -> bool:
-    """Extend it; whether it was still held."""
+    """Extend the lease; return whether it was still held."""
     params = {"tenant": tenant, "name": name, "fence": fence, "seconds": float(seconds)}
     return await tx.execute(HEARTBEAT_LEASE, **params) == 1
 
 
 async def give_lease(tx: Transaction, tenant: str, name: str, fence: int, job_id: str) -> bool:
-    """Let the job hold it from now on; whether it was still held. Under its lock."""
+    """Transfer the lease to the job; return whether it was still held. Requires `lock_lease`."""
     return await tx.execute(GIVE_LEASE, tenant=tenant, name=name, fence=fence, job=job_id) == 1
 
 
 async def release_lease(tx: Transaction, tenant: str, name: str, fence: int) -> bool:
-    """Free it; whether it was still this holder's."""
+    """Free the lease; return whether this holder still had it."""
     return await tx.execute(RELEASE_LEASE, tenant=tenant, name=name, fence=fence) == 1
 
 
 async def check_lease(tx: Transaction, tenant: str, name: str, fence: int) -> bool:
-    """Whether it is held with this fence; nobody takes it over before the transaction ends."""
+    """Return whether the lease is held with this fence; it cannot be taken over until the transaction ends."""
     return bool(await tx.fetch(CHECK_LEASE, tenant=tenant, name=name, fence=fence))
 
 
 async def find_lease(tx: Transaction, tenant: str, name: str) -> Taken | None:
-    """Who holds it now."""
+    """Return the current holder, or None."""
     rows = await tx.fetch(FIND_LEASE, tenant=tenant, name=name)
-    return Taken(*rows[0]) if rows else None
+    return next((Taken(*row) for row in rows), None)

@@ -16,32 +16,32 @@ JOB_LOGS = statement("job_logs")
 NEWEST_JOB_LOGS = statement("newest_job_logs")
 
 LEVELS = ("debug", "info", "warning", "error", "critical")
-MAX_ROWS = 2_000  # that one page looks through
+MAX_ROWS = 2_000  # rows that one page scans
 LAST = 10**17
 
 
-class LogPlace(NamedTuple):
-    """A line: the row that holds it, and its number there."""
+class LogCursor(NamedTuple):
+    """The position of a log line: its row, and its number in the row."""
 
     row: int
-    place: int
+    line: int
 
     @classmethod
-    def read(cls, text: str) -> LogPlace:
-        """A place as `str` writes it. Raises ValueError."""
-        row, place = text.split(".")
-        return cls(int(row), int(place))
+    def read(cls, text: str) -> LogCursor:
+        """Parse the text form of a cursor. Raises ValueError."""
+        row, line = text.split(".")
+        return cls(int(row), int(line))
 
     def __str__(self) -> str:
-        return f"{self.row}.{self.place}"
+        return f"{self.row}.{self.line}"
 
 
-START, END = LogPlace(0, 0), LogPlace(LAST, 0)
+START, END = LogCursor(0, 0), LogCursor(LAST, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class LogFilter:
-    """Which lines: of a node, of a level or a graver one, with this text in them."""
+    """A filter of log lines by node, minimum level, and text."""
 
     node_id: str | None = None
     level: str | None = None
@@ -54,36 +54,34 @@ class LogFilter:
 
 @dataclass(frozen=True, slots=True)
 class LogPage:
-    """Lines in their order, each with its `cursor`; `next` is where more are, or None."""
+    """Lines in order, each with its `cursor`; `next` is the cursor of the next page, or None."""
 
     lines: Sequence[View]
-    next: LogPlace | None
+    next: LogCursor | None
 
 
 async def job_logs(
-    tx: Transaction, job_id: str, tenant: str, wanted: LogFilter, *, after: LogPlace = START, limit: int
+    tx: Transaction, job_id: str, tenant: str, wanted: LogFilter, *, after: LogCursor = START, limit: int
 ) -> LogPage:
-    """The lines after a place, in order; a page may be short or even empty though there are more."""
+    """Return the lines after a cursor, in order; a page may be short or empty although there are more."""
     rows = await _fetch(tx, JOB_LOGS, job_id, tenant, wanted, after, limit)
-    found = sorted((row for row in rows if row[1] is not None), key=lambda row: (row[0], row[1]))
-    stopped = next(row[0] for row in rows if row[1] is None)
-    more = None if stopped is None else LogPlace(stopped, LAST)
-    if len(found) == limit:
-        more = LogPlace(*found[-1][:2])
-    return LogPage([_line(row) for row in found], more)
+    lines, stopped = _split(rows)
+    more = None if stopped is None else LogCursor(stopped, LAST)
+    if len(lines) == limit:
+        more = lines[-1].cursor
+    return LogPage([line.view() for line in lines], more)
 
 
 async def newest_job_logs(
-    tx: Transaction, job_id: str, tenant: str, wanted: LogFilter, *, before: LogPlace = END, limit: int
+    tx: Transaction, job_id: str, tenant: str, wanted: LogFilter, *, before: LogCursor = END, limit: int
 ) -> LogPage:
-    """The last lines before a place, in order; `next` leads to older ones."""
+    """Return the last lines before a cursor, in order; `next` leads to older lines."""
     rows = await _fetch(tx, NEWEST_JOB_LOGS, job_id, tenant, wanted, before, limit)
-    found = sorted((row for row in rows if row[1] is not None), key=lambda row: (row[0], row[1]))
-    stopped = next(row[0] for row in rows if row[1] is None)
-    more = None if stopped is None else LogPlace(stopped, 0)
-    if len(found) == limit:
-        more = LogPlace(*found[0][:2])
-    return LogPage([_line(row) for row in found], more)
+    lines, stopped = _split(rows)
+    more = None if stopped is None else LogCursor(stopped, 0)
+    if len(lines) == limit:
+        more = lines[0].cursor
+    return LogPage([line.view() for line in lines], more)
 
 
 async def _fetch(
@@ -92,7 +90,7 @@ async def _fetch(
     job_id: str,
     tenant: str,
     wanted: LogFilter,
-    place: LogPlace,
+    cursor: LogCursor,
     limit: int,
 ) -> list[Row]:
     return await tx.fetch(
@@ -102,16 +100,36 @@ async def _fetch(
         node=wanted.node_id,
         levels=wanted.levels,
         text=wanted.text or None,
-        row=place.row,
-        place=place.place,
+        row=cursor.row,
+        place=cursor.line,
         window=MAX_ROWS,
         limit=limit,
     )
 
 
-def _line(row: Row) -> View:
-    row_id, place, node_id, attempt, line = row
-    known: View = {"at": None, "level": "", "message": "", "fields": {}}
-    written: View = orjson.loads(line)
-    cursor = str(LogPlace(row_id, place))
-    return {"cursor": cursor, "node_id": node_id, "attempt": attempt, **known, **written}
+class LogLine(NamedTuple):
+    """One row of the statements: a line with its position, node and attempt."""
+
+    cursor: LogCursor
+    node_id: str
+    attempt: int
+    text: bytes
+
+    def view(self) -> View:
+        """Return the line as the API shows it."""
+        defaults: View = {"at": None, "level": "", "message": "", "fields": {}}
+        fields: View = orjson.loads(self.text)
+        position: View = {"cursor": str(self.cursor), "node_id": self.node_id, "attempt": self.attempt}
+        return position | defaults | fields
+
+
+def _split(rows: Sequence[Row]) -> tuple[list[LogLine], int | None]:
+    """Return the lines in order, and the row at which the scan stopped; None when it read all rows."""
+    lines: list[LogLine] = []
+    stopped: int | None = None
+    for row_id, number, node_id, attempt, text in rows:
+        if number is None:
+            stopped = row_id
+        else:
+            lines.append(LogLine(LogCursor(row_id, number), node_id, attempt, text))
+    return sorted(lines), stopped

@@ -1,4 +1,4 @@
-"""What is told to the world: the outbox, subscriptions, and deliveries with their tries."""
+"""The outbox, subscriptions, and deliveries with their tries."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from cograil import clock
 from cograil.model.ids import is_id
 from cograil.model.workflow import Json
 from cograil.store.array_params import Columns, bools, floats, ints, jsonbs, jsons, texts, uuids
-from cograil.store.database import Row, Transaction
-from cograil.store.related_jobs import Inside, find_insides
+from cograil.store.database import Transaction
+from cograil.store.related_jobs import RelatedJobs, load_related_jobs
 from cograil.store.statements import statement
 
 TAKE_OUTBOX = statement("take_outbox")
@@ -27,7 +27,7 @@ NEXT_DELIVERY = statement("next_delivery")
 LOCK_SUBSCRIPTION = statement("lock_subscription")
 END_SUBSCRIPTION = statement("end_subscription")
 END_CALLBACK = statement("end_callback")
-TELL_WORLD = statement("tell_world")
+INSERT_OUTBOX = statement("insert_outbox")
 ADD_SUBSCRIPTION = statement("add_subscription")
 LIST_SUBSCRIPTIONS = statement("list_subscriptions")
 REMOVE_SUBSCRIPTION = statement("remove_subscription")
@@ -38,15 +38,15 @@ RESEND_DELIVERY = statement("resend_delivery")
 PRUNE_DELIVERIES = statement("prune_deliveries")
 
 OUTBOX_CHANNEL = "cograil_outbox"
-CALLBACK = "callback"  # the destination that a job brought itself
+CALLBACK = "callback"  # the destination that was submitted with the job
 PRUNED_AT_A_TIME = 1000
 MAX_OLD_SECRETS = 4
 
 View = dict[str, Json]
 
-MADE = partial(
+NEW_DELIVERIES = partial(
     Columns,
-    "made",
+    "delivery",
     id=uuids,
     tenant_id=texts,
     job_id=uuids,
@@ -59,9 +59,9 @@ MADE = partial(
     body=jsons,
     error=texts,
 )
-TRIED = partial(
+TRIES = partial(
     Columns,
-    "tried",
+    "try",
     id=uuids,
     fence=ints,
     state=texts,
@@ -74,8 +74,8 @@ LANES = partial(Columns, "lane", origin=texts, free=ints, is_proven=bools)
 TENANTS = partial(Columns, "tenant", id=texts, held=ints, room=ints, fresh=ints)
 
 
-class Told(NamedTuple):
-    """A row of the outbox, and what there is to tell of its job; JSON as text."""
+class OutboxEvent(NamedTuple):
+    """A row of the outbox with the data of its job; JSON columns as text."""
 
     tenant_id: str
     job_id: str | None
@@ -100,13 +100,13 @@ class Told(NamedTuple):
     error: bytes | None
     result: bytes | None
     is_result_left_out: bool | None
-    has_outsiders: bool | None  # somebody is told who must not know how it was done
+    has_outsiders: bool | None  # a receiver must not see related jobs
     trace_parent: str | None = None
-    inside: Inside | None = None  # then this is what they must not know
+    inside: RelatedJobs | None = None  # set when `has_outsiders`
 
 
 class Subscription(NamedTuple):
-    """Somebody who wants to hear what happens to a tenant; no types mean all, no workflow means any."""
+    """A receiver of the events of a tenant; no types mean all types, no workflow means any."""
 
     tenant_id: str
     subscription_id: str
@@ -119,7 +119,7 @@ class Subscription(NamedTuple):
 
 
 class NewDelivery(NamedTuple):
-    """One event on its way to one destination; with an error it cannot be sent and is a dead letter."""
+    """One event for one destination; with an error it cannot be sent and becomes a dead letter."""
 
     delivery_id: str
     tenant_id: str
@@ -135,7 +135,7 @@ class NewDelivery(NamedTuple):
 
 
 class LaneRoom(NamedTuple):
-    """How many more may be claimed of an origin; it is proven when it took what it was sent last."""
+    """How many more deliveries to an origin may be claimed; it is proven when its last delivery succeeded."""
 
     origin: str
     free: int
@@ -143,7 +143,7 @@ class LaneRoom(NamedTuple):
 
 
 class TenantRoom(NamedTuple):
-    """How many of a tenant are in hand, how many more may be, and how many of them for unproven origins."""
+    """How many deliveries of a tenant are claimed, how many more may be, and how many to unproven origins."""
 
     tenant_id: str
     held: int
@@ -152,14 +152,14 @@ class TenantRoom(NamedTuple):
 
 
 class Room(NamedTuple):
-    """What may be claimed in one go; `usual` of an origin, `room` and `fresh` of a tenant not named.
+    """The limits of one claim: `usual` for an origin that is not listed, `room` and `fresh` for such a tenant.
 
-    `following`: how many more events of the same job to the same destination come with one.
+    `following` is how many more events of the same job to the same destination may come with one.
     """
 
     limit: int
     usual: int
-    most_fresh: int  # of all origins together that are not proven
+    most_fresh: int  # for all unproven origins together
     room: int
     fresh: int
     lanes: Sequence[LaneRoom] = ()
@@ -167,7 +167,7 @@ class Room(NamedTuple):
     following: int = 0
 
     def params(self) -> dict[str, object]:
-        """As the statement takes them."""
+        """Return the parameters of the statement."""
         lanes, tenants = LANES(), TENANTS()
         lanes.rows += self.lanes
         tenants.rows += self.tenants
@@ -179,7 +179,7 @@ class Room(NamedTuple):
 
 
 class Claimed(NamedTuple):
-    """A delivery that is ours to try once; `tries` counts this one, `age` are seconds since the first."""
+    """A delivery claimed for one try; `tries` includes this one, `age` is in seconds since the first."""
 
     delivery_id: str
     fence: int
@@ -195,7 +195,7 @@ class Claimed(NamedTuple):
 
 
 class Tried(NamedTuple):
-    """What became of a try. `wait` is until the next one; one that does not count was given back unsent."""
+    """The result of a try. `wait` is the delay of the next one; a try that does not count was not sent."""
 
     delivery_id: str
     fence: int
@@ -207,71 +207,72 @@ class Tried(NamedTuple):
 
 
 class Outlook(NamedTuple):
-    """What waits: something to spread, something due that has to wait, and when the next one is due."""
+    """Whether outbox rows and due deliveries wait, and in how many seconds the next delivery is due."""
 
     has_outbox: bool
     has_waiting: bool
     seconds: float | None
 
 
-# -- the relay's ------------------------------------------------------------------------------------
+# -- the relay --------------------------------------------------------------------------------------
 
 
-async def take_outbox(tx: Transaction, limit: int, most_bytes: int) -> list[Told]:
-    """Take what is to be told, oldest first; results of more bytes than this are left out."""
-    told = [Told(*row) for row in await tx.fetch(TAKE_OUTBOX, limit=limit, most_bytes=most_bytes)]
-    hidden = await find_insides(tx, {one.job_id for one in told if one.job_id and one.has_outsiders})
-    return [one._replace(inside=hidden.get(one.job_id or "")) for one in told] if hidden else told
+async def take_outbox(tx: Transaction, limit: int, max_bytes: int) -> list[OutboxEvent]:
+    """Take outbox rows, oldest first; results of more than `max_bytes` are left out."""
+    events = await tx.fetch_as(OutboxEvent, TAKE_OUTBOX, limit=limit, max_bytes=max_bytes)
+    ids = {event.job_id for event in events if event.job_id and event.has_outsiders}
+    hidden = await load_related_jobs(tx, ids)
+    return [event._replace(inside=hidden.get(event.job_id or "")) for event in events] if hidden else events
 
 
 async def oldest_in_outbox(tx: Transaction) -> int | None:
-    """Which row is the next one, whatever is in it."""
-    rows = await tx.fetch(OLDEST_IN_OUTBOX)
-    return rows[0][0] if rows else None
+    """Return the id of the next outbox row, even if its content cannot be read; None when there is none."""
+    rows: list[tuple[int]] = await tx.fetch(OLDEST_IN_OUTBOX)
+    return next((row_id for (row_id,) in rows), None)
 
 
 async def set_aside(tx: Transaction, row_id: int, delivery_id: str, reason: str) -> None:
-    """Make a dead letter of this row of the outbox, of which nothing but its own columns can be read."""
+    """Turn this outbox row into a dead letter, for a row whose job data cannot be read."""
     await tx.execute(SET_ASIDE, row=row_id, id=delivery_id, reason=reason)
 
 
 async def load_subscriptions(tx: Transaction, tenants: Collection[str]) -> list[Subscription]:
-    """Those of these tenants that are not disabled."""
+    """Return the enabled subscriptions of these tenants."""
     return [Subscription(*row) for row in await tx.fetch(LOAD_SUBSCRIPTIONS, tenants=list(tenants))]
 
 
 async def insert_deliveries(
     tx: Transaction, deliveries: Sequence[NewDelivery], *, calls_others: bool
 ) -> None:
-    """Write these; `calls_others` tells all relays."""
-    made = MADE()
-    made.rows += deliveries
-    await tx.execute(INSERT_DELIVERIES, calls_others=calls_others, **made.params())
+    """Insert these deliveries; `calls_others` notifies all relays."""
+    columns = NEW_DELIVERIES()
+    columns.rows += deliveries
+    await tx.execute(INSERT_DELIVERIES, calls_others=calls_others, **columns.params())
 
 
 async def claim_deliveries(tx: Transaction, room: Room, lease_seconds: float) -> list[Claimed]:
-    """Those that are due and that there is room for."""
+    """Claim due deliveries within these limits."""
     rows = await tx.fetch(CLAIM_DELIVERIES, lease=lease_seconds, **room.params())
     return [Claimed(*row) for row in rows]
 
 
-async def record_deliveries(tx: Transaction, tried: Sequence[Tried], hold_seconds: float) -> int:
-    """Write what became of these tries; how many of them were still ours."""
-    columns = TRIED()
-    columns.rows += tried
+async def record_deliveries(tx: Transaction, tries: Sequence[Tried], hold_seconds: float) -> int:
+    """Record the results of these tries; return how many of them this relay still held."""
+    columns = TRIES()
+    columns.rows += tries
     return await tx.execute(RECORD_DELIVERIES, hold=hold_seconds, **columns.params())
 
 
 async def next_delivery(tx: Transaction) -> Outlook:
-    """What there will be to do."""
-    asked_at = time.monotonic()
-    *found, now = (await tx.fetch(NEXT_DELIVERY))[0]
-    clock.synchronize(now, asked_at)
-    return Outlook(*found)
+    """Return what waits for delivery."""
+    sent_at = time.monotonic()
+    ((has_outbox, has_waiting, seconds, now),) = await tx.fetch(NEXT_DELIVERY)
+    clock.synchronize(now, sent_at)
+    return Outlook(has_outbox, has_waiting, seconds)
 
 
 async def prune_deliveries(tx: Transaction, delivered_days: float, dead_days: float) -> int:
-    """Forget what ended longer ago than this, some of it; how many."""
+    """Delete a batch of deliveries that ended longer ago than this; return how many."""
     return await tx.execute(
         PRUNE_DELIVERIES, delivered_days=delivered_days, dead_days=dead_days, limit=PRUNED_AT_A_TIME
     )
@@ -280,7 +281,7 @@ async def prune_deliveries(tx: Transaction, delivered_days: float, dead_days: fl
 # -- events of apps ---------------------------------------------------------------------------------
 
 
-async def tell_world(
+async def insert_outbox(
     tx: Transaction,
     tenant: str,
     kind: str,
@@ -289,26 +290,26 @@ async def tell_world(
     job_id: str | None = None,
     seq: int | None = None,
 ) -> bool:
-    """Put this event into the outbox; whether anybody wants to hear it."""
-    given = {"tenant": tenant, "type": kind, "subject": subject, "data": data.decode()}
-    return bool(await tx.execute(TELL_WORLD, **given, job=job_id, seq=seq))
+    """Write this event to the outbox; return whether it has a receiver."""
+    params = {"tenant": tenant, "type": kind, "subject": subject, "data": data.decode()}
+    return bool(await tx.execute(INSERT_OUTBOX, **params, job=job_id, seq=seq))
 
 
 # -- subscriptions ----------------------------------------------------------------------------------
 
 
-async def add_subscription(tx: Transaction, one: Subscription, by: str) -> None:
-    """Write this subscription."""
+async def add_subscription(tx: Transaction, subscription: Subscription, by: str) -> None:
+    """Insert this subscription."""
     await tx.execute(
         ADD_SUBSCRIPTION,
-        id=one.subscription_id,
-        tenant=one.tenant_id,
-        url=one.url,
-        types=one.types,
-        workflow=one.workflow_id,
-        secret=one.secret,
-        style=one.style,
-        headers=one.headers.decode(),
+        id=subscription.subscription_id,
+        tenant=subscription.tenant_id,
+        url=subscription.url,
+        types=subscription.types,
+        workflow=subscription.workflow_id,
+        secret=subscription.secret,
+        style=subscription.style,
+        headers=subscription.headers.decode(),
         by=by,
     )
 
@@ -316,45 +317,41 @@ async def add_subscription(tx: Transaction, one: Subscription, by: str) -> None:
 async def list_subscriptions(
     tx: Transaction, tenant: str, subscription_id: str | None = None, limit: int = 1000
 ) -> list[View]:
-    """The subscriptions of a tenant, without their secrets; or this one, if it is there."""
-    rows = await tx.fetch(LIST_SUBSCRIPTIONS, tenant=tenant, id=subscription_id, limit=limit)
-    return [_subscription_view(row) for row in rows]
-
-
-def _subscription_view(row: Row) -> View:
-    names = ("subscription_id", "url", "types", "workflow_id", "style", "created_by", "created_at")
-    return dict(zip((*names, "disabled_at", "disabled_reason"), row, strict=True))
+    """Return the subscriptions of a tenant, or one of them, without their secrets."""
+    return await tx.fetch_dicts(LIST_SUBSCRIPTIONS, tenant=tenant, id=subscription_id, limit=limit)
 
 
 async def end_subscription(tx: Transaction, tenant: str, subscription_id: str, reason: str) -> bool:
-    """Disable it, and give up what was on its way; False when it was not active."""
+    """Disable the subscription and cancel its pending deliveries; return False when it was not active."""
     await tx.fetch(LOCK_SUBSCRIPTION, tenant=tenant, id=subscription_id)
-    rows = await tx.fetch(END_SUBSCRIPTION, tenant=tenant, id=subscription_id, reason=reason)
-    return bool(rows[0][0])
+    ((is_ended,),) = await tx.fetch(END_SUBSCRIPTION, tenant=tenant, id=subscription_id, reason=reason)
+    return bool(is_ended)
 
 
 async def end_callback(tx: Transaction, tenant: str, job_id: str, reason: str) -> bool:
-    """Tell the callback of this job nothing more, and give up what was on its way; False when that was so."""
-    return bool((await tx.fetch(END_CALLBACK, tenant=tenant, job=job_id, reason=reason))[0][0])
+    """Disable the callback of this job and cancel its pending deliveries; return False when it was disabled."""
+    ((is_ended,),) = await tx.fetch(END_CALLBACK, tenant=tenant, job=job_id, reason=reason)
+    return bool(is_ended)
 
 
 async def remove_subscription(tx: Transaction, tenant: str, subscription_id: str) -> bool:
-    """Whether there was one."""
+    """Delete the subscription; return whether it existed."""
     await tx.fetch(LOCK_SUBSCRIPTION, tenant=tenant, id=subscription_id)
-    return bool((await tx.fetch(REMOVE_SUBSCRIPTION, tenant=tenant, id=subscription_id))[0][0])
+    ((is_removed,),) = await tx.fetch(REMOVE_SUBSCRIPTION, tenant=tenant, id=subscription_id)
+    return bool(is_removed)
 
 
 async def enable_subscription(tx: Transaction, tenant: str, subscription_id: str) -> bool:
-    """Whether there is one."""
+    """Enable the subscription; return whether it exists."""
     return bool(await tx.execute(ENABLE_SUBSCRIPTION, tenant=tenant, id=subscription_id))
 
 
 async def rotate_secret(
     tx: Transaction, tenant: str, subscription_id: str, secret: str, overlap_seconds: float
 ) -> bool:
-    """Sign with this secret too, and after so many seconds with it alone; whether there is a subscription."""
-    given = {"secret": secret, "overlap": overlap_seconds, "most": MAX_OLD_SECRETS}
-    return bool(await tx.execute(ROTATE_SECRET, tenant=tenant, id=subscription_id, **given))
+    """Add this secret; the old ones end after `overlap_seconds`. Return whether the subscription exists."""
+    params = {"secret": secret, "overlap": overlap_seconds, "max_old": MAX_OLD_SECRETS}
+    return bool(await tx.execute(ROTATE_SECRET, tenant=tenant, id=subscription_id, **params))
 
 
 # -- deliveries -------------------------------------------------------------------------------------
@@ -370,33 +367,14 @@ async def list_deliveries(
     before: str | None = None,
     limit: int = 50,
 ) -> list[View]:
-    """The deliveries of a tenant, newest first; `before` is the last one of the page before."""
-    given = {"state": state, "job": job_id, "id": delivery_id, "before": before}
+    """Return the deliveries of a tenant, newest first; `before` is the last id of the previous page."""
+    params = {"state": state, "job": job_id, "id": delivery_id, "before": before}
     if any(id is not None and not is_id(id) for id in (job_id, delivery_id, before)):
         return []
-    rows = await tx.fetch(LIST_DELIVERIES, tenant=tenant, limit=limit, **given)
-    return [_delivery_view(row) for row in rows]
-
-
-def _delivery_view(row: Row) -> View:
-    state = row[6]
-    return {
-        "delivery_id": row[0],
-        "job_id": row[1],
-        "sequence": row[2],
-        "type": row[3],
-        "destination": row[4],
-        "url": row[5],
-        "state": state,
-        "tries": row[7],
-        "next_try_at": row[8] if state == "pending" else None,
-        "last_status": row[9],
-        "last_error": row[10],
-        "created_at": row[11],
-        "delivered_at": row[12],
-    }
+    rows = await tx.fetch_dicts(LIST_DELIVERIES, tenant=tenant, limit=limit, **params)
+    return [row if row["state"] == "pending" else row | {"next_try_at": None} for row in rows]
 
 
 async def resend_delivery(tx: Transaction, tenant: str, delivery_id: str) -> bool:
-    """Let the relay begin anew with it; False when there is none, or it is on its way."""
+    """Start the delivery again; return False when it does not exist or is in progress."""
     return bool(await tx.execute(RESEND_DELIVERY, tenant=tenant, id=delivery_id))

@@ -1,4 +1,4 @@
-"""What is inside a job, for those who tell of it to people who must not know."""
+"""The jobs related to a job, for redaction: their ids must not reach callers of the gateway."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from typing import NamedTuple
 from cograil.store.database import Transaction
 from cograil.store.statements import statement
 
-FIND_INSIDES = statement("find_insides")
+LOAD_RELATED_JOBS = statement("load_related_jobs")
 
 
-class Inside(NamedTuple):
-    """The other jobs that have to do with it, the tasks of all of them, and the nodes of their workflows."""
+class RelatedJobs(NamedTuple):
+    """The other jobs of a family (children and retries), the tasks of all, and the nodes of their workflows."""
 
     jobs: tuple[str, ...] = ()
     task_ids: frozenset[str] = frozenset()
     nodes: tuple[str, ...] = ()
 
 
-async def find_insides(tx: Transaction, jobs: Collection[str]) -> dict[str, Inside]:
-    """What is inside each of these jobs that is still there."""
+async def load_related_jobs(tx: Transaction, jobs: Collection[str]) -> dict[str, RelatedJobs]:
+    """Return the related jobs of each of these jobs that still exists."""
     if not jobs:
         return {}
     return {
-        job_id: Inside(
-            tuple(one for one in family if one != job_id), frozenset(map(str, task_ids)), tuple(nodes)
+        job_id: RelatedJobs(
+            tuple(other for other in family if other != job_id), frozenset(map(str, task_ids)), tuple(nodes)
         )
-        for job_id, family, task_ids, nodes in await tx.fetch(FIND_INSIDES, jobs=list(jobs))
+        for job_id, family, task_ids, nodes in await tx.fetch(LOAD_RELATED_JOBS, jobs=list(jobs))
     }

@@ -1,4 +1,4 @@
-"""What a new job takes over from a finished one."""
+"""What a manual retry copies from the finished job."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cograil.store.statements import statement
 
 LOAD_FOR_RETRY = statement("load_for_retry")
 LOAD_CHILD = statement("load_child")
-LOAD_JOB_WORDS = statement("load_job_words")
+LOAD_JOB_ATTRIBUTES = statement("load_job_attributes")
 COPY_NODES = statement("copy_nodes")
 KEEP_KEY_ROOTS = statement("keep_key_roots")
 COMPLETED_CHILDREN = statement("completed_children")
@@ -25,19 +25,20 @@ def _node(row: Row) -> NodeState:
 
 
 async def load_nodes(tx: Transaction, job_id: str) -> dict[str, NodeState]:
-    """The nodes of the workflow as they ended."""
-    return {row[0]: _node(row) for row in await tx.fetch(LOAD_FOR_RETRY, job=job_id)}
+    """Return the nodes of the finished job, by node id."""
+    nodes = [_node(row) for row in await tx.fetch(LOAD_FOR_RETRY, job=job_id)]
+    return {node.node_id: node for node in nodes}
 
 
 async def load_node(tx: Transaction, job_id: str, node_id: str) -> NodeState | None:
-    """One node, a child included."""
+    """Return one node or child; None when it has no row."""
     rows = await tx.fetch(LOAD_CHILD, job=job_id, node=node_id)
-    return _node(rows[0]) if rows else None
+    return next((_node(row) for row in rows), None)
 
 
-async def load_words(tx: Transaction, job_id: str) -> dict[str, Any]:
-    """What the submitter said of the job."""
-    row = (await tx.fetch(LOAD_JOB_WORDS, job=job_id))[0]
+async def load_attributes(tx: Transaction, job_id: str) -> dict[str, Any]:
+    """Return the labels and the callback of the job."""
+    (row,) = await tx.fetch(LOAD_JOB_ATTRIBUTES, job=job_id)
     labels, callback = (None if text is None else orjson.loads(text) for text in row)
     return {"labels": labels, "callback": callback}
 
@@ -45,19 +46,20 @@ async def load_words(tx: Transaction, job_id: str) -> dict[str, Any]:
 async def copy_nodes(
     tx: Transaction, old: str, new: str, kept: Collection[str], reopened: Collection[str], again: str
 ) -> dict[str, int]:
-    """Take these over; how many children of each fan-out count as ended there."""
+    """Copy these nodes to the new job; return the number of ended children of each fan-out."""
     params = {"old": old, "new": new, "kept": list(kept), "reopened": list(reopened), "again": again}
-    return {row[0]: row[1] for row in await tx.fetch(COPY_NODES, **params) if row[2] is None}
+    rows = await tx.fetch(COPY_NODES, **params)
+    return {node_id: ended for node_id, ended, parent in rows if parent is None}
 
 
 async def keep_key_roots(tx: Transaction, job_id: str, roots: bytes) -> None:
-    """Keep from which jobs a new job has its idempotency keys."""
+    """Store the jobs from which a new job takes its idempotency keys."""
     await tx.execute(KEEP_KEY_ROOTS, job=job_id, roots=roots.decode())
 
 
 async def completed_children(tx: Transaction, job_id: str, parents: Collection[str]) -> dict[str, list[str]]:
-    """The children of these fan-outs that completed, by fan-out."""
-    found: dict[str, list[str]] = {}
+    """Return the completed children of these fan-outs, by fan-out."""
+    children: dict[str, list[str]] = {}
     for parent, name in await tx.fetch(COMPLETED_CHILDREN, job=job_id, parents=list(parents)):
-        found.setdefault(parent, []).append(name)
-    return found
+        children.setdefault(parent, []).append(name)
+    return children

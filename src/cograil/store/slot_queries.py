@@ -1,4 +1,4 @@
-"""Named slots: a row for each number of a name, kept for its fence."""
+"""Named slots: one row for each number of a name; free rows stay for their fence."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LIST_SLOTS = statement("list_slots")
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One of a limited number is yours; say number and fence in whatever you do with it."""
+    """A slot that the caller holds; pass number and fence in every later call."""
 
     number: int
     fence: int
@@ -26,7 +26,7 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class SlotHolder:
-    """Who has one: until then, or while that job lives."""
+    """The holder of a slot, until `lease_until` or until the job ends."""
 
     number: int
     fence: int
@@ -37,46 +37,49 @@ class SlotHolder:
 
 @dataclass(frozen=True, slots=True)
 class Full:
-    """No slot is free; these have them."""
+    """No slot is free; these hold them."""
 
     holders: tuple[SlotHolder, ...]
 
 
 async def lock_slots(tx: Transaction, tenant: str, name: str) -> None:
-    """Be the only one who decides who gets one."""
+    """Lock the slots of this name until the transaction ends."""
     await lock_name(tx, "slots", tenant, name)
 
 
 async def take_slot(
     tx: Transaction, tenant: str, name: str, limit: int, holder: str, seconds: float, job_id: str | None
 ) -> Slot | Full:
-    """Take the lowest free one if fewer than `limit` are held; under their lock."""
+    """Take the lowest free slot if fewer than `limit` are held. Requires `lock_slots`."""
     params = {"tenant": tenant, "name": name, "limit": limit, "holder": holder, "job": job_id}
     rows = await tx.fetch(TAKE_SLOT, seconds=float(seconds), **params)
-    if rows and rows[0][2]:
-        return Slot(rows[0][0], rows[0][1])
-    return Full(tuple(SlotHolder(row[0], row[1], *row[3:]) for row in rows))
+    holders = []
+    for number, fence, is_taken, *columns in rows:
+        if is_taken:
+            return Slot(number, fence)
+        holders.append(SlotHolder(number, fence, *columns))
+    return Full(tuple(holders))
 
 
 async def heartbeat_slot(tx: Transaction, tenant: str, name: str, slot: Slot, seconds: float) -> bool:
-    """Extend it; whether it was still held."""
+    """Extend the lease; return whether the slot was still held."""
     params = {"tenant": tenant, "name": name, "number": slot.number, "fence": slot.fence}
     return await tx.execute(HEARTBEAT_SLOT, seconds=float(seconds), **params) == 1
 
 
 async def give_slot(tx: Transaction, tenant: str, name: str, slot: Slot, job_id: str) -> bool:
-    """Let the job hold it from now on; whether it was still held. Under their lock."""
+    """Transfer the slot to the job; return whether it was still held. Requires `lock_slots`."""
     params = {"tenant": tenant, "name": name, "number": slot.number, "fence": slot.fence}
     return await tx.execute(GIVE_SLOT, job=job_id, **params) == 1
 
 
 async def release_slot(tx: Transaction, tenant: str, name: str, slot: Slot) -> bool:
-    """Free it; whether it was still this holder's."""
+    """Free the slot; return whether this holder still had it."""
     params = {"tenant": tenant, "name": name, "number": slot.number, "fence": slot.fence}
     return await tx.execute(RELEASE_SLOT, **params) == 1
 
 
 async def list_slots(tx: Transaction, tenant: str, name: str) -> tuple[SlotHolder, ...]:
-    """Who holds one now."""
+    """Return the current holders."""
     rows = await tx.fetch(LIST_SLOTS, tenant=tenant, name=name)
     return tuple(SlotHolder(*row) for row in rows)

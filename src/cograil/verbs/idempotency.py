@@ -24,7 +24,7 @@ from cograil import strict_json
 from cograil.canonical_json import fingerprint
 from cograil.store import idempotency_queries as store
 from cograil.store.database import Transaction
-from cograil.store.idempotency_queries import Found, Key, Record
+from cograil.store.idempotency_queries import Key, Record, RecordState
 from cograil.verbs.name_checks import check_names, require_live_job
 
 __all__ = [
@@ -167,7 +167,7 @@ async def decide(tx: Transaction, key: Key, fingerprint: str, policy: Policy) ->
         # Somebody came past the lock, and the index or the fence stopped us: look again.
 
 
-def _judge(found: Found | None, fingerprint: str, policy: Policy) -> Decision | None:
+def _judge(found: RecordState | None, fingerprint: str, policy: Policy) -> Decision | None:
     """What the record says; None when whoever asks is to take a turn."""
     if found is None or (found.is_expired and not found.is_live):
         return None
@@ -184,7 +184,7 @@ def _judge(found: Found | None, fingerprint: str, policy: Policy) -> Decision | 
 
 
 async def _take_turn(
-    tx: Transaction, key: Key, fingerprint: str, policy: Policy, found: Found | None
+    tx: Transaction, key: Key, fingerprint: str, policy: Policy, found: RecordState | None
 ) -> Decision | None:
     """Refresh an answer that can be served meanwhile, or begin the record anew; None for a lost race."""
     if found is not None and _is_servable(found, policy):
@@ -195,11 +195,11 @@ async def _take_turn(
     return None if fence is None else New(fence)
 
 
-def _is_servable(found: Found, policy: Policy) -> bool:
+def _is_servable(found: RecordState, policy: Policy) -> bool:
     return policy.kind == "cache" and found.record.answered_at is not None and not found.is_expired
 
 
-def _is_settled(found: Found, policy: Policy) -> bool:
+def _is_settled(found: RecordState, policy: Policy) -> bool:
     """Whether the record is what there will be: for a replay also its job, or a turn without end."""
     if found.record.answered_at is not None:
         return True

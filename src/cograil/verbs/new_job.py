@@ -45,7 +45,7 @@ class Submission:
 
 async def find_definition(
     tx: Transaction, tenant: str, workflow_id: str, version: int | None
-) -> workflow_queries.Found:
+) -> workflow_queries.WorkflowVersion:
     """The published version, the newest when none is named. Raises WorkflowNotFound."""
     found = await workflow_queries.find_workflow(tx, tenant, workflow_id, version)
     if found is None:

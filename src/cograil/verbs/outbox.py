@@ -43,7 +43,7 @@ async def tell(
     Whether anybody wants to hear it. Raises InvalidInput: a type is a name with dots, not of cograil's own.
     """
     text = checked_event(type, subject, data)
-    return await store.tell_world(tx, tenant, type, subject, text, job_id, sequence)
+    return await store.insert_outbox(tx, tenant, type, subject, text, job_id, sequence)
 
 
 async def subscribe(

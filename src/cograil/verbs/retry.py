@@ -301,7 +301,7 @@ async def _as_new_job(
     job_id = plan.job_id
     again = plan.node_id or ""
     ended = await retry_queries.copy_nodes(tx, old.job_id, job_id, takeover.kept, takeover.reopened, again)
-    words = await retry_queries.load_words(tx, old.job_id)
+    words = await retry_queries.load_attributes(tx, old.job_id)
     if labels:
         words["labels"] = {**(words["labels"] or {}), **labels}
     if old.started_at is None and words["callback"] is not None:

@@ -39,7 +39,7 @@ from cograil.http.streams.event_subscribers import Live
 from cograil.http.streams.job_waiter import Doorbell
 from cograil.model.ids import new_id
 from cograil.settings import Settings
-from cograil.store.api_keys import find_secret, what_it_may
+from cograil.store.api_keys import find_secret, role_privileges
 from cograil.store.connect_retry import look
 from cograil.store.database import Database
 from cograil.store.database_roles import ROLE_ERRORS, SERVER_ROLE, explain_roles
@@ -96,7 +96,7 @@ async def _find_secret(db: Database) -> str:
     """That of the cursors, for a role that may have it. Raises UnsafeDatabase or RolesMissing."""
     try:
         async with db.transaction("doors") as tx:
-            refuse_powerful(await what_it_may(tx))
+            refuse_powerful(await role_privileges(tx))
             return await find_secret(tx, "cursor")
     except ROLE_ERRORS as error:
         raise RolesMissing(explain_roles(SERVER_ROLE, str(error))) from error

@@ -31,7 +31,7 @@ from cograil.http.server.routing import Table
 from cograil.http.server.timeouts import until_gone
 from cograil.http.streams.event_subscribers import Ear
 from cograil.model.states import EVENT_TYPES
-from cograil.store.event_feed import Place, read_place
+from cograil.store.event_feed import FeedCursor, parse_feed_cursor
 from cograil.store.job_queries import View
 
 log = structlog.get_logger("live")
@@ -161,9 +161,9 @@ def _types(text: str | None) -> frozenset[str]:
     return types
 
 
-def _place(call: Call, text: str) -> Place:
+def _place(call: Call, text: str) -> FeedCursor:
     """Where the feed goes on. Raises Refusal for what is no place in it."""
-    place = read_place(call.instance.cursors.read(text, call.caller.tenant, "feed"))
+    place = parse_feed_cursor(call.instance.cursors.read(text, call.caller.tenant, "feed"))
     if place is None:
         raise Refusal(422, "invalid_cursor", "this is not the id of an event of this feed")
     return place
@@ -190,7 +190,7 @@ async def job_notes(call: Call, job_id: str, after: int, types: Collection[str])
     yield [Note(str(after), end="shutdown")]
 
 
-async def all_notes(call: Call, place: Place | None, types: Collection[str]) -> Notes:
+async def all_notes(call: Call, place: FeedCursor | None, types: Collection[str]) -> Notes:
     """The events of all jobs after this place, or from now on."""
     streams, tenant, silence = call.instance.live, call.caller.tenant, Silence()
     with streams.listen(tenant) as ear:
@@ -212,7 +212,7 @@ def _is_wanted(event: View, types: Collection[str]) -> bool:
     return not types or event["event_type"] in types
 
 
-def _named(call: Call, place: Place) -> str:
+def _named(call: Call, place: FeedCursor) -> str:
     """The id of a place. It names what was in progress; where that is too much, a place a little earlier."""
     bound = (call.caller.tenant, "feed")
     name = call.instance.cursors.make(str(place), *bound)

@@ -27,7 +27,7 @@ import structlog
 from cograil.http.server.problem_details import Refusal
 from cograil.store import job_queries
 from cograil.store.database import Database
-from cograil.store.event_feed import Place, feed_events, feed_now, seqs_of_jobs
+from cograil.store.event_feed import FeedCursor, feed_events, feed_now, seqs_of_jobs
 from cograil.store.job_queries import View
 from cograil.store.listener import Listener
 from cograil.store.write_batch import DONE_CHANNEL, NEWS_CHANNEL, TASKS_CHANNEL
@@ -125,32 +125,34 @@ class Live:
         reached = events[-1]["seq"] if events else after
         return events, is_over and reached >= last
 
-    async def now(self, tenant: str) -> Place:
+    async def now(self, tenant: str) -> FeedCursor:
         """Where the feed of this tenant is now; whatever commits from here on is new."""
         async with self._db.transaction("watch", tenant=tenant) as tx:
             snapshot = await feed_now(tx)
         feed = self._feeds.setdefault(tenant, Feed(tenant))
         feed.place = feed.place or snapshot  # only a look moves it on, for a look tells those who listen
-        return Place(snapshot)
+        return FeedCursor(snapshot)
 
-    async def next_of(self, tenant: str, place: Place) -> tuple[list[tuple[Place, View]], Place]:
+    async def next_of(
+        self, tenant: str, place: FeedCursor
+    ) -> tuple[list[tuple[FeedCursor, View]], FeedCursor]:
         """The next events after this place, each with its own, and the place after them. The same: none."""
         feed = self._feeds.setdefault(tenant, Feed(tenant))
         known = None if place.until else feed.stretches.get(place.since)
         if known is not None:
             until, events = known
             way = place.within(until)
-            return [(way.at(event), event) for event in events], Place(until)
+            return [(way.at(event), event) for event in events], FeedCursor(until)
         if not place.until and not place.is_before(feed.place):
             return [], place
         return await self._read(tenant, place.within(feed.place))
 
-    async def _read(self, tenant: str, place: Place) -> tuple[list[tuple[Place, View]], Place]:
+    async def _read(self, tenant: str, place: FeedCursor) -> tuple[list[tuple[FeedCursor, View]], FeedCursor]:
         """A page of them; at its end all of a tenant's streams are at a place that is known here."""
         async with self._db.transaction("watch", tenant=tenant) as tx:
             events = await feed_events(tx, tenant, place, PAGE)
         found = [(place.at(event), event) for event in events]
-        return found, found[-1][0] if len(found) == PAGE else Place(place.until)
+        return found, found[-1][0] if len(found) == PAGE else FeedCursor(place.until)
 
     # -- looking --------------------------------------------------------------------------------------
 
@@ -206,7 +208,7 @@ class Live:
                 return
             events = None
             if feed.place:
-                events = await feed_events(tx, tenant, Place(feed.place, until), MAX_STRETCH)
+                events = await feed_events(tx, tenant, FeedCursor(feed.place, until), MAX_STRETCH)
         if events is not None and len(events) < MAX_STRETCH:  # else each reads for itself, by pages
             feed.keep(feed.place, until, events)
         feed.place = until

@@ -5,9 +5,9 @@ with made as (
   insert into cograil.deliveries (id, tenant_id, job_id, seq, type, destination, origin, url, sending, body,
     last_error, state, ended_at)
   select u.*, case when u.error is null then 'pending' else 'dead' end, case when u.error is not null then now() end
-  from unnest(%(made_id)s::uuid[], %(made_tenant_id)s::text[], %(made_job_id)s::uuid[],
-    %(made_seq)s::int[], %(made_type)s::text[], %(made_destination)s::text[], %(made_origin)s::text[],
-    %(made_url)s::text[], %(made_sending)s::jsonb[], %(made_body)s::json[], %(made_error)s::text[])
+  from unnest(%(delivery_id)s::uuid[], %(delivery_tenant_id)s::text[], %(delivery_job_id)s::uuid[],
+    %(delivery_seq)s::int[], %(delivery_type)s::text[], %(delivery_destination)s::text[], %(delivery_origin)s::text[],
+    %(delivery_url)s::text[], %(delivery_sending)s::jsonb[], %(delivery_body)s::json[], %(delivery_error)s::text[])
     as u(id, tenant_id, job_id, seq, type, destination, origin, url, sending, body, error)
 )
 select pg_notify('cograil_outbox', 'spread') where %(calls_others)s

@@ -1,6 +1,7 @@
 -- name: list_deliveries
--- Newest first.
-select id::text, job_id::text, seq, type, destination, url, state, tries, not_before, last_status, last_error,
+-- The deliveries of a tenant, newest first.
+select id::text as delivery_id, job_id::text, seq as sequence, type, destination, url, state, tries,
+       not_before as next_try_at, last_status, last_error,
        created_at, delivered_at
 from cograil.deliveries
 where tenant_id = %(tenant)s and (%(state)s::text is null or state = %(state)s::text)

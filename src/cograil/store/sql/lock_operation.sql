@@ -2,6 +2,6 @@
 -- One steps at a time. Nothing is done for a job that has ended, such as one that was cancelled.
 select id::text, tenant_id, job_id::text, verb, filter, by, reason, total, cursor_id::text, done, failed,
        skipped, reasons, created_at, finished_at,
-       exists (select 1 from cograil.jobs j where j.id = %(job)s::uuid and j.finished_at is null)
+       exists (select 1 from cograil.jobs j where j.id = %(job)s::uuid and j.finished_at is null) as is_wanted
 from cograil.bulk_operations where id = %(id)s::uuid
 for update

@@ -1,8 +1,8 @@
 -- name: record_deliveries
 -- What became of tries, if they are still ours. A try that was given back does not count.
 with given as (
-  select * from unnest(%(tried_id)s::uuid[], %(tried_fence)s::int[], %(tried_state)s::text[],
-    %(tried_wait)s::double precision[], %(tried_status)s::int[], %(tried_error)s::text[], %(tried_counts)s::boolean[])
+  select * from unnest(%(try_id)s::uuid[], %(try_fence)s::int[], %(try_state)s::text[],
+    %(try_wait)s::double precision[], %(try_status)s::int[], %(try_error)s::text[], %(try_counts)s::boolean[])
     as u(id, fence, state, wait, status, error, counts)
 )
 update cograil.deliveries d

@@ -12,7 +12,7 @@ with given as materialized (
       union all
       select jsonb_build_object('secret', secret, 'until', now() + %(overlap)s * interval '1 second') from given) as a
     where (value ->> 'until')::timestamptz > now() and %(overlap)s > 0
-    order by until desc limit %(most)s::bigint) as o
+    order by until desc limit %(max_old)s::bigint) as o
 )
 update cograil.subscriptions s
 set secret = %(secret)s, old_secrets = coalesce((select secrets from old), '[]')

@@ -15,7 +15,7 @@ from cograil.http.routes.job_routes import find_job
 from cograil.http.server.problem_details import Refusal
 from cograil.http.server.request_parsing import Query
 from cograil.store.job_queries import View
-from cograil.store.log_queries import END, LEVELS, START, LogFilter, LogPlace, job_logs, newest_job_logs
+from cograil.store.log_queries import END, LEVELS, START, LogCursor, LogFilter, job_logs, newest_job_logs
 from cograil.ui.event_text import log_fields
 from cograil.ui.page_context import HTML, Visit, as_call, pages
 from cograil.ui.rendering import page
@@ -55,7 +55,7 @@ class Download(LogView):
 async def show_logs(visit: Visit) -> Response:
     """The last lines of a job, or older ones."""
     asked: LogView = visit.query
-    before = END if asked.before is None else LogPlace.read(asked.before)
+    before = END if asked.before is None else LogCursor.read(asked.before)
     tenant, wanted = visit.caller.tenant, asked.filter()
     async with visit.transaction("show") as tx:
         job, workflow = await find_job(as_call(visit), tx)
@@ -96,7 +96,7 @@ async def download_logs(visit: Visit) -> Response:
     asked: Download = visit.query
     wanted, is_json = asked.filter(), asked.format == "json"
     text: list[str] = []
-    place: LogPlace | None = START
+    place: LogCursor | None = START
     while place is not None and len(text) < MAX_DOWNLOAD:
         async with visit.transaction("show") as tx:
             job, _ = await find_job(as_call(visit), tx)

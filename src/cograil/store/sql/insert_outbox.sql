@@ -1,4 +1,4 @@
--- name: tell_world
+-- name: insert_outbox
 -- An event of an app, if somebody wants to hear it.
 insert into cograil.outbox (tenant_id, job_id, seq, type, subject, data)
 select %(tenant)s, %(job)s::uuid, %(seq)s::int, %(type)s, %(subject)s, %(data)s::json

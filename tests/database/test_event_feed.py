@@ -14,19 +14,19 @@ from cograil.http.server.problem_details import Refusal
 from cograil.http.streams import event_subscribers as feed_module
 from cograil.http.streams.event_subscribers import Live
 from cograil.store.database import Database
-from cograil.store.event_feed import Place, feed_events, feed_now, read_place
+from cograil.store.event_feed import FeedCursor, feed_events, feed_now, parse_feed_cursor
 from cograil.verbs.cancel import cancel
 
 WORK = "workflow_id: w\nnodes: {a: {handler: echo}}"
 Seen = list[tuple[str, int]]
 
 
-async def now(lab: Lab) -> Place:
+async def now(lab: Lab) -> FeedCursor:
     async with lab.db.transaction("test") as tx:
-        return Place(await feed_now(tx))
+        return FeedCursor(await feed_now(tx))
 
 
-async def follow(lab: Lab, place: Place, page: int = 1000) -> tuple[Seen, Place]:
+async def follow(lab: Lab, place: FeedCursor, page: int = 1000) -> tuple[Seen, FeedCursor]:
     """All that is new after this place, and the place after it."""
     seen: Seen = []
     place = place.within((await now(lab)).since)
@@ -35,7 +35,7 @@ async def follow(lab: Lab, place: Place, page: int = 1000) -> tuple[Seen, Place]
             events = await feed_events(tx, "default", place, page)
         seen += [(event["job_id"], event["seq"]) for event in events]
         if len(events) < page:
-            return seen, Place(place.until)
+            return seen, FeedCursor(place.until)
         place = place.at(events[-1])
 
 
@@ -98,9 +98,9 @@ async def test_a_place_is_written_and_read_again(lab: Lab) -> None:
     await lab.submit(WORK)
     place = (await now(lab)).within("9:12:9,10")
     at = place.at({"job_id": "01a1e50c-7310-7248-8dd1-729d3582eaf2", "seq": 3})
-    assert read_place(str(at)) == at
-    assert read_place(str(place.earlier)) == Place(f"{place.low}:{place.low}:")
-    assert [read_place(text) for text in ("", "1:2", "1:2: x", "a:2:", "1:2: 3 x 4")] == [None] * 5
+    assert parse_feed_cursor(str(at)) == at
+    assert parse_feed_cursor(str(place.earlier)) == FeedCursor(f"{place.low}:{place.low}:")
+    assert [parse_feed_cursor(text) for text in ("", "1:2", "1:2: x", "a:2:", "1:2: 3 x 4")] == [None] * 5
 
 
 async def test_the_feed_reads_by_its_own_index(lab: Lab) -> None:
@@ -126,7 +126,7 @@ async def live(lab: Lab, dsn: str) -> AsyncIterator[Live]:
         await streams.stop()
 
 
-async def take(live: Live, place: Place, count: int) -> Seen:
+async def take(live: Live, place: FeedCursor, count: int) -> Seen:
     """So many events from here on, as a stream takes them."""
     seen: Seen = []
     with live.listen("default") as ear:

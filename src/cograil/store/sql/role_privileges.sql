@@ -1,5 +1,5 @@
--- name: what_it_may
--- What this role may that no door should: whoever owns a table, or is a superuser, is not bound by policies.
+-- name: role_privileges
+-- The privileges of the session role that bypass row-level security: superuser, BYPASSRLS, or owner of a table.
 select r.rolsuper, r.rolbypassrls,
        exists (select 1 from pg_class c join pg_namespace n on n.oid = c.relnamespace
                where n.nspname in ('cograil', 'vault_secure') and c.relkind in ('r', 'p')

@@ -1,2 +1,2 @@
--- name: load_job_words
+-- name: load_job_attributes
 select labels, callback from cograil.jobs where id = %(job)s::uuid

@@ -17,7 +17,12 @@ from cograil.settings import Settings
 from cograil.store import connect_retry, database
 
 FIRST_OF_A_PART = ("check.commit.after", "schema.commit.after")
-FIRST_OF_A_SERVER = ("doors.what_it_may", "doors.find_secret", "doors.commit.before", "doors.commit.after")
+FIRST_OF_A_SERVER = (
+    "doors.role_privileges",
+    "doors.find_secret",
+    "doors.commit.before",
+    "doors.commit.after",
+)
 
 
 @pytest.fixture(autouse=True)
