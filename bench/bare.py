@@ -20,14 +20,14 @@ from cograil.http.routes.job_routes import NewJob
 from cograil.http.server.application import application
 from cograil.http.server.dispatcher import Call
 from cograil.http.server.port import bind, serving
-from cograil.http.server.routing import Table
+from cograil.http.server.routing import Router
 from cograil.processes.api_server import open_api
 from cograil.settings import Settings
 
-bare = Table("bare")
+bare = Router("bare")
 
 
-@bare.post("/jobs", "submitter", body=NewJob, answers={202: "what was given"})
+@bare.post("/jobs", "submitter", body=NewJob, responses={202: "what was given"})
 async def answer_at_once(call: Call) -> Response:
     """Answer with what was given."""
     return Response(call.body.model_dump_json(), 202, media_type="application/json")

@@ -18,8 +18,8 @@ from cograil import errors, metrics
 from cograil.app_registry import installed_apps
 from cograil.cli import cli
 from cograil.gateway.gateway_openapi import gateway_document
-from cograil.http.server.application import TABLES
-from cograil.http.server.openapi import PROBES, Described, document
+from cograil.http.server.application import ROUTERS
+from cograil.http.server.openapi import PROBES, ApiDescription, document
 from cograil.http.server.routing import Endpoint
 from cograil.model import states
 from cograil.settings import Settings, bare_names, setting_names, settings_class, variable_of
@@ -168,7 +168,7 @@ def api_page() -> str:
         "[gateway-openapi.json](gateway-openapi.json).",
         "",
     ]
-    endpoints = [endpoint for table in TABLES for endpoint in [*table.endpoints, *table.sockets]]
+    endpoints = [endpoint for router in ROUTERS for endpoint in [*router.endpoints, *router.sockets]]
     for tag in dict.fromkeys(endpoint.tag for endpoint in endpoints):
         lines += [f"## {tag}", "", *_routes(endpoint for endpoint in endpoints if endpoint.tag == tag)]
     for name, described in APPS.items():
@@ -186,7 +186,7 @@ def api_page() -> str:
 def _routes(endpoints: Iterable[Endpoint]) -> Iterator[str]:
     yield from ("| route | what it does | role | body, parameters |", "|---|---|---|---|")
     for one in endpoints:
-        models = [model for model in (one.takes or one.body, one.query) if model is not None]
+        models = [model for model in (one.request_model or one.body, one.query) if model is not None]
         takes = " ".join(
             f"`{field.alias or name}`" for model in models for name, field in model.model_fields.items()
         )
@@ -197,7 +197,7 @@ def _routes(endpoints: Iterable[Endpoint]) -> Iterator[str]:
 
 def openapi_document() -> str:
     """All of it for programs."""
-    endpoints = [endpoint for table in TABLES for endpoint in table.endpoints]
+    endpoints = [endpoint for router in ROUTERS for endpoint in router.endpoints]
     return json.dumps(document(endpoints), indent=1) + "\n"
 
 
@@ -230,7 +230,7 @@ def metrics_page() -> str:
     return "\n".join(lines)
 
 
-def _document_of(described: Described) -> Callable[[], str]:
+def _document_of(described: ApiDescription) -> Callable[[], str]:
     return lambda: json.dumps(described.document(), indent=1) + "\n"
 
 

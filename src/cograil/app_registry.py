@@ -25,9 +25,9 @@ from cograil.setting_sections import SettingsSection
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
-    from cograil.http.server.dispatcher import Instance
-    from cograil.http.server.openapi import Described
-    from cograil.http.server.routing import Table
+    from cograil.http.server.dispatcher import ApiContext
+    from cograil.http.server.openapi import ApiDescription
+    from cograil.http.server.routing import Router
     from cograil.model.roles import Caller
     from cograil.runners.handler_registry import Registry
     from cograil.settings import Settings
@@ -65,13 +65,13 @@ class AppPages:
     """The pages of an app: its entry in the navigation, and the table of their routes below /ui."""
 
     entry: NavigationEntry
-    table: Table
+    table: Router
 
 
 class PortContext(NamedTuple):
     """What an application on a port of its own may serve."""
 
-    instance: Instance
+    instance: ApiContext
     checks: Callable[[], Awaitable[Mapping[str, str]]]  # those of /readyz
     metrics: ASGIApp  # /metrics of the process
 
@@ -113,9 +113,9 @@ class App:
     summary: str = ""
     settings: type[SettingsSection] | None = None
     commands: Mapping[str, Command] = field(default_factory=dict)
-    routes: Callable[[Instance], Mapping[str, ASGIApp]] = lambda instance: NONE
-    api: Callable[[], Described] | None = None
-    front: Callable[[Instance], ASGIApp] | None = None
+    routes: Callable[[ApiContext], Mapping[str, ASGIApp]] = lambda instance: NONE
+    api: Callable[[], ApiDescription] | None = None
+    front: Callable[[ApiContext], ASGIApp] | None = None
     require: Callable[[Settings], None] = lambda settings: None
     readiness: Callable[[Settings, bool], Mapping[str, Check]] = lambda settings, has_worker: NONE
     on_worker: Callable[[Registry, Database, Settings], AbstractAsyncContextManager[None]] = (

@@ -36,13 +36,13 @@ if TYPE_CHECKING:
     from cograil.cli.options import config_option, instance_options, json_option, read_settings, settings_for
     from cograil.definitions import read_workflow
     from cograil.egress import OutboundGuard, PublicOnly
-    from cograil.http.server.dispatcher import Call, Door, Instance, reply
+    from cograil.http.server.dispatcher import ApiContext, Call, Dispatcher, reply
     from cograil.http.server.openapi import API as API_STYLE
-    from cograil.http.server.openapi import Described, Style
+    from cograil.http.server.openapi import ApiDescription, ApiInfo
     from cograil.http.server.problem_details import Refusal
     from cograil.http.server.problem_details import answer as problem_response
     from cograil.http.server.request_parsing import Body, Query
-    from cograil.http.server.routing import Table
+    from cograil.http.server.routing import Router
     from cograil.metrics import counter, gauge, histogram
     from cograil.model.ids import is_id, new_id
     from cograil.model.job import Bounds
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from cograil.store.doctor import Finding
     from cograil.store.job_queries import list_processes
     from cograil.store.statements import statement
-    from cograil.ui.page_context import HTML, Visit, as_call, pages, sent_form
+    from cograil.ui.page_context import HTML, PageRequest, as_call, pages, sent_form
     from cograil.ui.pages.action_forms import Action, add_actions
     from cograil.ui.rendering import gone_to, page
     from cograil.verbs.advance import EngineContext, make_engine_context
@@ -74,11 +74,11 @@ _LAZY = {
     "cograil.cli.options": "config_option instance_options json_option read_settings settings_for",
     "cograil.definitions": "read_workflow",
     "cograil.egress": "OutboundGuard PublicOnly",
-    "cograil.http.server.dispatcher": "Call Door Instance reply",
-    "cograil.http.server.openapi": "API_STYLE Described Style",
+    "cograil.http.server.dispatcher": "Call Dispatcher ApiContext reply",
+    "cograil.http.server.openapi": "API_STYLE ApiDescription ApiInfo",
     "cograil.http.server.problem_details": "Refusal problem_response",
     "cograil.http.server.request_parsing": "Body Query",
-    "cograil.http.server.routing": "Table",
+    "cograil.http.server.routing": "Router",
     "cograil.metrics": "counter gauge histogram",
     "cograil.model.ids": "is_id new_id",
     "cograil.model.job": "Bounds",
@@ -93,7 +93,7 @@ _LAZY = {
     "cograil.store.doctor": "Finding",
     "cograil.store.job_queries": "list_processes",
     "cograil.store.statements": "statement",
-    "cograil.ui.page_context": "HTML Visit as_call pages sent_form",
+    "cograil.ui.page_context": "HTML PageRequest as_call pages sent_form",
     "cograil.ui.pages.action_forms": "Action add_actions",
     "cograil.ui.rendering": "gone_to page",
     "cograil.verbs.advance": "EngineContext make_engine_context",
@@ -115,6 +115,9 @@ __all__ = [
     "OK",
     "ASGIApp",
     "Action",
+    "ApiContext",
+    "ApiDescription",
+    "ApiInfo",
     "App",
     "AppPages",
     "Body",
@@ -129,18 +132,17 @@ __all__ = [
     "Context",
     "Database",
     "DatabaseUnavailable",
-    "Described",
-    "Door",
+    "Dispatcher",
     "EngineContext",
     "Fail",
     "Finding",
-    "Instance",
     "JobNotFound",
     "Json",
     "NavigationEntry",
     "NoInstance",
     "NotFound",
     "OutboundGuard",
+    "PageRequest",
     "PortContext",
     "Problem",
     "PublicOnly",
@@ -149,15 +151,13 @@ __all__ = [
     "Registry",
     "Response",
     "Retry",
+    "Router",
     "Row",
     "Settings",
     "SettingsSection",
-    "Style",
     "Submission",
-    "Table",
     "Transaction",
     "UsageError",
-    "Visit",
     "WaitTimeout",
     "Workflow",
     "add_actions",

@@ -13,12 +13,12 @@ from gateway_site import SUBMIT, Caller, Site, until
 from matrices import NOBODYS, Reply, asked, filled, plain
 
 from cograil.gateway.gateway_context import with_prefix
-from cograil.gateway.gateway_readiness import TABLES
+from cograil.gateway.gateway_readiness import ROUTERS
 from cograil.http.server.routing import Endpoint
 from cograil.model.roles import ROLES, Role
 from cograil.model.roles import Caller as Somebody
 
-ENDPOINTS = [endpoint for table in with_prefix(TABLES) for endpoint in table.endpoints]
+ENDPOINTS = [endpoint for router in with_prefix(ROUTERS) for endpoint in router.endpoints]
 UNKNOWN = NOBODYS | {"request_id": str(uuid4()), "correlation_id": str(uuid4()), "idempotency_key": "nobodys"}
 
 

@@ -169,7 +169,7 @@ async def test_submit_by_the_form_and_as_json(visitor: Any) -> None:
     await page.get_by_label("label").first.fill("by hand")
     await page.get_by_role("radio", name="JSON").check()
     await expect(page.locator("#json")).to_have_value(
-        '{\n  "items": [\n    1,\n    2\n  ],\n  "label": "by hand",\n  "is_quick": true\n}'
+        '{\n  "items": [\n    1,\n    2\n  ],\n  "label": "by hand",\n  "allows_stale_auth": true\n}'
     )
     await page.locator("#json").fill('{"items": [1, 2, 3], "label": "as JSON"}')
     await page.locator("summary", has_text="More").click()

@@ -24,7 +24,7 @@ from cograil.model.schedule import Plan
 from cograil.processes.bulk_handler import register_bulk
 from cograil.store.api_keys import find_key
 from cograil.ui.browser_sessions import COOKIE
-from cograil.ui.page_context import behind_pages
+from cograil.ui.page_context import make_page_context
 from cograil.verbs import outbox, schedules
 from cograil.verbs.callback_targets import Receiver as Destination
 from cograil.verbs.key_management import split_key
@@ -45,7 +45,7 @@ name: A fan of many
 inputs:
   items: {type: array}
   label: {type: string, required: false}
-  is_quick: {type: boolean, default: true}
+  allows_stale_auth: {type: boolean, default: true}
 nodes:
   prepare: {handler: echo, params: {label: "{{ inputs.label }}"}, next: spread}
   spread:
@@ -211,7 +211,7 @@ async def furnish(stack: AsyncExitStack, dsn: str, folder: Path) -> House:
 
 
 async def _keys(house: House) -> None:
-    sessions = behind_pages(house.api.instance).sessions
+    sessions = make_page_context(house.api.context).sessions
     for role in ROLES:
         key = await house.api.make_key(role, name=f"a {role}")
         key_id = (split_key(key) or ("", ""))[0]

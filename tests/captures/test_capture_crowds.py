@@ -22,7 +22,7 @@ from vault import SAMPLE, Vault, sample, vault_settings
 from cograil import fault_injection
 from cograil.apps.captures.audit import first_broken
 from cograil.apps.captures.keyed_lock import MAX_TRIES
-from cograil.http.server.dispatcher import TOO_BUSY, UNREACHABLE
+from cograil.http.server.dispatcher import DATABASE_UNAVAILABLE, OVERLOADED
 from cograil.settings import Settings
 from cograil.store import database
 
@@ -79,7 +79,7 @@ class Crowd:
                 await writer.wait_closed()
             if status != 503:
                 return post, status, told
-            assert told["message"] != UNREACHABLE.detail, "the database was there all the time"
+            assert told["message"] != DATABASE_UNAVAILABLE.detail, "the database was there all the time"
             self.turned_away += 1
             return await send(port, post)
 
@@ -222,7 +222,7 @@ class TestStalls:
     ) -> None:
         stall("refuse_capture.add_entry" if changed else "capture.add_entry", MAX_TRIES)
         refused = await vault.post(sample(**changed))
-        told = {"error": "SERVICE_UNAVAILABLE", "message": TOO_BUSY.detail}
+        told = {"error": "SERVICE_UNAVAILABLE", "message": OVERLOADED.detail}
         assert (refused.status, refused.body, refused.headers["retry-after"]) == (503, told, "1")
         assert (await vault.get(str(SAMPLE["capture_id"]))).status == 404
         assert (await vault.post(sample())).status == 202
@@ -280,7 +280,7 @@ class TestNoConnection:
             await eventually(is_waiting)
             async with asyncio.timeout(10):  # one after the other it would be 20 s, and 20 more for the log
                 answers = await asyncio.gather(*(vault.post(other) for _ in range(20)))
-            told = {"error": "SERVICE_UNAVAILABLE", "message": TOO_BUSY.detail}
+            told = {"error": "SERVICE_UNAVAILABLE", "message": OVERLOADED.detail}
             assert [(answer.status, answer.body) for answer in answers] == [(503, told)] * 20
         assert (await first).status == 202
         assert (await vault.post(other)).status == 200

@@ -254,7 +254,7 @@ async def test_the_audit_log_refuses_what_is_not_an_insert(vault: Vault) -> None
 
 async def test_row_level_security_shows_a_door_nothing_before_it_says_for_whom(vault: Vault) -> None:
     await vault.post(sample())
-    db = vault.api.instance.db
+    db = vault.api.context.db
     query = b"select count(*) from vault_secure.capture_events"
     user = b"select set_config('app.current_user_id', '00000000-0000-0000-0000-000000000000', true)"
     async with db.transaction("test") as tx:

@@ -152,5 +152,5 @@ class Sealing:
 @asynccontextmanager
 async def open_sealing(vault: Vault) -> AsyncIterator[Sealing]:
     lab = vault.lab
-    async with sealing(lab.registry, lab.db, vault.api.instance.settings), lab.running():
+    async with sealing(lab.registry, lab.db, vault.api.context.settings), lab.running():
         yield Sealing(vault)

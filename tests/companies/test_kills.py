@@ -106,7 +106,7 @@ async def end_it(scene: Scene, role: str, case: Case, fault: str | None = None) 
     """The sweeper of a worker, or a server that is asked for it; it has ended the run, or died of it."""
     one = await scene.fork(role, fault=fault)
     if role == "server":
-        api = Api(scene.bureau.lab, scene.bureau.api.instance, await port_of(one))
+        api = Api(scene.bureau.lab, scene.bureau.api.context, await port_of(one))
         with contextlib.suppress(Exception):
             await api.get(f"/v1/requests/{case.id}")
         return one

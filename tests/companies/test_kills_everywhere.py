@@ -304,7 +304,7 @@ async def _served(scene: Scene, deed: Deed, fault: str | None = None) -> tuple[C
     if deed is look:
         await scene.bureau.age(31, case.siren)
     server = await scene.fork("server", fault=fault)
-    api = Api(scene.bureau.lab, scene.bureau.api.instance, await port_of(server))
+    api = Api(scene.bureau.lab, scene.bureau.api.context, await port_of(server))
     with suppress(Exception):
         await deed(api, case)
     return server, case

@@ -11,7 +11,7 @@ from documented import of_api
 from tools import clients
 
 from cograil.client import AsyncClient, Client
-from cograil.http.server.application import TABLES
+from cograil.http.server.application import ROUTERS
 
 
 def test_every_route_has_a_method_or_an_excuse() -> None:
@@ -22,7 +22,7 @@ def test_every_route_has_a_method_or_an_excuse() -> None:
 
 
 def test_every_socket_is_served_as_a_stream_that_the_client_follows_too() -> None:
-    sockets = {one.path.rpartition("/ws/")[2] for table in TABLES for one in table.sockets}
+    sockets = {one.path.rpartition("/ws/")[2] for router in ROUTERS for one in router.sockets}
     assert sockets == {"jobs/{job_id}"}
     assert METHODS["stream_job"] == "follow"
 
@@ -47,7 +47,9 @@ def test_what_the_client_promises_is_what_the_document_says() -> None:
 
 
 def _shapes(operation: str) -> list[type]:
-    endpoint = next((one for table in TABLES for one in table.endpoints if one.operation == operation), None)
+    endpoint = next(
+        (one for router in ROUTERS for one in router.endpoints if one.operation == operation), None
+    )
     gives = None if endpoint is None else endpoint.gives
     if gives is None:
         return []

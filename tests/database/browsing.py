@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 
 from doors import Answer, Api
 
-from cograil.http.server.routing import Table
+from cograil.http.server.routing import Router
 from cograil.model.roles import LADDER, Caller
 
 HTML = {"accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
@@ -59,7 +59,7 @@ def token_of(page: Answer) -> str:
     return found[1].decode()
 
 
-async def roles_are_asked_for(browser: Browser, tables: Sequence[Table]) -> None:
+async def roles_are_asked_for(browser: Browser, tables: Sequence[Router]) -> None:
     """Every page and every form of these is refused to whoever has less than its role, and to nobody else."""
     for role in LADDER:
         browser.cookies.clear()
@@ -68,6 +68,6 @@ async def roles_are_asked_for(browser: Browser, tables: Sequence[Table]) -> None
             path = re.sub(r"{(\w+)}", "none", endpoint.path)
             send = browser.get if endpoint.method == "GET" else partial(browser.post, fields={})
             answer = await send(path)
-            is_refused = answer.status == 403 and b"this needs the role" in answer.raw
+            is_refused = answer.status == 403 and b"this requires the role" in answer.raw
             assert is_refused != Caller("default", role).may(*endpoint.requires), (role, endpoint.path)
             assert answer.status < 500, (role, endpoint.path)

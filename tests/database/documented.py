@@ -13,7 +13,7 @@ import jsonschema_rs
 
 from cograil.app_registry import installed_apps
 from cograil.gateway.gateway_openapi import gateway_document
-from cograil.http.server.application import TABLES
+from cograil.http.server.application import ROUTERS
 from cograil.http.server.openapi import document
 
 # What the door says before it knows the route, or of faults of ours; the document names them once for all.
@@ -94,7 +94,7 @@ def _close(schema: Any) -> None:
 @cache
 def of_api() -> Documented:
     """That of the API."""
-    return Documented(document(endpoint for table in TABLES for endpoint in table.endpoints))
+    return Documented(document(endpoint for router in ROUTERS for endpoint in router.endpoints))
 
 
 @cache

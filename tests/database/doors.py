@@ -13,7 +13,7 @@ import documented
 from lab import Lab
 
 from cograil.http.server.application import application
-from cograil.http.server.dispatcher import Instance
+from cograil.http.server.dispatcher import ApiContext
 from cograil.http.server.port import bind, serving
 from cograil.http.server.probes import probe_routes
 from cograil.processes.api_server import open_api
@@ -52,7 +52,7 @@ class Api:
     """A served API. `key` is sent with every request, if there is one."""
 
     lab: Lab
-    instance: Instance
+    context: ApiContext
     port: int
     key: str = ""
     said_wrong: Callable[[str, str, int, str, bytes], list[str]] = documented.said_wrong
@@ -109,7 +109,7 @@ class Api:
         """A key, as `cograil keys create` makes it."""
         async with self.lab.db.transaction("keys") as tx:
             made = (await create_key(tx, role=role, tenant=tenant, **facts)).key
-        self.instance.keys._has_keys = None
+        self.context.keys._has_keys = None
         return made
 
 

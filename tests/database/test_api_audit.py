@@ -10,7 +10,7 @@ from doors import Api
 from matrices import UNKNOWN
 
 from cograil.delivery.outbox_fan_out import spread
-from cograil.http.server.application import TABLES
+from cograil.http.server.application import ROUTERS
 
 V1 = "/api/v1"
 HELLO = "workflow_id: hello\nnodes: {greet: {handler: elsewhere}}"
@@ -24,7 +24,9 @@ OF_WORKERS = {
     f"POST {V1}/tasks/{{task_id}}/pulse",
     *(f"POST {V1}/callbacks/{name}" for name in ("task-result", "task-progress", "checkpoint")),
 }
-CHANGING = {f"{one.method} {one.path}" for table in TABLES for one in table.endpoints if one.method != "GET"}
+CHANGING = {
+    f"{one.method} {one.path}" for router in ROUTERS for one in router.endpoints if one.method != "GET"
+}
 
 
 class Clerk:

@@ -175,7 +175,7 @@ async def test_a_key_that_somebody_is_at_is_that_jobs_fault_alone(
     shop: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The others are made by then: whoever was told of a failure would send them again."""
-    monkeypatch.setattr("cograil.http.server.idempotency_turns.IN_PROGRESS_SECONDS", 0.2)
+    monkeypatch.setattr("cograil.http.server.idempotent_requests.IN_PROGRESS_SECONDS", 0.2)
     async with shop.lab.db.transaction("test") as tx:  # as another request does
         await store_idempotency.lock_key(tx, Key("default", f"POST {BATCH}", "slow"))
         answer = await submit(shop, [ONE, ONE | {"idempotency_key": "slow"}, ONE])

@@ -47,11 +47,11 @@ async def test_a_crowd_of_callers_is_recognised_with_one_look(
     shop: Api, eventually: Any, has_key: bool
 ) -> None:
     key = await shop.make_key("viewer") if has_key else ""
-    keys = shop.instance.keys
+    keys = shop.context.keys
     keys._has_keys = None
     async with held(shop.lab, "keys"):
         callers = [asyncio.create_task(shop.get(JOBS, key=key)) for _ in range(CROWD)]
-        await eventually(lambda: len(keys._flights._tasks) == 1)
+        await eventually(lambda: len(keys._single_flight._tasks) == 1)
         await eventually(lambda: waiting(shop.lab))
         assert await all_came_in(shop, eventually, CROWD)
         assert await waiting(shop.lab) == 1
@@ -91,18 +91,18 @@ async def test_a_crowd_under_one_key_takes_one_turn(shop: Api, eventually: Any, 
 
 async def test_who_is_in_the_crowd_may_go_away(shop: Api, eventually: Any) -> None:
     """Also the one that came first: the others are answered all the same."""
-    flights, end = shop.instance.flights, asyncio.Event()
+    flights, end = shop.context.single_flight, asyncio.Event()
 
     async def ask() -> int:
         await end.wait()
         return 7
 
-    first, second = (asyncio.create_task(flights.join("x", ask)) for _ in range(2))
+    first, second = (asyncio.create_task(flights.run("x", ask)) for _ in range(2))
     await eventually(lambda: len(flights._tasks) == 1)
     first.cancel()
     end.set()
     assert await second == (7, False)
-    assert await flights.join("x", ask) == (7, True), "what is over is asked again"
+    assert await flights.run("x", ask) == (7, True), "what is over is asked again"
 
 
 async def test_a_connection_that_is_lost_is_not_the_crowds_fault(shop: Api) -> None:
@@ -168,7 +168,7 @@ async def test_a_session_that_was_idle_for_too_long_is_no_fault_of_ours(shop: Ap
     """PostgreSQL ends it in the middle of a transaction; the caller may come back."""
 
     async def be_late() -> None:
-        async with shop.instance.db.transaction("test") as tx:
+        async with shop.context.db.transaction("test") as tx:
             await tx.connection.execute(b"set local idle_in_transaction_session_timeout = 1")
             await asyncio.sleep(0.2)  # for once this is the point
             await tx.connection.execute(b"select 1")

@@ -11,8 +11,8 @@ from streams import socket_to
 
 from cograil.errors import NotFound
 from cograil.http.auth import authentication
-from cograil.http.auth.client_address import is_loopback, refuse_foreign
-from cograil.http.server.headers import Heading
+from cograil.http.auth.client_address import is_loopback, reject_foreign_origin
+from cograil.http.server.headers import RequestHeaders
 from cograil.http.server.problem_details import Refusal
 from cograil.settings import ServerSettings
 from cograil.verbs.key_management import delete_key, revoke_key
@@ -76,11 +76,11 @@ async def test_a_key_that_opens_the_door_is_not_forgotten(api: Api) -> None:
 
 async def test_without_keys_nobody_comes_in_from_elsewhere(api: Api) -> None:
     """Whoever made it to a port on loopback from elsewhere was let through by somebody."""
-    here = await api.instance.keys.caller(Heading([]), "127.0.0.1")
+    here = await api.context.keys.caller(RequestHeaders([]), "127.0.0.1")
     assert here.role == "admin"
     for address in ("10.0.0.9", "192.0.2.1", "2001:db8::1", "", "::ffff:10.0.0.1"):
         with pytest.raises(Refusal, match="401"):
-            await api.instance.keys.caller(Heading([]), address)
+            await api.context.keys.caller(RequestHeaders([]), address)
 
 
 # -- who says where it comes from -------------------------------------------------------------------------
@@ -145,9 +145,9 @@ async def test_a_name_that_was_made_to_lead_here_is_none_of_ours(api: Api) -> No
 
 
 async def test_the_name_that_one_was_told_to_listen_on_is_ours() -> None:
-    refuse_foreign(Heading([(b"host", b"Cograil.Internal:8080")]), "cograil.internal")
+    reject_foreign_origin(RequestHeaders([(b"host", b"Cograil.Internal:8080")]), "cograil.internal")
     with pytest.raises(Refusal, match="foreign_host"):
-        refuse_foreign(Heading([]), "127.0.0.1")
+        reject_foreign_origin(RequestHeaders([]), "127.0.0.1")
 
 
 async def test_who_has_a_key_may_come_from_any_page(api: Api) -> None:

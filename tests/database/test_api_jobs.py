@@ -121,13 +121,13 @@ async def test_who_comes_while_the_first_is_at_it_waits_and_is_told(
     shop: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """B55: and who has waited for long enough is told to come again."""
-    monkeypatch.setattr("cograil.http.server.idempotency_turns.IN_PROGRESS_SECONDS", 0.2)
+    monkeypatch.setattr("cograil.http.server.idempotent_requests.IN_PROGRESS_SECONDS", 0.2)
     headers = {"idempotency-key": "slow"}
     async with shop.lab.db.transaction("test") as tx:  # as the first request does
         await store_idempotency.lock_key(tx, Key("default", f"POST {JOBS}", "slow"))
         answer = await shop.post(JOBS, {"workflow_id": "hello"}, headers=headers)
         assert (answer.status, answer.code, answer.headers["retry-after"]) == (409, "in_progress", "1")
-        monkeypatch.setattr("cograil.http.server.idempotency_turns.IN_PROGRESS_SECONDS", 20.0)
+        monkeypatch.setattr("cograil.http.server.idempotent_requests.IN_PROGRESS_SECONDS", 20.0)
         waiting = asyncio.create_task(shop.post(JOBS, {"workflow_id": "hello"}, headers=headers))
     assert (await waiting).status == 202
     assert (await shop.post(JOBS, {"workflow_id": "hello"}, headers=headers)).status == 200
@@ -379,11 +379,15 @@ async def test_what_is_too_much_for_one_list_is_left_out_and_can_be_asked_for(
     await api.lab.advance()
     for path in (f"{JOBS}/{job_id}", f"{JOBS}/{job_id}/nodes", f"/api/dag/jobs/{job_id}/nodes"):
         nodes = {one["node_id"]: one for one in (await api.get(path)).body["nodes"]}
-        assert [name for name in nodes if nodes[name]["is_left_out"]] == ["split__1", "split__2", "split__3"]
+        assert [name for name in nodes if nodes[name]["payload_omitted"]] == [
+            "split__1",
+            "split__2",
+            "split__3",
+        ]
         assert nodes["split__0"]["input"] == {"it": "x" * 10_000}
         assert (nodes["split__3"]["input"], nodes["split__3"]["status"]) == (None, "dispatched")
     (alone,) = (await api.get(f"{JOBS}/{job_id}/nodes?node_id=split__3")).body["nodes"]
-    assert (alone["is_left_out"], alone["input"]) == (False, {"it": "x" * 10_000})
+    assert (alone["payload_omitted"], alone["input"]) == (False, {"it": "x" * 10_000})
     unknown = await api.get(f"{JOBS}/{job_id}/nodes?node_id=split__9")
     assert (unknown.status, unknown.code) == (404, "not_found")
 

@@ -11,8 +11,8 @@ from doors import Api, open_door
 from lab import Lab, quick_settings
 
 from cograil.errors import UnsafeDatabase, UsageError
-from cograil.http.server.application import open_instance
-from cograil.http.server.routing import Table
+from cograil.http.server.application import open_api_context
+from cograil.http.server.routing import Router
 from cograil.processes.api_server import open_api
 from cograil.settings import ServerSettings
 from cograil.store.database import Database
@@ -82,17 +82,17 @@ async def test_the_database_alone_keeps_tenants_apart(api: Api) -> None:
     await api.post("/api/v1/workflows", {"source": HELLO})
     await api.submit("hello")
     for tenant, count in (("default", 1), ("acme", 0)):
-        async with api.instance.db.transaction("show", tenant=tenant) as tx:
+        async with api.context.db.transaction("show", tenant=tenant) as tx:
             cursor = await tx.connection.execute("select count(*) from cograil.jobs")
             assert await cursor.fetchone() == (count,)
-    async with api.instance.db.transaction("show") as tx:
+    async with api.context.db.transaction("show") as tx:
         cursor = await tx.connection.execute("select count(*) from cograil.jobs")
         assert await cursor.fetchone() == (0,)
 
 
 async def test_no_row_can_be_put_under_another_tenant(api: Api) -> None:
     with pytest.raises(psycopg.errors.InsufficientPrivilege):
-        async with api.instance.db.transaction("show", tenant="acme") as tx:
+        async with api.context.db.transaction("show", tenant="acme") as tx:
             await tx.connection.execute(
                 "insert into cograil.pauses (tenant_id, kind, name) values ('globex', 'queue', 'q')"
             )
@@ -113,7 +113,7 @@ async def test_the_role_of_the_server_may_use_every_table_it_needs(api: Api) -> 
 
 async def test_a_door_with_too_much_power_does_not_open(lab: Lab) -> None:
     with pytest.raises(UnsafeDatabase, match="is a superuser"):
-        async with open_instance(lab.db, lab.engine_context, lab.settings):
+        async with open_api_context(lab.db, lab.engine_context, lab.settings):
             pass
 
 
@@ -138,7 +138,7 @@ async def test_a_door_in_a_role_that_policies_do_not_bind_does_not_open(
         async def opens() -> None:
             async with (
                 Database(dsn, lab.settings.database, role=door) as db,
-                open_instance(db, lab.engine_context, lab.settings),
+                open_api_context(db, lab.engine_context, lab.settings),
             ):
                 pass
 
@@ -173,5 +173,5 @@ async def test_the_key_in_a_file_is_an_admins(dsn: str, tmp_path: Path) -> None:
 
 
 def test_a_route_that_names_no_role_cannot_be_declared() -> None:
-    with pytest.raises(ValueError, match="names the roles"):
-        Table("x").get("/open")
+    with pytest.raises(ValueError, match="must name the roles"):
+        Router("x").get("/open")

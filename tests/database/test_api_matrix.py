@@ -18,12 +18,12 @@ from matrices import NOBODYS, Reply, asked, filled, plain
 from streams import listening, socket_to
 
 from cograil.delivery.outbox_fan_out import spread
-from cograil.http.server.application import TABLES
+from cograil.http.server.application import ROUTERS
 from cograil.http.server.openapi import PROBES
 from cograil.http.server.routing import SOCKET, Endpoint
 from cograil.model.roles import ROLES, Caller, Role
 
-ENDPOINTS = [endpoint for table in TABLES for endpoint in [*table.endpoints, *table.sockets]]
+ENDPOINTS = [endpoint for router in ROUTERS for endpoint in [*router.endpoints, *router.sockets]]
 HELLO = "workflow_id: hello\nnodes: {greet: {handler: elsewhere}}"
 OURS = "workflow_id: acme_only\nnodes: {greet: {handler: elsewhere, queue: acme_queue}}"
 HOOK = "https://acme.example/hook"
@@ -99,7 +99,7 @@ def testing(api: Api, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Without this some routes are closed to everybody; and no stream outlives its test."""
     monkeypatch.setenv("COGRAIL_TESTING", "1")
     yield
-    api.instance.live.end()
+    api.context.subscribers.end()
 
 
 # -- roles ----------------------------------------------------------------------------------------------

@@ -52,7 +52,7 @@ def testing(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("mode", MODES)
 async def test_no_request_to_the_api_is_answered_with_a_fault_of_ours(api: Api, mode: GenerationMode) -> None:
     trial = await tried(api, of_api(), api.port, mode)
-    api.instance.live.end()
+    api.context.subscribers.end()
     assert trial.wrong == []
     assert len(trial.tried) == len(of_api().operations)
 

@@ -11,7 +11,7 @@ from doors import Api
 from starlette.types import Receive
 
 from cograil.http.routes import worker_routes
-from cograil.http.server.timeouts import until_gone
+from cograil.http.server.timeouts import wait_for_disconnect
 
 END_LEASE = """
 update cograil.processes p set lease_until = now() - interval '1 s'
@@ -91,11 +91,11 @@ async def test_nothing_is_claimed_for_who_has_gone(desk: Api, monkeypatch: pytes
         return True
 
     async def notice(receive: Receive) -> None:
-        await until_gone(receive)
+        await wait_for_disconnect(receive)
         has_gone.set()
 
-    monkeypatch.setattr(desk.instance.doorbell, "wait_for_tasks", wait_for_tasks)
-    monkeypatch.setattr(worker_routes, "until_gone", notice)
+    monkeypatch.setattr(desk.context.job_end_listener, "wait_for_tasks", wait_for_tasks)
+    monkeypatch.setattr(worker_routes, "wait_for_disconnect", notice)
     async with asyncio.timeout(20):
         waiting = asyncio.create_task(claim(desk, "gone", wait_seconds=20))
         await is_waiting.wait()

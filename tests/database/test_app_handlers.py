@@ -178,4 +178,4 @@ async def _force(lab: Lab, text: str) -> None:
 
 
 async def _forget(api: Api) -> None:
-    api.instance.engine_context.definitions._known.clear()
+    api.context.engine_context.definitions._known.clear()

@@ -22,9 +22,9 @@ from tests.captures.vault import sample
 from tests.documents.house import House
 
 from cograil.app_registry import App, installed_apps
-from cograil.http.server.dispatcher import Door
+from cograil.http.server.dispatcher import Dispatcher
 from cograil.http.server.port import bind, serving
-from cograil.http.server.routing import Endpoint, Table
+from cograil.http.server.routing import Endpoint, Router
 from cograil.model.roles import NOBODY, ROLES, Caller, Role
 from cograil.processes.app_plugins import app_doors, app_front
 from cograil.settings import Settings
@@ -112,14 +112,14 @@ async def reply_to(api: Api, endpoint: Endpoint, things: dict[str, str], key: st
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[Endpoint]:
     """Every route of every door that is made from here on."""
     found: list[Endpoint] = []
-    make = Door.__init__
+    make = Dispatcher.__init__
 
-    def noted(door: Door[Any], instance: Any, tables: Any, *more: Any) -> None:
+    def noted(door: Dispatcher[Any], instance: Any, tables: Any, *more: Any) -> None:
         tables = tuple(tables)
         found.extend(one for table in tables for one in [*table.endpoints, *table.sockets])
         make(door, instance, tables, *more)
 
-    monkeypatch.setattr(Door, "__init__", noted)
+    monkeypatch.setattr(Dispatcher, "__init__", noted)
     return found
 
 
@@ -134,19 +134,19 @@ async def test_every_route_that_an_app_serves_is_listed(api: Api, opened: list[E
     assert DESCRIBED.keys() == {"captures", "companies", "containers", "documents"}
     for app in installed_apps():
         opened.clear()
-        doors = app.routes(api.instance)
+        doors = app.routes(api.context)
         assert unlisted(app, opened, list(doors)) == []
         assert len(opened) == len(DESCRIBED[app.name].endpoints)
-    reached = app_doors(api.instance).keys()
+    reached = app_doors(api.context).keys()
     assert all(any(one.path.startswith(prefix) for prefix in reached) for one in ENDPOINTS)
 
 
 async def test_a_route_that_is_not_listed_is_found(api: Api, opened: list[Endpoint]) -> None:
     """So that the test above means something."""
-    table = Table("laundry", "/v1/laundry")
+    table = Router("laundry", "/v1/laundry")
     table.get("/shirts", "viewer")(lambda call: None)  # type: ignore[arg-type,return-value]
-    app = App(name="laundry", doors=lambda instance: {"/v1/laundry": Door(instance, [table])})
-    doors = app.routes(api.instance)
+    app = App(name="laundry", doors=lambda instance: {"/v1/laundry": Dispatcher(instance, [table])})
+    doors = app.routes(api.context)
     assert unlisted(app, opened, list(doors)) == ["GET /v1/laundry/shirts", "/v1/laundry"]
 
 
@@ -163,8 +163,8 @@ def test_every_route_is_known_to_the_matrix() -> None:
 async def front(api: Api) -> AsyncIterator[Api]:
     """The same at the root of a port of its own, as `cograil documents watch` has it."""
     listening = bind("127.0.0.1", 0)
-    async with serving(app_front(api.instance, "documents"), listening):
-        yield Api(api.lab, api.instance, listening.getsockname()[1], said_wrong=lambda *_: [])
+    async with serving(app_front(api.context, "documents"), listening):
+        yield Api(api.lab, api.context, listening.getsockname()[1], said_wrong=lambda *_: [])
 
 
 def at_the_root(endpoint: Endpoint) -> Endpoint:
@@ -302,7 +302,7 @@ async def test_the_database_shows_a_door_one_tenant_also_without_a_condition(api
     tables = [name for (name,) in await lab.rows(WITH_TENANT)]
     seen: dict[str | None, set[str]] = {}
     for tenant in (None, "globex", "default"):
-        async with api.instance.db.transaction("test", tenant=tenant) as tx:
+        async with api.context.db.transaction("test", tenant=tenant) as tx:
             seen[tenant] = set()
             for table in tables:
                 query = f"select count(*) from {table} where tenant_id = 'default'".encode()

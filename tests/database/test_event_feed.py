@@ -12,7 +12,7 @@ from lab import Lab
 
 from cograil.http.server.problem_details import Refusal
 from cograil.http.streams import event_subscribers as feed_module
-from cograil.http.streams.event_subscribers import Live
+from cograil.http.streams.event_subscribers import EventSubscribers
 from cograil.store.database import Database
 from cograil.store.event_feed import FeedCursor, feed_events, feed_now, parse_feed_cursor
 from cograil.verbs.cancel import cancel
@@ -118,15 +118,15 @@ async def test_the_feed_reads_by_its_own_index(lab: Lab) -> None:
 
 
 @pytest_asyncio.fixture
-async def live(lab: Lab, dsn: str) -> AsyncIterator[Live]:
+async def live(lab: Lab, dsn: str) -> AsyncIterator[EventSubscribers]:
     """The streams of a server of their own."""
     async with Database(dsn, lab.settings.database, role="cograil_server") as db:
-        streams = Live(db)
+        streams = EventSubscribers(db)
         yield streams
         await streams.stop()
 
 
-async def take(live: Live, place: FeedCursor, count: int) -> Seen:
+async def take(live: EventSubscribers, place: FeedCursor, count: int) -> Seen:
     """So many events from here on, as a stream takes them."""
     seen: Seen = []
     with live.listen("default") as ear:
@@ -140,7 +140,7 @@ async def take(live: Live, place: FeedCursor, count: int) -> Seen:
     return seen
 
 
-async def test_many_listeners_hear_the_same_from_one_look(lab: Lab, live: Live) -> None:
+async def test_many_listeners_hear_the_same_from_one_look(lab: Lab, live: EventSubscribers) -> None:
     with live.listen("default"):
         begun = await live.now("default")
         ears = [asyncio.create_task(take(live, begun, 4)) for _ in range(5)]
@@ -150,7 +150,7 @@ async def test_many_listeners_hear_the_same_from_one_look(lab: Lab, live: Live) 
             assert await asyncio.gather(*ears) == [[(job, seq) for seq in (1, 2, 3, 4)]] * 5
 
 
-async def test_whoever_joins_does_not_move_the_others_on(lab: Lab, live: Live) -> None:
+async def test_whoever_joins_does_not_move_the_others_on(lab: Lab, live: EventSubscribers) -> None:
     """They would not be told of what lies between."""
     await live.now("default")
     before = live._feeds["default"].place
@@ -160,7 +160,7 @@ async def test_whoever_joins_does_not_move_the_others_on(lab: Lab, live: Live) -
 
 
 async def test_whoever_is_far_behind_reads_for_himself(
-    lab: Lab, live: Live, monkeypatch: pytest.MonkeyPatch
+    lab: Lab, live: EventSubscribers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """More than is kept for all, in pages that are smaller than what came in one stretch."""
     monkeypatch.setattr(feed_module, "MAX_STRETCH", 2)
@@ -173,7 +173,7 @@ async def test_whoever_is_far_behind_reads_for_himself(
         assert await take(live, begun, 20) == sorted(await all_events(lab))
 
 
-async def test_nothing_is_asked_while_nobody_listens(lab: Lab, live: Live) -> None:
+async def test_nothing_is_asked_while_nobody_listens(lab: Lab, live: EventSubscribers) -> None:
     """No task, no session that listens, and none again when the last one has gone."""
     assert not live._tasks
     with live.listen("default"):
@@ -184,7 +184,7 @@ async def test_nothing_is_asked_while_nobody_listens(lab: Lab, live: Live) -> No
 
 
 async def test_a_database_that_is_away_is_no_end(
-    lab: Lab, live: Live, monkeypatch: pytest.MonkeyPatch
+    lab: Lab, live: EventSubscribers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(feed_module, "LOOK_SECONDS", 0.05)
     begun = await live.now("default")
@@ -202,7 +202,9 @@ async def test_a_database_that_is_away_is_no_end(
             assert {one for one, _ in await ear} == {job}
 
 
-async def test_there_is_a_bound_to_those_who_listen(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_there_is_a_bound_to_those_who_listen(
+    live: EventSubscribers, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(feed_module, "MAX_STREAMS", 1)
     with live.listen("default"), pytest.raises(Refusal, match="too_many_streams"):
         live.refuse_more()

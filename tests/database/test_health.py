@@ -23,8 +23,8 @@ def states(body: Any) -> dict[str, str]:
 @pytest.fixture(autouse=True)
 def durable(api: Api, request: pytest.FixtureRequest) -> None:
     """The lab's database may forget, which is worth a word and not the topic here."""
-    database = api.instance.settings.database.model_copy(update={"allow_unsafe": False})
-    api.instance.settings = api.instance.settings.model_copy(update={"database": database})
+    database = api.context.settings.database.model_copy(update={"allow_unsafe": False})
+    api.context.settings = api.context.settings.model_copy(update={"database": database})
 
 
 def instead(monkeypatch: pytest.MonkeyPatch, name: str, **facts: Any) -> None:
@@ -79,9 +79,9 @@ async def test_news_that_nobody_looks_at_are_told(api: Api) -> None:
 
 
 async def test_settings_for_tests_are_told(api: Api) -> None:
-    settings = api.instance.settings
+    settings = api.context.settings
     database = settings.database.model_copy(update={"allow_unsafe": True})
-    api.instance.settings = settings.model_copy(update={"database": database})
+    api.context.settings = settings.model_copy(update={"database": database})
     assert (await api.get("/health/config")).status == 206
 
 

@@ -121,13 +121,13 @@ async def test_the_gateways_pages_and_counts_are_those_of_all_jobs(lab: Lab) -> 
     assert await page(limit=9, offset=9) == []
     async with lab.db.transaction("test") as tx:
         every = await gateway_queries.count_jobs(tx, "default")
-        assert (every.total(), every.total("cancelled"), every.is_cut) == (9, 5, False)
+        assert (every.total(), every.total("cancelled"), every.truncated) == (9, 5, False)
         hello = await gateway_queries.count_jobs(tx, "default", "hello")
-        assert (hello.total(), hello.total("cancelled"), hello.is_cut) == (5, 3, False)
+        assert (hello.total(), hello.total("cancelled"), hello.truncated) == (5, 3, False)
         some = await gateway_queries.count_jobs(tx, "default", max_jobs=4)
-        assert (some.total("cancelled"), some.total("running"), some.is_cut) == (4, 4, True)
+        assert (some.total("cancelled"), some.total("running"), some.truncated) == (4, 4, True)
         few = await gateway_queries.count_jobs(tx, "default", "hello", max_jobs=4)
-        assert (few.total() <= 5, few.is_cut) == (True, True)
+        assert (few.total() <= 5, few.truncated) == (True, True)
         assert (await gateway_queries.count_jobs(tx, "other")).total() == 0
 
 

@@ -41,7 +41,7 @@ async def shop(api: Api) -> Api:
 def ended_streams(api: Api) -> Iterator[None]:
     """Nothing waits for a stream when the server stops."""
     yield
-    api.instance.live.end()
+    api.context.subscribers.end()
 
 
 def stream_of(job_id: str) -> str:
@@ -134,8 +134,8 @@ async def test_however_much_happens_that_nobody_asked_for_signs_of_life_come(
         ((event,), _), after = await events_of(), FeedCursor(f"9:{9 + next(numbers)}:")
         return [(after, event)], after
 
-    monkeypatch.setattr(shop.instance.live, "events_of", events_of)
-    monkeypatch.setattr(shop.instance.live, "next_of", next_of)
+    monkeypatch.setattr(shop.context.subscribers, "events_of", events_of)
+    monkeypatch.setattr(shop.context.subscribers, "next_of", next_of)
     asked = path.replace("JOB", stream_of(job_id)) + "?types=job_failed"
     async with listening(shop.port, asked) as stream, asyncio.timeout(10):
         signs = [told.id for _ in range(4) if (told := await stream.next()) is not None]
@@ -177,7 +177,7 @@ async def test_nobody_hears_of_another_tenant(shop: Api) -> None:
         assert (answer.status, answer.code) == (404, "not_found")
         answer = await shop.get(FEED, key=globex, headers={"last-event-id": own.last_id})
         assert answer.code == "invalid_cursor"
-        shop.instance.live.end()
+        shop.context.subscribers.end()
         assert [told.name for told in await foreign.rest()] == ["end"]
 
 
@@ -238,7 +238,7 @@ async def test_a_reader_that_takes_nothing_is_dropped_and_can_go_on(
         await stream.next()
         for _ in range(40):
             await shop.submit("large", input_params={"text": text})
-        await eventually(lambda: not shop.instance.live._ears, 20)
+        await eventually(lambda: not shop.context.subscribers._subscribers, 20)
     async with listening(shop.port, FEED, last_event_id=stream.last_id) as again:
         jobs: set[str] = set()
         while len(jobs) < 40:
@@ -256,7 +256,7 @@ async def test_a_stream_that_breaks_off_says_so_and_can_go_on(
     async with listening(shop.port, stream_of(job_id)) as stream:
         await stream.take(4)
         with monkeypatch.context() as patch:
-            patch.setattr(shop.instance.live, "events_of", fail)
+            patch.setattr(shop.context.subscribers, "events_of", fail)
             async with shop.lab.running():
                 rest = await stream.rest()
     assert [(told.id, told.data) for told in rest] == [("4", {"reason": "unavailable"})]
@@ -391,7 +391,7 @@ async def test_a_caller_that_does_not_answer_is_gone(
         async with asyncio.timeout(10):
             assert await socket.frame() == (0x9, b"")
             assert await socket.messages() == ([], 1011, "no answer to a ping")
-        await eventually(lambda: not shop.instance.live._ears)
+        await eventually(lambda: not shop.context.subscribers._subscribers)
 
 
 async def test_a_quiet_job_keeps_its_socket(shop: Api, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -420,7 +420,7 @@ async def test_pings_of_a_caller_that_never_reads_are_not_kept(
     shop: Api, monkeypatch: pytest.MonkeyPatch, eventually: Eventually
 ) -> None:
     monkeypatch.setattr(websocket, "MAX_FRAMES", 10**9)
-    monkeypatch.setattr(request_limits, "TAKE_SECONDS", 1.0)
+    monkeypatch.setattr(request_limits, "WRITE_SECONDS", 1.0)
     monkeypatch.setattr(websocket, "LINGER_SECONDS", 0.2)
     transports, accept = [], websocket.WebSocketProtocol._accept
     largest, sent = 0, 0
@@ -440,12 +440,12 @@ async def test_pings_of_a_caller_that_never_reads_are_not_kept(
                     largest = max(largest, transports[0].get_write_buffer_size())
                     with contextlib.suppress(TimeoutError):
                         await asyncio.wait_for(socket.writer.drain(), 0.05)
-        await eventually(lambda: not shop.instance.live._ears)
+        await eventually(lambda: not shop.context.subscribers._subscribers)
     assert sent > 1_000_000
     assert largest < 1_000_000
 
 
 async def test_a_socket_is_told_of_the_end(shop: Api) -> None:
     async with socket_to(shop.port, f"/ws/jobs/{await shop.submit('hello')}?after=4") as socket:
-        shop.instance.live.end()
+        shop.context.subscribers.end()
         assert await socket.messages() == ([], 1001, "shutdown")

@@ -184,7 +184,7 @@ async def test_a_long_queue_is_counted_as_far_as_is_quickly_done(
     for _ in range(3):
         await shop.submit("hello")
     (queue,) = (await shop.get("/api/v1/queues/status")).body["queues"]
-    assert (queue["depth"], queue["is_depth_cut"]) == (2, True)
+    assert (queue["depth"], queue["depth_truncated"]) == (2, True)
 
 
 async def test_processes_are_shown_with_their_heartbeats(shop: Api) -> None:
@@ -273,17 +273,21 @@ async def test_failures_say_when_they_are_not_all(shop: Api, monkeypatch: pytest
     await run_other(shop, "other")
     path = "/api/v1/metrics/failures"
     all_of_them = (await shop.get(path)).body
-    assert (len(all_of_them["failures"]), all_of_them["has_more"], all_of_them["is_cut"]) == (2, False, False)
+    assert (len(all_of_them["failures"]), all_of_them["has_more"], all_of_them["truncated"]) == (
+        2,
+        False,
+        False,
+    )
     first = (await shop.get(f"{path}?limit=1")).body
-    assert (len(first["failures"]), first["has_more"], first["is_cut"]) == (1, True, False)
+    assert (len(first["failures"]), first["has_more"], first["truncated"]) == (1, True, False)
     exactly = (await shop.get(f"{path}?limit=2")).body
     assert (len(exactly["failures"]), exactly["has_more"]) == (2, False)
     for name in ("MAX_JOBS_COUNTED", "MAX_FAILED_JOBS", "MAX_NODES_COUNTED"):
         with monkeypatch.context() as patch:
             patch.setattr(monitoring_queries, name, 1)
-            assert (await shop.get(path)).body["is_cut"], name
+            assert (await shop.get(path)).body["truncated"], name
             none_failed = (await shop.get(f"{path}?workflow_id=hello")).body
-            assert (none_failed["failures"], none_failed["is_cut"]) == ([], name == "MAX_JOBS_COUNTED")
+            assert (none_failed["failures"], none_failed["truncated"]) == ([], name == "MAX_JOBS_COUNTED")
 
 
 async def test_common_failures_say_when_there_are_more(shop: Api, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -317,7 +321,7 @@ async def test_the_days_before_do_not_count(shop: Api) -> None:
         tomorrow = datetime.now(UTC) + timedelta(days=1)
         assert await monitoring_queries.workflow_metrics(tx, "default", tomorrow, None) == []
         found = await monitoring_queries.failure_metrics(tx, "default", tomorrow, None, 10)
-        assert found == {"failures": [], "has_more": False, "is_cut": False}
+        assert found == {"failures": [], "has_more": False, "truncated": False}
     assert first_id_at(datetime.fromtimestamp(0, UTC)) == "00000000-0000-0000-0000-000000000000"
 
 

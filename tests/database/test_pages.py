@@ -15,7 +15,7 @@ from cograil.store import job_snapshot as store
 from cograil.store.job_progress_queries import new_events
 from cograil.store.job_queries import find_job
 from cograil.ui.graph_model import board_at, state_of
-from cograil.ui.pages import TABLES
+from cograil.ui.pages import ROUTERS
 from cograil.ui.static_files import static_files
 
 HELLO = "workflow_id: hello\nnodes:\n  greet: {handler: hello_world, params: {name: Ada}}\n"
@@ -121,7 +121,7 @@ async def test_a_session_ends_with_its_key(browser: Browser, api: Api, lab: Lab)
     await browser.login(key)
     assert (await browser.get("/ui/")).status == 200
     await lab.rows("update cograil.keys set revoked_at = now() where id = %(id)s", id=key.split("_")[1])
-    keys: Any = api.instance.keys
+    keys: Any = api.context.keys
     keys._known.clear()  # five seconds later
     assert (await browser.get("/ui/")).status == 303
 
@@ -147,7 +147,7 @@ async def test_another_tenants_job_is_not_there(browser: Browser, api: Api, lab:
 
 
 async def test_every_page_and_every_form_asks_for_its_role(browser: Browser) -> None:
-    await roles_are_asked_for(browser, TABLES)
+    await roles_are_asked_for(browser, ROUTERS)
 
 
 # -- forms --------------------------------------------------------------------------------------------------

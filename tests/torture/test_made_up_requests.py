@@ -39,7 +39,7 @@ async def test_no_request_is_answered_with_a_fault_of_ours(
         at = port if door == "gateway" else api.port
         trial = Trial(described, at, key, known)
         await asyncio.to_thread(trial.run, mode, EXAMPLES, is_random=True)
-        api.instance.live.end()
+        api.context.subscribers.end()
         assert trial.wrong == []
         assert sum(trial.answers.values()) > 10 * len(described.operations)
         await lab.rows("delete from cograil.leases")  # of runs that nobody makes here

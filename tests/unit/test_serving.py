@@ -15,7 +15,7 @@ from tests.conftest import Eventually
 
 from cograil.http.server import request_limits
 from cograil.http.server.port import bind, serving
-from cograil.http.server.write_timeout import Taking
+from cograil.http.server.write_timeout import WriteTimeout
 
 PART = bytes(1 << 20)
 
@@ -41,7 +41,7 @@ class Long:
 async def test_who_takes_nothing_for_long_is_dropped_also_while_we_go_on(
     eventually: Eventually, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(request_limits, "TAKE_SECONDS", 0.1)
+    monkeypatch.setattr(request_limits, "WRITE_SECONDS", 0.1)
     app, listening = Long(), bind("127.0.0.1", 0)
     async with serving(app, listening):
         _, writer = await asyncio.open_connection(*listening.getsockname(), limit=1)
@@ -70,8 +70,8 @@ class Wire:
 
 def test_who_takes_something_may_go_on_however_slow_it_is() -> None:
     wire: Any = Wire(1000)
-    taking = Taking(wire, wire)
-    taking.watch()
+    taking = WriteTimeout(wire, wire)
+    taking.arm()
     for size in (999, 500, 499):
         wire.size = size
         wire.due.pop()()
@@ -82,12 +82,12 @@ def test_who_takes_something_may_go_on_however_slow_it_is() -> None:
 
 def test_who_took_all_of_it_is_not_watched() -> None:
     wire: Any = Wire(1000)
-    taking = Taking(wire, wire)
-    taking.watch()
+    taking = WriteTimeout(wire, wire)
+    taking.arm()
     taking.stop()
     assert wire.due == []
     wire.size = 0
-    taking.watch()
+    taking.arm()
     assert wire.due == []
 
 

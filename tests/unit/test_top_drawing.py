@@ -36,7 +36,7 @@ def frame(why: str) -> dict[str, Any]:
     return nobody | {
         "at": NOW,
         "jobs": {},
-        "is_cut": False,
+        "truncated": False,
         "throughput": ended,
         "oldest_news_seconds": None,
         "waiting": [waiting],

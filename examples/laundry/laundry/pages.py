@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cograil.plugins import HTML, AppPages, NavigationEntry, Response, Visit, page, pages
+from cograil.plugins import HTML, AppPages, NavigationEntry, PageRequest, Response, page, pages
 from laundry.washing import list_loads
 
 laundry = pages("laundry")
@@ -12,7 +12,7 @@ ENTRY = NavigationEntry(
 
 
 @laundry.get("/laundry", "viewer", media_type=HTML)
-async def show_laundry(visit: Visit) -> Response:
+async def show_laundry(visit: PageRequest) -> Response:
     """The newest loads."""
     async with visit.transaction("laundry.show") as tx:
         return page(visit, "laundry.html", loads=await list_loads(tx, visit.caller.tenant))

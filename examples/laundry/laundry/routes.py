@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from cograil.plugins import (
     API_STYLE,
+    ApiContext,
+    ApiDescription,
     ASGIApp,
     Body,
     Call,
-    Described,
-    Door,
-    Instance,
+    Dispatcher,
     Response,
-    Table,
+    Router,
     problem_response,
     reply,
 )
 from laundry.settings import LaundrySettings
 from laundry.washing import bring_load, list_loads
 
-loads = Table("laundry", "/v1")
+loads = Router("laundry", "/v1")
 
 
 class NewLoad(Body):
@@ -30,9 +30,9 @@ class NewLoad(Body):
 @loads.post("/laundry", "submitter", body=NewLoad, answers={202: "the load will be washed"})
 async def create_load(call: Call) -> Response:
     """Bring a load."""
-    soap = call.body.soap or call.instance.settings.section(LaundrySettings).soap
+    soap = call.body.soap or call.context.settings.section(LaundrySettings).soap
     async with call.transaction("laundry.bring") as tx:
-        load = await bring_load(tx, call.instance.engine_context, soap, call.caller.tenant)
+        load = await bring_load(tx, call.context.engine_context, soap, call.caller.tenant)
         await call.audit(tx, "bring laundry", load.job_id)
     return reply(load._asdict(), 202)
 
@@ -44,11 +44,11 @@ async def show_loads(call: Call) -> Response:
         return reply({"loads": [load._asdict() for load in await list_loads(tx, call.caller.tenant)]})
 
 
-def app_routes(instance: Instance) -> dict[str, ASGIApp]:
+def app_routes(instance: ApiContext) -> dict[str, ASGIApp]:
     """The routes of this app, by the prefix of their paths."""
-    return {"/v1/laundry": Door(instance, [loads], problem_response)}
+    return {"/v1/laundry": Dispatcher(instance, [loads], problem_response)}
 
 
-def described() -> Described:
+def described() -> ApiDescription:
     """These routes, for the reference."""
-    return Described(API_STYLE, (loads,))
+    return ApiDescription(API_STYLE, (loads,))

@@ -91,7 +91,7 @@ class ChildJob(TypedDict):
 
 
 class Node(TypedDict):
-    """A node of a job. `is_left_out`: its input and output were too much for this list; ask for it alone."""
+    """A node of a job. `payload_omitted`: its input and output were too much for this list; ask for it alone."""
 
     node_id: str
     type: str
@@ -114,7 +114,7 @@ class Node(TypedDict):
     task_state: str | None
     worker: str | None
     child_job: ChildJob | None
-    is_left_out: bool
+    payload_omitted: bool
 
 
 class JobWithNodes(TypedDict):

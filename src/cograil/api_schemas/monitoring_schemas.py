@@ -183,7 +183,7 @@ class Queue(TypedDict):
     workers: int
     is_paused: bool
     paused: Pause | None
-    is_depth_cut: bool
+    depth_truncated: bool
 
 
 class Queues(TypedDict):
@@ -245,7 +245,7 @@ class NodeNumbers(TypedDict):
     avg_duration: float | None
     total_retries: int
     jobs_seen: int
-    is_cut: bool
+    truncated: bool
 
 
 class NodeMetrics(TypedDict):
@@ -276,7 +276,7 @@ class FailureMetrics(TypedDict):
     days: int
     failures: list[Failure]
     has_more: bool
-    is_cut: bool
+    truncated: bool
 
 
 class Bucket(TypedDict):

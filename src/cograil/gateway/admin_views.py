@@ -12,11 +12,11 @@ from starlette.responses import Response
 from cograil.gateway.gateway_context import Asked
 from cograil.http.server.dispatcher import reply
 from cograil.http.server.request_parsing import Query
-from cograil.http.server.routing import Table
+from cograil.http.server.routing import Router
 from cograil.settings import describe
 from cograil.store import gateway_queries, job_queries
 
-admin = Table("admin", "")
+admin = Router("admin", "")
 
 PATIENCE_SECONDS = 2.0
 HEALTHY = "ok"
@@ -28,13 +28,13 @@ class Most(Query):
     limit: Annotated[int, Field(ge=1, le=500)] = 50
 
 
-@admin.get("/gateway/health", "operator", answers={200: "how it is doing"})
+@admin.get("/gateway/health", "operator", responses={200: "how it is doing"})
 async def show_own_health(call: Asked) -> Response:
     """Say how the gateway is doing."""
     return reply(await _health(call))
 
 
-@admin.get("/admin/health", "operator", answers={200: "how it and all that it needs are doing"})
+@admin.get("/admin/health", "operator", responses={200: "how it and all that it needs are doing"})
 async def show_health(call: Asked) -> Response:
     """Say how the gateway is doing, and the processes that do the work."""
     async with call.transaction("show") as tx:
@@ -44,22 +44,22 @@ async def show_health(call: Asked) -> Response:
     return reply(await _health(call) | {"processes": alive, "jobs": jobs.by_status})
 
 
-@admin.get("/admin/config", "operator", answers={200: "its settings, without secrets"})
+@admin.get("/admin/config", "operator", responses={200: "its settings, without secrets"})
 async def show_config(call: Asked) -> Response:
     """Show the settings of the gateway; passwords are stars."""
     wanted = ("gateway.", "log.", "lease.")
-    settings = [one for one in describe(call.instance.settings) if one.name.startswith(wanted)]
+    settings = [one for one in describe(call.context.settings) if one.name.startswith(wanted)]
     return reply(
         {
             "version": version_of("cograil"),
             "is_read_only": True,
             "config": {one.name: one.value for one in settings},
-            "orchestrator_url": call.instance.api.url,
+            "orchestrator_url": call.context.api.url,
         }
     )
 
 
-@admin.get("/admin/active-jobs", "operator", query=Most, answers={200: "jobs that have not ended"})
+@admin.get("/admin/active-jobs", "operator", query=Most, responses={200: "jobs that have not ended"})
 async def list_active_jobs(call: Asked) -> Response:
     """List the jobs that have not ended."""
     async with call.transaction("show") as tx:
@@ -69,7 +69,7 @@ async def list_active_jobs(call: Asked) -> Response:
     return reply(_listed("jobs", [job for job, _ in page]))
 
 
-@admin.get("/admin/recent-events", "operator", query=Most, answers={200: "the latest first"})
+@admin.get("/admin/recent-events", "operator", query=Most, responses={200: "the latest first"})
 async def list_recent_events(call: Asked) -> Response:
     """List what happened last."""
     async with call.transaction("show") as tx:
@@ -78,16 +78,16 @@ async def list_recent_events(call: Asked) -> Response:
         )
 
 
-@admin.get("/admin/orphans", "operator", query=Most, answers={200: "jobs that nobody looks after"})
+@admin.get("/admin/orphans", "operator", query=Most, responses={200: "jobs that nobody looks after"})
 async def list_orphans(call: Asked) -> Response:
     """List the jobs whose news or hour have waited for two leases."""
-    seconds = 2 * call.instance.settings.lease.seconds
+    seconds = 2 * call.context.settings.lease.seconds
     async with call.transaction("show") as tx:
         found = await gateway_queries.orphaned_jobs(tx, call.caller.tenant, seconds, call.query.limit)
     return reply(_listed("orphans", found) | {"threshold_seconds": seconds})
 
 
-@admin.get("/admin/running-nodes", "operator", query=Most, answers={200: "the oldest first"})
+@admin.get("/admin/running-nodes", "operator", query=Most, responses={200: "the oldest first"})
 async def list_running_nodes(call: Asked) -> Response:
     """List the nodes that run now."""
     async with call.transaction("show") as tx:
@@ -96,7 +96,7 @@ async def list_running_nodes(call: Asked) -> Response:
         )
 
 
-@admin.get("/admin/failed-nodes", "operator", query=Most, answers={200: "the latest first"})
+@admin.get("/admin/failed-nodes", "operator", query=Most, responses={200: "the latest first"})
 async def list_failed_nodes(call: Asked) -> Response:
     """List the nodes that failed lately."""
     async with call.transaction("show") as tx:
@@ -111,7 +111,7 @@ def _listed(name: str, found: list[job_queries.View]) -> dict[str, Any]:
 
 async def _health(call: Asked) -> dict[str, Any]:
     """Of the database one is sure: the key of this call was looked up in it, or the call is its proof."""
-    gateway = call.instance
+    gateway = call.context
     async with call.transaction("probe"):
         checks = {"database": HEALTHY, "orchestrator": await gateway.api.is_alive(PATIENCE_SECONDS)}
     if gateway.worker is not None:

@@ -9,9 +9,9 @@ import orjson
 from starlette.responses import Response
 
 from cograil.gateway.upstream_client import Upstream
-from cograil.http.server.dispatcher import Behind, Call
+from cograil.http.server.dispatcher import Call, ServerContext
 from cograil.http.server.problem_details import Refusal, listed
-from cograil.http.server.routing import Endpoint, Table
+from cograil.http.server.routing import Endpoint, Router
 from cograil.verbs.definition_cache import DefinitionCache
 
 ALSO_UNDER = "/api"
@@ -22,7 +22,7 @@ CANNOT = "this cannot be done now; try again later"
 
 
 @dataclass(slots=True)
-class Gateway(Behind):
+class Gateway(ServerContext):
     """What the gateway needs."""
 
     catalog: DefinitionCache
@@ -53,11 +53,11 @@ def _details(refusal: Refusal) -> dict[str, Any]:
     return details
 
 
-def with_prefix(tables: list[Table]) -> list[Table]:
+def with_prefix(tables: list[Router]) -> list[Router]:
     """These tables, and once more with every path under /api."""
     again = []
     for table in tables:
-        other = Table(table.tag, ALSO_UNDER)
+        other = Router(table.tag, ALSO_UNDER)
         other.endpoints = [_moved(endpoint) for endpoint in table.endpoints]
         again.append(other)
     return [*tables, *again]

@@ -1,4 +1,4 @@
-"""The OpenAPI document of the gateway: its own routes, and those it passes on, as the API describes them."""
+"""The OpenAPI document of the gateway: its own routes, and the proxied routes as the API describes them."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any
 from cograil.api_schemas.monitoring_schemas import Alive
 from cograil.gateway import gateway_schemas
 from cograil.gateway.gateway_context import ALSO_UNDER
-from cograil.gateway.gateway_readiness import TABLES
-from cograil.http.server.application import TABLES as API_TABLES
-from cograil.http.server.openapi import JSON, PROBES, Probe, Style, document
+from cograil.gateway.gateway_readiness import ROUTERS
+from cograil.http.server.application import ROUTERS as API_ROUTERS
+from cograil.http.server.openapi import JSON, PROBES, ApiInfo, Probe, document
 from cograil.http.server.routing import Endpoint
 
-PASSED = re.compile(r"/proxy/(?:orchestrator|worker)(/.+)")
-NO_API = {502: "the API failed, or cannot be reached", 504: "the API did not answer in time"}
-NO_TARGET = {503: "what this is passed on to cannot be reached", **NO_API}
+PROXIED = re.compile(r"/proxy/(?:orchestrator|worker)(/.+)")
+API_ERRORS = {502: "the API failed or cannot be reached", 504: "the API timed out"}
+PROXY_ERRORS = {503: "the proxy target cannot be reached", **API_ERRORS}
 ERROR = {
     "type": "object",
     "required": ["error", "code"],
@@ -27,7 +27,7 @@ ERROR = {
         "details": {"type": "object"},
     },
 }
-GIVES: Mapping[str, Any] = {
+RESPONSE_MODELS: Mapping[str, Any] = {
     "/platform/submit": gateway_schemas.AcceptedRequest,
     "/platform/status/{request_id}": gateway_schemas.RequestStatus,
     "/gateway/submit": gateway_schemas.AcceptedSubmit,
@@ -53,69 +53,79 @@ LOOKUP = "/status/lookup"
 
 
 def gateway_document() -> dict[str, Any]:
-    """All that a gateway serves, once; every path is there under /api too."""
-    return document(described(), STYLE)
+    """Return the OpenAPI document. Each path is listed once; it is also served under /api."""
+    return document(described_endpoints(), API_INFO)
 
 
-def described() -> Iterator[Endpoint]:
-    """The routes of the gateway, with what they answer."""
-    passed = {(one.method, one.path): one for table in API_TABLES for one in table.endpoints}
+def described_endpoints() -> Iterator[Endpoint]:
+    """Yield the routes of the gateway with their response models."""
+    api_endpoints = {
+        (endpoint.method, endpoint.path): endpoint for router in API_ROUTERS for endpoint in router.endpoints
+    }
     probes = {probe.path: probe for probe in PROBES}
-    for endpoint in (one for table in TABLES for one in table.endpoints):
-        target = PASSED.fullmatch(endpoint.path)
+    for endpoint in (endpoint for router in ROUTERS for endpoint in router.endpoints):
+        target = PROXIED.fullmatch(endpoint.path)
         if target is None:
-            yield _own(endpoint)
+            yield _describe_own(endpoint)
         elif (probe := probes.get(target[1])) is not None:
-            reports = (503,) if 503 in probe.answers else ()
-            answers = NO_TARGET | dict(probe.answers)
-            yield replace(endpoint, query=None, gives=probe.gives, answers=answers, reports=reports)
+            yield replace(
+                endpoint,
+                query=None,
+                response_model=probe.response_model,
+                responses=PROXY_ERRORS | dict(probe.responses),
+                error_models=(503,) if 503 in probe.responses else (),
+            )
         else:
-            yield _passed_on(endpoint, passed[endpoint.method, target[1]])
+            yield _describe_proxied(endpoint, api_endpoints[endpoint.method, target[1]])
 
 
-def _own(endpoint: Endpoint) -> Endpoint:
-    answers = dict(endpoint.answers)
+def _describe_own(endpoint: Endpoint) -> Endpoint:
+    responses = dict(endpoint.responses)
     if endpoint.path in SUBMITS:
-        answers |= NO_API | {404: "no such workflow", 409: "the idempotency key was used for something else"}
+        responses |= API_ERRORS | {
+            404: "no such workflow",
+            409: "the idempotency key was used with another request",
+        }
     elif endpoint.path == LOOKUP:
-        answers |= {404: "no such job"}
-    heeds = ("Idempotency-Key",) if endpoint.path in SUBMITS[:2] else ()
-    return replace(endpoint, gives=GIVES[endpoint.path], answers=answers, heeds=heeds)
+        responses |= {404: "no such job"}
+    headers = ("Idempotency-Key",) if endpoint.path in SUBMITS[:2] else ()
+    model = RESPONSE_MODELS[endpoint.path]
+    return replace(endpoint, response_model=model, responses=responses, headers=headers)
 
 
-def _passed_on(endpoint: Endpoint, api: Endpoint) -> Endpoint:
+def _describe_proxied(endpoint: Endpoint, api: Endpoint) -> Endpoint:
     return replace(
         endpoint,
         serve=api.serve,
         body=api.body,
         is_body_optional=api.is_body_optional,
         query=api.query,
-        gives=api.gives,
-        reports=api.reports,
-        answers=NO_TARGET | dict(api.answers or {200: "done"}),
+        response_model=api.response_model,
+        error_models=api.error_models,
+        responses=PROXY_ERRORS | dict(api.responses or {200: "done"}),
     )
 
 
-def _named(endpoint: Endpoint) -> str:
-    """By its path, for many of them are served by the same function."""
+def _operation_id(endpoint: Endpoint) -> str:
+    """Derive the operation id from the path: one function serves many paths."""
     return "_".join([endpoint.method.lower(), *re.findall(r"\w+", endpoint.path)])
 
 
-STYLE = Style(
+API_INFO = ApiInfo(
     title="cograil gateway",
     problem=("Error", ERROR),
     media_type=JSON,
     probes=(
-        Probe("/livez", "livez", "Say that the process runs", {200: "it does"}, Alive),
+        Probe("/livez", "livez", "Check that the process runs", {200: "the process runs"}, Alive),
         Probe(
             "/readyz",
             "readyz",
-            "Say whether it serves",
-            {200: "it does", 503: "not yet"},
+            "Check that the gateway is ready",
+            {200: "ready", 503: "not ready"},
             gateway_schemas.GatewayReady,
         ),
-        Probe("/metrics", "metrics", "Tell Prometheus", {200: "what is counted and measured"}, str),
+        Probe("/metrics", "metrics", "Show metrics for Prometheus", {200: "the metrics"}, str),
     ),
     prefixes=("", ALSO_UNDER),
-    named=_named,
+    operation_id=_operation_id,
 )

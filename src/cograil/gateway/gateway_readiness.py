@@ -29,9 +29,9 @@ from cograil.gateway.operator_views import status
 from cograil.gateway.proxy import TARGETS, proxy
 from cograil.gateway.public_requests import platform
 from cograil.gateway.upstream_client import Upstream
-from cograil.http.auth.authentication import KeyRing, is_local
+from cograil.http.auth.authentication import KeyAuthenticator, is_local
 from cograil.http.server import request_limits
-from cograil.http.server.dispatcher import Door
+from cograil.http.server.dispatcher import Dispatcher
 from cograil.http.server.problem_details import Refusal
 from cograil.settings import Settings
 from cograil.store.api_keys import role_privileges
@@ -42,7 +42,7 @@ from cograil.verbs.definition_cache import DefinitionCache
 
 log = structlog.get_logger("gateway")
 
-TABLES = [platform, status, admin, proxy]
+ROUTERS = [platform, status, admin, proxy]
 OK = "ok"
 CHECKS = ("env_vars", "database", "orchestrator")
 RETRY_SECONDS = 1.0
@@ -65,7 +65,7 @@ class Place(NamedTuple):
 
 
 Find = Callable[[], Awaitable[Place]]
-Approve = Callable[[KeyRing], Awaitable[None]]
+Approve = Callable[[KeyAuthenticator], Awaitable[None]]
 
 
 class Startup:
@@ -73,7 +73,7 @@ class Startup:
 
     def __init__(self, settings: Settings, find: Find, approve: Approve) -> None:
         self.checks = dict.fromkeys(CHECKS, "not looked at yet")
-        self.door: Door[Gateway] | None = None
+        self.door: Dispatcher[Gateway] | None = None
         self._stopping = asyncio.Event()
         self._settings = settings
         self._find = find
@@ -104,7 +104,7 @@ class Startup:
         """The checks as they are: of those that passed once, the database may have gone since."""
         if self.door is None:
             return self.checks
-        found = self.checks | {"database": await _answers(self.door.instance.db)}
+        found = self.checks | {"database": await _answers(self.door.context.db)}
         return found | ({"draining": "stopping"} if self._stopping.is_set() else {})
 
     async def _look(self) -> bool:
@@ -116,12 +116,12 @@ class Startup:
             if any(self.checks[name] != OK for name in CHECKS) or db is None or api is None:
                 return False
             file = self._settings.server.key_file
-            keys = KeyRing(db, file, is_noting=False, is_local=is_local(self._settings))
+            keys = KeyAuthenticator(db, file, is_noting=False, is_local=is_local(self._settings))
             stack.push_async_callback(keys.end)
             await self._approve(keys)
             worker = self._upstream(stack, self._settings.gateway.worker_url)
             house = Gateway(db, self._settings, keys, DefinitionCache(), api, worker)
-            self.door = Door(house, with_prefix(TABLES), answer)
+            self.door = Dispatcher(house, with_prefix(ROUTERS), answer)
             self._kept = stack.pop_all()
         return True
 
@@ -254,7 +254,7 @@ def _refuse_odd(scope: Scope) -> None:
     path = str(scope["path"]).removeprefix(ALSO_UNDER)
     if path in PROBES:
         allow = {"Allow": "GET, HEAD"}
-        raise Refusal(405, "method_not_allowed", "this route takes GET, HEAD", headers=allow)
+        raise Refusal(405, "method_not_allowed", "this route allows GET, HEAD", headers=allow)
     steps = path.split("/")
     if len(steps) > 3 and steps[1] == "proxy" and steps[2] not in TARGETS:
         raise Refusal(400, "bad_target", f"a target is {' or '.join(TARGETS)}")

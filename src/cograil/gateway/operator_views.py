@@ -12,14 +12,14 @@ from cograil.http.routes.job_routes import Status
 from cograil.http.server.dispatcher import reply
 from cograil.http.server.problem_details import Refusal
 from cograil.http.server.request_parsing import Query
-from cograil.http.server.routing import Table
+from cograil.http.server.routing import Router
 from cograil.model.states import JOB_STATES
 from cograil.model.workflow import Workflow
 from cograil.store import gateway_queries, job_queries
 from cograil.store.database import Transaction
 from cograil.store.job_queries import View
 
-status = Table("status", "")
+status = Router("status", "")
 
 KEYED_BY = (
     "POST /api/v1/jobs",
@@ -60,7 +60,7 @@ class Lookup(Query):
     idempotency_key: Word | None = None
 
 
-@status.get("/status/job/{job_id}", "operator", query=WithNodes, answers={200: "the job"})
+@status.get("/status/job/{job_id}", "operator", query=WithNodes, responses={200: "the job"})
 async def show_job(call: Asked) -> Response:
     """Show a job."""
     async with call.transaction("show") as tx:
@@ -68,7 +68,7 @@ async def show_job(call: Asked) -> Response:
         return reply(await _shown(call, tx, job, workflow if call.query.include_nodes else None))
 
 
-@status.get("/status/jobs", "operator", query=JobPage, answers={200: "jobs, newest first"})
+@status.get("/status/jobs", "operator", query=JobPage, responses={200: "jobs, newest first"})
 async def list_jobs(call: Asked) -> Response:
     """List jobs, newest first. Counting stops at 10,000 of a state: then `is_total_cut` says so."""
     asked: JobPage = call.query
@@ -85,21 +85,21 @@ async def list_jobs(call: Asked) -> Response:
         )
         jobs = []
         for job, definition_id in page:
-            workflow = await call.instance.catalog.get(tx, definition_id) if asked.include_nodes else None
+            workflow = await call.context.catalog.get(tx, definition_id) if asked.include_nodes else None
             jobs.append(await _shown(call, tx, job, workflow))
     return reply(
         {
             "jobs": jobs,
             "count": len(jobs),
             "total": counts.total(asked.status),
-            "is_total_cut": counts.is_cut,
+            "is_total_cut": counts.truncated,
             "limit": asked.limit,
             "offset": asked.offset,
         }
     )
 
 
-@status.get("/status/job/{job_id}/nodes", "operator", answers={200: "its nodes"})
+@status.get("/status/job/{job_id}/nodes", "operator", responses={200: "its nodes"})
 async def list_nodes(call: Asked) -> Response:
     """List the nodes of a job."""
     async with call.transaction("show") as tx:
@@ -108,7 +108,9 @@ async def list_nodes(call: Asked) -> Response:
     return reply({"job_id": job["job_id"], "nodes": nodes, "count": len(nodes)})
 
 
-@status.get("/status/job/{job_id}/events", "operator", query=EventPage, answers={200: "its events in order"})
+@status.get(
+    "/status/job/{job_id}/events", "operator", query=EventPage, responses={200: "its events in order"}
+)
 async def list_events(call: Asked) -> Response:
     """List the events of a job."""
     async with call.transaction("show") as tx:
@@ -119,16 +121,16 @@ async def list_events(call: Asked) -> Response:
     return reply({"job_id": job["job_id"], "events": events, "count": len(events)})
 
 
-@status.get("/status/stats", "operator", answers={200: "how many jobs there are in each state"})
+@status.get("/status/stats", "operator", responses={200: "how many jobs there are in each state"})
 async def show_stats(call: Asked) -> Response:
     """Count jobs by their state, up to 10,000 of each."""
     async with call.transaction("show") as tx:
         counts = await gateway_queries.count_jobs(tx, call.caller.tenant)
     stats = {name: counts.total(name) for name in JOB_STATES}
-    return reply({"stats": stats, "total": counts.total(), "is_total_cut": counts.is_cut, **stats})
+    return reply({"stats": stats, "total": counts.total(), "is_total_cut": counts.truncated, **stats})
 
 
-@status.get("/status/lookup", "operator", query=Lookup, answers={200: "the job"})
+@status.get("/status/lookup", "operator", query=Lookup, responses={200: "the job"})
 async def look_up(call: Asked) -> Response:
     """Find a job by its correlation id or its idempotency key."""
     asked: Lookup = call.query
@@ -155,7 +157,7 @@ async def _find(call: Asked, tx: Transaction, job_id: str) -> tuple[View, Workfl
     found = await job_queries.find_job(tx, job_id, call.caller.tenant) if job_id == job_id.lower() else None
     if found is None:
         raise UNKNOWN_JOB
-    return found[0], await call.instance.catalog.get(tx, found[1])
+    return found[0], await call.context.catalog.get(tx, found[1])
 
 
 async def _shown(call: Asked, tx: Transaction, job: View, workflow: Workflow | None = None) -> dict[str, Any]:

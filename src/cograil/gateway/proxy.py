@@ -21,9 +21,9 @@ from cograil.http.server import request_limits
 from cograil.http.server.dispatcher import reply
 from cograil.http.server.problem_details import Refusal
 from cograil.http.server.request_parsing import Query
-from cograil.http.server.routing import MAX_BODY, Serve, Table
+from cograil.http.server.routing import MAX_BODY, Router, Serve
 
-proxy = Table("proxy", "")
+proxy = Router("proxy", "")
 
 PATIENCE_SECONDS = 2.0
 TARGETS = ("orchestrator", "worker")
@@ -64,7 +64,7 @@ SAID = {
     "already_terminal": "the job has already ended",
     "not_finished": "the job has not ended yet",
     "not_waiting": "nothing waits for this",
-    "not_found": "there is nothing here",
+    "not_found": "no route matches this path",
     "unknown_field": "there is no such field",
     "unknown_parameter": "there is no such parameter",
     "invalid_parameter": "this parameter cannot be so",
@@ -80,7 +80,7 @@ SAID_OF = {
     400: "the orchestrator cannot read this",
     401: "a valid key is needed: Authorization: Bearer cog_...",
     403: "this needs another role",
-    404: "there is nothing here",
+    404: "no route matches this path",
     409: "this cannot be done now",
     413: "this is too large",
     415: "a body is application/json in UTF-8",
@@ -95,7 +95,7 @@ class Anything(Query):
     model_config = ConfigDict(extra="allow", hide_input_in_errors=True)
 
 
-@proxy.get("/proxy/health", "operator", answers={200: "whether they answer"})
+@proxy.get("/proxy/health", "operator", responses={200: "whether they answer"})
 async def show_health(call: Asked) -> Response:
     """Say whether the API and the worker answer."""
     states = await asyncio.gather(*(_state(_target(call, name)) for name in TARGETS))
@@ -109,7 +109,7 @@ async def _state(target: Upstream | None) -> str:
 
 
 def _target(call: Asked, name: str) -> Upstream | None:
-    return call.instance.api if name == "orchestrator" else call.instance.worker
+    return call.context.api if name == "orchestrator" else call.context.worker
 
 
 def _passing_on(name: str, path: str) -> Serve:
@@ -137,7 +137,7 @@ async def _sent(call: Asked, name: str, target: Upstream, path: str) -> Answered
 def _filled(call: Asked, path: str) -> str:
     """The path with what was given for its names. Raises Refusal for what could lead elsewhere."""
     if any(not SEGMENT.fullmatch(value) for value in call.path.values()):
-        raise Refusal(404, "not_found", "there is nothing here")
+        raise Refusal(404, "not_found", "no route matches this path")
     given: dict[str, Any] = call.query.model_extra or {}
     return path.format(**call.path) + (f"?{urlencode(given)}" if given else "")
 

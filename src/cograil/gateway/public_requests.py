@@ -21,14 +21,14 @@ from cograil.http.server.dispatcher import reply
 from cograil.http.server.idempotent_requests import KeyText, idempotency_key
 from cograil.http.server.problem_details import Refusal, refusal_of
 from cograil.http.server.request_parsing import Batch, Body, as_model
-from cograil.http.server.routing import Table
+from cograil.http.server.routing import Router
 from cograil.model.ids import is_id
 from cograil.model.redaction import Hidden, outside_error, outside_result, outside_status
 from cograil.model.workflow import Json, Workflow
 from cograil.store.gateway_queries import RequestedJob, count_done, find_request
 from cograil.store.related_jobs import RelatedJobs, load_related_jobs
 
-platform = Table("platform", "")
+platform = Router("platform", "")
 
 BATCH_BODY = 8 * 1024 * 1024
 BATCH_ITEMS = 100
@@ -71,14 +71,17 @@ class BatchSubmit(Batch):
     "gateway",
     body=PlatformSubmit,
     is_type_optional=True,
-    answers={202: "accepted under this request id", 409: "the idempotency key was used with another request"},
+    responses={
+        202: "accepted under this request id",
+        409: "the idempotency key was used with another request",
+    },
 )
 async def submit_request(call: Asked) -> Response:
     """Ask for something to be done."""
     return reply(await _submit(call, call.body), 202)
 
 
-@platform.get("/platform/status/{request_id}", "submitter", "gateway", answers={200: "what became of it"})
+@platform.get("/platform/status/{request_id}", "submitter", "gateway", responses={200: "what became of it"})
 async def show_request(call: Asked) -> Response:
     """Show what became of a request."""
     request_id, tenant = call.path["request_id"], call.caller.tenant
@@ -88,7 +91,7 @@ async def show_request(call: Asked) -> Response:
         found = await find_request(tx, tenant, request_id.lower())
         if found is None:
             raise UNKNOWN_REQUEST
-        workflow = await call.instance.catalog.get(tx, found.definition_id)
+        workflow = await call.context.catalog.get(tx, found.definition_id)
         job_id = found.job["job_id"]
         done = await count_done(tx, tenant, job_id)
         inside = (await load_related_jobs(tx, [job_id])).get(job_id, RelatedJobs())
@@ -100,7 +103,7 @@ async def show_request(call: Asked) -> Response:
     "operator",
     body=DirectSubmit,
     is_type_optional=True,
-    answers={202: "queued under this id"},
+    responses={202: "queued under this id"},
 )
 async def submit_directly(call: Asked) -> Response:
     """Submit a job. `GET /status/lookup` finds it by the correlation id that it was given."""
@@ -115,7 +118,7 @@ async def submit_directly(call: Asked) -> Response:
     body=BatchSubmit,
     is_type_optional=True,
     max_body=BATCH_BODY,
-    answers={202: "how many were accepted, their ids, and what is wrong with the others"},
+    responses={202: "how many were accepted, their ids, and what is wrong with the others"},
 )
 async def submit_batch(call: Asked) -> Response:
     """Submit up to 100 jobs; each is accepted or refused by itself.
@@ -176,7 +179,7 @@ async def _submit(call: Asked, given: PlatformSubmit, *, is_alone: bool = True) 
     headers = {name: call.headers[name] for name in passed if name in call.headers}
     headers |= {"content-type": "application/json", "x-request-id": call.request_id}
     content = strict_json.write(request, max_bytes=MAX_SENT)
-    answered = await _accepted(call.instance.api, request["request_id"], headers, content)
+    answered = await _accepted(call.context.api, request["request_id"], headers, content)
     told = orjson.loads(answered.body)
     return {
         "request_id": told["request_id"],

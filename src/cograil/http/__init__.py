@@ -1,6 +1,9 @@
-"""The port: what answers over HTTP.
+"""The HTTP API.
 
-So far the probes only. `probes.py` says whether a process lives and is ready, `server.py` binds the
-port and serves an ASGI application on it in the loop that is running. What the checks are is decided
-by whoever wires a process; nothing here knows of loops, workers or the database.
+    server     port, parsing, routing, limits, error responses, OpenAPI document
+    auth       API keys, client addresses, allowed hosts
+    routes     one module for each resource; a route calls a verb or a query in one transaction
+    streams    server-sent events, WebSockets, waiting for the end of a job
+
+SQL is in `cograil.store`, changes of state are in `cograil.verbs`: neither belongs here.
 """

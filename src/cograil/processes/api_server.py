@@ -13,8 +13,8 @@ from cograil.app_registry import PortContext, require_apps
 from cograil.errors import UsageError
 from cograil.http.auth.client_address import is_loopback
 from cograil.http.server.access_log import log_requests
-from cograil.http.server.application import application, open_instance
-from cograil.http.server.dispatcher import Instance
+from cograil.http.server.application import application, open_api_context
+from cograil.http.server.dispatcher import ApiContext
 from cograil.http.server.port import bind, serving
 from cograil.http.server.probes import metrics_app, probe_routes
 from cograil.processes.app_plugins import all_doors, app_checks, serving_ports
@@ -60,7 +60,7 @@ async def _serve(settings: Settings) -> None:
 
 
 @asynccontextmanager
-async def open_api(conninfo: str, settings: Settings) -> AsyncIterator[Instance]:
+async def open_api(conninfo: str, settings: Settings) -> AsyncIterator[ApiContext]:
     """What the API needs, on connections of its own that act as the server.
 
     Raises UsageError when anybody could come in from elsewhere, UnsafeDatabase for a role that may too much.
@@ -70,7 +70,7 @@ async def open_api(conninfo: str, settings: Settings) -> AsyncIterator[Instance]
         opened(
             Database(url, settings.database, application="cograil server", kept=BUSY, role=SERVER_ROLE)
         ) as db,
-        open_instance(db, make_engine_context(settings), settings, settings.server.key_file) as instance,
+        open_api_context(db, make_engine_context(settings), settings, settings.server.key_file) as instance,
     ):
         if not is_loopback(settings.host) and not await look(instance.keys.has_keys):
             raise UsageError(
@@ -81,4 +81,4 @@ async def open_api(conninfo: str, settings: Settings) -> AsyncIterator[Instance]
         try:
             yield instance
         finally:
-            await instance.pace.stop()
+            await instance.progress_throttle.stop()

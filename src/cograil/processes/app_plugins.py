@@ -19,10 +19,10 @@ from cograil.store.migrate import Migration
 if TYPE_CHECKING:  # a worker needs neither
     from starlette.types import ASGIApp
 
-    from cograil.http.server.dispatcher import Instance
+    from cograil.http.server.dispatcher import ApiContext
 
 
-def app_doors(instance: Instance) -> Mapping[str, ASGIApp]:
+def app_doors(instance: ApiContext) -> Mapping[str, ASGIApp]:
     """Their doors, by how the paths begin. Raises UsageError when two want the same paths."""
     doors: dict[str, ASGIApp] = {}
     load_metrics(enabled_apps(instance.settings))
@@ -34,14 +34,14 @@ def app_doors(instance: Instance) -> Mapping[str, ASGIApp]:
     return doors
 
 
-def all_doors(instance: Instance) -> Mapping[str, ASGIApp]:
+def all_doors(instance: ApiContext) -> Mapping[str, ASGIApp]:
     """What is served beside the API: the pages, and the doors of the apps."""
-    from cograil.ui.ui_application import page_doors  # noqa: PLC0415  a worker needs none of it
+    from cograil.ui.ui_application import page_apps  # noqa: PLC0415  a worker needs none of it
 
-    return {**app_doors(instance), **page_doors(instance)}
+    return {**app_doors(instance), **page_apps(instance)}
 
 
-def app_front(instance: Instance, name: str) -> ASGIApp:
+def app_front(instance: ApiContext, name: str) -> ASGIApp:
     """What the app of this name serves on a port of its own. Raises UsageError when it has none."""
     for app in enabled_apps(instance.settings):
         if app.name == name and app.front is not None:

@@ -14,7 +14,7 @@ from cograil.embedded.data_directory import is_held, read_instance
 from cograil.errors import NoInstance, UsageError
 from cograil.gateway.gateway_context import answer
 from cograil.gateway.gateway_readiness import Place, application, opened
-from cograil.http.auth.authentication import KeyRing
+from cograil.http.auth.authentication import KeyAuthenticator
 from cograil.http.auth.client_address import is_loopback
 from cograil.http.server.port import bind, serving
 from cograil.processes.instance_discovery import find_conninfo
@@ -53,7 +53,7 @@ async def open_gateway(
     async def find() -> Place:
         return await _find(settings, inside)
 
-    async def approve(keys: KeyRing) -> None:
+    async def approve(keys: KeyAuthenticator) -> None:
         if not is_loopback(settings.host) and not await keys.has_keys():
             raise UsageError(
                 f"the gateway cannot listen on {settings.host}: there are no keys yet, and whoever reaches "

@@ -28,7 +28,7 @@ from cograil.embedded.data_directory import hold_directory
 from cograil.errors import DatabaseUnavailable, UsageError
 from cograil.http.server.access_log import log_requests
 from cograil.http.server.application import application
-from cograil.http.server.dispatcher import Instance
+from cograil.http.server.dispatcher import ApiContext
 from cograil.http.server.port import bind, serving
 from cograil.http.server.probes import metrics_app, probe_routes
 from cograil.model.readiness_check import OK
@@ -244,7 +244,7 @@ class Supervisor:
             ):
                 yield
 
-    def _open_front(self, instance: Instance) -> AbstractAsyncContextManager[None]:
+    def _open_front(self, instance: ApiContext) -> AbstractAsyncContextManager[None]:
         """The port of the app that has one of its own, if one has."""
         if self.front is None:
             return nullcontext()

@@ -82,10 +82,10 @@ async def page_jobs(
 
 
 class Counts(NamedTuple):
-    """The number of jobs by status. `is_cut` says that counting stopped at the limit."""
+    """The number of jobs by status. `truncated` says that counting stopped at the limit."""
 
     by_status: dict[str, int]
-    is_cut: bool
+    truncated: bool
 
     def total(self, status: str | None = None) -> int:
         """Return the number of jobs of this status, or of all."""

@@ -178,7 +178,7 @@ def node_view(job_id: str, row: Any) -> View:
         "task_state": row.task_state,
         "worker": row.worker,
         "child_job": None if row.child_job is None else {"job_id": row.child_job, "status": row.child_status},
-        "is_left_out": bool(getattr(row, "is_left_out", False)),
+        "payload_omitted": bool(getattr(row, "payload_omitted", False)),
     }
 
 
@@ -205,7 +205,7 @@ async def list_nodes(
 ) -> list[View]:
     """Return the nodes in workflow order, each fan-out followed by its children, pending nodes included.
 
-    The last nodes of a large list come without input and output (`is_left_out`). `only` selects one node, which
+    The last nodes of a large list come without input and output (`payload_omitted`). `only` selects one node, which
     is always complete.
     """
     params = {"children": children, "only": only, "max_bytes": MAX_NODE_BYTES}
@@ -258,7 +258,7 @@ def pending_view(name: str) -> View:
         "task_state": None,
         "worker": None,
         "child_job": None,
-        "is_left_out": False,
+        "payload_omitted": False,
     }
 
 

@@ -208,7 +208,7 @@ def _queue_view(row: Any) -> View:
         "workers": row.workers,
         "is_paused": is_paused,
         "paused": pause if is_paused else None,
-        "is_depth_cut": row.is_depth_cut,
+        "depth_truncated": row.depth_truncated,
     }
 
 
@@ -267,7 +267,7 @@ async def node_metrics(tx: Transaction, tenant: str, since: datetime, workflow: 
             "avg_duration": _rounded(row.avg_duration),
             "total_retries": row.total_retries,
             "jobs_seen": row.jobs_seen,
-            "is_cut": row.jobs_seen == MAX_JOBS_WITH_NODES or row.is_cut,
+            "truncated": row.jobs_seen == MAX_JOBS_WITH_NODES or row.truncated,
         }
         for row in rows
     ]
@@ -278,7 +278,7 @@ async def failure_metrics(
 ) -> View:
     """Return the errors of the nodes of failed jobs, the most common first.
 
-    `has_more` says that there are more kinds of errors than the limit, `is_cut` that not all jobs of the period
+    `has_more` says that there are more kinds of errors than the limit, `truncated` that not all jobs of the period
     were read.
     """
     rows = await tx.fetch_dicts(
@@ -291,9 +291,9 @@ async def failure_metrics(
         max_nodes=MAX_NODES_COUNTED,
         limit=limit + 1,
     )
-    (is_cut,) = {row.pop("is_cut") for row in rows}
+    (truncated,) = {row.pop("truncated") for row in rows}
     failures = [row for row in rows if row["workflow_id"] is not None]
-    return {"failures": failures[:limit], "has_more": len(failures) > limit, "is_cut": is_cut}
+    return {"failures": failures[:limit], "has_more": len(failures) > limit, "truncated": truncated}
 
 
 async def throughput_metrics(

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from cograil.http.server.application import TABLES
+from cograil.http.server.application import ROUTERS
 from cograil.http.server.openapi import document
 
 Schema = Mapping[str, Any]
@@ -18,7 +18,7 @@ METHODS = ("get", "post", "put", "patch", "delete")
 @cache
 def api_document() -> dict[str, Any]:
     """The API as OpenAPI 3.1."""
-    return document(endpoint for table in TABLES for endpoint in table.endpoints)
+    return document(endpoint for router in ROUTERS for endpoint in router.endpoints)
 
 
 @cache

@@ -17,7 +17,7 @@ from starlette.datastructures import Headers
 from starlette.types import Receive
 
 from cograil import clock
-from cograil.http.auth.authentication import KeyRing
+from cograil.http.auth.authentication import KeyAuthenticator
 from cograil.http.server import request_limits
 from cograil.http.server.problem_details import Refusal
 from cograil.model.roles import Caller
@@ -95,22 +95,22 @@ class Sessions:
 class SessionRing:
     """Recognises whoever has a session, and else asks the ring of keys."""
 
-    def __init__(self, ring: KeyRing, sessions: Sessions) -> None:
+    def __init__(self, ring: KeyAuthenticator, sessions: Sessions) -> None:
         self.ring = ring
         self._sessions = sessions
 
-    async def caller(self, headers: Headers, address: str, *, is_quick: bool = False) -> Caller:
+    async def caller(self, headers: Headers, address: str, *, allows_stale_auth: bool = False) -> Caller:
         """Whoever looks. Raises Refusal as the ring does."""
         session = self._sessions.read(headers)
         if session is not None and session.key_id and "authorization" not in headers:
-            found = await self.ring.holder(session.key_id, is_quick=is_quick)
+            found = await self.ring.holder(session.key_id, allows_stale_auth=allows_stale_auth)
             if found is not None and self._sessions.is_ours(session, found[1]):
                 return found[0]
-        return await self.ring.caller(headers, address, is_quick=is_quick)
+        return await self.ring.caller(headers, address, allows_stale_auth=allows_stale_auth)
 
-    async def has_keys(self, is_quick: bool = False) -> bool:
+    async def has_keys(self, allows_stale_auth: bool = False) -> bool:
         """Whether a key was ever made."""
-        return await self.ring.has_keys(is_quick)
+        return await self.ring.has_keys(allows_stale_auth)
 
 
 def cookie(headers: Headers, name: str) -> str:

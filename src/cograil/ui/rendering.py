@@ -20,7 +20,7 @@ from cograil.ui import times
 from cograil.ui.browser_sessions import COOKIE, FLASH, SECONDS, Session, cookie
 from cograil.ui.event_text import event_summary, log_fields
 from cograil.ui.json_tree import json_tree
-from cograil.ui.page_context import Visit, session_of
+from cograil.ui.page_context import PageRequest, session_of
 from cograil.ui.static_files import address_of_file
 
 POLICY = (
@@ -42,23 +42,23 @@ WAITING_NAMES = {
 MAX_SHOWN = 20_000  # characters of a value; the API has all of it
 
 
-def page(visit: Visit, template: str, *, status: int = 200, **values: Any) -> Response:
+def page(request: PageRequest, template: str, *, status: int = 200, **values: Any) -> Response:
     """A page for this visitor."""
-    sessions = visit.instance.sessions
-    session = session_of(visit)
+    sessions = request.context.sessions
+    session = session_of(request)
     kept = session or sessions.begin()
-    said = sessions.unsealed(cookie(visit.headers, FLASH))
+    said = sessions.unsealed(cookie(request.headers, FLASH))
     text = rendered(
         template,
-        caller=visit.caller,
-        apps=[one for one in visit.instance.entries if one.is_for(visit.caller)],
+        caller=request.caller,
+        apps=[one for one in request.context.entries if one.is_for(request.caller)],
         token=sessions.token(kept),
         said=said,
         at=int(clock.now().timestamp() * 1000),
         **values,
     )
     response = html(text, status)
-    is_safe = visit.headers.get("x-forwarded-proto", "") == "https"
+    is_safe = request.headers.get("x-forwarded-proto", "") == "https"
     if session is None:
         keep_session(response, kept, is_safe=is_safe)
     if said:
@@ -79,13 +79,13 @@ def keep_session(response: Response, session: Session, *, is_safe: bool) -> None
     )
 
 
-def gone_to(visit: Visit, place: str, said: str = "") -> Response:
+def gone_to(request: PageRequest, place: str, said: str = "") -> Response:
     """After a form: the page to look at now, which says what was done."""
     response = Response(status_code=303, headers={"Location": place, **ALWAYS})
     if said:
         response.set_cookie(
             FLASH,
-            visit.instance.sessions.sealed(said[:150]),
+            request.context.sessions.sealed(said[:150]),
             max_age=30,
             path="/ui",
             httponly=True,

@@ -16,19 +16,19 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cograil.app_registry import NavigationEntry
 from cograil.errors import CograilError
-from cograil.http.auth.client_address import address_of, refuse_foreign
+from cograil.http.auth.client_address import client_address, reject_foreign_origin
 from cograil.http.server import problem_details, request_limits
-from cograil.http.server.dispatcher import UNREACHABLE, Door, Instance
-from cograil.http.server.headers import headers_of
+from cograil.http.server.dispatcher import DATABASE_UNAVAILABLE, ApiContext, Dispatcher
+from cograil.http.server.headers import request_headers
 from cograil.http.server.problem_details import Refusal
-from cograil.http.server.routing import Table
+from cograil.http.server.routing import Router
 from cograil.model.ids import new_id
 from cograil.model.roles import LADDER, Caller
 from cograil.store.database import LOST
 from cograil.ui.app_pages import app_pages, off_tables
 from cograil.ui.browser_sessions import COOKIE, Session, SessionRing, read_form
-from cograil.ui.page_context import PageInstance, behind_pages
-from cograil.ui.pages import TABLES
+from cograil.ui.page_context import PageContext, make_page_context
+from cograil.ui.pages import ROUTERS
 from cograil.ui.rendering import ALWAYS, html, keep_session, rendered
 from cograil.ui.static_files import PREFIX, serve_file
 
@@ -39,10 +39,10 @@ MOVED = {"/docs": "/ui/docs", "/openapi.json": "/api/v1/openapi.json"}  # where 
 REQUEST: ContextVar[Scope] = ContextVar("request")  # the door does not tell whom it refuses
 
 
-def page_doors(instance: Instance) -> Mapping[str, ASGIApp]:
+def page_apps(instance: ApiContext) -> Mapping[str, ASGIApp]:
     """The pages, by how their paths begin; whoever names none is shown the first."""
     found = app_pages(instance.settings)
-    behind = behind_pages(instance, tuple(one.entry for one in found))
+    behind = make_page_context(instance, tuple(one.entry for one in found))
     pages = Pages(behind, [*(one.table for one in found), *off_tables(instance.settings)])
     return {path: pages for path in ("/ui", "/", *MOVED)}
 
@@ -50,9 +50,9 @@ def page_doors(instance: Instance) -> Mapping[str, ASGIApp]:
 class Pages:
     """The application that serves the pages."""
 
-    def __init__(self, instance: PageInstance, of_apps: Sequence[Table]) -> None:
+    def __init__(self, instance: PageContext, of_apps: Sequence[Router]) -> None:
         self._instance = instance
-        self._door: Door[PageInstance] = Door(instance, [*TABLES, *of_apps], self._told)
+        self._door: Dispatcher[PageContext] = Dispatcher(instance, [*ROUTERS, *of_apps], self._told)
         self._proxies = instance.settings.server.trusted_networks()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -69,18 +69,18 @@ class Pages:
             response = self._told(problem_details.refusal_of(error), new_id())
         except LOST as error:
             log.warning("the database is gone", path=scope["path"], error=str(error))
-            response = self._told(UNREACHABLE, new_id())
+            response = self._told(DATABASE_UNAVAILABLE, new_id())
         if response is None and not self._door.serves(scope["method"], scope["path"]):
             await self._recognise(scope)
         await (response or self._door)(scope, receive, send)
 
     async def _recognise(self, scope: Scope) -> None:
         """Note who asks for a page that does not exist: what says so has the menu of this caller."""
-        headers = headers_of(scope)
+        headers = request_headers(scope)
         with suppress(Refusal, CograilError, *LOST):
-            caller = await self._instance.keys.caller(headers, address_of(scope, headers, self._proxies))
+            caller = await self._instance.keys.caller(headers, client_address(scope, headers, self._proxies))
             if not caller.key_id:
-                refuse_foreign(headers, self._instance.settings.host)
+                reject_foreign_origin(headers, self._instance.settings.host)
             scope["cograil.caller"] = caller
 
     def _told(self, refusal: Refusal, request_id: str) -> Response:
@@ -88,7 +88,7 @@ class Pages:
 
     async def _open(self, scope: Scope, receive: Receive) -> Response | None:
         """What needs no key, or None."""
-        path, method, headers = scope["path"], scope["method"], headers_of(scope)
+        path, method, headers = scope["path"], scope["method"], request_headers(scope)
         if path == HOME.rstrip("/"):
             return Response(status_code=308, headers={"Location": HOME})
         if path in MOVED:
@@ -129,7 +129,7 @@ class Pages:
         given = Headers(
             {"authorization": f"Bearer {key.strip()}"} if _is_plain(key) else {"authorization": "-"}
         )
-        caller = await keys.ring.caller(given, address_of(scope, headers, self._proxies))
+        caller = await keys.ring.caller(given, client_address(scope, headers, self._proxies))
         if caller.role not in LADDER:
             raise Refusal(403, "forbidden", f"a key of the role {caller.role} sees no pages")
         found = await keys.ring.holder(caller.key_id)
@@ -186,7 +186,7 @@ def _own_place(path: str) -> str:
 def told(refusal: Refusal, request_id: str, entries: Sequence[NavigationEntry] = ()) -> Response:
     """A refusal as a page, as the way to log in, or for a script as the API tells it."""
     scope = REQUEST.get()
-    headers = headers_of(scope)
+    headers = request_headers(scope)
     if "text/html" not in headers.get("accept", ""):
         return problem_details.answer(refusal, request_id)
     if refusal.status == 401:

@@ -19,9 +19,9 @@ from cograil.apps.captures.audit import Happening
 from cograil.apps.captures.keyed_lock import Turns
 from cograil.apps.captures.request import capture_asked
 from cograil.errors import CograilError, Overloaded
-from cograil.http.auth.client_address import address_of
-from cograil.http.server.dispatcher import TOO_BUSY, UNREACHABLE, Instance
-from cograil.http.server.headers import headers_of
+from cograil.http.auth.client_address import client_address
+from cograil.http.server.dispatcher import DATABASE_UNAVAILABLE, OVERLOADED, ApiContext
+from cograil.http.server.headers import request_headers
 from cograil.http.server.problem_details import Refusal
 from cograil.model.roles import Caller
 from cograil.store.database import LOST, STALLED, Transaction
@@ -60,7 +60,7 @@ def answer(refusal: Refusal, request_id: str) -> Response:
 class Audited:
     """A door of which every refusal of a post is in the audit log before it is told."""
 
-    def __init__(self, door: ASGIApp, instance: Instance, is_audited: Callable[[Scope], bool]) -> None:
+    def __init__(self, door: ASGIApp, instance: ApiContext, is_audited: Callable[[Scope], bool]) -> None:
         self._door = door
         self._instance = instance
         self._is_audited = is_audited
@@ -88,14 +88,14 @@ class Audited:
             except (*LOST, psycopg.Error, CograilError) as error:
                 log.warning("a refusal is not in the audit log", error=str(error).strip())
                 is_busy = isinstance(error, STALLED | Overloaded)
-                await answer(TOO_BUSY if is_busy else UNREACHABLE, "")(scope, receive, send)
+                await answer(OVERLOADED if is_busy else DATABASE_UNAVAILABLE, "")(scope, receive, send)
                 return
         for message in told:
             await send(message)
 
     async def _write(self, scope: Scope, status: int, body: bytes, noted: list[str]) -> None:
         caller: Caller | None = scope.get("cograil.caller")
-        address = address_of(scope, headers_of(scope), self._proxies)
+        address = client_address(scope, request_headers(scope), self._proxies)
         capture_id = noted[0] if noted else None
         tenant, user = (caller.tenant, caller.user_id) if caller is not None else (None, None)
         payload = orjson.loads(body) if body else {}

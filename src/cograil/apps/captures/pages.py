@@ -11,7 +11,7 @@ from cograil.app_registry import AppPages, NavigationEntry
 from cograil.apps.captures import queries
 from cograil.apps.captures.states import ANCHORED, FAILED, SEALED, SEALING, UPLOADED
 from cograil.http.server.request_parsing import Query
-from cograil.ui.page_context import HTML, Visit, pages
+from cograil.ui.page_context import HTML, PageRequest, pages
 from cograil.ui.pages.monitoring_pages import chosen, older_of
 from cograil.ui.rendering import page
 
@@ -32,24 +32,24 @@ class CaptureFilters(Query):
 
 
 @captures.get("/captures", "viewer", query=CaptureFilters, media_type=HTML)
-async def list_captures(visit: Visit) -> Response:
+async def list_captures(request: PageRequest) -> Response:
     """The captures of the caller's user, newest first."""
-    asked: CaptureFilters = visit.query
-    caller, state = visit.caller, chosen(asked.state, STATES)
+    asked: CaptureFilters = request.query
+    caller, state = request.caller, chosen(asked.state, STATES)
     bound = (caller.tenant, caller.user_id, "pages of captures", state)
-    before = visit.instance.cursors.read(asked.cursor, *bound) if asked.cursor else None
-    async with visit.transaction("show_capture") as tx:
+    before = request.context.cursors.read(asked.cursor, *bound) if asked.cursor else None
+    async with request.transaction("show_capture") as tx:
         await queries.act_for_user(tx, caller.user_id)
         found = await queries.list_captures(tx, caller.tenant, state=state, before=before, limit=PAGE)
     place = found[-1].id if len(found) == PAGE else None
     return page(
-        visit,
+        request,
         "captures.html",
         captures=found,
         asked=asked,
         states=STATES,
         colours=COLOURS,
-        older=older_of(visit, place, asked.model_dump(), bound),
+        older=older_of(request, place, asked.model_dump(), bound),
     )
 
 

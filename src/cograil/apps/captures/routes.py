@@ -25,10 +25,10 @@ from cograil.apps.captures.schemas import ShownCapture, TakenCapture, Trail
 from cograil.apps.captures.settings import CaptureSettings
 from cograil.canonical_json import canonical
 from cograil.errors import NotFound
-from cograil.http.server.dispatcher import Call, Door, Instance, reply
-from cograil.http.server.openapi import JSON, Described, Style
+from cograil.http.server.dispatcher import ApiContext, Call, Dispatcher, reply
+from cograil.http.server.openapi import JSON, ApiDescription, ApiInfo
 from cograil.http.server.request_parsing import Query
-from cograil.http.server.routing import Table
+from cograil.http.server.routing import Router
 from cograil.model.ids import is_id
 from cograil.store.database import Transaction
 
@@ -39,9 +39,9 @@ HIDDEN = frozenset({"id", "tenant_id", "user_id", "aes_gcm_nonce_b64", "aes_gcm_
 
 POSTING: dict[str, Any] = {
     "body": NewCapture,
-    "gives": TakenCapture,
+    "response_model": TakenCapture,
     "is_type_optional": True,
-    "answers": {
+    "responses": {
         202: "it is taken",
         200: "it was there, and stands so",
         409: "the id was used with another payload",
@@ -49,7 +49,7 @@ POSTING: dict[str, Any] = {
     },
 }
 
-captures = Table("captures", "")
+captures = Router("captures", "")
 
 
 class CaptureNotFound(NotFound):
@@ -71,7 +71,7 @@ class NotSealed(NotFound):
 
 
 @dataclass(slots=True)
-class House(Instance):
+class House(ApiContext):
     """What is behind this door: that of the API, and by which definition a tenant's captures are sealed."""
 
     definitions: dict[str, int] = field(default_factory=dict, kw_only=True)
@@ -88,9 +88,9 @@ async def post_capture(call: Call[House]) -> Response:
 
 
 async def _ingest(call: Call[House]) -> Ingested:
-    house, tenant, capture = call.instance, call.caller.tenant, call.body
+    house, tenant, capture = call.context, call.caller.tenant, call.body
     if tenant not in house.definitions:
-        await house.flights.join((PREFIX, tenant), partial(_publish, call))
+        await house.single_flight.run((PREFIX, tenant), partial(_publish, call))
 
     async def decide() -> Ingested:
         async with call.transaction("capture") as tx:
@@ -107,11 +107,11 @@ async def _publish(call: Call[House]) -> None:
         async with call.transaction("publish") as tx:
             return await publish_workflow(tx, tenant)
 
-    call.instance.definitions[tenant] = await persist(publish)
+    call.context.definitions[tenant] = await persist(publish)
 
 
 def _asked(call: Call[House]) -> Asked:
-    settings, caller = call.instance.settings.section(CaptureSettings), call.caller
+    settings, caller = call.context.settings.section(CaptureSettings), call.caller
     entry = call.entry("submit", capture_id=call.body.fields.capture_id)
     return Asked(
         caller.tenant,
@@ -123,7 +123,7 @@ def _asked(call: Call[House]) -> Asked:
     )
 
 
-@captures.get(f"{PREFIX}/{{id}}", "viewer", gives=ShownCapture)
+@captures.get(f"{PREFIX}/{{id}}", "viewer", response_model=ShownCapture)
 async def show_capture(call: Call[House]) -> Response:
     """Show how a capture of the caller's own stands."""
     async with call.transaction("show_capture") as tx:
@@ -148,7 +148,7 @@ class TrailPage(Query):
     limit: Annotated[int, Field(ge=1, le=10_000)] = 1_000
 
 
-@captures.get(f"{PREFIX}/{{id}}/audit", "viewer", query=TrailPage, gives=Trail)
+@captures.get(f"{PREFIX}/{{id}}/audit", "viewer", query=TrailPage, response_model=Trail)
 async def show_audit(call: Call[House]) -> Response:
     """Show what was asked about it and what became of it, and whether that is still as it was written.
 
@@ -177,15 +177,16 @@ def view_of(capture: Capture) -> dict[str, Any]:
     return {"capture_event_id": capture.id} | shown
 
 
-DESCRIBED = Described(
-    Style("cograil captures", ("Error", ERROR), JSON, probes=(), told_as_400=MALFORMED), (captures,)
+DESCRIBED = ApiDescription(
+    ApiInfo("cograil captures", ("Error", ERROR), JSON, probes=(), statuses_sent_as_400=MALFORMED),
+    (captures,),
 )
 
 
-def capture_door(instance: Instance) -> ASGIApp:
+def capture_door(instance: ApiContext) -> ASGIApp:
     """The application that serves captures, to the callers of this instance."""
     house = House(**{one.name: getattr(instance, one.name) for one in fields(instance)})
-    door = Door(house, [captures], answer)
+    door = Dispatcher(house, [captures], answer)
     return Audited(
         door,
         instance,
@@ -195,12 +196,12 @@ def capture_door(instance: Instance) -> ASGIApp:
     )
 
 
-def app_routes(instance: Instance) -> dict[str, ASGIApp]:
+def app_routes(instance: ApiContext) -> dict[str, ASGIApp]:
     """The routes of this app, by the prefix of their paths."""
     door = capture_door(instance)
     return {POSTED: door, PREFIX: door}
 
 
-def described() -> Described:
+def described() -> ApiDescription:
     """These routes, for the reference."""
     return DESCRIBED

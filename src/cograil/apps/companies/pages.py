@@ -24,7 +24,7 @@ from cograil.http.server.dispatcher import Call
 from cograil.http.server.problem_details import Refusal
 from cograil.http.server.request_parsing import Query
 from cograil.model.ids import new_id
-from cograil.ui.page_context import HTML, Visit, as_call, pages, sent_form
+from cograil.ui.page_context import HTML, PageRequest, as_call, pages, sent_form
 from cograil.ui.pages.action_forms import Action, add_actions, says_nothing
 from cograil.ui.pages.monitoring_pages import older_of
 from cograil.ui.rendering import gone_to, page
@@ -51,27 +51,27 @@ class CompanyFilters(Query):
 
 
 @companies.get("/companies", "viewer", query=CompanyFilters, media_type=HTML)
-async def list_companies(visit: Visit) -> Response:
+async def list_companies(request: PageRequest) -> Response:
     """Companies, those that were asked for last first."""
-    return await _listed(visit, visit.query)
+    return await _listed(request, request.query)
 
 
 async def _listed(
-    visit: Visit, asked: CompanyFilters, wrong: Refusal | None = None, given: str = ""
+    request: PageRequest, asked: CompanyFilters, wrong: Refusal | None = None, given: str = ""
 ) -> Response:
-    tenant, text = visit.caller.tenant, asked.q.strip()
-    owner = routes.only_of(as_call(visit))
+    tenant, text = request.caller.tenant, asked.q.strip()
+    owner = routes.only_of(as_call(request))
     bound = (tenant, "pages of companies", text, owner)
-    before = visit.instance.cursors.read(asked.cursor, *bound) if asked.cursor else None
-    async with visit.transaction("companies.show") as tx:
+    before = request.context.cursors.read(asked.cursor, *bound) if asked.cursor else None
+    async with request.transaction("companies.show") as tx:
         found = await find_companies(tx, tenant, text=text, owner=owner, before=before, limit=PAGE)
     return page(
-        visit,
+        request,
         "companies.html",
         status=200 if wrong is None else wrong.status,
         companies=found.companies,
         asked=asked,
-        older=older_of(visit, found.stopped_at, asked.model_dump(), bound),
+        older=older_of(request, found.stopped_at, asked.model_dump(), bound),
         is_first=before is None,
         wrong=wrong,
         given=given,
@@ -80,11 +80,11 @@ async def _listed(
 
 
 @companies.post("/companies", "submitter", media_type=HTML)
-async def ask_for_company(visit: Visit) -> Response:
+async def ask_for_company(request: PageRequest) -> Response:
     """Ask for the company of the form, as the API does."""
-    form = await sent_form(visit)
+    form = await sent_form(request)
     given = form.get("number", "").strip()
-    call = as_call(visit)
+    call = as_call(request)
     routes.begin_under(new_id())
     try:
         call.body = routes.NewRequest.of_bytes(orjson.dumps(as_written(given)), MAX_FORM)
@@ -92,25 +92,25 @@ async def ask_for_company(visit: Visit) -> Response:
     except Refusal as refusal:
         if refusal.status not in (400, 422):
             raise
-        return await _listed(visit, CompanyFilters(), refusal, given)
+        return await _listed(request, CompanyFilters(), refusal, given)
     siren = answer["request"]["company_siren"]
     doubts = "".join(f"; {one['reason']}" for one in answer["warnings"])
-    return gone_to(visit, f"{PLACE}/{siren}", f"{siren} was asked for{doubts}")
+    return gone_to(request, f"{PLACE}/{siren}", f"{siren} was asked for{doubts}")
 
 
 @companies.get("/companies/{siren}", "viewer", media_type=HTML)
-async def show_company(visit: Visit) -> Response:
+async def show_company(request: PageRequest) -> Response:
     """One company: its card, who said what, its documents and its runs."""
-    settings, siren = visit.instance.settings.section(CompanySettings), visit.path["siren"]
-    of, owner = Of(visit.caller.tenant, siren), routes.only_of(as_call(visit))
-    house = House(visit.instance.engine_context, settings)
-    async with visit.transaction("companies.show") as tx:
+    settings, siren = request.context.settings.section(CompanySettings), request.path["siren"]
+    of, owner = Of(request.caller.tenant, siren), routes.only_of(as_call(request))
+    house = House(request.context.engine_context, settings)
+    async with request.transaction("companies.show") as tx:
         shown = await page_of(tx, house, of) if IS_SIREN(siren) else None
         if shown is None or (owner is not None and not await is_asked_by(tx, of, owner)):
             raise NotFound("nobody has asked for this company")
         wait = _wait_seconds(shown["refresh_asked_at"], tx.now, settings.cooldown_seconds)
     return page(
-        visit,
+        request,
         "company.html",
         shown=shown,
         card=shown["company"],
@@ -120,7 +120,7 @@ async def show_company(visit: Visit) -> Response:
         wait=wait,
         question=REFRESH,
         colours=COLOURS,
-        has_documents=visit.caller.may("submitter"),
+        has_documents=request.caller.may("submitter"),
     )
 
 

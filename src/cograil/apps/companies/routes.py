@@ -28,14 +28,14 @@ from cograil.apps.companies.schemas import ENVELOPE, AskedCompany, ShownCompany,
 from cograil.apps.companies.serializers import Shown, View
 from cograil.apps.companies.settings import CompanySettings
 from cograil.errors import NotFound, Problem
-from cograil.http.routes.job_action_routes import by_whom
-from cograil.http.server.dispatcher import Call, Door, Instance, reply
-from cograil.http.server.headers import headers_of
-from cograil.http.server.idempotent_requests import idempotency_key, name_of, once
-from cograil.http.server.openapi import JSON, Described, Style, named_by_function
+from cograil.http.routes.job_action_routes import actor
+from cograil.http.server.dispatcher import ApiContext, Call, Dispatcher, reply
+from cograil.http.server.headers import request_headers
+from cograil.http.server.idempotent_requests import idempotency_key, request_key, run_idempotent
+from cograil.http.server.openapi import JSON, ApiDescription, ApiInfo, operation_id_from_function
 from cograil.http.server.problem_details import Refusal
 from cograil.http.server.request_parsing import Body
-from cograil.http.server.routing import Table
+from cograil.http.server.routing import Router
 from cograil.model.ids import is_id, new_id
 from cograil.model.roles import NOBODY
 from cograil.model.workflow import Json
@@ -47,7 +47,7 @@ FIELDS = ("siren", "siret", "metadata")
 METADATA_BYTES = 16 * 1024
 IS_CORRELATION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,63}").fullmatch
 
-requests = Table("companies", "/v1")
+requests = Router("companies", "/v1")
 correlation: ContextVar[str] = ContextVar("correlation")  # of the request that is being served
 asked_for: ContextVar[str | None] = ContextVar("asked_for", default=None)  # that of the path, once found
 
@@ -107,16 +107,16 @@ def _refused(wrong: list[Wrong]) -> Refusal:
     "/requests",
     "submitter",
     body=NewRequest,
-    takes=AskedCompany,
-    gives=ShownCompany,
+    request_model=AskedCompany,
+    response_model=ShownCompany,
     is_type_optional=True,
-    answers={
+    responses={
         201: "it is known, or the run has ended",
         202: "come again",
         409: "the idempotency key was used for something else, or is being used",
         422: "the numbers are of two companies",
     },
-    heeds=("Idempotency-Key",),
+    headers=("Idempotency-Key",),
 )
 async def create_company_request(call: Call) -> Response:
     """Ask for a company. 201: it is known, or the run has ended; 202: come again."""
@@ -129,8 +129,8 @@ async def create_company_request(call: Call) -> Response:
             shown = await _shown(call, tx, made) if made["job_id"] is None else None
     else:
         asked = idempotency.fingerprint({"given": _facts(body.given), "metadata": body.metadata})
-        made, _ = await once(
-            call, name_of(call, key), asked, partial(_create, call, body), "companies.submit"
+        made, _ = await run_idempotent(
+            call, request_key(call, key), asked, partial(_create, call, body), "companies.submit"
         )
         shown = None
     shown = shown or await _waited_for(call, made, until)
@@ -139,7 +139,7 @@ async def create_company_request(call: Call) -> Response:
     return reply(view, 202 if shown.is_running else 201, told)
 
 
-@requests.get("/requests/{id}", "viewer", gives=WholeCompany)
+@requests.get("/requests/{id}", "viewer", response_model=WholeCompany)
 async def show_company_request(call: Call) -> Response:
     """Show a request, its company, and where that comes from. What is stale or missing is asked for anew."""
     settings = _settings(call)
@@ -160,9 +160,9 @@ async def show_company_request(call: Call) -> Response:
     "operator",
     body=Body,
     is_body_optional=True,
-    gives=ShownCompany,
+    response_model=ShownCompany,
     is_type_optional=True,
-    answers={202: "the sources are asked", 409: "they were asked a short while ago"},
+    responses={202: "the sources are asked", 409: "they were asked a short while ago"},
 )
 async def refresh_company(call: Call) -> Response:
     """Ask the sources anew, though what is known may be fresh."""
@@ -180,7 +180,7 @@ async def refresh_company(call: Call) -> Response:
 
 async def _create(call: Call, body: NewRequest, tx: Transaction) -> dict[str, Json]:
     asked = Request(
-        call.caller.tenant, body.given, correlation.get(), by_whom(call), _owner(call), body.metadata
+        call.caller.tenant, body.given, correlation.get(), actor(call), _owner(call), body.metadata
     )
     made = await make_request(tx, _house(call), asked)
     await call.audit(tx, "request company", made.request_id, siren=body.given.siren)
@@ -194,7 +194,7 @@ async def _waited_for(call: Call, made: dict[str, Json], until: float) -> Shown:
     tenant = call.caller.tenant
     left = until - asyncio.get_running_loop().time()
     if made["job_id"] is not None and left > 0:
-        await call.instance.doorbell.wait(made["job_id"], tenant, left)
+        await call.context.job_end_listener.wait(made["job_id"], tenant, left)
     async with call.transaction("companies.show") as tx:
         return await _shown(call, tx, made)
 
@@ -232,7 +232,7 @@ def only_of(call: Call) -> str | None:
 
 def _asking(call: Call, shown: Shown, trigger: Any) -> Asking:
     id = str(shown.request["id"])
-    return Asking(shown.of, trigger, correlation.get(), shown.siret, id, by_whom(call))
+    return Asking(shown.of, trigger, correlation.get(), shown.siret, id, actor(call))
 
 
 def _note(asking: Asking, job_id: str | None) -> None:
@@ -258,11 +258,11 @@ def _facts(given: Identifiers) -> Json:
 
 
 def _settings(call: Call) -> Any:
-    return call.instance.settings.section(CompanySettings)
+    return call.context.settings.section(CompanySettings)
 
 
 def _house(call: Call) -> House:
-    return House(call.instance.engine_context, _settings(call))
+    return House(call.context.engine_context, _settings(call))
 
 
 # -- refusals ----------------------------------------------------------------------------------------------
@@ -306,14 +306,14 @@ def _problems(refusal: Refusal) -> tuple[Problem, ...]:
     return (Problem(refusal.code, refusal.detail, refusal.pointer),)
 
 
-DESCRIBED = Described(
-    Style(
+DESCRIBED = ApiDescription(
+    ApiInfo(
         "cograil companies",
         ("Refusal", ENVELOPE),
         JSON,
         probes=(),
-        named=named_by_function,
-        told_as_400=UNREADABLE | {422},
+        operation_id=operation_id_from_function,
+        statuses_sent_as_400=UNREADABLE | {422},
     ),
     (requests,),
 )
@@ -326,15 +326,15 @@ def begin_under(correlation_id: str) -> str:
     return correlation_id
 
 
-def company_door(instance: Instance) -> ASGIApp:
+def company_door(instance: ApiContext) -> ASGIApp:
     """The application that serves /v1/requests; every answer says under which correlation id."""
-    door = Door(replace(instance), [requests], answer)
+    door = Dispatcher(replace(instance), [requests], answer)
 
     async def serve(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await door(scope, receive, send)
             return
-        given = headers_of(scope).get("x-correlation-id", "")
+        given = request_headers(scope).get("x-correlation-id", "")
         said = begin_under(given if IS_CORRELATION(given) else new_id())
 
         async def send_with_id(message: Any) -> None:
@@ -347,11 +347,11 @@ def company_door(instance: Instance) -> ASGIApp:
     return serve
 
 
-def app_routes(instance: Instance) -> dict[str, ASGIApp]:
+def app_routes(instance: ApiContext) -> dict[str, ASGIApp]:
     """The routes of this app, by the prefix of their paths."""
     return {PREFIX: company_door(instance)}
 
 
-def described() -> Described:
+def described() -> ApiDescription:
     """These routes, for the reference."""
     return DESCRIBED

@@ -19,13 +19,13 @@ from cograil.apps.containers.metrics import count_end, counted
 from cograil.apps.containers.request import ContainerRequest, read_request
 from cograil.apps.containers.schemas import AcceptedContainer, ShownContainer, ShownContainers
 from cograil.apps.containers.settings import ContainerSettings
-from cograil.http.routes.job_action_routes import by_whom
+from cograil.http.routes.job_action_routes import actor
 from cograil.http.routes.job_routes import trace_parent_of
-from cograil.http.server.dispatcher import Call, Door, Instance, reply
-from cograil.http.server.openapi import JSON, Described, Style, named_by_function
+from cograil.http.server.dispatcher import ApiContext, Call, Dispatcher, reply
+from cograil.http.server.openapi import JSON, ApiDescription, ApiInfo, operation_id_from_function
 from cograil.http.server.problem_details import Refusal
 from cograil.http.server.request_parsing import Body
-from cograil.http.server.routing import Table
+from cograil.http.server.routing import Router
 
 PREFIX = "/v1/jobs"
 UNREADABLE = frozenset({413, 422})
@@ -38,7 +38,7 @@ PREFLIGHT = SHARED | {
 
 ERROR = {"type": "object", "required": ["error"], "properties": {"error": {"type": "string"}}}
 
-containers = Table("containers", "/v1")
+containers = Router("containers", "/v1")
 
 
 class NewContainerJob(Body):
@@ -56,40 +56,40 @@ class NewContainerJob(Body):
     "/jobs",
     "submitter",
     body=NewContainerJob,
-    takes=ContainerRequest,
-    gives=AcceptedContainer,
+    request_model=ContainerRequest,
+    response_model=AcceptedContainer,
     is_type_optional=True,
-    answers={202: "it will run", 409: "another one has this id"},
+    responses={202: "it will run", 409: "another one has this id"},
 )
 async def create_container_job(call: Call) -> Response:
     """Run a container."""
     request: ContainerRequest = call.body.request
     async with call.transaction("submit") as tx:
-        job_id = await jobs.make(tx, call.instance.engine_context, request, _asked(call))
+        job_id = await jobs.make(tx, call.context.engine_context, request, _asked(call))
         await call.audit(tx, "submit", job_id, container_job=request.id)
     metrics.container_jobs.inc()
     return reply({"id": request.id, "status": "accepted"}, 202)
 
 
-@containers.get("/jobs", "viewer", gives=ShownContainers)
+@containers.get("/jobs", "viewer", response_model=ShownContainers)
 async def list_container_jobs(call: Call) -> Response:
     """List those that run or ended a short while ago."""
     async with call.transaction("show") as tx:
         return reply({"jobs": await jobs.list_all(tx, _asked(call))})
 
 
-@containers.get("/jobs/{id}", "viewer", gives=ShownContainer)
+@containers.get("/jobs/{id}", "viewer", response_model=ShownContainer)
 async def show_container_job(call: Call) -> Response:
     """Show how one of them stands."""
     async with call.transaction("show") as tx:
         return reply(await jobs.show(tx, call.path["id"], _asked(call)))
 
 
-@containers.delete("/jobs/{id}", "submitter", answers={204: "it is over, or will be soon"})
+@containers.delete("/jobs/{id}", "submitter", responses={204: "it is over, or will be soon"})
 async def stop_container_job(call: Call) -> Response:
     """Cancel one of them; one that has ended stays as it is."""
     async with call.transaction("cancel") as tx:
-        job_id, end = await jobs.stop(tx, call.instance.engine_context, call.path["id"], _asked(call))
+        job_id, end = await jobs.stop(tx, call.context.engine_context, call.path["id"], _asked(call))
         if job_id is not None:
             await call.audit(tx, "cancel", job_id, container_job=call.path["id"])
     count_end(end)
@@ -97,8 +97,8 @@ async def stop_container_job(call: Call) -> Response:
 
 
 def _asked(call: Call) -> Asked:
-    settings = call.instance.settings.section(ContainerSettings)
-    by, trace_parent = by_whom(call) or None, trace_parent_of(call)
+    settings = call.context.settings.section(ContainerSettings)
+    by, trace_parent = actor(call) or None, trace_parent_of(call)
     return Asked(call.caller.tenant, by, settings.retention_seconds, trace_parent)
 
 
@@ -109,25 +109,25 @@ def answer(refusal: Refusal, request_id: str) -> Response:
     return Response(body, status, media_type="application/json", headers={**refusal.headers})
 
 
-DESCRIBED = Described(
-    Style(
+DESCRIBED = ApiDescription(
+    ApiInfo(
         "cograil containers",
         ("Error", ERROR),
         JSON,
         probes=(),
-        named=named_by_function,
-        told_as_400=UNREADABLE,
+        operation_id=operation_id_from_function,
+        statuses_sent_as_400=UNREADABLE,
     ),
     (containers,),
 )
 
 
-def container_door(instance: Instance) -> ASGIApp:
+def container_door(instance: ApiContext) -> ASGIApp:
     """The application that serves /v1/jobs, to the callers of this instance.
 
     Pages of any site may ask, where a key is needed to be answered: browsers send none by themselves.
     """
-    door = Door(replace(instance), [containers], answer)
+    door = Dispatcher(replace(instance), [containers], answer)
 
     async def serve(scope: Scope, receive: Receive, send: Send) -> None:
         is_shared = scope["type"] == "http" and await instance.keys.has_keys()
@@ -145,11 +145,11 @@ def container_door(instance: Instance) -> ASGIApp:
     return counted(serve)
 
 
-def app_routes(instance: Instance) -> dict[str, ASGIApp]:
+def app_routes(instance: ApiContext) -> dict[str, ASGIApp]:
     """The routes of this app, by the prefix of their paths."""
     return {PREFIX: container_door(instance)}
 
 
-def described() -> Described:
+def described() -> ApiDescription:
     """These routes, for the reference."""
     return DESCRIBED

@@ -26,7 +26,7 @@ from cograil.http.server.problem_details import Refusal
 from cograil.http.server.request_limits import BODY_SECONDS
 from cograil.http.server.request_parsing import Query
 from cograil.ui.browser_sessions import refuse_other_sites
-from cograil.ui.page_context import Visit, as_call, require_token
+from cograil.ui.page_context import PageRequest, as_call, require_token
 
 MEGABYTE = 1024 * 1024
 PDF = "application/pdf"
@@ -41,13 +41,13 @@ class Upload(Query):
 
 
 @documents.get("/documents/{key}/pdf", "viewer", query=OfUser, media_type=PDF)
-async def download_pdf(visit: Visit) -> Response:
+async def download_pdf(request: PageRequest) -> Response:
     """The PDF of a document that is done."""
-    key = visit.path["key"]
-    folder = routes.folder_for(as_call(visit), visit.query.user.strip())
-    async with visit.transaction("documents_show") as tx:
+    key = request.path["key"]
+    folder = routes.folder_for(as_call(request), request.query.user.strip())
+    async with request.transaction("documents_show") as tx:
         found = (
-            await jobs.list_documents(tx, place_of(folder), visit.caller.tenant, key=key)
+            await jobs.list_documents(tx, place_of(folder), request.caller.tenant, key=key)
             if IS_KEY(key)
             else []
         )
@@ -72,17 +72,17 @@ def _is_file(path: Path) -> bool:
         return False
 
 
-@documents.post("/documents/upload", "submitter", query=Upload, answers={201: "the file is in the folder"})
-async def upload(visit: Visit) -> Response:
+@documents.post("/documents/upload", "submitter", query=Upload, responses={201: "the file is in the folder"})
+async def upload(request: PageRequest) -> Response:
     """Put the body of the request into the watch folder under this name."""
-    refuse_other_sites(visit.headers)
-    require_token(visit, visit.headers.get(TOKEN, ""))
-    name = _checked(visit.query.name)
-    folder = routes.folder_for(as_call(visit), visit.query.user.strip())
-    most = visit.instance.settings.section(DocumentSettings).max_input_size_mb * MEGABYTE
-    saved = await _save(visit, folder, name, most)
-    async with visit.transaction("documents_upload") as tx:
-        await visit.audit(tx, "upload document", saved)
+    refuse_other_sites(request.headers)
+    require_token(request, request.headers.get(TOKEN, ""))
+    name = _checked(request.query.name)
+    folder = routes.folder_for(as_call(request), request.query.user.strip())
+    most = request.context.settings.section(DocumentSettings).max_input_size_mb * MEGABYTE
+    saved = await _save(request, folder, name, most)
+    async with request.transaction("documents_upload") as tx:
+        await request.audit(tx, "upload document", saved)
     return reply({"name": saved}, 201)
 
 
@@ -97,13 +97,13 @@ def _checked(text: str) -> str:
     return text
 
 
-async def _save(visit: Visit, folder: Folder, name: str, most: int) -> str:
+async def _save(request: PageRequest, folder: Folder, name: str, most: int) -> str:
     """Write the body beside the folder's files and give it its name once it is whole; the name it has."""
     hidden = folder.arrivals / atomic_files.hidden_name()
     try:
         with await asyncio.to_thread(hidden.open, "xb") as file:
             size = 0
-            async for chunk in _chunks(visit):
+            async for chunk in _chunks(request):
                 size += len(chunk)
                 if size > most:
                     raise Refusal(413, "too_large", f"a document has at most {most // MEGABYTE:,} MB")
@@ -117,12 +117,12 @@ async def _save(visit: Visit, folder: Folder, name: str, most: int) -> str:
         await asyncio.to_thread(hidden.unlink, missing_ok=True)
 
 
-async def _chunks(visit: Visit) -> AsyncIterator[bytes]:
+async def _chunks(request: PageRequest) -> AsyncIterator[bytes]:
     """The body as it comes. Raises Refusal when it stops."""
     while True:
         try:
             async with asyncio.timeout(BODY_SECONDS):
-                message = await visit.receive()
+                message = await request.receive()
         except TimeoutError:
             raise Refusal(408, "body_timeout", "the upload stopped") from None
         if message["type"] != "http.request":

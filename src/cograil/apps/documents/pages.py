@@ -21,7 +21,7 @@ from cograil.apps.documents.status_files import state_of
 from cograil.apps.documents.workflow import WORKFLOW_ID
 from cograil.errors import NotFound
 from cograil.http.server.request_parsing import Body, Query, as_model
-from cograil.ui.page_context import HTML, Visit, as_call, pages
+from cograil.ui.page_context import HTML, PageRequest, as_call, pages
 from cograil.ui.pages.action_forms import Action, Form, add_actions
 from cograil.ui.rendering import page
 
@@ -52,17 +52,17 @@ class Seen(NamedTuple):
 
 
 @documents.get("/documents", "viewer", query=OfUser, media_type=HTML)
-async def list_documents(visit: Visit) -> Response:
+async def list_documents(request: PageRequest) -> Response:
     """The documents of a folder, newest first, and what is held there."""
-    user, tenant = visit.query.user.strip(), visit.caller.tenant
-    folder = routes.folder_for(as_call(visit), user)
+    user, tenant = request.query.user.strip(), request.caller.tenant
+    folder = routes.folder_for(as_call(request), user)
     seen = await asyncio.to_thread(_look, folder.root, user)
-    async with visit.transaction("documents_show") as tx:
+    async with request.transaction("documents_show") as tx:
         counts = await jobs.count_documents(tx, seen.place, tenant)
         busy = (await jobs.busy_folders(tx, tenant)).get(seen.place, 0)
         found = await jobs.list_documents(tx, seen.place, tenant, limit=SHOWN)
     return page(
-        visit,
+        request,
         "documents.html",
         user=user,
         users=seen.users,

@@ -35,11 +35,11 @@ from cograil.apps.documents.schemas import (
 from cograil.apps.documents.settings import DocumentSettings
 from cograil.apps.documents.status_files import details_of, entry_of, gauges_of
 from cograil.errors import NotFound, UsageError
-from cograil.http.server.dispatcher import Call, Door, Instance, reply
-from cograil.http.server.openapi import JSON, Described, Style, named_by_function
+from cograil.http.server.dispatcher import ApiContext, Call, Dispatcher, reply
+from cograil.http.server.openapi import JSON, ApiDescription, ApiInfo, operation_id_from_function
 from cograil.http.server.problem_details import Refusal
 from cograil.http.server.request_parsing import Body, Query
-from cograil.http.server.routing import Table
+from cograil.http.server.routing import Router
 
 PREFIX = "/apps/documents"
 UNREADABLE = frozenset({413, 422})
@@ -105,7 +105,7 @@ async def show_config(call: Call) -> Response:
     """Show what is configured."""
     async with call.transaction("documents_show") as tx:
         settings = await config.load_config(
-            tx, call.instance.settings.section(DocumentSettings), call.caller.tenant
+            tx, call.context.settings.section(DocumentSettings), call.caller.tenant
         )
     return reply(config.view_of(settings))
 
@@ -198,7 +198,7 @@ def _folder_of(call: Call, document: Document) -> Folder | None:
 
 def folder_for(call: Call, user: str) -> Folder:
     """The folder of this user, or of the house. Raises NotFound, also for callers of another tenant."""
-    root: Path | None = call.instance.settings.section(DocumentSettings).data_dir
+    root: Path | None = call.context.settings.section(DocumentSettings).data_dir
     if root is None or call.caller.tenant != "default":
         raise NotFound("there is no folder of documents here")
     try:
@@ -207,20 +207,22 @@ def folder_for(call: Call, user: str) -> Folder:
         raise NotFound("there is no such user") from None
 
 
-def table_of(prefix: str) -> Table:
+def table_of(prefix: str) -> Router:
     """The routes below this prefix."""
-    table = Table("documents", prefix)
-    of_user: dict[str, Any] = {"query": OfUser, "answers": {200: "done", 404: "there is no such user"}}
-    table.get("/jobs", "viewer", gives=DocumentEntries, **of_user)(list_jobs)
-    table.get("/jobs/", "viewer", answers={400: "the key is empty"})(no_job)
-    table.get("/jobs/{key}", "viewer", gives=DocumentDetails, query=OfUser)(show_job)
+    table = Router("documents", prefix)
+    of_user: dict[str, Any] = {"query": OfUser, "responses": {200: "done", 404: "there is no such user"}}
+    table.get("/jobs", "viewer", response_model=DocumentEntries, **of_user)(list_jobs)
+    table.get("/jobs/", "viewer", responses={400: "the key is empty"})(no_job)
+    table.get("/jobs/{key}", "viewer", response_model=DocumentDetails, query=OfUser)(show_job)
     table.get("/metrics", "viewer", **of_user)(show_metrics)
-    table.get("/config", "viewer", gives=DocumentConfig)(show_config)
+    table.get("/config", "viewer", response_model=DocumentConfig)(show_config)
     post = partial(table.post, is_any_type=True)  # as the original, which did not ask for JSON by name
-    post("/config", "operator", body=NewConfig, takes=config.Change, gives=AppliedConfig)(change_config)
-    table.get("/duplicates", "viewer", gives=HeldDocuments, **of_user)(list_duplicates)
+    post("/config", "operator", body=NewConfig, request_model=config.Change, response_model=AppliedConfig)(
+        change_config
+    )
+    table.get("/duplicates", "viewer", response_model=HeldDocuments, **of_user)(list_duplicates)
     decided = {202: "it will be done at the next look"}
-    post("/duplicates/{key}", "operator", body=Decision, gives=Decided, answers=decided)(decide)
+    post("/duplicates/{key}", "operator", body=Decision, response_model=Decided, responses=decided)(decide)
     return table
 
 
@@ -231,34 +233,34 @@ def answer(refusal: Refusal, request_id: str) -> Response:
     return Response(body, status, media_type="application/json", headers={**refusal.headers})
 
 
-DESCRIBED = Described(
-    Style(
+DESCRIBED = ApiDescription(
+    ApiInfo(
         "cograil documents",
         ("Error", ERROR),
         JSON,
         probes=(),
-        named=named_by_function,
-        told_as_400=UNREADABLE,
+        operation_id=operation_id_from_function,
+        statuses_sent_as_400=UNREADABLE,
     ),
     (table_of(PREFIX),),
 )
 
 
-def document_door(instance: Instance, prefix: str = PREFIX) -> ASGIApp:
+def document_door(instance: ApiContext, prefix: str = PREFIX) -> ASGIApp:
     """The application that serves these routes, to the callers of this instance."""
-    return Door(replace(instance), [table_of(prefix)], answer)
+    return Dispatcher(replace(instance), [table_of(prefix)], answer)
 
 
-def app_routes(instance: Instance) -> dict[str, ASGIApp]:
+def app_routes(instance: ApiContext) -> dict[str, ASGIApp]:
     """The routes of this app, by the prefix of their paths."""
     return {PREFIX: document_door(instance)}
 
 
-def app_front(instance: Instance) -> ASGIApp:
+def app_front(instance: ApiContext) -> ASGIApp:
     """The same routes at the root of a port of their own."""
     return document_door(instance, "")
 
 
-def described() -> Described:
+def described() -> ApiDescription:
     """These routes, for the reference."""
     return DESCRIBED

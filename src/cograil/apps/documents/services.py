@@ -33,8 +33,8 @@ from cograil.apps.documents.core import now_text
 from cograil.apps.documents.layout import FINAL_PDF, RAW_PDF, SIDECAR
 from cograil.apps.documents.settings import IS_LANGUAGE, DocumentSettings
 from cograil.errors import UsageError
-from cograil.http.auth.client_address import is_loopback, refuse_foreign
-from cograil.http.server.headers import headers_of
+from cograil.http.auth.client_address import is_loopback, reject_foreign_origin
+from cograil.http.server.headers import request_headers
 from cograil.http.server.port import bind, serving
 from cograil.http.server.problem_details import Refusal
 from cograil.settings import Settings
@@ -373,7 +373,7 @@ def service_door(service: Service, host: str) -> ASGIApp:
     async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
         try:
             if scope["type"] == "http":
-                refuse_foreign(headers_of(scope), host)
+                reject_foreign_origin(request_headers(scope), host)
         except Refusal as refusal:
             await JSONResponse({"detail": refusal.detail}, refusal.status)(scope, receive, send)
             return

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from cograil.cli.options import chosen_tenant
 from cograil.errors import UsageError
 from cograil.http.routes.job_routes import SUBMIT, NewJob, fingerprint
-from cograil.http.server.idempotent_requests import IDEMPOTENCY_KEY, ODD_KEY, once_within
+from cograil.http.server.idempotent_requests import IDEMPOTENCY_KEY, INVALID_KEY, run_idempotent_in
 from cograil.model.workflow import Json
 from cograil.store import job_queries
 from cograil.store.database import Transaction
@@ -27,13 +27,13 @@ async def submit_once(tx: Transaction, key: str, request: dict[str, Json], submi
     Raises BadParameter for what is no key, IdempotencyConflict when it was used with another request.
     """
     if not IDEMPOTENCY_KEY.fullmatch(key):
-        raise click.BadParameter(ODD_KEY, param_hint="--idempotency-key")
+        raise click.BadParameter(INVALID_KEY, param_hint="--idempotency-key")
 
     async def make(tx: Transaction) -> Json:
         job_id = await submit(tx)
         return (await job_queries.find_jobs(tx, [job_id], chosen_tenant()))[job_id]
 
-    job, _ = await once_within(tx, Key(chosen_tenant(), SUBMIT, key), fingerprint(request), make)
+    job, _ = await run_idempotent_in(tx, Key(chosen_tenant(), SUBMIT, key), fingerprint(request), make)
     return str(job["job_id"])
 
 

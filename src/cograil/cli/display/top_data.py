@@ -32,7 +32,7 @@ async def look(client: Client, tenant: str) -> View:
             "at": tx.now,
             "tenant": tenant,
             "jobs": dict(counts.by_status),
-            "is_cut": counts.is_cut,
+            "truncated": counts.truncated,
             "throughput": await _throughput(tx, tenant),
             "queues": await monitoring_queries.queue_status(tx, tenant),
             "workers": _of_kind(processes, "worker"),

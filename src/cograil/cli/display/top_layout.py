@@ -64,7 +64,7 @@ def _jobs(frame: dict[str, Any]) -> Text:
         count = frame["jobs"].get(status, 0)
         line.append(f"  {status} ", "not bold dim")
         line.append(
-            number(count) + ("+" if frame["is_cut"] else ""),
+            number(count) + ("+" if frame["truncated"] else ""),
             STATE_STYLES[status] if count else "not bold dim",
         )
     return line
@@ -165,7 +165,7 @@ def _queues(frame: dict[str, Any]) -> Rows:
         rows.append(
             [
                 plain(one["queue"]),
-                Text(number(one["depth"]) + ("+" if one["is_depth_cut"] else "")),
+                Text(number(one["depth"]) + ("+" if one["depth_truncated"] else "")),
                 Text(number(one["held"])),
                 Text(number(one["running"])),
                 Text("" if age is None else duration(age), style="yellow" if (age or 0) > 60 else ""),

@@ -1,1 +1,1 @@
-"""Who is calling: API keys, client addresses and allowed hosts."""
+"""Authentication of requests: API keys, client addresses and allowed hosts."""

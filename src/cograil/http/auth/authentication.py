@@ -16,8 +16,8 @@ from starlette.datastructures import Headers
 from cograil.errors import DatabaseUnavailable
 from cograil.http.auth.client_address import is_loopback
 from cograil.http.server.problem_details import Refusal
-from cograil.http.server.single_flight import Flights
-from cograil.http.server.timeouts import within
+from cograil.http.server.single_flight import SingleFlight
+from cograil.http.server.timeouts import run_with_timeout
 from cograil.model.roles import Caller, Role
 from cograil.settings import Settings
 from cograil.store import api_keys as store
@@ -49,15 +49,15 @@ def is_local(settings: Settings) -> bool:
     return is_loopback(settings.host) and not settings.server.trusted_proxies
 
 
-class Recognising(Protocol):
+class Authenticator(Protocol):
     """How a door knows who is calling."""
 
-    async def caller(self, headers: Headers, address: str, *, is_quick: bool = False) -> Caller: ...
+    async def caller(self, headers: Headers, address: str, *, allows_stale_auth: bool = False) -> Caller: ...
 
-    async def has_keys(self, is_quick: bool = False) -> bool: ...
+    async def has_keys(self, allows_stale_auth: bool = False) -> bool: ...
 
 
-class KeyRing:
+class KeyAuthenticator:
     """Recognises keys. While none was ever made, anybody on this machine is the admin of the default tenant.
 
     That holds for a door that is `is_local`, and for no other, whatever became of its keys. `file` holds
@@ -75,28 +75,28 @@ class KeyRing:
         self._has_keys: tuple[float, bool] | None = None
         self._uses: dict[str, float] = {}
         self._failures: dict[str, deque[float]] = {}
-        self._flights: Flights[Any] = Flights(LOOK_SECONDS)
+        self._single_flight: SingleFlight[Any] = SingleFlight(LOOK_SECONDS)
 
     async def end(self) -> None:
         """Look up nothing more."""
-        await self._flights.end()
+        await self._single_flight.end()
 
-    async def caller(self, headers: Headers, address: str, *, is_quick: bool = False) -> Caller:
+    async def caller(self, headers: Headers, address: str, *, allows_stale_auth: bool = False) -> Caller:
         """Whoever calls. Raises Refusal: 401, or 429 after too many wrong keys from one address.
 
         Whoever must be answered quickly is taken for whom it was a minute ago, if the database is away.
         """
         given = headers.getlist("authorization")
         if not given:
-            if await self._is_open_to(address, is_quick):
+            if await self._is_open_to(address, allows_stale_auth):
                 return ANYBODY
             raise self._refusal(address, is_failure=False)
-        caller = await self._recognised(given, is_quick)
+        caller = await self._recognised(given, allows_stale_auth)
         if caller is None:
             raise self._refusal(address, is_failure=True)
         return caller
 
-    async def holder(self, key_id: str, *, is_quick: bool = False) -> tuple[Caller, bytes] | None:
+    async def holder(self, key_id: str, *, allows_stale_auth: bool = False) -> tuple[Caller, bytes] | None:
         """Who holds the key of this id and what recognises it, for who was known by it before.
 
         None when there is no such key, or it has ended.
@@ -104,23 +104,23 @@ class KeyRing:
         if key_id == FILE:
             file = Caller("default", "admin", key_id=FILE, name="API_KEY_FILE")
             return (file, hashlib.sha256(self._file_key).digest()) if self._file_key else None
-        stored = await self._find(key_id, is_quick)
+        stored = await self._find(key_id, allows_stale_auth)
         if stored is None or not stored.is_valid:
             return None
         return _caller_of(stored), stored.hash
 
-    async def has_keys(self, is_quick: bool = False) -> bool:
+    async def has_keys(self, allows_stale_auth: bool = False) -> bool:
         """Whether a key was ever made and not forgotten since."""
         if self._file_key:
             return True
-        self._has_keys = await self._looked_up("", store.has_keys, self._has_keys, is_quick)
+        self._has_keys = await self._looked_up("", store.has_keys, self._has_keys, allows_stale_auth)
         return self._has_keys[1]
 
-    async def _is_open_to(self, address: str, is_quick: bool) -> bool:
+    async def _is_open_to(self, address: str, allows_stale_auth: bool) -> bool:
         """Whether no key is asked for."""
-        return self._is_local and is_loopback(address) and not await self.has_keys(is_quick)
+        return self._is_local and is_loopback(address) and not await self.has_keys(allows_stale_auth)
 
-    async def _recognised(self, given: list[str], is_quick: bool) -> Caller | None:
+    async def _recognised(self, given: list[str], allows_stale_auth: bool) -> Caller | None:
         scheme, _, text = given[0].partition(" ")
         if len(given) > 1 or scheme.lower() != "bearer" or len(text) > MAX_HEADER:
             return None
@@ -130,34 +130,34 @@ class KeyRing:
         parts = split_key(text)
         if parts is None:
             return None
-        stored = await self._find(parts[0], is_quick)
+        stored = await self._find(parts[0], allows_stale_auth)
         if not recognises(stored, parts[1]) or stored is None:
             return None
-        if self._is_noting and not is_quick:
+        if self._is_noting and not allows_stale_auth:
             await self._note_use(stored.key_id)
         return _caller_of(stored)
 
-    async def _find(self, key_id: str, is_quick: bool) -> StoredKey | None:
+    async def _find(self, key_id: str, allows_stale_auth: bool) -> StoredKey | None:
         async def find(tx: Transaction) -> StoredKey | None:
             return await store.find_key(tx, key_id)
 
-        found = await self._looked_up(key_id, find, self._known.get(key_id), is_quick)
+        found = await self._looked_up(key_id, find, self._known.get(key_id), allows_stale_auth)
         self._known[key_id] = found
         if len(self._known) > MAX_KNOWN:
             self._known.popitem(last=False)
         return found[1]
 
     async def _looked_up(
-        self, key_id: str, find: Find[T], known: tuple[float, T] | None, is_quick: bool
+        self, key_id: str, find: Find[T], known: tuple[float, T] | None, allows_stale_auth: bool
     ) -> tuple[float, T]:
         """What was found, and when. Raises DatabaseUnavailable when nothing was and nothing is remembered."""
         now = time.monotonic()
         if known is not None and now - known[0] < KNOWN_SECONDS:
             return known
-        if not is_quick:
+        if not allows_stale_auth:
             return await self._shared(key_id, find)
         try:
-            return await within(QUICK_SECONDS, self._shared(key_id, find))
+            return await run_with_timeout(QUICK_SECONDS, self._shared(key_id, find))
         except (TimeoutError, psycopg.Error, DatabaseUnavailable) as error:
             if known is not None and now - known[0] < REMEMBERED_SECONDS:
                 return known
@@ -166,7 +166,7 @@ class KeyRing:
     async def _shared(self, key_id: str, find: Find[T]) -> tuple[float, T]:
         """What one look finds for all who want to know it now."""
         found: tuple[float, T]
-        found, _ = await self._flights.join(key_id, lambda: self._asked(find))
+        found, _ = await self._single_flight.run(key_id, lambda: self._asked(find))
         return found
 
     async def _asked(self, find: Find[T]) -> tuple[float, T]:

@@ -25,7 +25,7 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def address_of(scope: Scope, headers: Headers, proxies: Networks = ()) -> str:
+def client_address(scope: Scope, headers: Headers, proxies: Networks = ()) -> str:
     """Who is at the other end. What a request says of itself counts only if one of these proxies brought it.
 
     Then it is the last one in `X-Forwarded-For` that is no such proxy: what stands before it was said by
@@ -44,7 +44,7 @@ def address_of(scope: Scope, headers: Headers, proxies: Networks = ()) -> str:
     return address
 
 
-def refuse_foreign(headers: Headers, bound: str) -> None:
+def reject_foreign_origin(headers: Headers, bound: str) -> None:
     """Raises Refusal for what a page in somebody's browser may have sent.
 
     While nobody is asked for a key, being here is all that one needs; and any page can make a browser that

@@ -14,16 +14,16 @@ from cograil.errors import Conflict, InvalidInput, Problem
 from cograil.http.routes.job_routes import NewJob, Word, submission_of
 from cograil.http.server.dispatcher import Call, reply
 from cograil.http.server.field_types import WorkflowName
-from cograil.http.server.idempotency_turns import decided
 from cograil.http.server.idempotent_requests import (
     IdempotencyConflict,
     KeyText,
+    decide_request,
     idempotency_key,
-    in_one_turn,
-    name_of,
+    request_key,
+    run_shared,
 )
 from cograil.http.server.request_parsing import Body
-from cograil.http.server.routing import Table
+from cograil.http.server.routing import Router
 from cograil.model.workflow import Json
 from cograil.store.database import Transaction
 from cograil.store.gateway_queries import find_request, mark_request
@@ -34,7 +34,7 @@ from cograil.verbs.callback_targets import PLATFORM
 from cograil.verbs.idempotency import Key
 from cograil.verbs.submit import submit
 
-submissions = Table("jobs")
+gateway_submits = Router("jobs")
 SCOPE = "request"
 
 
@@ -71,19 +71,19 @@ class RequestConflict(Conflict):
         super().__init__(f"the request id {request_id} was used for something else")
 
 
-@submissions.post(
+@gateway_submits.post(
     "/submit",
     "submitter",
     "gateway",
     body=NewRequest,
-    answers={
+    responses={
         202: "accepted: the request and its job",
         200: "the first answer to the same request",
         409: "the request id or the idempotency key was used for something else",
         404: "no such workflow",
     },
-    gives=job_schemas.Request,
-    heeds=("Idempotency-Key",),
+    response_model=job_schemas.Request,
+    headers=("Idempotency-Key",),
 )
 async def submit_request(call: Call) -> Response:
     """Submit a job under the id of a request.
@@ -99,7 +99,7 @@ async def submit_request(call: Call) -> Response:
             return await _told_by_key(tx, call, given, key)
 
     same = (SCOPE, call.caller.tenant, key, idempotency.fingerprint(_facts(given)))
-    told, is_new = await in_one_turn(call, same, ask)
+    told, is_new = await run_shared(call, same, ask)
     return reply(told, 202 if is_new else 200)
 
 
@@ -107,11 +107,11 @@ async def _told_by_key(tx: Transaction, call: Call, given: NewRequest, key: str 
     """The answer, and whether it is the first. The key is locked before the id: nobody waits in a circle."""
     if key is None:
         return await _told_by_id(tx, call, given)
-    name = name_of(call, key)
+    name = request_key(call, key)
     asked = {
         name: one for name, one in _facts(given).items() if name not in ("idempotency_key", "request_id")
     }
-    match await decided(tx, name, idempotency.fingerprint(asked)):
+    match await decide_request(tx, name, idempotency.fingerprint(asked)):
         case idempotency.New(fence):
             told, is_new = await _told_by_id(tx, call, given)
             await idempotency.answer(tx, name, fence, told)
@@ -124,7 +124,7 @@ async def _told_by_key(tx: Transaction, call: Call, given: NewRequest, key: str 
 async def _told_by_id(tx: Transaction, call: Call, given: NewRequest) -> tuple[View, bool]:
     name = Key(call.caller.tenant, SCOPE, given.request_id)
     asked = idempotency.fingerprint(_facts(given))
-    match await decided(tx, name, asked):
+    match await decide_request(tx, name, asked):
         case idempotency.New(fence):
             told = await _submit(tx, call, given)
             await idempotency.answer(tx, name, fence, told)
@@ -154,7 +154,7 @@ async def _submit(tx: Transaction, call: Call, given: NewRequest) -> View:
         callback=None if given.callback_url is None else await _callback(tx, call, given.callback_url),
     )
     try:
-        (job_id,) = await submit(tx, call.instance.engine_context, [submission_of(call, new)], tenant)
+        (job_id,) = await submit(tx, call.context.engine_context, [submission_of(call, new)], tenant)
     except InvalidInput as error:
         raise InvalidInput([_as_asked(problem) for problem in error.problems]) from None
     await mark_request(tx, tenant, job_id)

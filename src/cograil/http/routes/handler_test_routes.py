@@ -17,18 +17,18 @@ from starlette.responses import Response
 from cograil.api_schemas import monitoring_schemas
 from cograil.definitions import read_workflow
 from cograil.errors import NotFound
-from cograil.http.routes.job_action_routes import by_whom
+from cograil.http.routes.job_action_routes import actor
 from cograil.http.server.dispatcher import Call, reply
 from cograil.http.server.problem_details import Refusal
 from cograil.http.server.request_parsing import Body
-from cograil.http.server.routing import Table
+from cograil.http.server.routing import Router
 from cograil.model.workflow import Json, Workflow
 from cograil.store import job_queries
 from cograil.store.job_queries import View
 from cograil.verbs.publish import keep_draft
 from cograil.verbs.submit import Submission, submit
 
-trying = Table("testing")
+handler_tests = Router("testing")
 VARIABLE = "COGRAIL_TESTING"
 WORKFLOW, NODE = "handler_test", "handler"
 
@@ -50,11 +50,11 @@ class HandlerNotFound(NotFound):
         super().__init__(f"no worker that runs now has a handler {name[:200]!r}")
 
 
-@trying.get(
+@handler_tests.get(
     "/test/handlers",
     "operator",
-    answers={200: "the handlers that workers have now"},
-    gives=monitoring_schemas.Handlers,
+    responses={200: "the handlers that workers have now"},
+    response_model=monitoring_schemas.Handlers,
 )
 async def list_handlers(call: Call) -> Response:
     """List the handlers that can be tried; 403 unless COGRAIL_TESTING is on."""
@@ -62,17 +62,17 @@ async def list_handlers(call: Call) -> Response:
     return reply({"handlers": await _handlers(call)})
 
 
-@trying.post(
+@handler_tests.post(
     "/test/handler/{name}",
     "operator",
     body=HandlerTest,
     is_body_optional=True,
-    answers={
+    responses={
         200: "how it ended",
         202: "it has not ended yet; see the job",
         404: "no worker has this handler",
     },
-    gives=monitoring_schemas.HandlerTrial,
+    response_model=monitoring_schemas.HandlerTrial,
 )
 async def try_handler(call: Call) -> Response:
     """Run a handler once with these parameters; 403 unless COGRAIL_TESTING is on."""
@@ -86,11 +86,11 @@ async def try_handler(call: Call) -> Response:
         draft = await keep_draft(tx, workflow, source, tenant)
         values: Json = list(given.params.values())
         one = Submission(
-            WORKFLOW, {"values": values}, definition_id=draft.definition_id, submitted_by=by_whom(call)
+            WORKFLOW, {"values": values}, definition_id=draft.definition_id, submitted_by=actor(call)
         )
-        (job_id,) = await submit(tx, call.instance.engine_context, [one], tenant)
+        (job_id,) = await submit(tx, call.context.engine_context, [one], tenant)
         await call.audit(tx, "try handler", name, job_id=job_id)
-    is_over = await call.instance.doorbell.wait(job_id, tenant, given.timeout_seconds)
+    is_over = await call.context.job_end_listener.wait(job_id, tenant, given.timeout_seconds)
     return reply(await _outcome(call, job_id, workflow), 200 if is_over else 202)
 
 

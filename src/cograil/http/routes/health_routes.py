@@ -23,15 +23,15 @@ from starlette.responses import Response
 from cograil.api_schemas import monitoring_schemas
 from cograil.errors import NotFound
 from cograil.http.server.dispatcher import Call, reply
-from cograil.http.server.routing import Table
-from cograil.http.server.timeouts import within
+from cograil.http.server.routing import Router
+from cograil.http.server.timeouts import run_with_timeout
 from cograil.model.workflow import Json
 from cograil.store import job_queries
 from cograil.store.migrate import status
 from cograil.store.monitoring_queries import health_work
 
 log = structlog.get_logger("health")
-health = Table("health", prefix="")
+health = Router("health", prefix="")
 
 State = Literal["healthy", "degraded", "unhealthy", "skipped"]
 STATUS = {"healthy": 200, "degraded": 206, "unhealthy": 503}
@@ -87,10 +87,10 @@ def check(
 @health.get(
     "/health",
     "viewer",
-    is_quick=True,
-    answers={200: "healthy", 206: "degraded", 503: "unhealthy"},
-    gives=monitoring_schemas.Health,
-    reports=(503,),
+    allows_stale_auth=True,
+    responses={200: "healthy", 206: "degraded", 503: "unhealthy"},
+    response_model=monitoring_schemas.Health,
+    error_models=(503,),
 )
 async def show_health(call: Call) -> Response:
     """Look at everything, in tiers."""
@@ -118,10 +118,10 @@ async def show_health(call: Call) -> Response:
 @health.get(
     "/health/{check}",
     "viewer",
-    is_quick=True,
-    answers={200: "healthy", 206: "degraded", 503: "unhealthy"},
-    gives=monitoring_schemas.NamedCheck,
-    reports=(503,),
+    allows_stale_auth=True,
+    responses={200: "healthy", 206: "degraded", 503: "unhealthy"},
+    response_model=monitoring_schemas.NamedCheck,
+    error_models=(503,),
 )
 async def show_check(call: Call) -> Response:
     """Look at one thing."""
@@ -136,7 +136,7 @@ async def _looked(call: Call, one: Check) -> tuple[Finding, float]:
     """What it found, whatever goes wrong, and how long that took."""
     begun, most = time.monotonic(), one.seconds or CHECK_SECONDS
     try:
-        finding = await within(most, one.look(call))
+        finding = await run_with_timeout(most, one.look(call))
     except TimeoutError:
         finding = Finding("unhealthy", f"no answer within {most:g} s")
     except Exception as error:  # what is wrong may name hosts and users: that is for the log
@@ -210,7 +210,7 @@ async def look_at_process(call: Call) -> Finding:
 @check("config", "process", 1)
 async def look_at_config(call: Call) -> Finding:
     """Whether a setting is on that is meant for tests."""
-    settings = call.instance.settings
+    settings = call.context.settings
     if settings.database.allow_unsafe:
         return Finding("degraded", "the database may forget what it acknowledged: ALLOW_UNSAFE is on")
     if settings.queues.strict and not settings.queues.names:
@@ -235,7 +235,7 @@ async def look_at_database(call: Call) -> Finding:
 @check("disk", "database", 2, is_required=False)
 async def look_at_disk(call: Call) -> Finding:
     """Whether an embedded database has room."""
-    settings = call.instance.settings
+    settings = call.context.settings
     if settings.database.url or not settings.data_dir.is_dir():
         return Finding("healthy", "the database is not kept here")
     disk = await asyncio.to_thread(shutil.disk_usage, settings.data_dir)
@@ -249,7 +249,7 @@ async def look_at_disk(call: Call) -> Finding:
 @check("schema", "database", 3)
 async def look_at_schema(call: Call) -> Finding:
     """Whether the tables are those of this program."""
-    async with call.instance.db.single("probe") as tx:
+    async with call.context.db.single("probe") as tx:
         found = await status(tx.connection)
     facts = {"current": found.current, "known": found.known}
     if found.problems or found.pending:
@@ -298,6 +298,6 @@ async def look_at_news(call: Call) -> Finding:
     async with call.transaction("probe") as tx:
         seconds, _ = await health_work(tx, call.caller.tenant)
     facts = {"oldest_seconds": None if seconds is None else round(seconds, 3)}
-    if seconds is not None and seconds > OLD_NEWS_LEASES * call.instance.settings.lease.seconds:
+    if seconds is not None and seconds > OLD_NEWS_LEASES * call.context.settings.lease.seconds:
         return Finding("degraded", "news wait for long: orchestrators do not keep up", facts)
     return Finding("healthy", facts=facts)

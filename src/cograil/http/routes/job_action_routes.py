@@ -13,9 +13,9 @@ from cograil.api_schemas import job_schemas
 from cograil.errors import NodeNotFound
 from cograil.http.routes.job_routes import find_job, trace_parent_of, with_hop
 from cograil.http.server.dispatcher import Call, reply
-from cograil.http.server.idempotent_requests import idempotency_key, name_of, once
+from cograil.http.server.idempotent_requests import idempotency_key, request_key, run_idempotent
 from cograil.http.server.request_parsing import Body
-from cograil.http.server.routing import Table
+from cograil.http.server.routing import Router
 from cograil.model.job import Signalled
 from cograil.model.workflow import Json
 from cograil.store import job_queries
@@ -27,19 +27,19 @@ from cograil.verbs.explain import explain
 from cograil.verbs.retry import preview_retry, retry
 from cograil.verbs.signal import signal, waiting_approval
 
-deeds = Table("jobs")
+job_actions = Router("jobs")
 
 Reason = Annotated[str, Field(max_length=2000)]
 By = Annotated[str, Field(min_length=1, max_length=64)]
 
 
-class WithReason(Body):
+class ReasonBody(Body):
     """Why; it is kept with the event."""
 
     reason: Reason = ""
 
 
-class Again(Body):
+class RetryBody(Body):
     """From where, and with which inputs instead of those it had."""
 
     from_node: Annotated[str, Field(min_length=1, max_length=80)] | None = None
@@ -58,43 +58,43 @@ class Signal(Body):
     data: Json = None
 
 
-def by_whom(call: Call) -> str:
+def actor(call: Call) -> str:
     """Who does this, for events and explanations: the name of the key, or its id."""
     return call.caller.name or call.caller.key_id
 
 
-async def shown(call: Call, job_id: str) -> View:
+async def load_job(call: Call, job_id: str) -> View:
     """The job as it is now."""
     async with call.transaction("show") as tx:
         return (await job_queries.find_jobs(tx, [job_id], call.caller.tenant))[job_id]
 
 
-@deeds.post(
+@job_actions.post(
     "/jobs/{job_id}/cancel",
     "submitter",
-    body=WithReason,
+    body=ReasonBody,
     is_body_optional=True,
-    answers={200: "the job", 409: "it had ended before"},
-    gives=job_schemas.Job,
+    responses={200: "the job", 409: "it had ended before"},
+    response_model=job_schemas.Job,
 )
 async def cancel_job(call: Call) -> Response:
     """Cancel a job. What was reported before counts."""
     async with call.transaction("cancel") as tx:
         job, _ = await find_job(call, tx)
         job_id = job["job_id"]
-        await cancel(tx, call.instance.engine_context, job_id, by=by_whom(call), reason=call.body.reason)
+        await cancel(tx, call.context.engine_context, job_id, by=actor(call), reason=call.body.reason)
         await call.audit(tx, "cancel", job_id, reason=call.body.reason)
-    return reply(await shown(call, job_id))
+    return reply(await load_job(call, job_id))
 
 
-@deeds.post(
+@job_actions.post(
     "/jobs/{job_id}/retry",
     "submitter",
-    body=Again,
+    body=RetryBody,
     is_body_optional=True,
-    answers={202: "the new job", 200: "what would run again", 409: "it has not ended"},
-    gives={202: job_schemas.Job, 200: job_schemas.RetryPreview},
-    heeds=("Idempotency-Key",),
+    responses={202: "the new job", 200: "what would run again", 409: "it has not ended"},
+    response_model={202: job_schemas.Job, 200: job_schemas.RetryPreview},
+    headers=("Idempotency-Key",),
 )
 async def retry_job(call: Call) -> Response:
     """Retry a job that has ended: a new job that keeps what was completed.
@@ -106,14 +106,14 @@ async def retry_job(call: Call) -> Response:
     return await _retry(call, call.body.from_node)
 
 
-@deeds.post(
+@job_actions.post(
     "/jobs/{job_id}/nodes/{node_id}/retry",
     "submitter",
-    body=Again,
+    body=RetryBody,
     is_body_optional=True,
-    answers={202: "the job in which it runs again", 200: "what would run again", 409: "it has not failed"},
-    gives={202: job_schemas.Job, 200: job_schemas.RetryPreview},
-    heeds=("Idempotency-Key",),
+    responses={202: "the job in which it runs again", 200: "what would run again", 409: "it has not failed"},
+    response_model={202: job_schemas.Job, 200: job_schemas.RetryPreview},
+    headers=("Idempotency-Key",),
 )
 async def retry_node(call: Call) -> Response:
     """Retry one node: in place while the job runs, else in a new job.
@@ -125,13 +125,13 @@ async def retry_node(call: Call) -> Response:
 
 async def _retry(call: Call, node_id: str | None) -> Response:
     """The new job. Asked again under the same idempotency key it is the same one, as it was then."""
-    asked: Again = call.body
+    asked: RetryBody = call.body
     if asked.preview:
         async with call.transaction("retry") as tx:
             job, _ = await find_job(call, tx)
             seen = await preview_retry(
                 tx,
-                call.instance.engine_context,
+                call.context.engine_context,
                 job["job_id"],
                 node_id=node_id,
                 inputs=asked.input_params,
@@ -144,25 +144,27 @@ async def _retry(call: Call, node_id: str | None) -> Response:
             again = await _run_again(call, node_id, tx)
     else:
         request = idempotency.fingerprint({**call.path, "body": asked.model_dump(mode="json")})
-        again, _ = await once(call, name_of(call, key), request, partial(_run_again, call, node_id), "retry")
+        again, _ = await run_idempotent(
+            call, request_key(call, key), request, partial(_run_again, call, node_id), "retry"
+        )
     return reply(again, 202, {"Location": f"/api/v1/jobs/{again['job_id']}"})
 
 
-def _said_new_keys(asked: Again) -> dict[str, bool]:
+def _said_new_keys(asked: RetryBody) -> dict[str, bool]:
     return {"new_keys": True} if asked.new_keys else {}
 
 
 async def _run_again(call: Call, node_id: str | None, tx: Transaction) -> View:
-    asked: Again = call.body
+    asked: RetryBody = call.body
     job, _ = await find_job(call, tx)
-    job_id, engine_context, tenant = job["job_id"], call.instance.engine_context, call.caller.tenant
+    job_id, engine_context, tenant = job["job_id"], call.context.engine_context, call.caller.tenant
     again = await retry(
         tx,
         engine_context,
         job_id,
         node_id=node_id,
         inputs=asked.input_params,
-        by=by_whom(call),
+        by=actor(call),
         trace_parent=trace_parent_of(call),
         labels=with_hop(call, None),
         new_keys=asked.new_keys,
@@ -171,38 +173,38 @@ async def _run_again(call: Call, node_id: str | None, tx: Transaction) -> View:
     return (await job_queries.find_jobs(tx, [again], tenant))[again]
 
 
-@deeds.post(
+@job_actions.post(
     "/jobs/{job_id}/signals",
     "operator",
     body=Signal,
-    answers={200: "what was decided", 409: "nobody waits for an answer"},
-    gives=job_schemas.Answered,
+    responses={200: "what was decided", 409: "nobody waits for an answer"},
+    response_model=job_schemas.Answered,
 )
 async def send_signal(call: Call) -> Response:
     """Send a signal: approve or reject what waits for somebody's answer."""
     return await _signal(call, call.body)
 
 
-@deeds.post(
+@job_actions.post(
     "/jobs/{job_id}/approve",
     "operator",
     body=Body,
     is_body_optional=True,
-    gives=job_schemas.Answered,
-    answers={200: "what was decided", 409: "nobody waits for an answer"},
+    response_model=job_schemas.Answered,
+    responses={200: "what was decided", 409: "nobody waits for an answer"},
 )
 async def approve(call: Call) -> Response:
     """Approve the only approval that waits in this job."""
     return await _signal(call, Signal(name="approve"))
 
 
-@deeds.post(
+@job_actions.post(
     "/jobs/{job_id}/reject",
     "operator",
-    body=WithReason,
+    body=ReasonBody,
     is_body_optional=True,
-    gives=job_schemas.Answered,
-    answers={200: "what was decided", 409: "nobody waits for an answer"},
+    response_model=job_schemas.Answered,
+    responses={200: "what was decided", 409: "nobody waits for an answer"},
 )
 async def reject(call: Call) -> Response:
     """Reject the only approval that waits in this job."""
@@ -217,37 +219,37 @@ async def _signal(call: Call, asked: Signal) -> Response:
             raise NodeNotFound(job_id, asked.node_id)
         nodes = await job_queries.list_nodes(tx, job_id, workflow, tenant=call.caller.tenant, children=False)
         node_id = asked.node_id or waiting_approval(job, nodes)
-        answer = Signalled(asked.name, node_id, asked.by or by_whom(call) or None, asked.reason, asked.data)
-        decided = await signal(tx, call.instance.engine_context, job_id, answer)
+        answer = Signalled(asked.name, node_id, asked.by or actor(call) or None, asked.reason, asked.data)
+        decided = await signal(tx, call.context.engine_context, job_id, answer)
         what = {"node_id": node_id, "by": answer.by, "reason": asked.reason}
         await call.audit(tx, f"signal {asked.name}", job_id, **what)
     return reply({"job_id": job_id, "node_id": node_id} | asdict(decided))
 
 
-@deeds.post(
+@job_actions.post(
     "/jobs/{job_id}/pause",
     "operator",
-    body=WithReason,
+    body=ReasonBody,
     is_body_optional=True,
-    gives=job_schemas.Job,
-    answers={200: "the job", 409: "it is paused, or has ended"},
+    response_model=job_schemas.Job,
+    responses={200: "the job", 409: "it is paused, or has ended"},
 )
 async def pause_job(call: Call) -> Response:
     """Pause a job: what runs goes on, nothing new begins."""
     async with call.transaction("pause") as tx:
         job, _ = await find_job(call, tx)
-        await pause.pause_job(tx, job["job_id"], by=by_whom(call), reason=call.body.reason)
+        await pause.pause_job(tx, job["job_id"], by=actor(call), reason=call.body.reason)
         await call.audit(tx, "pause job", job["job_id"], reason=call.body.reason)
-    return reply(await shown(call, job["job_id"]))
+    return reply(await load_job(call, job["job_id"]))
 
 
-@deeds.post(
+@job_actions.post(
     "/jobs/{job_id}/resume",
     "operator",
     body=Body,
     is_body_optional=True,
-    gives=job_schemas.Job,
-    answers={200: "the job", 409: "it is not paused, or has ended"},
+    response_model=job_schemas.Job,
+    responses={200: "the job", 409: "it is not paused, or has ended"},
 )
 async def resume_job(call: Call) -> Response:
     """Let a paused job go on."""
@@ -255,18 +257,18 @@ async def resume_job(call: Call) -> Response:
         job, _ = await find_job(call, tx)
         await pause.resume_job(tx, job["job_id"])
         await call.audit(tx, "resume job", job["job_id"])
-    return reply(await shown(call, job["job_id"]))
+    return reply(await load_job(call, job["job_id"]))
 
 
-@deeds.get(
+@job_actions.get(
     "/jobs/{job_id}/explain",
     "viewer",
-    answers={200: "why it waits, the first reason first"},
-    gives=job_schemas.Explanation,
+    responses={200: "why it waits, the first reason first"},
+    response_model=job_schemas.Explanation,
 )
 async def explain_job(call: Call) -> Response:
     """Say why a job is not further along."""
     async with call.transaction("explain") as tx:
         job, _ = await find_job(call, tx)
-        found = await explain(tx, call.instance.engine_context.definitions, job["job_id"], call.caller.tenant)
+        found = await explain(tx, call.context.engine_context.definitions, job["job_id"], call.caller.tenant)
     return reply(asdict(found))

@@ -15,20 +15,20 @@ from cograil import tracing
 from cograil.api_schemas import job_schemas
 from cograil.definitions.suggestions import Suggestions
 from cograil.errors import CograilError, InvalidInput, JobNotFound, Problem
-from cograil.http.server.dispatcher import UNREACHABLE, Call, reply, written
+from cograil.http.server.dispatcher import DATABASE_UNAVAILABLE, Call, encode_json, reply
 from cograil.http.server.field_types import Labels, Moment, WorkflowName
 from cograil.http.server.idempotent_requests import (
     IDEMPOTENCY_KEY,
-    ODD_KEY,
+    INVALID_KEY,
     KeyText,
     idempotency_key,
-    name_of,
-    once,
-    once_within,
+    request_key,
+    run_idempotent,
+    run_idempotent_in,
 )
 from cograil.http.server.problem_details import Refusal, refusal_of
 from cograil.http.server.request_parsing import Batch, Body, Query, as_model
-from cograil.http.server.routing import Table
+from cograil.http.server.routing import Router
 from cograil.http.server.submit_batcher import submit_and_show, submit_and_show_within
 from cograil.http.streams.job_waiter import MAX_SECONDS
 from cograil.model.hop_count import HOP
@@ -41,7 +41,7 @@ from cograil.store.job_snapshot import JobWindow, search_jobs
 from cograil.verbs import idempotency
 from cograil.verbs.submit import Submission, submit
 
-jobs = Table("jobs")
+jobs = Router("jobs")
 
 BATCH_BODY = 8 * 1024 * 1024
 BATCH_ITEMS = 1000
@@ -98,14 +98,14 @@ class JobList(Query):
     "/jobs",
     "submitter",
     body=NewJob,
-    answers={
+    responses={
         202: "the job",
         200: "the first answer to the same request",
         409: "another request had this key",
         404: "no such workflow",
     },
-    gives=job_schemas.Job,
-    heeds=("Idempotency-Key", "Prefer"),
+    response_model=job_schemas.Job,
+    headers=("Idempotency-Key", "Prefer"),
 )
 async def submit_job(call: Call) -> Response:
     """Submit a job.
@@ -116,7 +116,7 @@ async def submit_job(call: Call) -> Response:
     given: NewJob = call.body
     submission, key = submission_of(call, given), idempotency_key(call, given.idempotency_key)
     if key is None:
-        job, status = await call.instance.gatherer.submit(submission, call.entry("submit")), 202
+        job, status = await call.context.submit_batcher.submit(submission, call.entry("submit")), 202
     else:
         job, status = await submit_once(call, submission, key, given.model_dump(mode="json"))
     told = {"Location": f"/api/v1/jobs/{job['job_id']}"}
@@ -131,12 +131,12 @@ async def submit_job(call: Call) -> Response:
     "submitter",
     body=NewJobs,
     max_body=BATCH_BODY,
-    answers={
+    responses={
         200: "for each, in order, the job or what is wrong with it",
         409: "another batch had this key",
     },
-    gives=job_schemas.BatchResults,
-    heeds=("Idempotency-Key",),
+    response_model=job_schemas.BatchResults,
+    headers=("Idempotency-Key",),
 )
 async def submit_jobs(call: Call) -> Response:
     """Submit up to 1,000 jobs; each is made or refused by itself.
@@ -149,9 +149,9 @@ async def submit_jobs(call: Call) -> Response:
     if key is None:
         return reply({"results": await _submit_each(call, given)})
     asked = [str(item) if isinstance(item, CograilError) else item for item in call.body.jobs]
-    name = name_of(call, key, WHOLE)
+    name = request_key(call, key, WHOLE)
     request = await asyncio.to_thread(idempotency.fingerprint, asked)  # of megabytes it takes a while
-    answer, _ = await once(call, name, request, partial(_submit_all, call, given))
+    answer, _ = await run_idempotent(call, name, request, partial(_submit_all, call, given))
     return reply(answer)
 
 
@@ -159,8 +159,8 @@ async def submit_jobs(call: Call) -> Response:
     "/jobs",
     "viewer",
     query=JobList,
-    answers={200: "a page of jobs, newest first; it may be short, see next_cursor"},
-    gives=job_schemas.JobPage,
+    responses={200: "a page of jobs, newest first; it may be short, see next_cursor"},
+    response_model=job_schemas.JobPage,
 )
 async def list_jobs(call: Call) -> Response:
     """List jobs, newest first.
@@ -175,10 +175,10 @@ async def list_jobs(call: Call) -> Response:
     filters = (asked.status, asked.workflow_id, asked.correlation_id)
     sought = (asked.label, asked.search) if asked.is_search else ()
     bound = (call.caller.tenant, "jobs", *filters, *sought)
-    before = None if asked.cursor is None else call.instance.cursors.read(asked.cursor, *bound)
+    before = None if asked.cursor is None else call.context.cursors.read(asked.cursor, *bound)
     async with call.transaction("show") as tx:
         found, stopped_at = await (_search if asked.is_search else _listed)(tx, call, before)
-    cursor = None if stopped_at is None else call.instance.cursors.make(stopped_at, *bound)
+    cursor = None if stopped_at is None else call.context.cursors.make(stopped_at, *bound)
     return reply({"jobs": found, "next_cursor": cursor})
 
 
@@ -225,7 +225,12 @@ def labels_of(text: str) -> dict[str, str | None]:
     return found
 
 
-@jobs.get("/jobs/{job_id}", "viewer", answers={200: "the job with its nodes"}, gives=job_schemas.JobWithNodes)
+@jobs.get(
+    "/jobs/{job_id}",
+    "viewer",
+    responses={200: "the job with its nodes"},
+    response_model=job_schemas.JobWithNodes,
+)
 async def show_job(call: Call) -> Response:
     """Show a job with its nodes."""
     async with call.transaction("show") as tx:
@@ -242,7 +247,7 @@ async def find_job(call: Call, tx: Transaction) -> tuple[View, Workflow]:
     if found is None:
         raise JobNotFound(job_id[:64])
     job, definition_id = found
-    return job, await call.instance.engine_context.definitions.get(tx, definition_id)
+    return job, await call.context.engine_context.definitions.get(tx, definition_id)
 
 
 # -- submitting -----------------------------------------------------------------------------------------
@@ -279,8 +284,8 @@ async def submit_once(
     call: Call, submission: Submission, key: str, request: dict[str, Json]
 ) -> tuple[View, int]:
     """Submit under this key: 202 for the first time, 200 with the first answer after that."""
-    name, asked = name_of(call, key), fingerprint(request)
-    job, is_new = await once(call, name, asked, partial(_make_job, call, submission))
+    name, asked = request_key(call, key), fingerprint(request)
+    job, is_new = await run_idempotent(call, name, asked, partial(_make_job, call, submission))
     return job, 202 if is_new else 200
 
 
@@ -291,7 +296,7 @@ def fingerprint(request: dict[str, Json]) -> str:
 
 async def _make_job(call: Call, submission: Submission, tx: Transaction) -> View:
     tenant = call.caller.tenant
-    (job_id,) = await submit(tx, call.instance.engine_context, [submission], tenant)
+    (job_id,) = await submit(tx, call.context.engine_context, [submission], tenant)
     await call.audit(tx, "submit", job_id)
     return (await job_queries.find_jobs(tx, [job_id], tenant))[job_id]
 
@@ -303,14 +308,14 @@ async def _submit_each(call: Call, given: list[NewJob | CograilError]) -> list[J
     """What becomes of each; those with a key of their own in a transaction of their own."""
     plain = [one for one in given if isinstance(one, NewJob) and one.idempotency_key is None]
     made = await submit_and_show(
-        call.instance.db, call.instance.engine_context, call.caller.tenant, _entries(call, plain)
+        call.context.db, call.context.engine_context, call.caller.tenant, _entries(call, plain)
     )
     outcomes = iter(made)
     results, away = [], None
     for one in given:
         if isinstance(one, NewJob) and one.idempotency_key is not None:
             results.append(away or await _keyed_result(call, one, one.idempotency_key))
-            if results[-1].get("error", {}).get("code") == UNREACHABLE.code:
+            if results[-1].get("error", {}).get("code") == DATABASE_UNAVAILABLE.code:
                 away = results[-1]  # the database; nobody waits for it once more for each of the others
         else:
             results.append(_result(one if isinstance(one, CograilError) else next(outcomes)))
@@ -326,7 +331,7 @@ async def _submit_all(call: Call, given: list[NewJob | CograilError], tx: Transa
     results = {place: _result(one) for place, one in enumerate(given) if isinstance(one, CograilError)}
     jobs = {place: one for place, one in enumerate(given) if isinstance(one, NewJob)}
     plain = [place for place, one in jobs.items() if one.idempotency_key is None]
-    engine_context, tenant = call.instance.engine_context, call.caller.tenant
+    engine_context, tenant = call.context.engine_context, call.caller.tenant
     made = await submit_and_show_within(
         tx, engine_context, tenant, _entries(call, [jobs[one] for one in plain])
     )
@@ -336,7 +341,7 @@ async def _submit_all(call: Call, given: list[NewJob | CograilError], tx: Transa
         one = jobs[place]
         make, asked = partial(_make_job, call, submission_of(call, one)), one.model_dump(mode="json")
         try:
-            job, is_new = await once_within(tx, name_of(call, key), fingerprint(asked), make)
+            job, is_new = await run_idempotent_in(tx, request_key(call, key), fingerprint(asked), make)
         except CograilError as error:
             results[place] = _result(error)
         else:
@@ -346,7 +351,7 @@ async def _submit_all(call: Call, given: list[NewJob | CograilError], tx: Transa
 
 def _kept(answer: dict[str, Json]) -> dict[str, Json]:
     """The answer for all who ask again; if it says too much of what is wrong, only what that is called."""
-    if len(written(answer)) > idempotency.MAX_ANSWER_BYTES:
+    if len(encode_json(answer)) > idempotency.MAX_ANSWER_BYTES:
         for one in answer["results"]:
             if "error" in one:
                 one["error"] |= {"detail": "", "pointer": ""}
@@ -361,7 +366,7 @@ def _read_item(item: Json, hints: Suggestions) -> NewJob | CograilError:
     except InvalidInput as error:
         return error
     if given.idempotency_key is not None and not IDEMPOTENCY_KEY.fullmatch(given.idempotency_key):
-        return InvalidInput([Problem("invalid_idempotency_key", ODD_KEY, "/idempotency_key")])
+        return InvalidInput([Problem("invalid_idempotency_key", INVALID_KEY, "/idempotency_key")])
     return given
 
 
@@ -372,7 +377,7 @@ async def _keyed_result(call: Call, one: NewJob, key: str) -> Json:
     except (CograilError, Refusal) as error:
         return _result(error)
     except LOST:
-        return _result(UNREACHABLE)
+        return _result(DATABASE_UNAVAILABLE)
     return {"status": status, "job_id": job["job_id"]}
 
 
@@ -396,6 +401,6 @@ async def _waited_for(call: Call, job: View, seconds: int) -> View:
     if job["completed_at"] is not None:
         return job
     tenant = call.caller.tenant
-    await call.instance.doorbell.wait(job["job_id"], tenant, seconds)
+    await call.context.job_end_listener.wait(job["job_id"], tenant, seconds)
     async with call.transaction("show") as tx:
         return (await job_queries.find_jobs(tx, [job["job_id"]], tenant)).get(job["job_id"], job)

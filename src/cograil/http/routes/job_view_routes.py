@@ -14,13 +14,13 @@ from cograil.errors import NodeNotFound
 from cograil.http.routes.job_routes import find_job
 from cograil.http.server.dispatcher import Call, reply
 from cograil.http.server.request_parsing import Query
-from cograil.http.server.routing import Table
+from cograil.http.server.routing import Router
 from cograil.model.workflow import Json
 from cograil.store import job_queries
 from cograil.store.job_queries import View
 from cograil.store.log_queries import START, LogCursor, LogFilter, job_logs
 
-views = Table("jobs")
+job_views = Router("jobs")
 DONE = ("completed", "skipped")
 
 
@@ -47,17 +47,17 @@ class NodesOf(Query):
     node_id: Annotated[str, Field(min_length=1, max_length=80)] | None = None
 
 
-@views.get(
+@job_views.get(
     "/jobs/{job_id}/nodes",
     "viewer",
     query=NodesOf,
-    answers={200: "the nodes, children of fan-outs included"},
-    gives=job_schemas.NodesOfJob,
+    responses={200: "the nodes, children of fan-outs included"},
+    response_model=job_schemas.NodesOfJob,
 )
 async def list_nodes(call: Call) -> Response:
     """List the nodes of a job, or one of them.
 
-    Of inputs and outputs a list has 32 MiB: those of nodes where `is_left_out` is true were too much for it,
+    Of inputs and outputs a list has 32 MiB: those of nodes where `payload_omitted` is true were too much for it,
     and `node_id` asks for one node alone.
     """
     only = call.query.node_id
@@ -71,24 +71,24 @@ async def list_nodes(call: Call) -> Response:
     return reply({"job_id": job["job_id"], "nodes": nodes})
 
 
-@views.get(
+@job_views.get(
     "/jobs/{job_id}/events",
     "viewer",
     query=EventPage,
-    answers={200: "events in their order"},
-    gives=job_schemas.EventPage,
+    responses={200: "events in their order"},
+    response_model=job_schemas.EventPage,
 )
 async def list_events(call: Call) -> Response:
     """List the events of a job, without gaps."""
     return await _events(call, None)
 
 
-@views.get(
+@job_views.get(
     "/jobs/{job_id}/logs",
     "viewer",
     query=LogQuery,
-    answers={200: "log lines in the order in which they were stored; a page may be short, see next_cursor"},
-    gives=job_schemas.LogLines,
+    responses={200: "log lines in the order in which they were stored; a page may be short, see next_cursor"},
+    response_model=job_schemas.LogLines,
 )
 async def list_logs(call: Call) -> Response:
     """List what the handlers of a job logged.
@@ -107,7 +107,9 @@ async def list_logs(call: Call) -> Response:
     return reply({"job_id": job["job_id"], "logs": found.lines, "next_cursor": cursor})
 
 
-@views.get("/jobs/{job_id}/nodes/{node_id}/events", "viewer", query=EventPage, gives=job_schemas.EventPage)
+@job_views.get(
+    "/jobs/{job_id}/nodes/{node_id}/events", "viewer", query=EventPage, response_model=job_schemas.EventPage
+)
 async def list_node_events(call: Call) -> Response:
     """List the events of one node."""
     return await _events(call, call.path["node_id"])
@@ -129,12 +131,12 @@ async def _events(call: Call, node_id: str | None) -> Response:
     return reply({"job_id": job_id, "events": found, "next_after": after})
 
 
-@views.get(
+@job_views.get(
     "/jobs/{job_id}/timeline",
     "viewer",
     query=EventPage,
-    answers={200: "what happened, and when"},
-    gives=job_schemas.Timeline,
+    responses={200: "what happened, and when"},
+    response_model=job_schemas.Timeline,
 )
 async def show_timeline(call: Call) -> Response:
     """Show when each node ran, and what happened."""
@@ -158,7 +160,12 @@ def _bar(node: View) -> View:
     return {name: node[name] for name in kept} | {"duration_seconds": seconds}
 
 
-@views.get("/jobs/{job_id}/progress", "viewer", answers={200: "how far it is"}, gives=job_schemas.JobProgress)
+@job_views.get(
+    "/jobs/{job_id}/progress",
+    "viewer",
+    responses={200: "how far it is"},
+    response_model=job_schemas.JobProgress,
+)
 async def show_progress(call: Call) -> Response:
     """Show how far a job is."""
     async with call.transaction("show") as tx:
@@ -167,11 +174,11 @@ async def show_progress(call: Call) -> Response:
     return reply({"job_id": job["job_id"], "status": job["status"]} | progress_of(nodes))
 
 
-@views.get(
+@job_views.get(
     "/jobs/{job_id}/nodes/{node_id}/progress",
     "viewer",
-    answers={200: "how far it is"},
-    gives=job_schemas.ProgressOfNode,
+    responses={200: "how far it is"},
+    response_model=job_schemas.ProgressOfNode,
 )
 async def show_node_progress(call: Call) -> Response:
     """Show how far one node is."""

@@ -11,13 +11,13 @@ from starlette.responses import Response
 from cograil import clock
 from cograil.api_schemas import job_schemas, monitoring_schemas
 from cograil.errors import InvalidInput, Problem, WorkflowNotFound
-from cograil.http.routes.job_action_routes import WithReason, by_whom, cancel_job
+from cograil.http.routes.job_action_routes import ReasonBody, actor, cancel_job
 from cograil.http.routes.job_routes import NewJob, show_job, submit_job
 from cograil.http.routes.job_view_routes import NodesOf, list_nodes
 from cograil.http.server.dispatcher import Call, reply
 from cograil.http.server.problem_details import Refusal
 from cograil.http.server.request_parsing import Body, Query
-from cograil.http.server.routing import Table
+from cograil.http.server.routing import Router
 from cograil.store import job_queries
 from cograil.store import monitoring_queries as store
 from cograil.store.api_keys import list_audit
@@ -25,9 +25,9 @@ from cograil.store.job_queries import View
 from cograil.store.workflow_queries import find_workflow
 from cograil.verbs import pause
 
-observing = Table("observing")
-measuring = Table("metrics")
-dag = Table("dag", prefix="/api/dag")
+monitoring = Router("observing")
+job_metrics = Router("metrics")
+dag = Router("dag", prefix="/api/dag")
 
 MAX_BUCKETS = 2000
 Limit = Annotated[int, Field(ge=1, le=1000)]
@@ -92,12 +92,12 @@ class AuditList(Query):
     cursor: str | None = None
 
 
-@observing.get(
+@monitoring.get(
     "/nodes",
     "viewer",
     query=NodeList,
-    answers={200: "a page; it may be short, see next_cursor"},
-    gives=monitoring_schemas.NodePage,
+    responses={200: "a page; it may be short, see next_cursor"},
+    response_model=monitoring_schemas.NodePage,
 )
 async def list_all_nodes(call: Call) -> Response:
     """List nodes across jobs, newest jobs first.
@@ -106,7 +106,7 @@ async def list_all_nodes(call: Call) -> Response:
     """
     asked: NodeList = call.query
     bound = (call.caller.tenant, "nodes", asked.status, asked.workflow_id)
-    place = None if asked.cursor is None else call.instance.cursors.read(asked.cursor, *bound)
+    place = None if asked.cursor is None else call.context.cursors.read(asked.cursor, *bound)
     after = None if place is None else (place.partition(" ")[0], place.partition(" ")[2])
     async with call.transaction("show") as tx:
         nodes, stopped_at = await store.nodes_across(
@@ -117,16 +117,16 @@ async def list_all_nodes(call: Call) -> Response:
             after=after,
             limit=asked.limit,
         )
-    cursor = None if stopped_at is None else call.instance.cursors.make(" ".join(stopped_at), *bound)
+    cursor = None if stopped_at is None else call.context.cursors.make(" ".join(stopped_at), *bound)
     return reply({"nodes": nodes, "next_cursor": cursor})
 
 
-@observing.get(
+@monitoring.get(
     "/tasks",
     "viewer",
     query=TaskList,
-    answers={200: "a page; it may be short, see next_cursor"},
-    gives=monitoring_schemas.TaskPage,
+    responses={200: "a page; it may be short, see next_cursor"},
+    response_model=monitoring_schemas.TaskPage,
 )
 async def list_tasks(call: Call) -> Response:
     """List tasks: attempts that are queued or running, newest first, or with `state=ended` those that ended.
@@ -138,7 +138,7 @@ async def list_tasks(call: Call) -> Response:
     if asked.state == "ended":
         return await _ended_tasks(call, asked)
     bound = (call.caller.tenant, "tasks", asked.state, asked.queue, asked.handler, asked.worker)
-    before = None if asked.cursor is None else int(call.instance.cursors.read(asked.cursor, *bound))
+    before = None if asked.cursor is None else int(call.context.cursors.read(asked.cursor, *bound))
     async with call.transaction("show") as tx:
         tasks, stopped_at = await store.live_tasks(
             tx,
@@ -150,7 +150,7 @@ async def list_tasks(call: Call) -> Response:
             before=before,
             limit=asked.limit,
         )
-    cursor = None if stopped_at is None else call.instance.cursors.make(str(stopped_at), *bound)
+    cursor = None if stopped_at is None else call.context.cursors.make(str(stopped_at), *bound)
     return reply({"tasks": tasks, "next_cursor": cursor})
 
 
@@ -160,7 +160,7 @@ async def _ended_tasks(call: Call, asked: TaskList) -> Response:
             message = f"{name}: attempts that have ended can be filtered by worker only; leave it out"
             raise InvalidInput([Problem("invalid_value", message, f"/{name}")])
     bound = (call.caller.tenant, "ended tasks", asked.worker)
-    place = None if asked.cursor is None else call.instance.cursors.read(asked.cursor, *bound)
+    place = None if asked.cursor is None else call.context.cursors.read(asked.cursor, *bound)
     after = None if place is None else (place.partition(" ")[0], int(place.partition(" ")[2]))
     async with call.transaction("show") as tx:
         tasks, stopped_at = await store.ended_attempts(
@@ -168,7 +168,7 @@ async def _ended_tasks(call: Call, asked: TaskList) -> Response:
         )
     cursor = None
     if stopped_at is not None:
-        cursor = call.instance.cursors.make(f"{stopped_at[0]} {stopped_at[1]}", *bound)
+        cursor = call.context.cursors.make(f"{stopped_at[0]} {stopped_at[1]}", *bound)
     return reply({"tasks": tasks, "next_cursor": cursor})
 
 
@@ -186,19 +186,22 @@ def _without(view: View, name: str) -> View:
     return {key: value for key, value in view.items() if key != name}
 
 
-@observing.get(
-    "/workers", "operator", answers={200: "workers and their heartbeats"}, gives=monitoring_schemas.Workers
+@monitoring.get(
+    "/workers",
+    "operator",
+    responses={200: "workers and their heartbeats"},
+    response_model=monitoring_schemas.Workers,
 )
 async def list_workers(call: Call) -> Response:
     """List the workers that have not said good-bye."""
     return reply({"workers": await _processes(call, "worker")})
 
 
-@observing.get(
+@monitoring.get(
     "/orchestrator/status",
     "operator",
-    answers={200: "orchestrators and what waits for them"},
-    gives=monitoring_schemas.Orchestrators,
+    responses={200: "orchestrators and what waits for them"},
+    response_model=monitoring_schemas.Orchestrators,
 )
 async def show_orchestrators(call: Call) -> Response:
     """Show who advances jobs, and for how long news wait."""
@@ -218,11 +221,11 @@ async def show_orchestrators(call: Call) -> Response:
 # -- queues ---------------------------------------------------------------------------------------------
 
 
-@observing.get(
+@monitoring.get(
     "/queues/status",
     "viewer",
-    answers={200: "depth, oldest age, and who paused it"},
-    gives=monitoring_schemas.Queues,
+    responses={200: "depth, oldest age, and who paused it"},
+    response_model=monitoring_schemas.Queues,
 )
 async def show_queues(call: Call) -> Response:
     """Show each queue: what waits and since when, what runs, who serves it."""
@@ -230,30 +233,30 @@ async def show_queues(call: Call) -> Response:
         return reply({"queues": await store.queue_status(tx, call.caller.tenant)})
 
 
-@observing.post(
+@monitoring.post(
     "/queues/{name}/pause",
     "operator",
-    body=WithReason,
+    body=ReasonBody,
     is_body_optional=True,
-    gives=monitoring_schemas.PausedQueue,
-    answers={200: "paused", 409: "it is paused already"},
+    response_model=monitoring_schemas.PausedQueue,
+    responses={200: "paused", 409: "it is paused already"},
 )
 async def pause_queue(call: Call) -> Response:
     """Pause a queue: no worker gets a task of it."""
     name, tenant = call.path["name"], call.caller.tenant
     async with call.transaction("pause") as tx:
-        await pause.pause_queue(tx, name, by=by_whom(call), reason=call.body.reason, tenant=tenant)
+        await pause.pause_queue(tx, name, by=actor(call), reason=call.body.reason, tenant=tenant)
         await call.audit(tx, "pause queue", name, reason=call.body.reason)
     return reply({"queue": name, "is_paused": True})
 
 
-@observing.post(
+@monitoring.post(
     "/queues/{name}/resume",
     "operator",
     body=Body,
     is_body_optional=True,
-    gives=monitoring_schemas.PausedQueue,
-    answers={200: "it goes on", 409: "it is not paused"},
+    response_model=monitoring_schemas.PausedQueue,
+    responses={200: "it goes on", 409: "it is not paused"},
 )
 async def resume_queue(call: Call) -> Response:
     """Let a paused queue go on."""
@@ -271,12 +274,12 @@ def _since(days: int) -> datetime:
     return clock.now() - timedelta(days=days)
 
 
-@measuring.get(
+@job_metrics.get(
     "/metrics/workflows",
     "viewer",
     query=Period,
-    answers={200: "numbers for each workflow"},
-    gives=monitoring_schemas.WorkflowMetrics,
+    responses={200: "numbers for each workflow"},
+    response_model=monitoring_schemas.WorkflowMetrics,
 )
 async def measure_workflows(call: Call) -> Response:
     """Measure workflows: how many jobs, how many of them well, how long they took, what they died of."""
@@ -286,8 +289,11 @@ async def measure_workflows(call: Call) -> Response:
     return reply({"days": asked.days, "workflows": found})
 
 
-@measuring.get(
-    "/metrics/workflows/{workflow_id}/nodes", "viewer", query=DaysBack, gives=monitoring_schemas.NodeMetrics
+@job_metrics.get(
+    "/metrics/workflows/{workflow_id}/nodes",
+    "viewer",
+    query=DaysBack,
+    response_model=monitoring_schemas.NodeMetrics,
 )
 async def measure_nodes(call: Call) -> Response:
     """Measure the nodes of a workflow in its newest jobs."""
@@ -299,12 +305,12 @@ async def measure_nodes(call: Call) -> Response:
     return reply({"workflow_id": workflow_id, "days": days, "nodes": found})
 
 
-@measuring.get(
+@job_metrics.get(
     "/metrics/failures",
     "viewer",
     query=FailurePeriod,
-    answers={200: "and whether that is all: has_more, is_cut"},
-    gives=monitoring_schemas.FailureMetrics,
+    responses={200: "and whether that is all: has_more, truncated"},
+    response_model=monitoring_schemas.FailureMetrics,
 )
 async def measure_failures(call: Call) -> Response:
     """Measure failures: what nodes of failed jobs died of, the most common first."""
@@ -316,12 +322,12 @@ async def measure_failures(call: Call) -> Response:
     return reply({"days": asked.days} | found)
 
 
-@measuring.get(
+@job_metrics.get(
     "/metrics/throughput",
     "viewer",
     query=Buckets,
-    answers={200: "buckets without gaps"},
-    gives=monitoring_schemas.Throughput,
+    responses={200: "buckets without gaps"},
+    response_model=monitoring_schemas.Throughput,
 )
 async def measure_throughput(call: Call) -> Response:
     """Measure throughput: jobs submitted and ended in each stretch of time, and how long they took."""
@@ -345,22 +351,22 @@ def _rounded_down(moment: datetime, width: timedelta) -> datetime:
 # -- who did what ---------------------------------------------------------------------------------------
 
 
-@observing.get(
+@monitoring.get(
     "/audit",
     "admin",
     query=AuditList,
-    answers={200: "a page, the newest first"},
-    gives=monitoring_schemas.AuditPage,
+    responses={200: "a page, the newest first"},
+    response_model=monitoring_schemas.AuditPage,
 )
 async def show_audit(call: Call) -> Response:
     """List who changed what, newest first."""
     asked: AuditList = call.query
     bound = (call.caller.tenant, "audit")
-    before = None if asked.cursor is None else int(call.instance.cursors.read(asked.cursor, *bound))
+    before = None if asked.cursor is None else int(call.context.cursors.read(asked.cursor, *bound))
     async with call.transaction("show") as tx:
         found = await list_audit(tx, call.caller.tenant, before, asked.limit)
     is_last = len(found) < asked.limit
-    cursor = None if is_last else call.instance.cursors.make(str(found[-1]["id"]), *bound)
+    cursor = None if is_last else call.context.cursors.make(str(found[-1]["id"]), *bound)
     return reply({"entries": found, "next_cursor": cursor})
 
 
@@ -370,26 +376,33 @@ dag.post(
     "/submit",
     "submitter",
     body=NewJob,
-    gives=job_schemas.Job,
-    heeds=("Idempotency-Key", "Prefer"),
-    answers={
+    response_model=job_schemas.Job,
+    headers=("Idempotency-Key", "Prefer"),
+    responses={
         202: "the job",
         200: "the first answer to the same request",
         404: "no such workflow",
         409: "another request had this key",
     },
 )(submit_job)
-dag.get("/jobs/{job_id}", "viewer", gives=job_schemas.JobWithNodes, answers={200: "the job with its nodes"})(
-    show_job
-)
 dag.get(
-    "/jobs/{job_id}/nodes", "viewer", query=NodesOf, gives=job_schemas.NodesOfJob, answers={200: "the nodes"}
+    "/jobs/{job_id}",
+    "viewer",
+    response_model=job_schemas.JobWithNodes,
+    responses={200: "the job with its nodes"},
+)(show_job)
+dag.get(
+    "/jobs/{job_id}/nodes",
+    "viewer",
+    query=NodesOf,
+    response_model=job_schemas.NodesOfJob,
+    responses={200: "the nodes"},
 )(list_nodes)
 dag.post(
     "/jobs/{job_id}/cancel",
     "submitter",
-    body=WithReason,
+    body=ReasonBody,
     is_body_optional=True,
-    gives=job_schemas.Job,
-    answers={200: "the job", 409: "it had ended before"},
+    response_model=job_schemas.Job,
+    responses={200: "the job", 409: "it had ended before"},
 )(cancel_job)

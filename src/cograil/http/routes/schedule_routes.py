@@ -9,17 +9,17 @@ from pydantic import Field, WithJsonSchema
 from starlette.responses import Response
 
 from cograil.definitions.cron import MAX_CRON
-from cograil.http.routes.job_action_routes import WithReason, by_whom
+from cograil.http.routes.job_action_routes import ReasonBody, actor
 from cograil.http.server.dispatcher import Call, reply
 from cograil.http.server.field_types import Moment, WorkflowName
 from cograil.http.server.request_parsing import Body, Query
-from cograil.http.server.routing import Table
+from cograil.http.server.routing import Router
 from cograil.model import schedule as model
 from cograil.model.schedule import Plan
 from cograil.model.workflow import Json
 from cograil.verbs import schedules as verbs
 
-schedules = Table("schedules")
+schedules = Router("schedules")
 
 # Whatever it is, it is called by its own name: what is no calendar is refused by `check_calendar`.
 Cron = Annotated[str, WithJsonSchema({"type": "string", "minLength": 1, "maxLength": MAX_CRON})]
@@ -96,29 +96,29 @@ class FiringList(Query):
     "/schedules",
     "operator",
     body=NewSchedule,
-    answers={201: "the schedule", 404: "no such workflow", 409: "there is one of this name"},
-    gives=model.ShownSchedule,
+    responses={201: "the schedule", 404: "no such workflow", 409: "there is one of this name"},
+    response_model=model.ShownSchedule,
 )
 async def create_schedule(call: Call) -> Response:
     """Run a workflow by the calendar from now on."""
     given: NewSchedule = call.body
     async with call.transaction("schedule") as tx:
-        engine_context, tenant = call.instance.engine_context, call.caller.tenant
+        engine_context, tenant = call.context.engine_context, call.caller.tenant
         made = await verbs.create_schedule(
-            tx, engine_context, tenant, given.name, given.plan(), by=by_whom(call)
+            tx, engine_context, tenant, given.name, given.plan(), by=actor(call)
         )
         await call.audit(tx, "create schedule", given.name, workflow_id=given.workflow_id, cron=given.cron)
     return reply(made, 201)
 
 
-@schedules.get("/schedules", "viewer", answers={200: "all, by name"}, gives=model.ScheduleList)
+@schedules.get("/schedules", "viewer", responses={200: "all, by name"}, response_model=model.ScheduleList)
 async def list_schedules(call: Call) -> Response:
     """List the schedules."""
     async with call.transaction("show") as tx:
         return reply({"schedules": await verbs.list_schedules(tx, call.caller.tenant)})
 
 
-@schedules.get("/schedules/{schedule}", "viewer", gives=model.ScheduleWithPassed)
+@schedules.get("/schedules/{schedule}", "viewer", response_model=model.ScheduleWithPassed)
 async def show_schedule(call: Call) -> Response:
     """Show one schedule, and why it passed over moments since its last job."""
     tenant, name = call.caller.tenant, call.path["schedule"]
@@ -131,18 +131,18 @@ async def show_schedule(call: Call) -> Response:
     "/schedules/{schedule}",
     "operator",
     body=Calendar,
-    answers={
+    responses={
         200: "the schedule as it is now",
         404: "no such schedule, or no such workflow",
         409: "it is in the file of its workflow",
     },
-    gives=model.ShownSchedule,
+    response_model=model.ShownSchedule,
 )
 async def change_schedule(call: Call) -> Response:
     """Change what a schedule runs, and when; all of it is given anew. PATCH changes only what it names."""
     name, given = call.path["schedule"], call.body
     async with call.transaction("schedule") as tx:
-        engine_context, tenant = call.instance.engine_context, call.caller.tenant
+        engine_context, tenant = call.context.engine_context, call.caller.tenant
         changed = await verbs.change_schedule(tx, engine_context, tenant, name, given.plan())
         await call.audit(tx, "change schedule", name, workflow_id=given.workflow_id, cron=given.cron)
     return reply(changed)
@@ -152,18 +152,18 @@ async def change_schedule(call: Call) -> Response:
     "/schedules/{schedule}",
     "operator",
     body=CalendarChange,
-    answers={
+    responses={
         200: "the schedule as it is now",
         404: "no such schedule, or no such workflow",
         409: "it is in the file of its workflow",
     },
-    gives=model.ShownSchedule,
+    response_model=model.ShownSchedule,
 )
 async def update_schedule(call: Call) -> Response:
     """Change some of a schedule; what is left out stays, and input_params is replaced as a whole."""
     name, facts = call.path["schedule"], call.body.facts()
     async with call.transaction("schedule") as tx:
-        engine_context, tenant = call.instance.engine_context, call.caller.tenant
+        engine_context, tenant = call.context.engine_context, call.caller.tenant
         changed = await verbs.update_schedule(tx, engine_context, tenant, name, facts)
         shown = {"workflow_id": changed["workflow_id"], "cron": changed["cron"]}
         await call.audit(tx, "change schedule", name, **shown, changed=sorted(facts))
@@ -173,8 +173,8 @@ async def update_schedule(call: Call) -> Response:
 @schedules.delete(
     "/schedules/{schedule}",
     "operator",
-    answers={200: "nothing more of it is fired"},
-    gives=model.RemovedSchedule,
+    responses={200: "nothing more of it is fired"},
+    response_model=model.RemovedSchedule,
 )
 async def remove_schedule(call: Call) -> Response:
     """Remove a schedule and its history; jobs of it go on."""
@@ -188,16 +188,16 @@ async def remove_schedule(call: Call) -> Response:
 @schedules.post(
     "/schedules/{schedule}/pause",
     "operator",
-    body=WithReason,
+    body=ReasonBody,
     is_body_optional=True,
-    answers={200: "the schedule", 409: "it is paused already"},
-    gives=model.ShownSchedule,
+    responses={200: "the schedule", 409: "it is paused already"},
+    response_model=model.ShownSchedule,
 )
 async def pause_schedule(call: Call) -> Response:
     """Pass over the moments of a schedule until it is resumed."""
     name = call.path["schedule"]
     async with call.transaction("schedule") as tx:
-        by, reason = by_whom(call), call.body.reason
+        by, reason = actor(call), call.body.reason
         shown = await verbs.pause_schedule(tx, call.caller.tenant, name, by=by, reason=reason)
         await call.audit(tx, "pause schedule", name, reason=reason)
     return reply(shown)
@@ -208,8 +208,8 @@ async def pause_schedule(call: Call) -> Response:
     "operator",
     body=Resumption,
     is_body_optional=True,
-    answers={200: "the schedule", 409: "it is not paused, or it was removed from its workflow file"},
-    gives=model.ShownSchedule,
+    responses={200: "the schedule", 409: "it is not paused, or it was removed from its workflow file"},
+    response_model=model.ShownSchedule,
 )
 async def resume_schedule(call: Call) -> Response:
     """Run a paused schedule again, from now on.
@@ -229,14 +229,14 @@ async def resume_schedule(call: Call) -> Response:
     "operator",
     body=Body,
     is_body_optional=True,
-    answers={202: "the job that was submitted"},
-    gives={202: model.ScheduleRun},
+    responses={202: "the job that was submitted"},
+    response_model={202: model.ScheduleRun},
 )
 async def run_schedule(call: Call) -> Response:
     """Submit a job of a schedule now, besides its calendar."""
     name = call.path["schedule"]
     async with call.transaction("schedule") as tx:
-        done = await verbs.run_schedule(tx, call.instance.engine_context, call.caller.tenant, name)
+        done = await verbs.run_schedule(tx, call.context.engine_context, call.caller.tenant, name)
         await call.audit(tx, "run schedule", name, job_id=done["job_id"])
     return reply(done, 202, {"Location": f"/api/v1/jobs/{done['job_id']}"})
 
@@ -245,14 +245,14 @@ async def run_schedule(call: Call) -> Response:
     "/schedules/{schedule}/backfill",
     "operator",
     body=Range,
-    answers={200: "what was submitted, or would be"},
-    gives=model.Backfill,
+    responses={200: "what was submitted, or would be"},
+    response_model=model.Backfill,
 )
 async def backfill(call: Call) -> Response:
     """Submit a job for each moment of a range of time that has led to none."""
     name, given = call.path["schedule"], call.body
     async with call.transaction("schedule") as tx:
-        engine_context, tenant = call.instance.engine_context, call.caller.tenant
+        engine_context, tenant = call.context.engine_context, call.caller.tenant
         done = await verbs.backfill(
             tx, engine_context, tenant, name, given.first, given.until, is_preview=given.preview
         )
@@ -266,17 +266,17 @@ async def backfill(call: Call) -> Response:
     "/schedules/{schedule}/firings",
     "viewer",
     query=FiringList,
-    answers={200: "a page of them, the latest first"},
-    gives=model.FiringPage,
+    responses={200: "a page of them, the latest first"},
+    response_model=model.FiringPage,
 )
 async def list_firings(call: Call) -> Response:
     """List what became of the moments of a schedule."""
     name, asked, tenant = call.path["schedule"], call.query, call.caller.tenant
     bound = (tenant, "firings", name)
-    before = None if asked.cursor is None else call.instance.cursors.read(asked.cursor, *bound)
+    before = None if asked.cursor is None else call.context.cursors.read(asked.cursor, *bound)
     async with call.transaction("show") as tx:
         moment = None if before is None else datetime.fromisoformat(before)
         found = await verbs.list_firings(tx, tenant, name, moment, asked.limit)
     is_last = len(found) < asked.limit
-    cursor = None if is_last else call.instance.cursors.make(found[-1]["due_at"].isoformat(), *bound)
+    cursor = None if is_last else call.context.cursors.make(found[-1]["due_at"].isoformat(), *bound)
     return reply({"name": name, "firings": found, "next_cursor": cursor})

@@ -8,14 +8,14 @@ from pydantic import Field
 from starlette.responses import Response
 
 from cograil.api_schemas import monitoring_schemas
-from cograil.http.routes.job_action_routes import by_whom
+from cograil.http.routes.job_action_routes import actor
 from cograil.http.server.dispatcher import Call, reply
 from cograil.http.server.request_parsing import Body, Query
-from cograil.http.server.routing import Table
+from cograil.http.server.routing import Router
 from cograil.verbs import outbox
 from cograil.verbs.callback_targets import Receiver
 
-telling = Table("deliveries")
+webhooks = Router("deliveries")
 
 
 class NewSubscription(Body):
@@ -47,12 +47,12 @@ class DeliveryList(Query):
     cursor: str | None = None
 
 
-@telling.post(
+@webhooks.post(
     "/subscriptions",
     "operator",
     body=NewSubscription,
-    answers={201: "the subscription with its secret, which is shown this once"},
-    gives=monitoring_schemas.SubscriptionWithSecret,
+    responses={201: "the subscription with its secret, which is shown this once"},
+    response_model=monitoring_schemas.SubscriptionWithSecret,
 )
 async def subscribe(call: Call) -> Response:
     """Tell this receiver what happens from now on."""
@@ -63,20 +63,20 @@ async def subscribe(call: Call) -> Response:
             tx,
             call.caller.tenant,
             receiver,
-            call.instance.settings.outbound,
+            call.context.settings.outbound,
             types=given.types,
             workflow_id=given.workflow_id,
-            by=by_whom(call),
+            by=actor(call),
         )
         await call.audit(tx, "subscribe", made["subscription_id"], url=given.url)
     return reply(made, 201)
 
 
-@telling.get(
+@webhooks.get(
     "/subscriptions",
     "viewer",
-    answers={200: "without their secrets"},
-    gives=monitoring_schemas.SubscriptionList,
+    responses={200: "without their secrets"},
+    response_model=monitoring_schemas.SubscriptionList,
 )
 async def list_subscriptions(call: Call) -> Response:
     """List who is told."""
@@ -84,7 +84,7 @@ async def list_subscriptions(call: Call) -> Response:
         return reply({"subscriptions": await outbox.list_subscriptions(tx, call.caller.tenant)})
 
 
-@telling.get("/subscriptions/{subscription_id}", "viewer", gives=monitoring_schemas.Subscription)
+@webhooks.get("/subscriptions/{subscription_id}", "viewer", response_model=monitoring_schemas.Subscription)
 async def show_subscription(call: Call) -> Response:
     """Show one subscription."""
     async with call.transaction("show") as tx:
@@ -92,11 +92,11 @@ async def show_subscription(call: Call) -> Response:
         return reply(await outbox.show_subscription(tx, call.caller.tenant, name))
 
 
-@telling.delete(
+@webhooks.delete(
     "/subscriptions/{subscription_id}",
     "operator",
-    answers={200: "it is told nothing more"},
-    gives=monitoring_schemas.Removed,
+    responses={200: "it is told nothing more"},
+    response_model=monitoring_schemas.Removed,
 )
 async def unsubscribe(call: Call) -> Response:
     """Tell this receiver nothing more."""
@@ -107,12 +107,12 @@ async def unsubscribe(call: Call) -> Response:
     return reply({"subscription_id": name, "is_removed": True})
 
 
-@telling.post(
+@webhooks.post(
     "/subscriptions/{subscription_id}/enable",
     "operator",
     body=Body,
     is_body_optional=True,
-    gives=monitoring_schemas.Subscription,
+    response_model=monitoring_schemas.Subscription,
 )
 async def enable_subscription(call: Call) -> Response:
     """Tell a receiver again that had asked to be told no more."""
@@ -123,13 +123,13 @@ async def enable_subscription(call: Call) -> Response:
     return reply(shown)
 
 
-@telling.post(
+@webhooks.post(
     "/subscriptions/{subscription_id}/rotate",
     "operator",
     body=Rotation,
     is_body_optional=True,
-    answers={200: "the subscription with its new secret, which is shown this once"},
-    gives=monitoring_schemas.SubscriptionWithSecret,
+    responses={200: "the subscription with its new secret, which is shown this once"},
+    response_model=monitoring_schemas.SubscriptionWithSecret,
 )
 async def rotate_subscription(call: Call) -> Response:
     """Replace the secret of a subscription; for a day the old one signs beside it."""
@@ -142,18 +142,18 @@ async def rotate_subscription(call: Call) -> Response:
     return reply(shown)
 
 
-@telling.get(
+@webhooks.get(
     "/deliveries",
     "viewer",
     query=DeliveryList,
-    answers={200: "a page of them, newest first"},
-    gives=monitoring_schemas.DeliveryPage,
+    responses={200: "a page of them, newest first"},
+    response_model=monitoring_schemas.DeliveryPage,
 )
 async def list_deliveries(call: Call) -> Response:
     """List what was told, what is on its way, and what could not be told."""
     asked: DeliveryList = call.query
     bound = (call.caller.tenant, "deliveries", asked.state, asked.job_id)
-    before = None if asked.cursor is None else call.instance.cursors.read(asked.cursor, *bound)
+    before = None if asked.cursor is None else call.context.cursors.read(asked.cursor, *bound)
     async with call.transaction("show") as tx:
         found = await outbox.list_deliveries(
             tx,
@@ -164,24 +164,24 @@ async def list_deliveries(call: Call) -> Response:
             limit=asked.limit,
         )
     is_last = len(found) < asked.limit
-    cursor = None if is_last else call.instance.cursors.make(found[-1]["delivery_id"], *bound)
+    cursor = None if is_last else call.context.cursors.make(found[-1]["delivery_id"], *bound)
     return reply({"deliveries": found, "next_cursor": cursor})
 
 
-@telling.get("/deliveries/{delivery_id}", "viewer", gives=monitoring_schemas.Delivery)
+@webhooks.get("/deliveries/{delivery_id}", "viewer", response_model=monitoring_schemas.Delivery)
 async def show_delivery(call: Call) -> Response:
     """Show one delivery with its tries."""
     async with call.transaction("show") as tx:
         return reply(await outbox.show_delivery(tx, call.caller.tenant, call.path["delivery_id"]))
 
 
-@telling.post(
+@webhooks.post(
     "/deliveries/{delivery_id}/resend",
     "operator",
     body=Body,
     is_body_optional=True,
-    answers={200: "it is on its way again", 409: "it is still on its way"},
-    gives=monitoring_schemas.Delivery,
+    responses={200: "it is on its way again", 409: "it is still on its way"},
+    response_model=monitoring_schemas.Delivery,
 )
 async def resend(call: Call) -> Response:
     """Send again what was told or could not be told: the same event, under the same id."""

@@ -21,8 +21,8 @@ from cograil.errors import AlreadyTerminal, StaleAttempt
 from cograil.http.server.dispatcher import Call, reply
 from cograil.http.server.problem_details import Refusal
 from cograil.http.server.request_parsing import Body
-from cograil.http.server.routing import Table
-from cograil.http.server.timeouts import until_gone
+from cograil.http.server.routing import Router
+from cograil.http.server.timeouts import wait_for_disconnect
 from cograil.model.ids import is_id, task_name
 from cograil.model.outcome import Completed, Failed, WorkItem
 from cograil.model.roles import Role
@@ -32,7 +32,7 @@ from cograil.store.database import Transaction
 from cograil.store.http_worker_queries import HeldTask
 from cograil.verbs import http_workers
 
-workers = Table("workers")
+workers = Router("workers")
 WORKING: tuple[Role, ...] = ("worker", "admin")  # while there are no keys, anybody is an admin
 RESULT_BODY = 5 * 1024 * 1024
 
@@ -146,22 +146,22 @@ def _read_place(text: str) -> Place | None:
     "/tasks/claim",
     *WORKING,
     body=Claim,
-    answers={200: "the tasks that are this worker's now"},
-    gives=job_schemas.Tasks,
+    responses={200: "the tasks that are this worker's now"},
+    response_model=job_schemas.Tasks,
 )
 async def claim(call: Call) -> Response:
     """Claim tasks, waiting for some if there are none."""
     asked: Claim = call.body
     until = time.monotonic() + asked.wait_seconds
-    leaving = asyncio.create_task(until_gone(call.receive))
+    leaving = asyncio.create_task(wait_for_disconnect(call.receive))
     try:
         while not (items := await _claimed(call)):
             left = until - time.monotonic()
-            if left <= 0 or not await call.instance.doorbell.wait_for_tasks(left) or leaving.done():
+            if left <= 0 or not await call.context.job_end_listener.wait_for_tasks(left) or leaving.done():
                 break  # for who has gone nothing is claimed: nobody would do it until its lease ends
     finally:
         leaving.cancel()
-    return reply({"tasks": [_view(item, call.instance.settings.lease.seconds) for item in items]})
+    return reply({"tasks": [_view(item, call.context.settings.lease.seconds) for item in items]})
 
 
 async def _claimed(call: Call) -> list[WorkItem]:
@@ -172,7 +172,7 @@ async def _claimed(call: Call) -> list[WorkItem]:
             call.caller.tenant,
             asked.worker_id,
             most=asked.max,
-            lease_seconds=call.instance.settings.lease.seconds,
+            lease_seconds=call.context.settings.lease.seconds,
             queues=asked.queues,
             handlers=asked.handlers,
         )
@@ -201,13 +201,13 @@ def _view(item: WorkItem, lease_seconds: float) -> dict[str, Json]:
     "/tasks/{task_id}/pulse",
     *WORKING,
     body=HeartbeatBody,
-    answers={200: "whether its job was cancelled", 409: "it is not this worker's any more"},
-    gives=job_schemas.Heartbeat,
+    responses={200: "whether its job was cancelled", 409: "it is not this worker's any more"},
+    response_model=job_schemas.Heartbeat,
 )
 async def heartbeat(call: Call) -> Response:
     """Keep a task: without a heartbeat it goes to another worker when the lease ends."""
     place = place_of(call.path["task_id"])
-    lease = call.instance.settings.lease.seconds
+    lease = call.context.settings.lease.seconds
     async with call.transaction("heartbeat") as tx:
         is_kept = await http_workers.heartbeat(
             tx, call.caller.tenant, place.job_id, place.task_id, call.body.fence, lease
@@ -220,15 +220,15 @@ async def heartbeat(call: Call) -> Response:
     *WORKING,
     body=TaskResult,
     max_body=RESULT_BODY,
-    answers={202: "it counts", 200: "it was reported before, and counts", 409: "it came too late"},
-    gives=job_schemas.Accepted,
+    responses={202: "it counts", 200: "it was reported before, and counts", 409: "it came too late"},
+    response_model=job_schemas.Accepted,
 )
 async def take_result(call: Call) -> Response:
     """Take the result of an attempt. Whoever did not hear the answer says the same again."""
     given: TaskResult = call.body
     outcome = _outcome(call, given)
     if outcome is not None:
-        await call.instance.pace.finish(_attempt(call, given))  # its last word on how far it was
+        await call.context.progress_throttle.finish(_attempt(call, given))  # its last word on how far it was
     accepted = {"status": "accepted", "task_id": given.task_id}
     try:
         async with call.transaction("report") as tx:
@@ -260,7 +260,7 @@ async def _was_said(
 
 def _outcome(call: Call, given: TaskResult) -> Completed | Failed | None:
     if given.status == "completed":
-        most = call.instance.settings.limits.output_bytes
+        most = call.context.settings.limits.output_bytes
         return Completed(strict_json.write(given.output or {}, max_bytes=most))
     if given.status == "failed":
         code, message = (
@@ -275,16 +275,16 @@ def _outcome(call: Call, given: TaskResult) -> Completed | Failed | None:
     "/callbacks/task-progress",
     *WORKING,
     body=TaskProgress,
-    answers={202: "noted", 409: "too late"},
-    gives=job_schemas.Accepted,
+    responses={202: "noted", 409: "too late"},
+    response_model=job_schemas.Accepted,
 )
 async def take_progress(call: Call) -> Response:
     """Take how far an attempt is."""
     given: TaskProgress = call.body
-    if call.instance.pace.allows(_attempt(call, given)):
+    if call.context.progress_throttle.try_now(_attempt(call, given)):
         await _save_progress(call, given)
     else:
-        call.instance.pace.keep(_attempt(call, given), partial(_save_progress, call, given))
+        call.context.progress_throttle.defer(_attempt(call, given), partial(_save_progress, call, given))
     return reply({"status": "accepted", "task_id": given.task_id}, 202)
 
 
@@ -319,13 +319,13 @@ def _note(held: HeldTask, given: TaskProgress, age: float) -> dict[str, Json]:
     *WORKING,
     body=Checkpoint,
     max_body=2 * 1024 * 1024,
-    answers={202: "kept for the next attempt", 409: "too late, or there is one of a later phase"},
-    gives=job_schemas.AcceptedCheckpoint,
+    responses={202: "kept for the next attempt", 409: "too late, or there is one of a later phase"},
+    response_model=job_schemas.AcceptedCheckpoint,
 )
 async def take_checkpoint(call: Call) -> Response:
     """Keep a checkpoint: the next attempt gets its state back. Phases do not go back."""
     given: Checkpoint = call.body
-    most = call.instance.settings.limits.checkpoint_bytes
+    most = call.context.settings.limits.checkpoint_bytes
     data = strict_json.write(given.state_data, max_bytes=most)
     async with call.transaction("checkpoint") as tx:
         held = await _held(call, tx, given)
@@ -340,7 +340,7 @@ async def take_checkpoint(call: Call) -> Response:
 async def _held(call: Call, tx: Transaction, given: OfTask) -> HeldTask:
     """The attempt that is spoken of. Raises what `remote.held_task` raises, and Refusal for a mix-up."""
     place = place_of(given.task_id)
-    lease = call.instance.settings.lease.seconds
+    lease = call.context.settings.lease.seconds
     held = await http_workers.held_task(
         tx, call.caller.tenant, place.job_id, place.task_id, given.fence, lease
     )

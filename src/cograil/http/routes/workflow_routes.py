@@ -11,16 +11,16 @@ from starlette.responses import Response
 from cograil.api_schemas import job_schemas
 from cograil.definitions import read_workflow
 from cograil.errors import WorkflowNotFound
-from cograil.http.routes.job_action_routes import WithReason, by_whom
+from cograil.http.routes.job_action_routes import ReasonBody, actor
 from cograil.http.server.dispatcher import Call, reply
 from cograil.http.server.request_parsing import Body, Query
-from cograil.http.server.routing import Table
+from cograil.http.server.routing import Router
 from cograil.store import workflow_queries as store
 from cograil.verbs import pause
 from cograil.verbs.file_schedules import sync_schedules
 from cograil.verbs.publish import publish
 
-workflows = Table("workflows")
+workflows = Router("workflows")
 MAX_SOURCE = 256 * 1024
 
 
@@ -40,20 +40,20 @@ class Version(Query):
     "/workflows",
     "operator",
     body=Source,
-    answers={
+    responses={
         201: "published",
         200: "it was published before",
         409: "other content has this version, or a schedule its name",
     },
-    gives=job_schemas.Published,
+    response_model=job_schemas.Published,
 )
 async def publish_workflow(call: Call) -> Response:
     """Publish a version of a workflow, and the schedules of its file."""
     workflow = await asyncio.to_thread(read_workflow, call.body.source)
     async with call.transaction("publish") as tx:
         done = await publish(tx, workflow, call.body.source, call.caller.tenant)
-        engine_context, tenant = call.instance.engine_context, call.caller.tenant
-        changes = await sync_schedules(tx, engine_context, workflow, tenant, by=by_whom(call))
+        engine_context, tenant = call.context.engine_context, call.caller.tenant
+        changes = await sync_schedules(tx, engine_context, workflow, tenant, by=actor(call))
         target = f"{workflow.workflow_id} {workflow.version}"
         if done.is_new:
             await call.audit(tx, "publish", target)
@@ -69,7 +69,10 @@ async def publish_workflow(call: Call) -> Response:
 
 
 @workflows.get(
-    "/workflows", "viewer", answers={200: "the newest version of each"}, gives=job_schemas.WorkflowList
+    "/workflows",
+    "viewer",
+    responses={200: "the newest version of each"},
+    response_model=job_schemas.WorkflowList,
 )
 async def list_workflows(call: Call) -> Response:
     """List the published workflows."""
@@ -81,8 +84,8 @@ async def list_workflows(call: Call) -> Response:
     "/workflows/{workflow_id}",
     "viewer",
     query=Version,
-    answers={200: "its definition"},
-    gives=job_schemas.Workflow,
+    responses={200: "its definition"},
+    response_model=job_schemas.Workflow,
 )
 async def show_workflow(call: Call) -> Response:
     """Show a version of a workflow."""
@@ -98,8 +101,8 @@ async def show_workflow(call: Call) -> Response:
 @workflows.get(
     "/workflows/{workflow_id}/versions",
     "viewer",
-    answers={200: "newest first"},
-    gives=job_schemas.VersionList,
+    responses={200: "newest first"},
+    response_model=job_schemas.VersionList,
 )
 async def list_versions(call: Call) -> Response:
     """List the versions of a workflow."""
@@ -113,16 +116,16 @@ async def list_versions(call: Call) -> Response:
 @workflows.post(
     "/workflows/{workflow_id}/pause",
     "operator",
-    body=WithReason,
+    body=ReasonBody,
     is_body_optional=True,
-    gives=job_schemas.PausedWorkflow,
-    answers={200: "paused", 409: "it is paused already"},
+    response_model=job_schemas.PausedWorkflow,
+    responses={200: "paused", 409: "it is paused already"},
 )
 async def pause_workflow(call: Call) -> Response:
     """Pause a workflow: none of its jobs begins anything new."""
     name, tenant = call.path["workflow_id"], call.caller.tenant
     async with call.transaction("pause") as tx:
-        await pause.pause_workflow(tx, name, by=by_whom(call), reason=call.body.reason, tenant=tenant)
+        await pause.pause_workflow(tx, name, by=actor(call), reason=call.body.reason, tenant=tenant)
         await call.audit(tx, "pause workflow", name, reason=call.body.reason)
     return reply({"workflow_id": name, "is_paused": True})
 
@@ -132,8 +135,8 @@ async def pause_workflow(call: Call) -> Response:
     "operator",
     body=Body,
     is_body_optional=True,
-    gives=job_schemas.PausedWorkflow,
-    answers={200: "it goes on", 409: "it is not paused"},
+    response_model=job_schemas.PausedWorkflow,
+    responses={200: "it goes on", 409: "it is not paused"},
 )
 async def resume_workflow(call: Call) -> Response:
     """Let a paused workflow go on."""

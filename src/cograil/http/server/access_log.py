@@ -8,7 +8,7 @@ import structlog
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from cograil.http.auth.client_address import address_of
+from cograil.http.auth.client_address import client_address
 from cograil.settings import Settings
 
 log = structlog.get_logger("access")
@@ -47,7 +47,7 @@ def log_requests(app: ASGIApp, settings: Settings) -> ASGIApp:
                 status=status or None,
                 bytes=size,
                 ms=round((time.perf_counter() - begun) * 1000, 1),
-                client=address_of(scope, Headers(scope=scope), proxies),
+                client=client_address(scope, Headers(scope=scope), proxies),
             )
 
     return serve

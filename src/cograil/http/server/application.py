@@ -1,4 +1,4 @@
-"""All that is served on one port: probes, the API, and its description."""
+"""The application of one port: probes, the API, its OpenAPI document, and mounted applications."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cograil.errors import RolesMissing, UnsafeDatabase
-from cograil.http.auth.authentication import KeyRing, is_local
-from cograil.http.routes.gateway_submit_routes import submissions
-from cograil.http.routes.handler_test_routes import trying
+from cograil.http.auth.authentication import KeyAuthenticator, is_local
+from cograil.http.routes.gateway_submit_routes import gateway_submits
+from cograil.http.routes.handler_test_routes import handler_tests
 from cograil.http.routes.health_routes import health
-from cograil.http.routes.job_action_routes import deeds
+from cograil.http.routes.job_action_routes import job_actions
 from cograil.http.routes.job_routes import jobs
-from cograil.http.routes.job_view_routes import views
-from cograil.http.routes.monitoring_routes import dag, measuring, observing
+from cograil.http.routes.job_view_routes import job_views
+from cograil.http.routes.monitoring_routes import dag, job_metrics, monitoring
 from cograil.http.routes.schedule_routes import schedules
-from cograil.http.routes.webhook_routes import telling
+from cograil.http.routes.webhook_routes import webhooks
 from cograil.http.routes.worker_routes import workers
 from cograil.http.routes.workflow_routes import workflows
 from cograil.http.server import problem_details, request_limits
-from cograil.http.server.dispatcher import Door, Instance
-from cograil.http.server.idempotency_turns import IN_PROGRESS_SECONDS
-from cograil.http.server.openapi import description
-from cograil.http.server.page_cursors import Cursors
+from cograil.http.server.dispatcher import ApiContext, Dispatcher
+from cograil.http.server.idempotent_requests import IN_PROGRESS_SECONDS
+from cograil.http.server.openapi import openapi_document
+from cograil.http.server.page_cursors import PageCursors
 from cograil.http.server.problem_details import Refusal
-from cograil.http.server.routing import Table
-from cograil.http.server.single_flight import Flights
-from cograil.http.server.submit_batcher import Gatherer
-from cograil.http.streams.event_streams import live, sockets
-from cograil.http.streams.event_subscribers import Live
-from cograil.http.streams.job_waiter import Doorbell
+from cograil.http.server.routing import Router
+from cograil.http.server.single_flight import SingleFlight
+from cograil.http.server.submit_batcher import SubmitBatcher
+from cograil.http.streams.event_streams import live_events, sockets
+from cograil.http.streams.event_subscribers import EventSubscribers
+from cograil.http.streams.job_waiter import JobEndListener
 from cograil.model.ids import new_id
 from cograil.settings import Settings
 from cograil.store.api_keys import find_secret, role_privileges
@@ -45,111 +45,112 @@ from cograil.store.database import Database
 from cograil.store.database_roles import ROLE_ERRORS, SERVER_ROLE, explain_roles
 from cograil.verbs.advance import EngineContext
 
-TABLES: Sequence[Table] = (
+ROUTERS: Sequence[Router] = (
     jobs,
-    submissions,
-    deeds,
-    views,
+    gateway_submits,
+    job_actions,
+    job_views,
     workflows,
     workers,
-    telling,
+    webhooks,
     schedules,
-    live,
+    live_events,
     sockets,
-    observing,
-    measuring,
+    monitoring,
+    job_metrics,
     dag,
-    trying,
+    handler_tests,
     health,
-    description,
+    openapi_document,
 )
 
 
 @asynccontextmanager
-async def open_instance(
+async def open_api_context(
     db: Database, engine_context: EngineContext, settings: Settings, key_file: Path | None = None
-) -> AsyncIterator[Instance]:
-    """What the API needs. Raises UnsafeDatabase for a role that sees more than one tenant at a time."""
+) -> AsyncIterator[ApiContext]:
+    """Yield the context of the API. Raises UnsafeDatabase for a role that bypasses row-level security."""
     secret = await look(partial(_find_secret, db))
-    doorbell, streams, flights = Doorbell(db), Live(db), Flights[Any](IN_PROGRESS_SECONDS)
-    keys = KeyRing(db, key_file, is_local=is_local(settings))
+    job_end_listener, subscribers = JobEndListener(db), EventSubscribers(db)
+    single_flight = SingleFlight[Any](IN_PROGRESS_SECONDS)
+    keys = KeyAuthenticator(db, key_file, is_local=is_local(settings))
     try:
-        yield Instance(
+        yield ApiContext(
             db,
             settings,
             keys,
             engine_context,
-            cursors=Cursors(secret),
-            gatherer=Gatherer(db, engine_context),
-            doorbell=doorbell,
-            live=streams,
-            flights=flights,
+            cursors=PageCursors(secret),
+            submit_batcher=SubmitBatcher(db, engine_context),
+            job_end_listener=job_end_listener,
+            subscribers=subscribers,
+            single_flight=single_flight,
         )
     finally:
-        await flights.end()
+        await single_flight.end()
         await keys.end()
-        await streams.stop()
-        await doorbell.stop()
+        await subscribers.stop()
+        await job_end_listener.stop()
 
 
 async def _find_secret(db: Database) -> str:
-    """That of the cursors, for a role that may have it. Raises UnsafeDatabase or RolesMissing."""
+    """Load the secret of the cursors. Raises UnsafeDatabase or RolesMissing for an unsuitable role."""
     try:
         async with db.transaction("doors") as tx:
-            refuse_powerful(await role_privileges(tx))
+            require_rls_bound_role(await role_privileges(tx))
             return await find_secret(tx, "cursor")
     except ROLE_ERRORS as error:
         raise RolesMissing(explain_roles(SERVER_ROLE, str(error))) from error
 
 
-def refuse_powerful(powers: Sequence[str]) -> None:
-    """Raises UnsafeDatabase when row-level security would not bind this role."""
-    if powers:
+def require_rls_bound_role(privileges: Sequence[str]) -> None:
+    """Raise UnsafeDatabase when the role bypasses row-level security."""
+    if privileges:
         raise UnsafeDatabase(
-            f"no door may act in a role that {' and '.join(powers)}: row-level security does not bind it; "
-            f"grant {SERVER_ROLE} to the user of the database URL, or name another one for the server"
+            f"the server cannot use a role that {' and '.join(privileges)}: it bypasses row-level security; "
+            f"grant {SERVER_ROLE} to the user of the database URL, or set another role for the server"
         )
 
 
 def _check_probe(scope: Scope) -> None:
-    """Raises Refusal: a probe needs no key, but it is a request like any other."""
+    """Raise Refusal for a malformed probe request. Probes need no key, but the same limits apply."""
     request_limits.check_framing(scope)
     if scope["method"] not in ("GET", "HEAD"):
         allow = {"Allow": "GET, HEAD"}
-        raise Refusal(405, "method_not_allowed", "this route takes GET, HEAD", headers=allow)
+        raise Refusal(405, "method_not_allowed", "this route allows GET, HEAD", headers=allow)
 
 
 def application(
-    instance: Instance,
+    context: ApiContext,
     probes: Iterable[Route],
-    tables: Sequence[Table] = TABLES,
+    routers: Sequence[Router] = ROUTERS,
     apps: Mapping[str, ASGIApp] | None = None,
 ) -> ASGIApp:
-    """The probes need no key; all else goes through the door, or that of the app whose paths begin so."""
-    door, probing = Door(instance, tables), Starlette(routes=list(probes))
-    probed = {route.path for route in probing.routes if isinstance(route, Route)}
+    """Return the ASGI application. Probes need no key; `apps` maps path prefixes to mounted applications."""
+    dispatcher, probe_app = Dispatcher(context, routers), Starlette(routes=list(probes))
+    probe_paths = {route.path for route in probe_app.routes if isinstance(route, Route)}
 
     async def serve(scope: Scope, receive: Receive, send: Send) -> None:
-        is_probe = scope.get("path") in probed and scope["type"] == "http"
+        is_probe = scope.get("path") in probe_paths and scope["type"] == "http"
         try:
             if is_probe:
                 _check_probe(scope)
         except Refusal as refusal:
             await problem_details.answer(refusal, new_id())(scope, receive, send)
             return
-        own = _app_of(scope, apps or {})
-        await (probing if is_probe else own or door)(scope, receive, send)
+        mounted = _mounted_app(scope, apps or {})
+        await (probe_app if is_probe else mounted or dispatcher)(scope, receive, send)
 
     return serve
 
 
-def _app_of(scope: Scope, apps: Mapping[str, ASGIApp]) -> ASGIApp | None:
-    """The app that serves this path, and all below it; `/` is only itself, and for browsers only."""
+def _mounted_app(scope: Scope, apps: Mapping[str, ASGIApp]) -> ASGIApp | None:
+    """Return the application mounted at a prefix of this path. `/` matches only itself, and only browsers."""
     path = scope.get("path", "")
     if path == "/":
         return apps.get(path) if _wants_page(scope) else None
-    below = (app for begin, app in apps.items() if begin != "/" and path.startswith(f"{begin}/"))
-    return apps.get(path) or next(below, None)
+    by_prefix = (app for prefix, app in apps.items() if prefix != "/" and path.startswith(f"{prefix}/"))
+    return apps.get(path) or next(by_prefix, None)
 
 
 def _wants_page(scope: Scope) -> bool:

@@ -7,11 +7,11 @@ from typing import Any
 from starlette.datastructures import Headers
 from starlette.types import Scope
 
-KEY_PROTOCOL = "cograil.key."  # then the key
+KEY_PROTOCOL = "cograil.key."  # followed by the API key
 
 
-class Heading(Headers):
-    """Headers found by their names: a dozen are looked for in every request, and few requests have any."""
+class RequestHeaders(Headers):
+    """Headers indexed by name: each request is searched for a dozen names, and most are absent."""
 
     def __init__(self, raw: list[tuple[bytes, bytes]]) -> None:
         super().__init__(raw=raw)
@@ -26,20 +26,23 @@ class Heading(Headers):
         return key.lower() in self._by_name
 
     def get(self, key: str, default: Any = None) -> Any:
-        """The first of this name. Names are given in small letters."""
-        found = self._by_name.get(key)
-        return default if found is None else found[0]
+        """Return the first value of this lower-case name, or the default."""
+        values = self._by_name.get(key)
+        return default if values is None else values[0]
 
     def getlist(self, key: str) -> list[str]:
-        """All of this name."""
+        """Return all values of this name."""
         return self._by_name.get(key.lower(), [])
 
 
-def headers_of(scope: Scope) -> Heading:
-    """The headers of a request. A browser cannot set any for a WebSocket and names its key as a protocol."""
+def request_headers(scope: Scope) -> RequestHeaders:
+    """Return the headers of a request.
+
+    A browser cannot set headers of a WebSocket, so its API key may come as a subprotocol instead.
+    """
     raw: list[tuple[bytes, bytes]] = scope["headers"]
     keys = [name for name in scope.get("subprotocols", ()) if name.startswith(KEY_PROTOCOL)]
     if keys and not any(name == b"authorization" for name, _ in raw):
         key = keys[0].removeprefix(KEY_PROTOCOL)
         raw = [*raw, (b"authorization", f"Bearer {key}".encode("latin-1"))]
-    return Heading(raw)
+    return RequestHeaders(raw)

@@ -15,7 +15,7 @@ from starlette.types import ASGIApp
 from cograil.errors import Conflict, UsageError
 from cograil.http.server import problem_details
 from cograil.http.server.lingering_close import LINGER_SECONDS
-from cograil.http.server.problem_details import Telling
+from cograil.http.server.problem_details import ErrorRenderer
 from cograil.http.streams.websocket import WebSocketProtocol
 
 SHUTDOWN_SECONDS = 2.0  # for requests that are still coming in; without a bound a slow client holds us
@@ -65,7 +65,7 @@ def _can_be_told(connection: object) -> bool:
     return request is not None and not request.response_started
 
 
-def _protocol(told: Telling) -> type[asyncio.Protocol] | Literal["auto"]:
+def _protocol(told: ErrorRenderer) -> type[asyncio.Protocol] | Literal["auto"]:
     """How bytes become requests; where there is no httptools uvicorn knows another way."""
     try:
         from cograil.http.server.uvicorn_protocol import Protocol  # noqa: PLC0415
@@ -79,7 +79,7 @@ async def serving(
     app: ASGIApp,
     listening: socket.socket,
     ending: Callable[[], None] | None = None,
-    told: Telling = problem_details.answer,
+    told: ErrorRenderer = problem_details.answer,
 ) -> AsyncIterator[None]:
     """Answer on this socket during the block; it is closed afterwards.
 

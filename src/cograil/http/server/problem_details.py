@@ -37,7 +37,7 @@ class Refusal(Exception):
         return f"{self.status} {self.code}: {self.detail}"
 
 
-Telling = Callable[[Refusal, str], Response]  # a refusal, and the id of the request
+ErrorRenderer = Callable[[Refusal, str], Response]  # a refusal, and the id of the request
 
 
 def refusal_of(error: CograilError) -> Refusal:

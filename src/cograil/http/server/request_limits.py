@@ -14,7 +14,7 @@ MAX_URL = 8 * 1024
 MAX_HEADERS, MAX_HEADER_BYTES = 100, 64 * 1024
 HEAD_SECONDS = 10.0  # from the first byte of a request, or of a connection, until the head is whole
 BODY_SECONDS = 10.0
-TAKE_SECONDS = 30.0  # without taking anything of its answer, and a caller is dropped
+WRITE_SECONDS = 30.0  # without taking anything of its answer, and a caller is dropped
 TENANT_HEADERS = ("x-tenant-id", "x-tenant", "x-cograil-tenant")
 CLOSE = {"Connection": "close"}  # what else is on this connection was not read, or cannot be trusted
 

@@ -1,4 +1,4 @@
-"""What many ask at the same moment is looked up once, and all are told the same."""
+"""Single-flight: concurrent calls with the same key share one execution and its result."""
 
 from __future__ import annotations
 
@@ -10,43 +10,43 @@ T = TypeVar("T")
 END_SECONDS = 1.0
 
 
-class _Flight(NamedTuple):
+class _Execution(NamedTuple):
     task: asyncio.Task[Any]
-    begun: float
+    started_at: float
 
 
-class Flights(Generic[T]):
-    """Questions under way. One that has taken longer than `patience` seconds is not joined any more.
+class SingleFlight(Generic[T]):
+    """Executions in progress, by key. Calls do not join an execution older than `max_age_seconds`.
 
-    Whoever asks may go away: the answer is for the others then.
+    A call may be cancelled: the execution continues for the others.
     """
 
-    def __init__(self, patience: float) -> None:
-        self._patience = patience
-        self._under_way: dict[Hashable, _Flight] = {}
+    def __init__(self, max_age_seconds: float) -> None:
+        self._max_age_seconds = max_age_seconds
+        self._executions: dict[Hashable, _Execution] = {}
         self._tasks: set[asyncio.Task[T]] = set()
 
-    async def join(self, key: Hashable, ask: Callable[[], Coroutine[Any, Any, T]]) -> tuple[T, bool]:
-        """The answer, and whether it was asked for us. Raises what asking raised."""
+    async def run(self, key: Hashable, function: Callable[[], Coroutine[Any, Any, T]]) -> tuple[T, bool]:
+        """Return the result, and whether this call started the execution. Raises what `function` raises."""
         now = asyncio.get_running_loop().time()
-        found = self._under_way.get(key)
-        if found is not None and now - found.begun < self._patience:
-            return await asyncio.shield(found.task), False
-        task = asyncio.create_task(ask(), name="question")
-        self._under_way[key] = _Flight(task, now)
+        execution = self._executions.get(key)
+        if execution is not None and now - execution.started_at < self._max_age_seconds:
+            return await asyncio.shield(execution.task), False
+        task = asyncio.create_task(function(), name="single-flight")
+        self._executions[key] = _Execution(task, now)
         self._tasks.add(task)
-        task.add_done_callback(lambda _: self._forget(key, task))
+        task.add_done_callback(lambda _: self._remove(key, task))
         return await asyncio.shield(task), True
 
-    def _forget(self, key: Hashable, task: asyncio.Task[T]) -> None:
+    def _remove(self, key: Hashable, task: asyncio.Task[T]) -> None:
         self._tasks.discard(task)
-        if (found := self._under_way.get(key)) is not None and found.task is task:
-            del self._under_way[key]
+        if (execution := self._executions.get(key)) is not None and execution.task is task:
+            del self._executions[key]
         if not task.cancelled():
-            task.exception()  # perhaps nobody is there any more to whom it matters
+            task.exception()  # all callers may have been cancelled: mark the exception as retrieved
 
     async def end(self) -> None:
-        """Ask nothing more."""
+        """Cancel all executions and wait for them, at most END_SECONDS."""
         for task in self._tasks:
             task.cancel()
         if self._tasks:

@@ -1,4 +1,4 @@
-"""Submits that come at the same time share a transaction: what gathers while one is under way is the next."""
+"""Batches concurrent submits: those that arrive while a transaction runs share the next one."""
 
 from __future__ import annotations
 
@@ -14,106 +14,112 @@ from cograil.store.write_batch import NewJobRow
 from cograil.verbs.advance import EngineContext
 from cograil.verbs.submit import Submission, submit_each
 
-MAX_AT_ONCE = 200
-MIN_TO_SHARE = 8  # more than these are shared between the hands
-UNKNOWN = (DatabaseUnavailable, *LOST)
-HANDS = 2  # while one waits for its commit, the other decides
+MAX_BATCH_SIZE = 200
+MIN_TO_SPLIT = 8  # more submits than this are split between two batches
+OUTCOME_UNKNOWN = (DatabaseUnavailable, *LOST)
+MAX_BATCHES = 2  # while one batch waits for its commit, the other is prepared
 
 
-class Asked(NamedTuple):
-    """A submit that waits for its turn."""
+class PendingSubmit(NamedTuple):
+    """A submit that waits for a batch."""
 
     submission: Submission
     entry: AuditEntry
-    made: asyncio.Future[View]
+    job: asyncio.Future[View]
 
 
-class Gatherer:
-    """Submits of one process."""
+class SubmitBatcher:
+    """The submits of one process."""
 
     def __init__(self, db: Database, engine_context: EngineContext) -> None:
         self._db = db
         self._engine_context = engine_context
-        self._waiting: dict[str, list[Asked]] = {}
-        self._hands: set[asyncio.Task[None]] = set()
-        self._at_work = 0  # hands that wait for the database
+        self._pending: dict[str, list[PendingSubmit]] = {}
+        self._batches: set[asyncio.Task[None]] = set()
+        self._in_database = 0  # batches that wait for the database
 
     async def submit(self, submission: Submission, entry: AuditEntry) -> View:
-        """Make this job; the job. Raises what `verbs.submit` raises."""
-        made: asyncio.Future[View] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(entry.tenant, []).append(Asked(submission, entry, made))
-        self._call_hands()
-        return await made
+        """Create this job and return it. Raises what `verbs.submit` raises."""
+        job: asyncio.Future[View] = asyncio.get_running_loop().create_future()
+        self._pending.setdefault(entry.tenant, []).append(PendingSubmit(submission, entry, job))
+        self._start_batch()
+        return await job
 
-    async def _work(self) -> None:
-        await asyncio.sleep(0)  # requests that are read in the same step share a batch
-        while self._waiting:
-            tenant = next(iter(self._waiting))
-            asked = self._waiting.pop(tenant)
-            share = self._share_of(len(asked))
-            if len(asked) > share:
-                self._waiting[tenant] = asked[share:]
-                self._call_hands()
-            self._at_work += 1
+    async def _run_batches(self) -> None:
+        await asyncio.sleep(0)  # requests that are read in the same loop iteration share a batch
+        while self._pending:
+            tenant = next(iter(self._pending))
+            pending = self._pending.pop(tenant)
+            size = self._batch_size(len(pending))
+            if len(pending) > size:
+                self._pending[tenant] = pending[size:]
+                self._start_batch()
+            self._in_database += 1
             try:
-                await self._make(tenant, asked[:share])
+                await self._submit_batch(tenant, pending[:size])
             finally:
-                self._at_work -= 1
+                self._in_database -= 1
 
-    def _share_of(self, waiting: int) -> int:
-        """How many one hand takes: half of them while the other has nothing to do, for it will wait too."""
-        is_worth_it = not self._at_work and waiting > MIN_TO_SHARE
-        return min((waiting + 1) // 2 if is_worth_it else waiting, MAX_AT_ONCE)
+    def _batch_size(self, pending: int) -> int:
+        """Return the size of the next batch: half of the submits while the other batch is idle."""
+        is_split = not self._in_database and pending > MIN_TO_SPLIT
+        return min((pending + 1) // 2 if is_split else pending, MAX_BATCH_SIZE)
 
-    def _call_hands(self) -> None:
-        if len(self._hands) < HANDS:
-            hand = asyncio.create_task(self._work(), name="submitting")
-            self._hands.add(hand)
-            hand.add_done_callback(self._hands.discard)
+    def _start_batch(self) -> None:
+        if len(self._batches) < MAX_BATCHES:
+            batch = asyncio.create_task(self._run_batches(), name="submit-batch")
+            self._batches.add(batch)
+            batch.add_done_callback(self._batches.discard)
 
-    async def _make(self, tenant: str, asked: Sequence[Asked]) -> None:
+    async def _submit_batch(self, tenant: str, batch: Sequence[PendingSubmit]) -> None:
         try:
-            made = await submit_and_show(
-                self._db, self._engine_context, tenant, [(one.submission, one.entry) for one in asked]
+            jobs = await submit_and_show(
+                self._db,
+                self._engine_context,
+                tenant,
+                [(pending.submission, pending.entry) for pending in batch],
             )
-        except UNKNOWN as error:  # perhaps they were made: only whoever asked may decide to ask again
-            for one in asked:
-                _settle(one, error)
+        except OUTCOME_UNKNOWN as error:  # the jobs may exist: only the client may decide to submit again
+            for pending in batch:
+                _settle(pending, error)
         except Exception as error:
-            if len(asked) == 1:
-                _settle(asked[0], error)
+            if len(batch) == 1:
+                _settle(batch[0], error)
                 return
-            for one in asked:  # what is wrong with one must not be the fault of the others
-                await self._make(tenant, [one])
+            for pending in batch:  # one bad submit must not fail the others
+                await self._submit_batch(tenant, [pending])
         else:
-            for one, outcome in zip(asked, made, strict=True):
-                _settle(one, outcome)
+            for pending, outcome in zip(batch, jobs, strict=True):
+                _settle(pending, outcome)
 
 
-def _settle(asked: Asked, outcome: View | Exception) -> None:
-    if asked.made.done():  # whoever asked has gone
+def _settle(pending: PendingSubmit, outcome: View | Exception) -> None:
+    if pending.job.done():  # the request was cancelled
         return
     if isinstance(outcome, Exception):
-        asked.made.set_exception(outcome)
+        pending.job.set_exception(outcome)
     else:
-        asked.made.set_result(outcome)
+        pending.job.set_result(outcome)
 
 
 async def submit_and_show(
-    db: Database, engine_context: EngineContext, tenant: str, asked: Sequence[tuple[Submission, AuditEntry]]
+    db: Database,
+    engine_context: EngineContext,
+    tenant: str,
+    requests: Sequence[tuple[Submission, AuditEntry]],
 ) -> list[View | CograilError]:
-    """Make these jobs in one transaction; each as it is shown, or what is wrong with it."""
+    """Create these jobs in one transaction. Return for each its view, or the error of its submission."""
     async with db.transaction("submit", tenant=tenant) as tx:
-        return await submit_and_show_within(tx, engine_context, tenant, asked)
+        return await submit_and_show_within(tx, engine_context, tenant, requests)
 
 
 async def submit_and_show_within(
     tx: Transaction,
     engine_context: EngineContext,
     tenant: str,
-    asked: Sequence[tuple[Submission, AuditEntry]],
+    requests: Sequence[tuple[Submission, AuditEntry]],
 ) -> list[View | CograilError]:
-    """The same in a transaction that does more."""
-    submissions, entries = [one[0] for one in asked], [one[1] for one in asked]
-    made = await submit_each(tx, engine_context, submissions, tenant, entries=entries)
-    return [new_job_view(one) if isinstance(one, NewJobRow) else one for one in made]
+    """Do the same in the transaction of the caller."""
+    submissions, entries = [request[0] for request in requests], [request[1] for request in requests]
+    outcomes = await submit_each(tx, engine_context, submissions, tenant, entries=entries)
+    return [new_job_view(outcome) if isinstance(outcome, NewJobRow) else outcome for outcome in outcomes]

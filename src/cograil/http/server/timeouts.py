@@ -1,4 +1,4 @@
-"""Waiting for no longer than one means to."""
+"""Timeouts for awaitables that may not react to cancellation, and waiting for a client to disconnect."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Any, TypeVar
 from starlette.types import Receive
 
 T = TypeVar("T")
-_left: set[asyncio.Task[Any]] = set()
+_unfinished: set[asyncio.Task[Any]] = set()
 
 
-async def within(seconds: float, asked: Coroutine[Any, Any, T]) -> T:
-    """What comes of it. Raises TimeoutError after so long, also when it takes longer to be stopped.
+async def run_with_timeout(seconds: float, coroutine: Coroutine[Any, Any, T]) -> T:
+    """Return the result. Raises TimeoutError after `seconds`, even if cancelling the coroutine takes longer.
 
-    A question to a database that is frozen is one of those: its driver waits for the end of what it cancels.
+    A query to a frozen database takes longer: the driver waits for the end of the query it cancels.
     """
-    task = asyncio.create_task(asked)
-    _left.add(task)
-    task.add_done_callback(_forget)
+    task = asyncio.create_task(coroutine)
+    _unfinished.add(task)
+    task.add_done_callback(_discard)
     try:
         await asyncio.wait({task}, timeout=seconds)
     finally:
@@ -29,14 +29,14 @@ async def within(seconds: float, asked: Coroutine[Any, Any, T]) -> T:
     return task.result()
 
 
-async def until_gone(receive: Receive, gone: str = "http.disconnect") -> None:
-    """Until the caller has gone, whatever else it says. Its body was read before."""
-    while (await receive())["type"] != gone:
+async def wait_for_disconnect(receive: Receive, message_type: str = "http.disconnect") -> None:
+    """Return when the client has disconnected; other messages are ignored. The body must be read before."""
+    while (await receive())["type"] != message_type:
         pass
 
 
-def _forget(task: asyncio.Task[Any]) -> None:
-    """Nobody may be there any more to whom it matters how it ended."""
-    _left.discard(task)
+def _discard(task: asyncio.Task[Any]) -> None:
+    """Mark the exception as retrieved: the caller may have timed out."""
+    _unfinished.discard(task)
     if not task.cancelled():
         task.exception()

@@ -17,8 +17,8 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from cograil.http.server import request_limits
 from cograil.http.server.lingering_close import LingeringTransport
-from cograil.http.server.problem_details import Refusal, Telling
-from cograil.http.server.write_timeout import Taking
+from cograil.http.server.problem_details import ErrorRenderer, Refusal
+from cograil.http.server.write_timeout import WriteTimeout
 from cograil.model.ids import new_id
 
 MAX_HEAD = request_limits.MAX_URL + request_limits.MAX_HEADER_BYTES + 4 * request_limits.MAX_HEADERS + 1024
@@ -31,35 +31,35 @@ ALLOWED = "DELETE, GET, HEAD, POST"
 class Protocol(HttpToolsProtocol):
     """One connection. `told` is how it says what goes wrong."""
 
-    told: Telling
+    told: ErrorRenderer
     _received = b""
     _head_bytes = 0
     _header_bytes = 0
     _is_in_head = False
     _is_upgraded = False
     _patience: asyncio.TimerHandle | None = None
-    _taking: Taking
+    _write_timeout: WriteTimeout
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._lingering = LingeringTransport(transport, self.loop)
         self.transport = cast(asyncio.Transport, self._lingering)
-        self._taking = Taking(transport, self.loop)
+        self._write_timeout = WriteTimeout(transport, self.loop)
         self._await_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_waiting()
-        self._taking.stop()
+        self._write_timeout.stop()
         self._lingering.stop()
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._taking.watch()
+        self._write_timeout.arm()
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        self._taking.stop()
+        self._write_timeout.stop()
 
     def timeout_keep_alive_handler(self) -> None:
         """A request may have come while we were busy: what is there is read first.
@@ -70,7 +70,7 @@ class Protocol(HttpToolsProtocol):
 
     def _close_idle(self) -> None:
         super().timeout_keep_alive_handler()
-        self._taking.watch()
+        self._write_timeout.arm()
 
     def data_received(self, data: bytes) -> None:
         """Bytes, until the head is too long or takes too long."""
@@ -97,7 +97,7 @@ class Protocol(HttpToolsProtocol):
         self._is_upgraded = True
         self._is_in_head = False
         self._stop_waiting()
-        self._taking.stop()
+        self._write_timeout.stop()
         self._lingering.has_rest = True  # frames may come until the caller has seen ours that closes
         super().handle_websocket_upgrade()
 

@@ -1,4 +1,4 @@
-"""Whether a caller takes what it is told: what is kept for one that does not is not kept for ever."""
+"""Write timeout: drop clients that stop reading."""
 
 from __future__ import annotations
 
@@ -7,33 +7,33 @@ import asyncio
 from cograil.http.server import request_limits
 
 
-class Taking:
-    """One connection on which more is to be said than the caller has taken.
+class WriteTimeout:
+    """Aborts a connection whose client reads nothing for WRITE_SECONDS.
 
-    However slow it is, it may go on as long as it takes anything.
+    A slow client stays connected as long as it reads anything.
     """
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
         self._transport = transport
         self._loop = loop
-        self._left = 0
+        self._unread_bytes = 0
         self._timer: asyncio.TimerHandle | None = None
 
-    def watch(self) -> None:
-        """From now on it has so long to take some of it. Nothing more is said meanwhile."""
+    def arm(self) -> None:
+        """Start the timer. The write buffer must not grow while the timer runs."""
         self.stop()
-        self._left = self._transport.get_write_buffer_size()
-        if self._left:
-            self._timer = self._loop.call_later(request_limits.TAKE_SECONDS, self._look)
+        self._unread_bytes = self._transport.get_write_buffer_size()
+        if self._unread_bytes:
+            self._timer = self._loop.call_later(request_limits.WRITE_SECONDS, self._check)
 
     def stop(self) -> None:
-        """It took it, or has gone."""
+        """Stop the timer: the client has read everything, or the connection is lost."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    def _look(self) -> None:
-        if self._transport.get_write_buffer_size() < self._left:
-            self.watch()
+    def _check(self) -> None:
+        if self._transport.get_write_buffer_size() < self._unread_bytes:
+            self.arm()
         else:
             self._transport.abort()

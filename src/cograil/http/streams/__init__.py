@@ -1,1 +1,1 @@
-"""Live data over HTTP: server-sent events, WebSockets, and waiting for the end of a job."""
+"""Live data over HTTP: server-sent events, WebSockets, waiting for the end of a job, and throttling."""

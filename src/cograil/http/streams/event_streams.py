@@ -24,19 +24,19 @@ from starlette.types import Receive, Scope, Send
 from cograil.errors import DatabaseUnavailable
 from cograil.http.routes.job_routes import find_job
 from cograil.http.server.dispatcher import Call
-from cograil.http.server.page_cursors import LONGEST
+from cograil.http.server.page_cursors import MAX_CURSOR
 from cograil.http.server.problem_details import Refusal
 from cograil.http.server.request_parsing import Query
-from cograil.http.server.routing import Table
-from cograil.http.server.timeouts import until_gone
-from cograil.http.streams.event_subscribers import Ear
+from cograil.http.server.routing import Router
+from cograil.http.server.timeouts import wait_for_disconnect
+from cograil.http.streams.event_subscribers import Subscriber
 from cograil.model.states import EVENT_TYPES
 from cograil.store.event_feed import FeedCursor, parse_feed_cursor
 from cograil.store.job_queries import View
 
 log = structlog.get_logger("live")
-live = Table("live events")
-sockets = Table("live events", prefix="")
+live_events = Router("live events")
+sockets = Router("live events", prefix="")
 
 HEARTBEAT_SECONDS = 15.0
 SLOW_SECONDS = 30.0
@@ -70,17 +70,17 @@ class JobFeed(Query):
 class WholeFeed(Query):
     """After which event, by its id, and which types of event, separated by commas."""
 
-    after: Annotated[str, Field(max_length=2 * LONGEST)] | None = None
+    after: Annotated[str, Field(max_length=2 * MAX_CURSOR)] | None = None
     types: Annotated[str, Field(max_length=1000)] | None = None
 
 
-@live.get(
+@live_events.get(
     "/jobs/{job_id}/events/stream",
     "viewer",
     query=JobFeed,
     is_stream=True,
-    answers={200: "events in their order, as they are committed", 204: "the job is over and all was told"},
-    heeds=("Last-Event-ID",),
+    responses={200: "events in their order, as they are committed", 204: "the job is over and all was told"},
+    headers=("Last-Event-ID",),
 )
 async def stream_job(call: Call) -> Response:
     """Follow the events of a job, as server-sent events.
@@ -98,13 +98,13 @@ async def stream_job(call: Call) -> Response:
     return EventStream(call, job_notes(call, job_id, after, types))
 
 
-@live.get(
+@live_events.get(
     "/events/stream",
     "viewer",
     query=WholeFeed,
     is_stream=True,
-    answers={200: "events as they are committed, those of one job in their order"},
-    heeds=("Last-Event-ID",),
+    responses={200: "events as they are committed, those of one job in their order"},
+    headers=("Last-Event-ID",),
 )
 async def stream_all(call: Call) -> Response:
     """Follow the events of all jobs, as server-sent events.
@@ -113,7 +113,7 @@ async def stream_all(call: Call) -> Response:
     at most a day ago.
     """
     asked: WholeFeed = call.query
-    call.instance.live.refuse_more()
+    call.context.subscribers.refuse_more()
     given = call.headers.get("last-event-id", asked.after)
     types = _types(asked.types)
     place = None if given is None else _place(call, given)
@@ -121,7 +121,7 @@ async def stream_all(call: Call) -> Response:
 
 
 @sockets.socket("/ws/jobs/{job_id}", "viewer", query=JobFeed)
-@live.socket("/ws/jobs/{job_id}", "viewer", query=JobFeed)
+@live_events.socket("/ws/jobs/{job_id}", "viewer", query=JobFeed)
 async def open_socket(call: Call) -> Response:
     """Follow the events of a job over a WebSocket: one event object in each message."""
     asked: JobFeed = call.query
@@ -135,7 +135,7 @@ async def open_socket(call: Call) -> Response:
 
 
 async def _known_job(call: Call) -> str:
-    call.instance.live.refuse_more()
+    call.context.subscribers.refuse_more()
     async with call.transaction("show") as tx:
         job, _ = await find_job(call, tx)
     job_id: str = job["job_id"]
@@ -143,7 +143,7 @@ async def _known_job(call: Call) -> str:
 
 
 async def _is_told(call: Call, job_id: str, after: int) -> bool:
-    events, is_last = await call.instance.live.events_of(call.caller.tenant, job_id, after)
+    events, is_last = await call.context.subscribers.events_of(call.caller.tenant, job_id, after)
     return is_last and not events
 
 
@@ -163,7 +163,7 @@ def _types(text: str | None) -> frozenset[str]:
 
 def _place(call: Call, text: str) -> FeedCursor:
     """Where the feed goes on. Raises Refusal for what is no place in it."""
-    place = parse_feed_cursor(call.instance.cursors.read(text, call.caller.tenant, "feed"))
+    place = parse_feed_cursor(call.context.cursors.read(text, call.caller.tenant, "feed"))
     if place is None:
         raise Refusal(422, "invalid_cursor", "this is not the id of an event of this feed")
     return place
@@ -174,10 +174,10 @@ def _place(call: Call, text: str) -> FeedCursor:
 
 async def job_notes(call: Call, job_id: str, after: int, types: Collection[str]) -> Notes:
     """The events of a job after this number, until it is over."""
-    streams, tenant, silence = call.instance.live, call.caller.tenant, Silence()
-    with streams.listen(tenant, job_id) as ear:
+    streams, tenant, silence = call.context.subscribers, call.caller.tenant, Silence()
+    with streams.listen(tenant, job_id) as subscriber:
         while not streams.is_ending:
-            ear.bell.clear()
+            subscriber.wakeup.clear()
             events, is_last = await streams.events_of(tenant, job_id, after)
             after = events[-1]["seq"] if events else after
             wanted = [Note(str(event["seq"]), event) for event in events if _is_wanted(event, types)]
@@ -186,24 +186,24 @@ async def job_notes(call: Call, job_id: str, after: int, types: Collection[str])
                 yield [Note(str(after), end="job_over")]
                 return
             if not events:
-                await silence.last(ear)
+                await silence.last(subscriber)
     yield [Note(str(after), end="shutdown")]
 
 
 async def all_notes(call: Call, place: FeedCursor | None, types: Collection[str]) -> Notes:
     """The events of all jobs after this place, or from now on."""
-    streams, tenant, silence = call.instance.live, call.caller.tenant, Silence()
-    with streams.listen(tenant) as ear:
+    streams, tenant, silence = call.context.subscribers, call.caller.tenant, Silence()
+    with streams.listen(tenant) as subscriber:
         now = await streams.now(tenant)
         place = place or now
         yield [Note(_named(call, place))]
         while not streams.is_ending:
-            ear.bell.clear()
+            subscriber.wakeup.clear()
             found, reached = await streams.next_of(tenant, place)
             wanted = [Note(_named(call, at), event) for at, event in found if _is_wanted(event, types)]
             yield silence.broken_by(wanted, _named(call, reached))
             if reached == place:
-                await silence.last(ear)
+                await silence.last(subscriber)
             place = reached
     yield [Note(_named(call, place), end="shutdown")]
 
@@ -215,8 +215,8 @@ def _is_wanted(event: View, types: Collection[str]) -> bool:
 def _named(call: Call, place: FeedCursor) -> str:
     """The id of a place. It names what was in progress; where that is too much, a place a little earlier."""
     bound = (call.caller.tenant, "feed")
-    name = call.instance.cursors.make(str(place), *bound)
-    return name if len(name) <= LONGEST else call.instance.cursors.make(str(place.earlier), *bound)
+    name = call.context.cursors.make(str(place), *bound)
+    return name if len(name) <= MAX_CURSOR else call.context.cursors.make(str(place.earlier), *bound)
 
 
 class Silence:
@@ -232,10 +232,10 @@ class Silence:
         self._until = _now() + HEARTBEAT_SECONDS
         return notes or [Note(place)]
 
-    async def last(self, ear: Ear) -> None:
+    async def last(self, subscriber: Subscriber) -> None:
         """Wait until there may be something to tell, or it is time to say anything."""
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(ear.bell.wait(), max(0.0, self._until - _now()))
+            await asyncio.wait_for(subscriber.wakeup.wait(), max(0.0, self._until - _now()))
 
 
 def _now() -> float:
@@ -263,7 +263,7 @@ class EventStream(Response):
         if scope["method"] != "HEAD":
             await say(RETRY)
             teller = Teller(self.call, self.notes, lambda note: say(_as_text(note)))
-            if not await teller.tell(until_gone(receive)):
+            if not await teller.tell(wait_for_disconnect(receive)):
                 return
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
@@ -304,7 +304,7 @@ class EventSocket(Response):
             elif note.event is not None:
                 await send({"type": "websocket.send", "text": _as_json(note.event).decode()})
 
-        await Teller(self.call, self.notes, say).tell(until_gone(receive, "websocket.disconnect"))
+        await Teller(self.call, self.notes, say).tell(wait_for_disconnect(receive, "websocket.disconnect"))
 
 
 class Teller:
@@ -343,7 +343,7 @@ class Teller:
             await asyncio.sleep(KEY_SECONDS)
             with contextlib.suppress(psycopg.Error, DatabaseUnavailable):
                 try:
-                    caller = await self._call.instance.keys.caller(self._call.headers, self._call.address)
+                    caller = await self._call.context.keys.caller(self._call.headers, self._call.address)
                 except Refusal:
                     return
                 if caller != self._call.caller:

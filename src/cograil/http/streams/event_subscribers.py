@@ -43,12 +43,12 @@ MAX_STREAMS = 1000
 
 
 @dataclass(eq=False, slots=True)
-class Ear:
-    """One stream. `bell` rings when there may be something for it."""
+class Subscriber:
+    """One stream. `wakeup` rings when there may be something for it."""
 
     tenant: str
     job_id: str | None
-    bell: asyncio.Event = field(default_factory=asyncio.Event)
+    wakeup: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 @dataclass(slots=True)
@@ -66,12 +66,12 @@ class Feed:
             self.stretches.popitem(last=False)
 
 
-class Live:
+class EventSubscribers:
     """The streams of one process."""
 
     def __init__(self, db: Database) -> None:
         self._db = db
-        self._ears: set[Ear] = set()
+        self._subscribers: set[Subscriber] = set()
         self._feeds: dict[str, Feed] = {}
         self._seqs: dict[str, int] = {}
         self._hint = asyncio.Event()
@@ -80,32 +80,32 @@ class Live:
         self.is_ending = False
 
     @contextlib.contextmanager
-    def listen(self, tenant: str, job_id: str | None = None) -> Iterator[Ear]:
+    def listen(self, tenant: str, job_id: str | None = None) -> Iterator[Subscriber]:
         """Be told of one job, or of all. Raises Refusal when too many listen, or we are about to stop."""
         self.refuse_more()
-        ear = Ear(tenant, job_id)
-        self._ears.add(ear)
+        subscriber = Subscriber(tenant, job_id)
+        self._subscribers.add(subscriber)
         if self._looking is None:
             self._looking = asyncio.create_task(self._look_while_heard(), name="live")
             self._tasks.add(self._looking)
             self._looking.add_done_callback(self._tasks.discard)
         try:
-            yield ear
+            yield subscriber
         finally:
-            self._ears.discard(ear)
+            self._subscribers.discard(subscriber)
             self._hint.set()
 
     def refuse_more(self) -> None:
         """Raises Refusal when too many listen, or we are about to stop."""
-        if self.is_ending or len(self._ears) >= MAX_STREAMS:
+        if self.is_ending or len(self._subscribers) >= MAX_STREAMS:
             raise Refusal(503, "too_many_streams", "no more streams here now", headers={"Retry-After": "5"})
 
     def end(self) -> None:
         """Every stream says good-bye, and no new one begins."""
         self.is_ending = True
         self._hint.set()
-        for ear in self._ears:
-            ear.bell.set()
+        for subscriber in self._subscribers:
+            subscriber.wakeup.set()
 
     async def stop(self) -> None:
         """Look no more."""
@@ -161,7 +161,7 @@ class Live:
         listener = Listener(self._db.direct, [DONE_CHANNEL, TASKS_CHANNEL, NEWS_CHANNEL], self._hear)
         try:
             await listener.start()
-            while self._ears and not self.is_ending:
+            while self._subscribers and not self.is_ending:
                 await asyncio.sleep(await self._timed_look())
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._hint.wait(), LOOK_SECONDS)
@@ -192,15 +192,15 @@ class Live:
 
     async def _look(self) -> None:
         seqs: dict[str, int] = {}
-        for tenant in {ear.tenant for ear in self._ears}:
-            ears = [ear for ear in self._ears if ear.tenant == tenant]
-            if any(ear.job_id is None for ear in ears):
-                await self._look_at_all(tenant, ears)
-            if any(ear.job_id is not None for ear in ears):
-                seqs |= await self._look_at_jobs(tenant, ears)
+        for tenant in {subscriber.tenant for subscriber in self._subscribers}:
+            subscribers = [subscriber for subscriber in self._subscribers if subscriber.tenant == tenant]
+            if any(subscriber.job_id is None for subscriber in subscribers):
+                await self._look_at_all(tenant, subscribers)
+            if any(subscriber.job_id is not None for subscriber in subscribers):
+                seqs |= await self._look_at_jobs(tenant, subscribers)
         self._seqs = seqs
 
-    async def _look_at_all(self, tenant: str, ears: list[Ear]) -> None:
+    async def _look_at_all(self, tenant: str, subscribers: list[Subscriber]) -> None:
         feed = self._feeds.setdefault(tenant, Feed(tenant))
         async with self._db.transaction("watch", tenant=tenant) as tx:
             until = await feed_now(tx)
@@ -213,17 +213,17 @@ class Live:
             feed.keep(feed.place, until, events)
         feed.place = until
         if events or events is None:
-            _ring(ear for ear in ears if ear.job_id is None)
+            _ring(subscriber for subscriber in subscribers if subscriber.job_id is None)
 
-    async def _look_at_jobs(self, tenant: str, ears: list[Ear]) -> dict[str, int]:
-        jobs = {ear.job_id for ear in ears if ear.job_id is not None}
+    async def _look_at_jobs(self, tenant: str, subscribers: list[Subscriber]) -> dict[str, int]:
+        jobs = {subscriber.job_id for subscriber in subscribers if subscriber.job_id is not None}
         async with self._db.transaction("watch", tenant=tenant) as tx:
             found = await seqs_of_jobs(tx, tenant, jobs)
         moved = {job for job in jobs if job not in found or found[job][0] != self._seqs.get(job)}
-        _ring(ear for ear in ears if ear.job_id in moved)
+        _ring(subscriber for subscriber in subscribers if subscriber.job_id in moved)
         return {job: seq for job, (seq, _) in found.items()}
 
 
-def _ring(ears: Iterator[Ear]) -> None:
-    for ear in ears:
-        ear.bell.set()
+def _ring(subscribers: Iterator[Subscriber]) -> None:
+    for subscriber in subscribers:
+        subscriber.wakeup.set()

@@ -14,7 +14,7 @@ LOOK_SECONDS = 1.0
 MAX_SECONDS = 60
 
 
-class Doorbell:
+class JobEndListener:
     """Hears which jobs have ended, for all calls of one process that wait for one."""
 
     def __init__(self, db: Database) -> None:

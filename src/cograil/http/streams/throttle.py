@@ -1,4 +1,4 @@
-"""A pace: how often something is done, however often it is asked for, and the last of it always."""
+"""Throttle: runs an action at most once a second for each name, and always runs the last one."""
 
 from __future__ import annotations
 
@@ -18,74 +18,74 @@ log = structlog.get_logger("http")
 SECONDS = 1.0
 MAX_KNOWN = 10_000
 
-Deed = Callable[[float], Awaitable[None]]  # is told how many seconds after it was asked for it is done
+Callback = Callable[[float], Awaitable[None]]  # receives the seconds between `defer` and the call
 
 
-class _Kept(NamedTuple):
-    deed: Deed
-    asked_at: float
+class _Deferred(NamedTuple):
+    callback: Callback
+    deferred_at: float
     timer: asyncio.TimerHandle
 
 
-class Pace:
-    """Allows each name once a second. Of what is kept meanwhile the last is done when it is over."""
+class Throttle:
+    """Allows each name once a second. Of the callbacks deferred meanwhile, the last one runs afterwards."""
 
     def __init__(self) -> None:
-        self._done_at: OrderedDict[str, float] = OrderedDict()
-        self._kept: dict[str, _Kept] = {}
+        self._run_at: OrderedDict[str, float] = OrderedDict()
+        self._deferred: dict[str, _Deferred] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def allows(self, name: str) -> bool:
-        """Whether it is time for this one again; if so, it counts as done, and what was kept is outdated."""
+    def try_now(self, name: str) -> bool:
+        """Return whether the caller may act now. If so, a deferred callback of this name is dropped."""
         now = time.monotonic()
-        if now - self._done_at.get(name, -SECONDS) < SECONDS and len(self._kept) < MAX_KNOWN:
+        if now - self._run_at.get(name, -SECONDS) < SECONDS and len(self._deferred) < MAX_KNOWN:
             return False
-        self._forget(name)
-        self._mark(name, now)
+        self._pop(name)
+        self._record(name, now)
         return True
 
-    def keep(self, name: str, deed: Deed) -> None:
-        """Do this later, unless there is something newer by then."""
-        self._forget(name)
+    def defer(self, name: str, callback: Callback) -> None:
+        """Run this callback at the end of the second, unless a newer one replaces it."""
+        self._pop(name)
         now = time.monotonic()
-        left = self._done_at.get(name, now) + SECONDS - now
-        timer = asyncio.get_running_loop().call_later(left, self._begin, name)
-        self._kept[name] = _Kept(deed, now, timer)
+        delay = self._run_at.get(name, now) + SECONDS - now
+        timer = asyncio.get_running_loop().call_later(delay, self._start, name)
+        self._deferred[name] = _Deferred(callback, now, timer)
 
     async def finish(self, name: str) -> None:
-        """Do now what was kept for this name, if anything."""
-        kept = self._forget(name)
-        if kept is not None:
-            self._mark(name, time.monotonic())
-            await _do(kept)
+        """Run the deferred callback of this name now, if there is one."""
+        deferred = self._pop(name)
+        if deferred is not None:
+            self._record(name, time.monotonic())
+            await _run(deferred)
 
     async def stop(self) -> None:
-        """Do all that was kept."""
-        for name in list(self._kept):
+        """Run all deferred callbacks."""
+        for name in list(self._deferred):
             await self.finish(name)
         await asyncio.gather(*self._tasks)
 
-    def _begin(self, name: str) -> None:
-        task = asyncio.create_task(self.finish(name), name="pace")
+    def _start(self, name: str) -> None:
+        task = asyncio.create_task(self.finish(name), name="throttle")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _forget(self, name: str) -> _Kept | None:
-        kept = self._kept.pop(name, None)
-        if kept is not None:
-            kept.timer.cancel()
-        return kept
+    def _pop(self, name: str) -> _Deferred | None:
+        deferred = self._deferred.pop(name, None)
+        if deferred is not None:
+            deferred.timer.cancel()
+        return deferred
 
-    def _mark(self, name: str, now: float) -> None:
-        self._done_at[name] = now
-        self._done_at.move_to_end(name)
-        if len(self._done_at) > MAX_KNOWN:
-            self._done_at.popitem(last=False)
+    def _record(self, name: str, now: float) -> None:
+        self._run_at[name] = now
+        self._run_at.move_to_end(name)
+        if len(self._run_at) > MAX_KNOWN:
+            self._run_at.popitem(last=False)
 
 
-async def _do(kept: _Kept) -> None:
-    """Whoever asked was answered long ago: what goes wrong is only logged."""
+async def _run(deferred: _Deferred) -> None:
+    """Run a callback. Its request was answered before, so errors are only logged."""
     try:
-        await kept.deed(time.monotonic() - kept.asked_at)
+        await deferred.callback(time.monotonic() - deferred.deferred_at)
     except (CograilError, Refusal, psycopg.Error) as error:
-        log.info("not done after all", error=str(error).strip())
+        log.info("deferred action failed", error=str(error).strip())

@@ -5,7 +5,7 @@ kept short, and handed on. There are no extensions. A caller that does not answe
 is gone.
 
 What is kept for a connection is bounded. While the caller does not take what was sent, nothing more is read
-from it, so that its pings cannot pile up answers; after `limits.TAKE_SECONDS` of taking nothing it is closed.
+from it, so that its pings cannot pile up answers; after `limits.WRITE_SECONDS` of taking nothing it is closed.
 Every end has a close frame with a code.
 """
 
@@ -160,7 +160,7 @@ class WebSocketProtocol(asyncio.Protocol):
         self.transport.pause_reading()
         if self._slowness is None:
             loop = asyncio.get_running_loop()
-            self._slowness = loop.call_later(request_limits.TAKE_SECONDS, self._close, POLICY, "too slow")
+            self._slowness = loop.call_later(request_limits.WRITE_SECONDS, self._close, POLICY, "too slow")
 
     def resume_writing(self) -> None:
         self._may_write.set()

@@ -1,5 +1,5 @@
 -- name: failure_metrics
--- The errors of failed nodes in the newest failed jobs of each workflow, the most common first. `is_cut` says that the
+-- The errors of failed nodes in the newest failed jobs of each workflow, the most common first. `truncated` says that the
 -- scan was truncated; there is one row even when nothing failed.
 with names as materialized (
   select distinct workflow_id from cograil.workflows
@@ -27,6 +27,6 @@ with names as materialized (
 ), cut as (
   select exists (select 1 from recent group by workflow_id having count(*) = %(max_jobs)s::bigint)
       or (select count(*) from failed_jobs) = %(max_failed)s::bigint
-      or (select count(*) from failed_nodes) = %(max_nodes)s::bigint as is_cut
+      or (select count(*) from failed_nodes) = %(max_nodes)s::bigint as truncated
 )
-select f.*, cut.is_cut from cut left join failures f on true order by f.occurrences desc, f.last_seen desc
+select f.*, cut.truncated from cut left join failures f on true order by f.occurrences desc, f.last_seen desc

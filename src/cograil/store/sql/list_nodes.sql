@@ -3,14 +3,14 @@
 -- order, until they exceed max_bytes: thousands of children may have megabytes each. `only` selects one node.
 select n.node_id, case when t.state = 'running' then 'running' else n.status end as status, n.attempt,
        coalesce(t.id, n.task_id) as task_id, n.parent, n.idx,
-       case when not n.is_left_out then n.input end as input, case when not n.is_left_out then n.output end as output,
+       case when not n.payload_omitted then n.input end as input, case when not n.payload_omitted then n.output end as output,
        n.error, coalesce(t.started_at, n.started_at) as started_at, n.finished_at, n.not_before, n.skip_reason,
        n.total, n.expanded, n.ended, n.failed, p.current, p.total as out_of, p.message,
        t.queue, t.handler, t.state as task_state, w.name as worker, c.id::text as child_job, c.status as child_status,
-       n.is_left_out
+       n.payload_omitted
 from (
   select m.*, sum(coalesce(octet_length(m.input::text), 0) + coalesce(octet_length(m.output::text), 0))
-                over (order by m.parent nulls first, m.idx, m.node_id) > %(max_bytes)s::bigint as is_left_out
+                over (order by m.parent nulls first, m.idx, m.node_id) > %(max_bytes)s::bigint as payload_omitted
   from cograil.nodes m
   where m.tenant_id = %(tenant)s and m.job_id = %(job)s::uuid and (%(children)s or m.parent is null)
     and (%(only)s::text is null or m.node_id = %(only)s::text)

@@ -22,7 +22,7 @@ select q.queue, coalesce(c.depth, 0) as depth, coalesce(c.held, 0) as held, coal
        extract(epoch from now() - c.oldest_at)::double precision as oldest_seconds,
        (select count(distinct s.worker) from workers s where s.queues is null or q.queue = any(s.queues)) as workers,
        p.by as paused_by, p.reason as pause_reason, p.at as paused_at,
-       (select count(*) from waiting) = %(max_tasks)s::bigint as is_depth_cut
+       (select count(*) from waiting) = %(max_tasks)s::bigint as depth_truncated
 from names q
 left join counted c on c.queue = q.queue
 left join running r on r.queue = q.queue

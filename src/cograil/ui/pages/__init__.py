@@ -17,7 +17,7 @@ from cograil.ui.pages.schedules_page import schedules
 from cograil.ui.pages.submit_page import submitting
 from cograil.ui.pages.workflows_page import workflows
 
-TABLES = (
+ROUTERS = (
     home,
     jobs,
     bulk,

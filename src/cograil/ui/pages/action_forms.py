@@ -18,10 +18,10 @@ from cograil.http.routes import schedule_routes as calendar
 from cograil.http.routes import workflow_routes as definitions
 from cograil.http.server.dispatcher import Call
 from cograil.http.server.request_parsing import Body, as_model
-from cograil.http.server.routing import Table
+from cograil.http.server.routing import Router
 from cograil.model.roles import Role
 from cograil.model.workflow import Json
-from cograil.ui.page_context import HTML, Visit, as_call, pages, sent_form
+from cograil.ui.page_context import HTML, PageRequest, as_call, pages, sent_form
 from cograil.ui.rendering import gone_to, page
 
 actions = pages("actions")
@@ -43,7 +43,7 @@ class Action:
 
 
 def _with_reason(form: Form) -> Body:
-    return as_model({"reason": form.get("reason", "").strip()}, job_action_routes.WithReason)
+    return as_model({"reason": form.get("reason", "").strip()}, job_action_routes.ReasonBody)
 
 
 def says_nothing(form: Form) -> Body:
@@ -221,32 +221,32 @@ ACTIONS = (
 )
 
 
-def _served(action: Action) -> Callable[[Visit], Awaitable[Response]]:
-    async def act(visit: Visit) -> Response:
+def _served(action: Action) -> Callable[[PageRequest], Awaitable[Response]]:
+    async def act(request: PageRequest) -> Response:
         """Do it, once it is confirmed."""
-        form = await sent_form(visit)
+        form = await sent_form(request)
         back = _own(form.get("back", ""))
         if form.get("confirmed") != "yes":
             return page(
-                visit, "confirm.html", action=action, form=form, place=_place(action, visit), back=back
+                request, "confirm.html", action=action, form=form, place=_place(action, request), back=back
             )
-        call = as_call(visit)
+        call = as_call(request)
         call.body = action.read(form)
         try:
             await action.serve(call)
         except Conflict as refused:
-            if HTML not in visit.headers.get("accept", ""):
+            if HTML not in request.headers.get("accept", ""):
                 raise
-            return page(visit, "refused.html", status=refused.status, detail=str(refused), back=back)
-        return gone_to(visit, back, action.done)
+            return page(request, "refused.html", status=refused.status, detail=str(refused), back=back)
+        return gone_to(request, back, action.done)
 
     act.__name__ = f"act_{action.path.replace('/', '_').replace('{', '').replace('}', '')}"
     return act
 
 
-def _place(action: Action, visit: Visit) -> str:
+def _place(action: Action, request: PageRequest) -> str:
     path = "/ui" + action.path
-    for name, value in visit.path.items():
+    for name, value in request.path.items():
         path = path.replace("{" + name + "}", quote(value, safe=""))
     return path
 
@@ -255,7 +255,7 @@ def _own(place: str) -> str:
     return place if place.startswith("/ui/") and "\\" not in place and "//" not in place else "/ui/"
 
 
-def add_actions(table: Table, *found: Action) -> None:
+def add_actions(table: Router, *found: Action) -> None:
     """Serve these in this table."""
     for action in found:
         table.post(action.path, action.role, media_type=HTML)(_served(action))

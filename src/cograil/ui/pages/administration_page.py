@@ -13,7 +13,7 @@ from cograil.http.server.request_parsing import Query
 from cograil.settings import describe, variable_of
 from cograil.store.api_keys import list_keys
 from cograil.store.job_queries import View
-from cograil.ui.page_context import HTML, Visit, pages
+from cograil.ui.page_context import HTML, PageRequest, pages
 from cograil.ui.rendering import page
 
 administration = pages("administration")
@@ -33,13 +33,13 @@ class SettingFilter(Query):
 
 
 @administration.get("/keys", "admin", media_type=HTML)
-async def show_keys(visit: Visit) -> Response:
+async def show_keys(request: PageRequest) -> Response:
     """The keys of the tenant, without their secrets."""
-    async with visit.transaction("show") as tx:
-        found = await list_keys(tx, visit.caller.tenant)
+    async with request.transaction("show") as tx:
+        found = await list_keys(tx, request.caller.tenant)
         now = tx.now
     keys = [one | {"state": _state(one, now)} for one in found]
-    return page(visit, "keys.html", keys=keys, roles=ROLES)
+    return page(request, "keys.html", keys=keys, roles=ROLES)
 
 
 def _state(key: View, now: datetime) -> str:
@@ -49,15 +49,15 @@ def _state(key: View, now: datetime) -> str:
 
 
 @administration.get("/settings", "admin", query=SettingFilter, media_type=HTML)
-async def show_settings(visit: Visit) -> Response:
+async def show_settings(request: PageRequest) -> Response:
     """Every setting of this server with its value and where that comes from."""
     listed = [
-        one._asdict() | {"variable": variable_of(one.name)} for one in describe(visit.instance.settings)
+        one._asdict() | {"variable": variable_of(one.name)} for one in describe(request.context.settings)
     ]
-    if visit.query.changed == "yes":
+    if request.query.changed == "yes":
         listed = [one for one in listed if one["origin"] != "default"]
     parts = [(part, list(found)) for part, found in groupby(listed, key=lambda one: _part(one["name"]))]
-    return page(visit, "settings.html", parts=parts, asked=visit.query)
+    return page(request, "settings.html", parts=parts, asked=request.query)
 
 
 def _part(name: str) -> str:

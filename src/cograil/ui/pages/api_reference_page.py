@@ -6,19 +6,19 @@ import orjson
 from starlette.responses import Response
 
 from cograil.ui.api_reference import api_document, api_reference
-from cograil.ui.page_context import HTML, Visit, pages
+from cograil.ui.page_context import HTML, PageRequest, pages
 from cograil.ui.rendering import page
 
 reference_pages = pages("reference")
 
 
 @reference_pages.get("/docs", "viewer", media_type=HTML)
-async def show_reference(visit: Visit) -> Response:
+async def show_reference(request: PageRequest) -> Response:
     """All routes of the API, with what they take and answer."""
-    return page(visit, "reference.html", groups=api_reference())
+    return page(request, "reference.html", groups=api_reference())
 
 
 @reference_pages.get("/docs/openapi.json", "viewer")
-async def show_document(visit: Visit) -> Response:
+async def show_document(request: PageRequest) -> Response:
     """The OpenAPI document, for somebody who is logged in to the pages."""
     return Response(orjson.dumps(api_document(), option=orjson.OPT_INDENT_2), media_type="application/json")

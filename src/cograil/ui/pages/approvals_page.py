@@ -6,7 +6,7 @@ from starlette.responses import Response
 
 from cograil.store.job_queries import find_jobs
 from cograil.store.job_snapshot import waiting_nodes
-from cograil.ui.page_context import HTML, Visit, pages
+from cograil.ui.page_context import HTML, PageRequest, pages
 from cograil.ui.rendering import page
 
 approvals = pages("approvals")
@@ -14,10 +14,10 @@ MOST = 200
 
 
 @approvals.get("/approvals", "viewer", media_type=HTML)
-async def list_approvals(visit: Visit) -> Response:
+async def list_approvals(request: PageRequest) -> Response:
     """Approvals that wait, the oldest first, with the inputs of their jobs."""
-    async with visit.transaction("show") as tx:
-        waiting = await waiting_nodes(tx, visit.caller.tenant, MOST)
-        jobs = await find_jobs(tx, [one["job_id"] for one in waiting], visit.caller.tenant)
+    async with request.transaction("show") as tx:
+        waiting = await waiting_nodes(tx, request.caller.tenant, MOST)
+        jobs = await find_jobs(tx, [one["job_id"] for one in waiting], request.caller.tenant)
     waiting = [one | {"input_params": (jobs.get(one["job_id"]) or {}).get("input_params")} for one in waiting]
-    return page(visit, "approvals.html", waiting=waiting, most=MOST)
+    return page(request, "approvals.html", waiting=waiting, most=MOST)

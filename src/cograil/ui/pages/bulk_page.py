@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from starlette.responses import Response
 
 from cograil.errors import NotFound
-from cograil.http.routes.job_action_routes import by_whom
+from cograil.http.routes.job_action_routes import actor
 from cograil.http.routes.job_routes import labels_of
 from cograil.http.server.problem_details import Refusal
 from cograil.model.ids import is_id
 from cograil.store import job_queries
-from cograil.ui.page_context import HTML, Visit, as_call, pages, sent_form
+from cograil.ui.page_context import HTML, PageRequest, as_call, pages, sent_form
 from cograil.ui.pages.job_list_page import PAGE, JobFilters, range_of
 from cograil.ui.rendering import gone_to, page
 from cograil.verbs.bulk import STATUSES, JobFilter, begin_bulk, find_bulk, outcome_of, preview_bulk
@@ -27,19 +27,19 @@ MAX_REASON = 2000
 
 
 @bulk.post("/jobs/bulk", "operator", media_type=HTML)
-async def preview(visit: Visit) -> Response:
+async def preview(request: PageRequest) -> Response:
     """Show which jobs would be cancelled or retried; or start it, once that is confirmed."""
-    form = await sent_form(visit)
+    form = await sent_form(request)
     verb, wanted = _read(form)
     if form.get("confirmed") == "yes":
-        return await _start(visit, verb, wanted, form.get("reason", "").strip()[:MAX_REASON])
-    tenant = visit.caller.tenant
-    async with visit.transaction("preview") as tx:
+        return await _start(request, verb, wanted, form.get("reason", "").strip()[:MAX_REASON])
+    tenant = request.caller.tenant
+    async with request.transaction("preview") as tx:
         found = await preview_bulk(tx, verb, wanted, tenant)
         shown = await job_queries.find_jobs(tx, found.ids, tenant)
     filters = {name: form[name] for name in FILTERS if form.get(name)}
     return page(
-        visit,
+        request,
         "bulk.html",
         verb=verb,
         count=found.count,
@@ -51,14 +51,20 @@ async def preview(visit: Visit) -> Response:
     )
 
 
-async def _start(visit: Visit, verb: str, wanted: JobFilter, reason: str) -> Response:
-    by = by_whom(as_call(visit))
-    async with visit.transaction("bulk") as tx:
+async def _start(request: PageRequest, verb: str, wanted: JobFilter, reason: str) -> Response:
+    by = actor(as_call(request))
+    async with request.transaction("bulk") as tx:
         job_id = await begin_bulk(
-            tx, visit.instance.engine_context, verb, wanted, by=by, reason=reason, tenant=visit.caller.tenant
+            tx,
+            request.context.engine_context,
+            verb,
+            wanted,
+            by=by,
+            reason=reason,
+            tenant=request.caller.tenant,
         )
-        await visit.audit(tx, f"bulk {verb}", job_id, reason=reason, filter=wanted.as_json())
-    return gone_to(visit, f"/ui/jobs/bulk/{job_id}", "Started")
+        await request.audit(tx, f"bulk {verb}", job_id, reason=reason, filter=wanted.as_json())
+    return gone_to(request, f"/ui/jobs/bulk/{job_id}", "Started")
 
 
 def _read(form: Mapping[str, str]) -> tuple[str, JobFilter]:
@@ -97,12 +103,12 @@ def _matching(verb: str, form: Mapping[str, str]) -> JobFilter:
 
 
 @bulk.get("/jobs/bulk/{job_id}", "viewer", media_type=HTML)
-async def show_progress(visit: Visit) -> Response:
+async def show_progress(request: PageRequest) -> Response:
     """How far a bulk action is, and why jobs were skipped or failed."""
-    job_id, tenant = visit.path["job_id"], visit.caller.tenant
-    async with visit.transaction("show") as tx:
+    job_id, tenant = request.path["job_id"], request.caller.tenant
+    async with request.transaction("show") as tx:
         job = (await job_queries.find_jobs(tx, [job_id], tenant)).get(job_id) if is_id(job_id) else None
         if job is None:
             raise NotFound("there is no such bulk action")
         operation = await find_bulk(tx, job_id, tenant)
-    return page(visit, "bulk_progress.html", job=job, operation=operation, outcome=outcome_of(operation))
+    return page(request, "bulk_progress.html", job=job, operation=operation, outcome=outcome_of(operation))

@@ -16,7 +16,7 @@ from cograil.store.database import Transaction
 from cograil.store.job_queries import View
 from cograil.store.job_snapshot import waiting_nodes
 from cograil.store.monitoring_queries import oldest_jobs
-from cograil.ui.page_context import HTML, Visit, as_call, pages
+from cograil.ui.page_context import HTML, PageRequest, as_call, pages
 from cograil.ui.rendering import page
 from cograil.verbs.explain import explain
 
@@ -34,11 +34,11 @@ class Period(Query):
 
 
 @home.get("/", "viewer", query=Period, media_type=HTML)
-async def show_home(visit: Visit) -> Response:
+async def show_home(request: PageRequest) -> Response:
     """The dashboard."""
-    tenant = visit.caller.tenant
-    period = visit.query.period if visit.query.period in PERIODS else "24h"
-    async with visit.transaction("show") as tx:
+    tenant = request.caller.tenant
+    period = request.query.period if request.query.period in PERIODS else "24h"
+    async with request.transaction("show") as tx:
         counts = await counting.count_shown_jobs(tx, tenant, None, MAX_COUNTED)
         recent = await job_queries.list_jobs(tx, tenant=tenant, limit=RECENT)
         failed = await job_queries.list_jobs(tx, tenant=tenant, statuses=["failed"], limit=FAILING)
@@ -46,11 +46,11 @@ async def show_home(visit: Visit) -> Response:
         failures = await monitoring_queries.failure_metrics(tx, tenant, since, None, FAILING)
         queues = await monitoring_queries.queue_status(tx, tenant)
         approvals = await waiting_nodes(tx, tenant, 100)
-        processes = await job_queries.list_processes(tx) if visit.caller.may("operator") else []
+        processes = await job_queries.list_processes(tx) if request.caller.may("operator") else []
         buckets = await _buckets(tx, tenant, period)
-        waits = await _waits(visit, tx)
+        waits = await _waits(request, tx)
     return page(
-        visit,
+        request,
         "home.html",
         counts=counts,
         most_counted=MAX_COUNTED,
@@ -86,9 +86,9 @@ def _chart(buckets: list[View]) -> Json:
     }
 
 
-async def _waits(visit: Visit, tx: Transaction) -> list[View]:
+async def _waits(request: PageRequest, tx: Transaction) -> list[View]:
     """The jobs that are under way for longest, and what each waits for first."""
-    tenant, definitions = visit.caller.tenant, visit.instance.engine_context.definitions
+    tenant, definitions = request.caller.tenant, request.context.engine_context.definitions
     ids = [job["job_id"] for job in await oldest_jobs(tx, tenant, EXPLAINED)]
     jobs = await job_queries.find_jobs(tx, ids, tenant)
     found = []
@@ -98,7 +98,7 @@ async def _waits(visit: Visit, tx: Transaction) -> list[View]:
     return found
 
 
-@home.get("/events/stream", "viewer", query=WholeFeed, is_stream=True, heeds=("Last-Event-ID",))
-async def follow_all(visit: Visit) -> Response:
+@home.get("/events/stream", "viewer", query=WholeFeed, is_stream=True, headers=("Last-Event-ID",))
+async def follow_all(request: PageRequest) -> Response:
     """The events of all jobs."""
-    return await stream_all(as_call(visit))
+    return await stream_all(as_call(request))

@@ -15,7 +15,7 @@ from cograil.http.server.request_parsing import Query, as_model
 from cograil.model.ids import is_id
 from cograil.model.workflow import Json
 from cograil.store.job_queries import View
-from cograil.ui.page_context import HTML, Visit, as_call, pages, sent_form
+from cograil.ui.page_context import HTML, PageRequest, as_call, pages, sent_form
 from cograil.ui.pages.action_forms import Action, add_actions, says_nothing
 from cograil.ui.pages.monitoring_pages import chosen, older_of
 from cograil.ui.rendering import page
@@ -35,38 +35,38 @@ class DeliveryFilters(Query):
 
 
 @deliveries.get("/deliveries", "viewer", query=DeliveryFilters, media_type=HTML)
-async def list_deliveries(visit: Visit) -> Response:
+async def list_deliveries(request: PageRequest) -> Response:
     """Deliveries, newest first, and subscriptions."""
-    return await _listed(visit, visit.query)
+    return await _listed(request, request.query)
 
 
 async def _listed(
-    visit: Visit,
+    request: PageRequest,
     asked: DeliveryFilters,
     *,
     created: View | None = None,
     form: Mapping[str, str] | None = None,
     problems: tuple[Problem, ...] = (),
 ) -> Response:
-    tenant, state = visit.caller.tenant, chosen(asked.state, STATES)
+    tenant, state = request.caller.tenant, chosen(asked.state, STATES)
     job_id = asked.job_id.strip() if is_id(asked.job_id.strip()) else None
     bound = (tenant, "pages of deliveries", state, job_id)
-    before = visit.instance.cursors.read(asked.cursor, *bound) if asked.cursor else None
-    async with visit.transaction("show") as tx:
+    before = request.context.cursors.read(asked.cursor, *bound) if asked.cursor else None
+    async with request.transaction("show") as tx:
         found = await outbox.list_deliveries(
             tx, tenant, state=state, job_id=job_id, before=before, limit=PAGE
         )
         subscriptions = await outbox.list_subscriptions(tx, tenant)
     place = found[-1]["delivery_id"] if len(found) == PAGE else None
     return page(
-        visit,
+        request,
         "deliveries.html",
         status=422 if problems else 200,
         deliveries=found,
         subscriptions=subscriptions,
         asked=asked,
         states=STATES,
-        older=older_of(visit, place, asked.model_dump(), bound),
+        older=older_of(request, place, asked.model_dump(), bound),
         created=created,
         form=form or {},
         problems=problems,
@@ -74,10 +74,10 @@ async def _listed(
 
 
 @deliveries.post("/subscriptions", "operator", media_type=HTML)
-async def add_subscription(visit: Visit) -> Response:
+async def add_subscription(request: PageRequest) -> Response:
     """Subscribe the receiver of the form; its secret is shown on this one page."""
-    form = await sent_form(visit)
-    call = as_call(visit)
+    form = await sent_form(request)
+    call = as_call(request)
     types = [one.strip() for one in form.get("types", "").split(",") if one.strip()]
     body: dict[str, Json] = {"url": form.get("url", "").strip(), "types": types}
     if workflow_id := form.get("workflow_id", "").strip():
@@ -86,8 +86,8 @@ async def add_subscription(visit: Visit) -> Response:
         call.body = as_model(body, webhook_routes.NewSubscription)
         answer = await webhook_routes.subscribe(call)
     except InvalidInput as error:
-        return await _listed(visit, DeliveryFilters(), form=form, problems=error.problems)
-    return await _listed(visit, DeliveryFilters(), created=orjson.loads(bytes(answer.body)))
+        return await _listed(request, DeliveryFilters(), form=form, problems=error.problems)
+    return await _listed(request, DeliveryFilters(), created=orjson.loads(bytes(answer.body)))
 
 
 add_actions(

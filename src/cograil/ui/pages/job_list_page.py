@@ -21,7 +21,7 @@ from cograil.store.database import Transaction
 from cograil.store.job_queries import View
 from cograil.store.job_snapshot import JobSort, JobWindow, search_jobs
 from cograil.store.retention_queries import first_id_at
-from cograil.ui.page_context import HTML, Visit, pages
+from cograil.ui.page_context import HTML, PageRequest, pages
 from cograil.ui.rendering import page
 from cograil.ui.times import read_wall_time
 
@@ -88,20 +88,20 @@ def range_of(filters: Mapping[str, str]) -> tuple[datetime | None, datetime | No
 
 
 @jobs.get("/jobs", "viewer", query=JobFilters, media_type=HTML)
-async def list_jobs(visit: Visit) -> Response:
+async def list_jobs(request: PageRequest) -> Response:
     """Jobs, newest first unless another order is chosen."""
-    asked: JobFilters = visit.query
+    asked: JobFilters = request.query
     filters = asked.named()
-    bound = (visit.caller.tenant, "pages of jobs", *sorted(filters.items()))
-    place = visit.instance.cursors.read(asked.cursor, *bound) if asked.cursor else None
-    async with visit.transaction("show") as tx:
-        found, stopped_at = await _find(tx, visit.caller.tenant, filters, place)
-        known = await workflow_store.list_workflows(tx, visit.caller.tenant)
+    bound = (request.caller.tenant, "pages of jobs", *sorted(filters.items()))
+    place = request.context.cursors.read(asked.cursor, *bound) if asked.cursor else None
+    async with request.transaction("show") as tx:
+        found, stopped_at = await _find(tx, request.caller.tenant, filters, place)
+        known = await workflow_store.list_workflows(tx, request.caller.tenant)
     older = None
     if stopped_at is not None:
-        older = urlencode(filters | {"cursor": visit.instance.cursors.make(stopped_at, *bound)})
+        older = urlencode(filters | {"cursor": request.context.cursors.make(stopped_at, *bound)})
     return page(
-        visit,
+        request,
         "jobs.html",
         jobs=found,
         filters=filters,

@@ -28,7 +28,7 @@ from cograil.store.workflow_queries import list_versions
 from cograil.ui.failure import Failure, failure_of
 from cograil.ui.gantt import chart_of, retold
 from cograil.ui.graph_model import board_at, graph_of, state_of
-from cograil.ui.page_context import HTML, Visit, as_call, pages
+from cograil.ui.page_context import HTML, PageRequest, as_call, pages
 from cograil.ui.rendering import page
 from cograil.verbs.blockers import Blocker
 from cograil.verbs.explain import explain
@@ -55,21 +55,21 @@ class EventFilter(Query):
         return self.type in ("", event["event_type"]) and self.node in ("", event["node_id"])
 
 
-async def find(visit: Visit, tx: Transaction) -> tuple[View, Workflow, JobSnapshot]:
+async def find(request: PageRequest, tx: Transaction) -> tuple[View, Workflow, JobSnapshot]:
     """The job of the path, its workflow and its board. Raises JobNotFound."""
-    job, workflow = await find_job(as_call(visit), tx)
-    board = await store.load_job_snapshot(tx, job["job_id"], visit.caller.tenant)
+    job, workflow = await find_job(as_call(request), tx)
+    board = await store.load_job_snapshot(tx, job["job_id"], request.caller.tenant)
     if board is None:
         raise JobNotFound(job["job_id"])
     return job, workflow, board
 
 
 @job_pages.get("/jobs/{job_id}", "viewer", media_type=HTML)
-async def show_job(visit: Visit) -> Response:
+async def show_job(request: PageRequest) -> Response:
     """A job with its graph."""
-    tenant, definitions = visit.caller.tenant, visit.instance.engine_context.definitions
-    async with visit.transaction("show") as tx:
-        job, workflow, board = await find(visit, tx)
+    tenant, definitions = request.caller.tenant, request.context.engine_context.definitions
+    async with request.transaction("show") as tx:
+        job, workflow, board = await find(request, tx)
         job_id = job["job_id"]
         why = await explain(tx, definitions, job_id, tenant)
         events = await store.newest_events(tx, job_id, tenant, EVENTS_SHOWN)
@@ -79,7 +79,7 @@ async def show_job(visit: Visit) -> Response:
     state = state_of(board, workflow)
     return await asyncio.to_thread(  # a job of a thousand nodes takes a fifth of a second
         page,
-        visit,
+        request,
         "job.html",
         job=job,
         workflow=workflow,
@@ -126,29 +126,31 @@ async def is_published(tx: Transaction, job: View, tenant: str) -> bool:
 
 
 @job_pages.get("/jobs/{job_id}/state", "viewer")
-async def show_state(visit: Visit) -> Response:
+async def show_state(request: PageRequest) -> Response:
     """How the job stands, for the page that shows it. It asks often: not what the job took and returned."""
-    job_id = visit.path["job_id"]
-    async with visit.transaction("show") as tx:
-        board = await store.load_job_snapshot(tx, job_id, visit.caller.tenant)
+    job_id = request.path["job_id"]
+    async with request.transaction("show") as tx:
+        board = await store.load_job_snapshot(tx, job_id, request.caller.tenant)
         if board is None:
             raise JobNotFound(job_id[:64])
-        workflow = await visit.instance.engine_context.definitions.get(tx, board.definition_id)
+        workflow = await request.context.engine_context.definitions.get(tx, board.definition_id)
     return reply(state_of(board, workflow))
 
 
 @job_pages.get("/jobs/{job_id}/at", "viewer", query=Moment)
-async def show_past(visit: Visit) -> Response:
+async def show_past(request: PageRequest) -> Response:
     """How the job stood when this event had just happened."""
-    async with visit.transaction("show") as tx:
-        job, workflow = await find_job(as_call(visit), tx)
-        board = await past_board(visit, tx, job["job_id"], workflow, visit.query.seq)
+    async with request.transaction("show") as tx:
+        job, workflow = await find_job(as_call(request), tx)
+        board = await past_board(request, tx, job["job_id"], workflow, request.query.seq)
     return reply(state_of(board, workflow))
 
 
-async def past_board(visit: Visit, tx: Transaction, job_id: str, workflow: Workflow, seq: int) -> JobSnapshot:
+async def past_board(
+    request: PageRequest, tx: Transaction, job_id: str, workflow: Workflow, seq: int
+) -> JobSnapshot:
     """The board of that moment. Raises Refusal for a number that the job has not come to."""
-    tenant = visit.caller.tenant
+    tenant = request.caller.tenant
     events = await new_events(tx, job_id, 0, tenant)
     children = await store.children_at(tx, job_id, tenant, seq) if workflow.has_fan_outs else {}
     now = await store.load_job_snapshot(tx, job_id, tenant)
@@ -168,11 +170,11 @@ def _with_branch(card: NodeSnapshot, now: JobSnapshot) -> NodeSnapshot:
 
 
 @job_pages.get("/jobs/{job_id}/timeline", "viewer", query=EventFilter, media_type=HTML)
-async def show_timeline(visit: Visit) -> Response:
+async def show_timeline(request: PageRequest) -> Response:
     """When each node ran, and what happened."""
-    tenant, asked = visit.caller.tenant, visit.query
-    async with visit.transaction("show") as tx:
-        job, workflow, board = await find(visit, tx)
+    tenant, asked = request.caller.tenant, request.query
+    async with request.transaction("show") as tx:
+        job, workflow, board = await find(request, tx)
         events = await new_events(tx, job["job_id"], 0, tenant)
         first: datetime = job["created_at"]
         last: datetime = board.finished_at or board.now
@@ -181,7 +183,7 @@ async def show_timeline(visit: Visit) -> Response:
             spread = await store.spread_of_children(tx, job["job_id"], tenant, first, last, BUCKETS)
     chart = chart_of(board, workflow, retold(events), spread, (first, last), BUCKETS)
     return page(
-        visit,
+        request,
         "timeline.html",
         job=job,
         workflow=workflow,
@@ -195,8 +197,8 @@ async def show_timeline(visit: Visit) -> Response:
 
 
 @job_pages.get(
-    "/jobs/{job_id}/events/stream", "viewer", query=JobFeed, is_stream=True, heeds=("Last-Event-ID",)
+    "/jobs/{job_id}/events/stream", "viewer", query=JobFeed, is_stream=True, headers=("Last-Event-ID",)
 )
-async def follow_job(visit: Visit) -> Response:
+async def follow_job(request: PageRequest) -> Response:
     """The events of a job."""
-    return await stream_job(as_call(visit))
+    return await stream_job(as_call(request))

@@ -17,7 +17,7 @@ from cograil.http.server.request_parsing import Query
 from cograil.store.job_queries import View
 from cograil.store.log_queries import END, LEVELS, START, LogCursor, LogFilter, job_logs, newest_job_logs
 from cograil.ui.event_text import log_fields
-from cograil.ui.page_context import HTML, Visit, as_call, pages
+from cograil.ui.page_context import HTML, PageRequest, as_call, pages
 from cograil.ui.rendering import page
 
 log_pages = pages("logs")
@@ -52,16 +52,16 @@ class Download(LogView):
 
 
 @log_pages.get("/jobs/{job_id}/logs", "viewer", query=LogView, media_type=HTML)
-async def show_logs(visit: Visit) -> Response:
+async def show_logs(request: PageRequest) -> Response:
     """The last lines of a job, or older ones."""
-    asked: LogView = visit.query
+    asked: LogView = request.query
     before = END if asked.before is None else LogCursor.read(asked.before)
-    tenant, wanted = visit.caller.tenant, asked.filter()
-    async with visit.transaction("show") as tx:
-        job, workflow = await find_job(as_call(visit), tx)
+    tenant, wanted = request.caller.tenant, asked.filter()
+    async with request.transaction("show") as tx:
+        job, workflow = await find_job(as_call(request), tx)
         found = await newest_job_logs(tx, job["job_id"], tenant, wanted, before=before, limit=LINES_SHOWN)
     return page(
-        visit,
+        request,
         "logs.html",
         job=job,
         workflow=workflow,
@@ -91,21 +91,21 @@ def _time(text: object) -> datetime | None:
 
 
 @log_pages.get("/jobs/{job_id}/logs/download", "viewer", query=Download, media_type="text/plain")
-async def download_logs(visit: Visit) -> Response:
+async def download_logs(request: PageRequest) -> Response:
     """All lines as a file."""
-    asked: Download = visit.query
+    asked: Download = request.query
     wanted, is_json = asked.filter(), asked.format == "json"
     text: list[str] = []
     place: LogCursor | None = START
     while place is not None and len(text) < MAX_DOWNLOAD:
-        async with visit.transaction("show") as tx:
-            job, _ = await find_job(as_call(visit), tx)
+        async with request.transaction("show") as tx:
+            job, _ = await find_job(as_call(request), tx)
             found = await job_logs(
-                tx, job["job_id"], visit.caller.tenant, wanted, after=place, limit=LINES_AT_ONCE
+                tx, job["job_id"], request.caller.tenant, wanted, after=place, limit=LINES_AT_ONCE
             )
         text += [_as_json(line) if is_json else _as_text(line) for line in found.lines]
         place = found.next
-    name = f"{visit.path['job_id']}.{'jsonl' if is_json else 'log'}"
+    name = f"{request.path['job_id']}.{'jsonl' if is_json else 'log'}"
     kind = "application/x-ndjson" if is_json else "text/plain; charset=utf-8"
     headers = {"Content-Disposition": f'attachment; filename="{name}"'}
     return Response("".join(text), media_type=kind, headers=headers)

@@ -17,7 +17,7 @@ from cograil.model.states import NODE_STATES
 from cograil.store import job_queries
 from cograil.store import monitoring_queries as store
 from cograil.store.api_keys import list_audit
-from cograil.ui.page_context import HTML, Visit, as_call, pages
+from cograil.ui.page_context import HTML, PageRequest, as_call, pages
 from cograil.ui.pages.node_page import histogram
 from cograil.ui.rendering import page
 
@@ -69,25 +69,27 @@ def _node_status(text: str) -> str | None:
     return text if text in NODE_STATES else shown.get(text) or chosen(text, tuple(shown))
 
 
-def older_of(visit: Visit, place: str | None, asked: dict[str, Any], bound: tuple[Any, ...]) -> str | None:
+def older_of(
+    request: PageRequest, place: str | None, asked: dict[str, Any], bound: tuple[Any, ...]
+) -> str | None:
     """The parameters of the next page."""
     if place is None:
         return None
     kept = {name: value for name, value in asked.items() if value and name != "cursor"}
-    return urlencode(kept | {"cursor": visit.instance.cursors.make(place, *bound)})
+    return urlencode(kept | {"cursor": request.context.cursors.make(place, *bound)})
 
 
 @watching.get("/nodes", "viewer", query=NodeFilters, media_type=HTML)
-async def list_nodes(visit: Visit) -> Response:
+async def list_nodes(request: PageRequest) -> Response:
     """Nodes across jobs, newest jobs first."""
-    asked: NodeFilters = visit.query
-    tenant, status = visit.caller.tenant, _node_status(asked.status)
+    asked: NodeFilters = request.query
+    tenant, status = request.caller.tenant, _node_status(asked.status)
     workflow = asked.workflow_id.strip() or None
     name, has_children = asked.name.strip() or None, asked.children == "yes"
     bound = (tenant, "pages of nodes", status, workflow, name, asked.children)
-    place = visit.instance.cursors.read(asked.cursor, *bound) if asked.cursor else ""
+    place = request.context.cursors.read(asked.cursor, *bound) if asked.cursor else ""
     after = (place.partition(" ")[0], place.partition(" ")[2]) if place else None
-    async with visit.transaction("show") as tx:
+    async with request.transaction("show") as tx:
         nodes, stopped_at = await store.nodes_across(
             tx,
             tenant,
@@ -102,9 +104,9 @@ async def list_nodes(visit: Visit) -> Response:
         workers = await store.last_workers(tx, tenant, ended[:JOBS_WITH_WORKERS])
     for one in nodes:
         one["worker"] = one["worker"] or workers.get((one["job_id"], one["node_id"]))
-    older = older_of(visit, stopped_at and " ".join(stopped_at), asked.model_dump(), bound)
+    older = older_of(request, stopped_at and " ".join(stopped_at), asked.model_dump(), bound)
     return page(
-        visit,
+        request,
         "nodes.html",
         nodes=nodes,
         asked=asked,
@@ -115,21 +117,21 @@ async def list_nodes(visit: Visit) -> Response:
 
 
 @watching.get("/tasks", "viewer", query=TaskFilters, media_type=HTML)
-async def list_tasks(visit: Visit) -> Response:
+async def list_tasks(request: PageRequest) -> Response:
     """Attempts that are due or running, what became of the last ones that ended, and how long they took."""
-    asked: TaskFilters = visit.query
-    tenant, state = visit.caller.tenant, chosen(asked.state, TASK_STATES)
+    asked: TaskFilters = request.query
+    tenant, state = request.caller.tenant, chosen(asked.state, TASK_STATES)
     queue, handler, worker = (one.strip() or None for one in (asked.queue, asked.handler, asked.worker))
     bound = (tenant, "pages of tasks", state, queue, handler, worker)
-    before = int(visit.instance.cursors.read(asked.cursor, *bound)) if asked.cursor else None
-    async with visit.transaction("show") as tx:
+    before = int(request.context.cursors.read(asked.cursor, *bound)) if asked.cursor else None
+    async with request.transaction("show") as tx:
         tasks, stopped_at = await store.live_tasks(
             tx, tenant, state=state, queue=queue, handler=handler, worker=worker, before=before, limit=PAGE
         )
         ended = await store.ended_tasks(tx, tenant, worker, ENDED)
     seconds = [(one["ended_at"] - one["started_at"]).total_seconds() for one in ended if one["started_at"]]
     return page(
-        visit,
+        request,
         "tasks.html",
         tasks=tasks,
         asked=asked,
@@ -138,26 +140,26 @@ async def list_tasks(visit: Visit) -> Response:
         ended=ended,
         shown=SHOWN_ENDED,
         bars=histogram(seconds),
-        older=older_of(visit, None if stopped_at is None else str(stopped_at), asked.model_dump(), bound),
+        older=older_of(request, None if stopped_at is None else str(stopped_at), asked.model_dump(), bound),
     )
 
 
 @watching.get("/queues", "viewer", media_type=HTML)
-async def show_queues(visit: Visit) -> Response:
+async def show_queues(request: PageRequest) -> Response:
     """Queues: what waits and since when."""
-    async with visit.transaction("show") as tx:
-        queues = await store.queue_status(tx, visit.caller.tenant)
-    return page(visit, "queues.html", queues=queues)
+    async with request.transaction("show") as tx:
+        queues = await store.queue_status(tx, request.caller.tenant)
+    return page(request, "queues.html", queues=queues)
 
 
 @watching.get("/workers", "operator", media_type=HTML)
-async def show_processes(visit: Visit) -> Response:
+async def show_processes(request: PageRequest) -> Response:
     """Workers and orchestrators, and when they were last heard of."""
-    async with visit.transaction("show") as tx:
+    async with request.transaction("show") as tx:
         found = await job_queries.list_processes(tx)
-        seconds, handlers = await store.health_work(tx, visit.caller.tenant)
+        seconds, handlers = await store.health_work(tx, request.caller.tenant)
     return page(
-        visit,
+        request,
         "workers.html",
         workers=[one for one in found if one["kind"] == "worker"],
         orchestrators=[one for one in found if one["kind"] == "orchestrator"],
@@ -166,20 +168,20 @@ async def show_processes(visit: Visit) -> Response:
     )
 
 
-@watching.get("/health", "viewer", media_type=HTML, is_quick=True)
-async def show_checks(visit: Visit) -> Response:
+@watching.get("/health", "viewer", media_type=HTML, allows_stale_auth=True)
+async def show_checks(request: PageRequest) -> Response:
     """All that is looked at."""
-    answer = await show_health(as_call(visit))
-    return page(visit, "health.html", health=orjson.loads(bytes(answer.body)))
+    answer = await show_health(as_call(request))
+    return page(request, "health.html", health=orjson.loads(bytes(answer.body)))
 
 
 @watching.get("/audit", "admin", query=AuditPage, media_type=HTML)
-async def show_audit(visit: Visit) -> Response:
+async def show_audit(request: PageRequest) -> Response:
     """Who changed what, newest first."""
-    tenant, cursor = visit.caller.tenant, visit.query.cursor
+    tenant, cursor = request.caller.tenant, request.query.cursor
     bound = (tenant, "pages of the audit")
-    before = int(visit.instance.cursors.read(cursor, *bound)) if cursor else None
-    async with visit.transaction("show") as tx:
+    before = int(request.context.cursors.read(cursor, *bound)) if cursor else None
+    async with request.transaction("show") as tx:
         entries = await list_audit(tx, tenant, before, PAGE)
     place = str(entries[-1]["id"]) if len(entries) == PAGE else None
-    return page(visit, "audit.html", entries=entries, older=older_of(visit, place, {}, bound))
+    return page(request, "audit.html", entries=entries, older=older_of(request, place, {}, bound))

@@ -21,7 +21,7 @@ from cograil.store import job_snapshot as store
 from cograil.store.database import Transaction
 from cograil.store.job_queries import View
 from cograil.ui.graph_model import child_at, strip_at
-from cograil.ui.page_context import HTML, Visit, as_call, pages
+from cograil.ui.page_context import HTML, PageRequest, as_call, pages
 from cograil.ui.pages.job_page import past_board
 from cograil.ui.pages.logs_page import in_order
 from cograil.ui.rendering import page
@@ -52,12 +52,12 @@ class Children:
 
 
 @node_pages.get("/jobs/{job_id}/nodes/{node_id}", "viewer", query=NodeView, media_type=HTML)
-async def show_node(visit: Visit) -> Response:
+async def show_node(request: PageRequest) -> Response:
     """A node from close by, now or as it was."""
-    asked: NodeView = visit.query
-    node_id, tenant = visit.path["node_id"], visit.caller.tenant
-    async with visit.transaction("show") as tx:
-        job, workflow = await find_job(as_call(visit), tx)
+    asked: NodeView = request.query
+    node_id, tenant = request.path["node_id"], request.caller.tenant
+    async with request.transaction("show") as tx:
+        job, workflow = await find_job(as_call(request), tx)
         job_id = job["job_id"]
         node = await _find(tx, job_id, node_id, workflow, tenant)
         events = await store.newest_node_events(tx, job_id, node_id, tenant, EVENTS)
@@ -67,14 +67,14 @@ async def show_node(visit: Visit) -> Response:
         inputs = (*node["earlier_inputs"], {"until": None, "input": node["input"]})
         board = None
         if asked.at is not None:
-            board = await past_board(visit, tx, job_id, workflow, asked.at)
+            board = await past_board(request, tx, job_id, workflow, asked.at)
             children = await _past_children(tx, job_id, node, tenant, board, asked)
             node = _as_it_was(node, board, events, asked.at)
             events, logs = [event for event in events if event["seq"] <= asked.at], []
         else:
             children = await _children(tx, job_id, node, tenant, asked)
     return page(
-        visit,
+        request,
         "node.html",
         job=job,
         node=node,
@@ -253,15 +253,15 @@ def _counts(states: Sequence[str]) -> list[tuple[str, int]]:
 
 
 @node_pages.get("/jobs/{job_id}/nodes/{node_id}/strip", "viewer", query=NodeView)
-async def show_strip(visit: Visit) -> Response:
+async def show_strip(request: PageRequest) -> Response:
     """The states of all children of a fan-out, a letter for each, now or as they were."""
-    node_id, tenant, asked = visit.path["node_id"], visit.caller.tenant, visit.query
-    async with visit.transaction("show") as tx:
-        job, workflow = await find_job(as_call(visit), tx)
+    node_id, tenant, asked = request.path["node_id"], request.caller.tenant, request.query
+    async with request.transaction("show") as tx:
+        job, workflow = await find_job(as_call(request), tx)
         if asked.at is None:
             letters, _ = await store.strip_of_children(tx, job["job_id"], node_id, tenant)
         else:
-            board = await past_board(visit, tx, job["job_id"], workflow, asked.at)
+            board = await past_board(request, tx, job["job_id"], workflow, asked.at)
             past = await _past_children(tx, job["job_id"], {"node_id": node_id}, tenant, board, asked)
             letters = "".join(LETTER_OF[state] for state in past.states)
     return reply({"strip": letters})

@@ -19,7 +19,7 @@ from cograil.store.job_queries import View
 from cograil.store.job_snapshot import JobSnapshot
 from cograil.ui.failure import fails_again, hint_of
 from cograil.ui.input_form import MAX_EDITABLE, fields_of, inputs_of
-from cograil.ui.page_context import HTML, Visit, as_call, pages, sent_form
+from cograil.ui.page_context import HTML, PageRequest, as_call, pages, sent_form
 from cograil.ui.pages.job_page import find, is_published
 from cograil.ui.rendering import gone_to, page
 
@@ -85,43 +85,43 @@ class Preview:
 
 
 @retry_pages.get("/jobs/{job_id}/retry", "submitter", query=RetryQuery, media_type=HTML)
-async def show_retry(visit: Visit) -> Response:
+async def show_retry(request: PageRequest) -> Response:
     """What a retry would do, and how to change it."""
-    target = await _find_target(visit)
-    form = fields_of(target.job["input_params"], target.workflow) | {"from_node": visit.query.from_node}
-    return _shown(visit, target, form, await _preview(visit, target, form))
+    target = await _find_target(request)
+    form = fields_of(target.job["input_params"], target.workflow) | {"from_node": request.query.from_node}
+    return _shown(request, target, form, await _preview(request, target, form))
 
 
 @retry_pages.post("/jobs/{job_id}/retry", "submitter", media_type=HTML)
-async def retry_or_preview(visit: Visit) -> Response:
+async def retry_or_preview(request: PageRequest) -> Response:
     """Retry as the form says; or show what that would do, and change nothing."""
-    form = await sent_form(visit)
-    target = await _find_target(visit)
+    form = await sent_form(request)
+    target = await _find_target(request)
     if form.get("do") != "retry":
-        return _shown(visit, target, form, await _preview(visit, target, form))
+        return _shown(request, target, form, await _preview(request, target, form))
     try:
-        answer = await _ask(visit, target, form, is_preview=False)
+        answer = await _ask(request, target, form, is_preview=False)
     except (Conflict, InvalidInput) as error:
-        return _shown(visit, target, form, _refused(error), status=error.status)
+        return _shown(request, target, form, _refused(error), status=error.status)
     job_id = orjson.loads(bytes(answer.body))["job_id"]
     said = "a new job was submitted" if target.is_over else "the node runs again"
-    return gone_to(visit, f"/ui/jobs/{job_id}", said)
+    return gone_to(request, f"/ui/jobs/{job_id}", said)
 
 
-async def _find_target(visit: Visit) -> Target:
-    async with visit.transaction("show") as tx:
-        job, workflow, board = await find(visit, tx)
-        return Target(job, workflow, board, await is_published(tx, job, visit.caller.tenant))
+async def _find_target(request: PageRequest) -> Target:
+    async with request.transaction("show") as tx:
+        job, workflow, board = await find(request, tx)
+        return Target(job, workflow, board, await is_published(tx, job, request.caller.tenant))
 
 
-async def _ask(visit: Visit, target: Target, form: Form, *, is_preview: bool) -> Response:
+async def _ask(request: PageRequest, target: Target, form: Form, *, is_preview: bool) -> Response:
     """What serves the API, asked as the form says. Raises Conflict and InvalidInput."""
     asked: dict[str, Json] = {"from_node": form.get("from_node") or None, "preview": is_preview}
     asked["new_keys"] = form.get("new_keys") == "yes" and target.is_over
     if target.can_edit:
         asked["input_params"] = _inputs_to_ask(form, target)
-    call = as_call(visit)
-    call.body = as_model(asked, job_action_routes.Again)
+    call = as_call(request)
+    call.body = as_model(asked, job_action_routes.RetryBody)
     return await job_action_routes.retry_job(call)
 
 
@@ -151,7 +151,7 @@ def _refused(error: CograilError) -> Preview:
     return Preview(refusal=str(error))
 
 
-async def _preview(visit: Visit, target: Target, form: Form) -> Preview:
+async def _preview(request: PageRequest, target: Target, form: Form) -> Preview:
     if not target.is_over and not target.choices(""):
         return Preview(
             f"This job is {target.board.status}. It can be retried once it has ended or a node has failed."
@@ -159,7 +159,7 @@ async def _preview(visit: Visit, target: Target, form: Form) -> Preview:
     if not form.get("from_node") and (target.board.status == "completed" or not target.is_over):
         return Preview(NEEDS_NODE)
     try:
-        answer = await _ask(visit, target, form, is_preview=True)
+        answer = await _ask(request, target, form, is_preview=True)
     except (Conflict, InvalidInput) as error:
         return _refused(error)
     return _told(target, orjson.loads(bytes(answer.body)))
@@ -200,11 +200,11 @@ def _warnings(target: Target, told: Preview, seen: View) -> list[str]:
     return [f"{failed}. Nothing is changed for it. {hint_of(code)}"]
 
 
-def _shown(visit: Visit, target: Target, form: Form, preview: Preview, status: int = 200) -> Response:
+def _shown(request: PageRequest, target: Target, form: Form, preview: Preview, status: int = 200) -> Response:
     chosen = form.get("from_node", "")
     specs = list((target.workflow.inputs or {}).values())
     return page(
-        visit,
+        request,
         "retry.html",
         status=status,
         job=target.job,

@@ -20,7 +20,7 @@ from cograil.model.workflow import Json
 from cograil.store import workflow_queries as workflow_store
 from cograil.store.job_queries import View
 from cograil.ui.input_form import as_json
-from cograil.ui.page_context import HTML, Visit, as_call, pages, sent_form
+from cograil.ui.page_context import HTML, PageRequest, as_call, pages, sent_form
 from cograil.ui.pages.action_forms import read_range
 from cograil.ui.rendering import gone_to, page, pretty
 from cograil.ui.times import read_wall_time
@@ -42,19 +42,22 @@ class BackfillRange(Query):
 
 
 @schedules.get("/schedules", "viewer", media_type=HTML)
-async def list_schedules(visit: Visit) -> Response:
+async def list_schedules(request: PageRequest) -> Response:
     """All of them, by name."""
-    return await _listed(visit)
+    return await _listed(request)
 
 
 async def _listed(
-    visit: Visit, form: Mapping[str, str] | None = None, problems: tuple[Problem, ...] = (), status: int = 200
+    request: PageRequest,
+    form: Mapping[str, str] | None = None,
+    problems: tuple[Problem, ...] = (),
+    status: int = 200,
 ) -> Response:
-    async with visit.transaction("show") as tx:
-        found = await verbs.list_schedules(tx, visit.caller.tenant)
-        known = await workflow_store.list_workflows(tx, visit.caller.tenant)
+    async with request.transaction("show") as tx:
+        found = await verbs.list_schedules(tx, request.caller.tenant)
+        known = await workflow_store.list_workflows(tx, request.caller.tenant)
     return page(
-        visit,
+        request,
         "schedules.html",
         status=status,
         schedules=found,
@@ -65,19 +68,19 @@ async def _listed(
 
 
 @schedules.post("/schedules", "operator", media_type=HTML)
-async def create_schedule(visit: Visit) -> Response:
+async def create_schedule(request: PageRequest) -> Response:
     """Create a schedule from the form."""
-    form = await sent_form(visit)
-    call = as_call(visit)
+    form = await sent_form(request)
+    call = as_call(request)
     try:
         call.body = as_model(_asked(form), calendar.NewSchedule)
         await calendar.create_schedule(call)
     except InvalidInput as error:
-        return await _listed(visit, form, error.problems, status=422)
+        return await _listed(request, form, error.problems, status=422)
     except Conflict as error:  # the name is taken: what was written stays on the page
         taken = Problem(error.code, str(error), "/name")
-        return await _listed(visit, form, (taken,), status=error.status)
-    return gone_to(visit, "/ui/schedules", f"Schedule {call.body.name} created")
+        return await _listed(request, form, (taken,), status=error.status)
+    return gone_to(request, "/ui/schedules", f"Schedule {call.body.name} created")
 
 
 def _asked(form: Mapping[str, str]) -> dict[str, Json]:
@@ -91,39 +94,39 @@ def _asked(form: Mapping[str, str]) -> dict[str, Json]:
 
 
 @schedules.get("/schedules/{schedule}", "viewer", query=BackfillRange, media_type=HTML)
-async def show_schedule(visit: Visit) -> Response:
+async def show_schedule(request: PageRequest) -> Response:
     """One schedule with its last firings, and the preview of a backfill."""
-    return await _shown(visit, visit.query)
+    return await _shown(request, request.query)
 
 
 @schedules.post("/schedules/{schedule}", "operator", media_type=HTML)
-async def change_schedule(visit: Visit) -> Response:
+async def change_schedule(request: PageRequest) -> Response:
     """Run what the form says instead, from now on."""
-    form = await sent_form(visit)
-    call, name = as_call(visit), visit.path["schedule"]
+    form = await sent_form(request)
+    call, name = as_call(request), request.path["schedule"]
     try:
         call.body = as_model(_asked(form), calendar.Calendar)
         await calendar.change_schedule(call)
     except InvalidInput as error:
-        return await _shown(visit, BackfillRange(), form, error.problems, status=422)
-    return gone_to(visit, f"/ui/schedules/{quote(name, safe='')}", f"Schedule {name} changed")
+        return await _shown(request, BackfillRange(), form, error.problems, status=422)
+    return gone_to(request, f"/ui/schedules/{quote(name, safe='')}", f"Schedule {name} changed")
 
 
 async def _shown(
-    visit: Visit,
+    request: PageRequest,
     asked: BackfillRange,
     form: Mapping[str, str] | None = None,
     wrong: tuple[Problem, ...] = (),
     status: int = 200,
 ) -> Response:
-    name, tenant = visit.path["schedule"], visit.caller.tenant
-    async with visit.transaction("show") as tx:
+    name, tenant = request.path["schedule"], request.caller.tenant
+    async with request.transaction("show") as tx:
         shown = await verbs.show_schedule(tx, tenant, name)
         firings = await verbs.list_firings(tx, tenant, name, None, FIRINGS)
         known = await workflow_store.list_workflows(tx, tenant)
-    asked, preview, problems = await _preview(visit, asked)
+    asked, preview, problems = await _preview(request, asked)
     return page(
-        visit,
+        request,
         "schedule.html",
         status=status,
         schedule=shown,
@@ -139,11 +142,13 @@ async def _shown(
     )
 
 
-async def _preview(visit: Visit, asked: BackfillRange) -> tuple[BackfillRange, Json, tuple[Problem, ...]]:
+async def _preview(
+    request: PageRequest, asked: BackfillRange
+) -> tuple[BackfillRange, Json, tuple[Problem, ...]]:
     """The range in UTC, and what a backfill of it would submit; or why it is refused."""
-    if not (asked.first and asked.until and visit.caller.may("operator")):
+    if not (asked.first and asked.until and request.caller.may("operator")):
         return asked, None, ()
-    call = as_call(visit)
+    call = as_call(request)
     try:
         asked = _in_utc(asked)
         call.body = read_range({"first": asked.first, "until": asked.until}, is_preview=True)

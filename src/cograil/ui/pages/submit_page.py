@@ -20,7 +20,7 @@ from cograil.model.workflow import Json, Workflow
 from cograil.store import workflow_queries as store
 from cograil.store.job_queries import find_job
 from cograil.ui.input_form import MAX_EDITABLE, fields_of, inputs_of
-from cograil.ui.page_context import HTML, Visit, as_call, pages, sent_form
+from cograil.ui.page_context import HTML, PageRequest, as_call, pages, sent_form
 from cograil.ui.rendering import gone_to, page
 
 submitting = pages("submit")
@@ -35,23 +35,23 @@ class Chosen(Query):
 
 
 @submitting.get("/submit", "submitter", query=Chosen, media_type=HTML)
-async def show_form(visit: Visit) -> Response:
+async def show_form(request: PageRequest) -> Response:
     """The form of a workflow."""
-    asked: Chosen = visit.query
+    asked: Chosen = request.query
     if asked.again:
-        return await _form_again(visit, asked.again)
-    return await _form(visit, asked.workflow_id, asked.version)
+        return await _form_again(request, asked.again)
+    return await _form(request, asked.workflow_id, asked.version)
 
 
-async def _form_again(visit: Visit, job_id: str) -> Response:
+async def _form_again(request: PageRequest, job_id: str) -> Response:
     """The form with what this job was submitted with. Raises JobNotFound."""
-    async with visit.transaction("show") as tx:
-        found = await find_job(tx, job_id, visit.caller.tenant) if job_id == job_id.lower() else None
+    async with request.transaction("show") as tx:
+        found = await find_job(tx, job_id, request.caller.tenant) if job_id == job_id.lower() else None
     if found is None:
         raise JobNotFound(job_id)
     job = found[0]
     name, version = job["workflow_id"], job["workflow_version"]
-    workflow = await _workflow(visit, name, version)
+    workflow = await _workflow(request, name, version)
     if len(orjson.dumps(job["input_params"])) > MAX_EDITABLE:
         raise Conflict(
             f"the input of job {job_id} is too large for a form; save it with "
@@ -64,30 +64,30 @@ async def _form_again(visit: Visit, job_id: str) -> Response:
         "correlation_id": job["correlation_id"] or "",
         "labels": ", ".join(f"{key}={value}" for key, value in labels.items()),
     }
-    return await _form(visit, name, version, form, again=job_id)
+    return await _form(request, name, version, form, again=job_id)
 
 
 @submitting.post("/submit", "submitter", media_type=HTML)
-async def submit_form(visit: Visit) -> Response:
+async def submit_form(request: PageRequest) -> Response:
     """Submit what the form says. Sent twice it makes one job."""
-    form = await sent_form(visit)
+    form = await sent_form(request)
     name = form.get("workflow_id", "")
     version = int(form["version"]) if form.get("version", "").isdecimal() else None
     try:
-        workflow = await _workflow(visit, name, version)
+        workflow = await _workflow(request, name, version)
         given = as_model(_asked(form, workflow) | {"workflow_id": name, "version": version}, NewJob)
-        call = as_call(visit)
+        call = as_call(request)
         job, _ = await submit_once(
             call, submission_of(call, given), form.get("once") or new_id(), given.model_dump(mode="json")
         )
     except InvalidInput as error:
-        return await _form(visit, name, version, form, error.problems, status=422)
-    return gone_to(visit, f"/ui/jobs/{job['job_id']}", f"{name} was submitted")
+        return await _form(request, name, version, form, error.problems, status=422)
+    return gone_to(request, f"/ui/jobs/{job['job_id']}", f"{name} was submitted")
 
 
-async def _workflow(visit: Visit, name: str, version: int | None) -> Workflow:
-    async with visit.transaction("show") as tx:
-        found = await store.show_workflow(tx, visit.caller.tenant, name, version)
+async def _workflow(request: PageRequest, name: str, version: int | None) -> Workflow:
+    async with request.transaction("show") as tx:
+        found = await store.show_workflow(tx, request.caller.tenant, name, version)
     if found is None:
         raise WorkflowNotFound(name[:64], version)
     return await asyncio.to_thread(load_workflow, found["definition"])
@@ -106,7 +106,7 @@ def _asked(form: Mapping[str, str], workflow: Workflow) -> dict[str, Json]:
 
 
 async def _form(
-    visit: Visit,
+    request: PageRequest,
     name: str,
     version: int | None,
     form: Mapping[str, str] | None = None,
@@ -114,8 +114,8 @@ async def _form(
     status: int = 200,
     again: str = "",
 ) -> Response:
-    tenant = visit.caller.tenant
-    async with visit.transaction("show") as tx:
+    tenant = request.caller.tenant
+    async with request.transaction("show") as tx:
         known = await store.list_workflows(tx, tenant)
     newest: dict[str, Any] = {}
     for one in known:
@@ -124,9 +124,9 @@ async def _form(
     names = sorted(newest)
     if not name and len(names) == 1:
         name = names[0]
-    workflow = await _workflow(visit, name, version) if name else None
+    workflow = await _workflow(request, name, version) if name else None
     return page(
-        visit,
+        request,
         "submit.html",
         status=status,
         names=names,

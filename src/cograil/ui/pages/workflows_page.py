@@ -21,7 +21,7 @@ from cograil.store.job_queries import View
 from cograil.store.job_snapshot import count_waiting_jobs
 from cograil.store.pause_queries import list_pauses
 from cograil.ui.graph_model import graph_of
-from cograil.ui.page_context import HTML, Visit, pages
+from cograil.ui.page_context import HTML, PageRequest, pages
 from cograil.ui.rendering import page
 
 workflows = pages("workflows")
@@ -39,10 +39,10 @@ class Versions(Query):
 
 
 @workflows.get("/workflows", "viewer", media_type=HTML)
-async def list_workflows(visit: Visit) -> Response:
+async def list_workflows(request: PageRequest) -> Response:
     """The newest version of each, and how its jobs are doing."""
-    tenant = visit.caller.tenant
-    async with visit.transaction("show") as tx:
+    tenant = request.caller.tenant
+    async with request.transaction("show") as tx:
         known = await store.list_workflows(tx, tenant)
         since = clock.now() - timedelta(days=DAYS)
         numbers = {
@@ -59,7 +59,7 @@ async def list_workflows(visit: Visit) -> Response:
         active = numbers[name]["active"] if name in numbers else 0
         counts[name] = {"waiting": waiting.get(name, 0), "active": max(0, active - waiting.get(name, 0))}
     return page(
-        visit,
+        request,
         "workflows.html",
         workflows=list(newest.values()),
         numbers=numbers,
@@ -70,11 +70,11 @@ async def list_workflows(visit: Visit) -> Response:
 
 
 @workflows.get("/workflows/{workflow_id}", "viewer", query=Versions, media_type=HTML)
-async def show_workflow(visit: Visit) -> Response:
+async def show_workflow(request: PageRequest) -> Response:
     """A version of a workflow with its graph; with `against`, what changed since that one."""
-    asked: Versions = visit.query
-    name, tenant = visit.path["workflow_id"], visit.caller.tenant
-    async with visit.transaction("show") as tx:
+    asked: Versions = request.query
+    name, tenant = request.path["workflow_id"], request.caller.tenant
+    async with request.transaction("show") as tx:
         shown = await _find(tx, tenant, name, asked.version)
         versions = await store.list_versions(tx, tenant, name)
         other = None if asked.against is None else await _find(tx, tenant, name, asked.against)
@@ -88,7 +88,7 @@ async def show_workflow(visit: Visit) -> Response:
         changes = await asyncio.to_thread(changes_between, other["source"] or "", shown["source"] or "")
     return await asyncio.to_thread(
         page,
-        visit,
+        request,
         "workflow.html",
         shown=shown,
         workflow=workflow,
