@@ -27,7 +27,7 @@ class NewLoad(Body):
     soap: str | None = None
 
 
-@loads.post("/laundry", "submitter", body=NewLoad, answers={202: "the load will be washed"})
+@loads.post("/laundry", "submitter", body=NewLoad, responses={202: "the load will be washed"})
 async def create_load(call: Call) -> Response:
     """Bring a load."""
     soap = call.body.soap or call.context.settings.section(LaundrySettings).soap
