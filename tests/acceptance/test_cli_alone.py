@@ -11,7 +11,7 @@ import pytest
 from shell import CONTROL, Shell, shell_in
 
 from cograil.cli import ENTRIES, cli
-from cograil.cli.commands.demo_command import of_its_own
+from cograil.cli.commands.demo_command import use_embedded_database
 from cograil.settings import load_settings
 
 
@@ -278,7 +278,7 @@ def test_schema_prints_the_json_schema(empty_shell: Shell) -> None:
 def test_the_demo_leaves_the_database_of_the_environment_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COGRAIL_DATABASE_URL", "postgresql://pooler/work")
     monkeypatch.setenv("COGRAIL_DATABASE__DIRECT_URL", "postgresql://server/work")
-    database = of_its_own(load_settings()).database
+    database = use_embedded_database(load_settings()).database
     assert (database.url, database.direct_url) == (None, None)
 
 
@@ -291,5 +291,5 @@ def test_the_demo_draws_its_nodes_and_bars_and_ends_well(tmp_path: Path) -> None
     assert re.search(r"✓ split .* 12/12", plain)
     assert re.search(r"- at_once .* not taken", plain)
     assert '"message": "Hello, medium delivery of 12 parts!"' in plain
-    assert "What to try next" in plain
+    assert "Next steps" in plain
     assert list(tmp_path.glob("data")) == []

@@ -169,7 +169,7 @@ def test_what_handlers_print_and_log_is_kept(desk: Desk) -> None:
     found = desk.run("logs", desk.job, "--grep", "THREAD|child", "--node", "a")
     assert "printed in a thread" in found.out
     assert len(found.out.splitlines()) == 1
-    assert "nothing was logged" in desk.run("logs", desk.job, "--node", "d").err
+    assert "no log lines" in desk.run("logs", desk.job, "--node", "d").err
     followed = desk.run("logs", desk.job, "--follow", "--json")
     assert len(followed.out.splitlines()) == len(lines)
 

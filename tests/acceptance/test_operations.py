@@ -177,7 +177,7 @@ def test_without_wait_it_prints_the_id_of_the_job_that_does_it(shell: Shell) -> 
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
-        (["cancel"], 2, "say which jobs"),
+        (["cancel"], 2, "select jobs with a filter"),
         (["cancel", "--status", "failed"], 2, "cancel is for jobs that are pending or running, not failed"),
         (["retry", "--older-than", "soon"], 2, "not an age"),
         (["retry", "--older-than", "1d", "--created-before", "2026-01-31T09:00:00Z"], 2, "not both"),

@@ -45,7 +45,7 @@ async def test_a_subscriber_is_added_told_listed_and_removed(
         assert (await run("deliveries", "list", "--job", dead["job_id"])).out.count(dead["delivery_id"]) == 1
         receiver.script = script_of(answer(200))
         again = await run("deliveries", "resend", dead["delivery_id"])
-        assert (again.code, again.err) == (0, f"delivery {dead['delivery_id']} is on its way again\n")
+        assert (again.code, again.err) == (0, f"delivery {dead['delivery_id']} is queued again\n")
         await eventually(lambda: len(receiver.requests) >= 2)
         assert all(one.is_signed() and one.headers["x-own"] == "mine" for one in receiver.requests)
         assert len({one.body for one in receiver.requests}) == 1
@@ -54,7 +54,7 @@ async def test_a_subscriber_is_added_told_listed_and_removed(
         assert rotated.out.strip() != SECRET
         removed = await run("subscriptions", "remove", listed["subscription_id"], "--json")
         assert removed.json["state"] == "removed"
-    assert (await run("subscriptions", "list")).out == "nobody is told\n"
+    assert (await run("subscriptions", "list")).out == "no subscriptions\n"
     for words in (
         ("subscriptions", "remove", NOBODY),
         ("subscriptions", "enable", "x"),

@@ -10,9 +10,9 @@ import pytest
 import pytest_asyncio
 from lab import Lab, open_lab
 
-from cograil.cli.display.job_progress import Lines, Silence
-from cograil.cli.instance_client import Client
-from cograil.cli.job_wait import Bell, listening, wait_for_end
+from cograil.cli.display.job_progress import LineProgress, SilentProgress
+from cograil.cli.instance_client import InstanceClient
+from cograil.cli.job_wait import JobEndListener, listen_for_job_ends, wait_for_end
 from cograil.errors import Conflict, JobNotFound, UsageError, WaitTimeout
 from cograil.store.job_progress_queries import load_progress, resolve_job
 
@@ -32,39 +32,41 @@ async def lab(dsn: str) -> AsyncIterator[Lab]:
 
 
 @pytest.fixture
-def client(lab: Lab) -> Client:
-    return Client(lab.db, lab.settings, lab.engine_context)
+def client(lab: Lab) -> InstanceClient:
+    return InstanceClient(lab.db, lab.settings, lab.engine_context)
 
 
-async def test_the_end_of_a_job_is_heard_and_not_only_found_by_looking(lab: Lab, client: Client) -> None:
-    class Patient(Silence):
+async def test_the_end_of_a_job_is_heard_and_not_only_found_by_looking(
+    lab: Lab, client: InstanceClient
+) -> None:
+    class Patient(SilentProgress):
         pause = 60.0
 
     job_id = await lab.submit(HELLO)
-    async with listening(client) as bell, lab.running():
-        seen = await asyncio.wait_for(wait_for_end(client, bell, job_id, Patient()), 20)
+    async with listen_for_job_ends(client) as listener, lab.running():
+        seen = await asyncio.wait_for(wait_for_end(client, listener, job_id, Patient()), 20)
     assert seen.status == "completed"
 
 
-async def test_the_end_of_a_job_is_found_when_no_notice_arrives(lab: Lab, client: Client) -> None:
+async def test_the_end_of_a_job_is_found_when_no_notice_arrives(lab: Lab, client: InstanceClient) -> None:
     job_id = await lab.submit(HELLO)
     async with lab.running():
-        seen = await asyncio.wait_for(wait_for_end(client, Bell(), job_id, Silence()), 20)
+        seen = await asyncio.wait_for(wait_for_end(client, JobEndListener(), job_id, SilentProgress()), 20)
     assert seen.status == "completed"
 
 
-async def test_waiting_outlives_lost_connections(lab: Lab, client: Client, dsn: str) -> None:
+async def test_waiting_outlives_lost_connections(lab: Lab, client: InstanceClient, dsn: str) -> None:
     looks = asyncio.Event()
 
-    class Eager(Silence):
+    class Eager(SilentProgress):
         pause = 0.01
 
         async def update(self, *_: object) -> None:
             looks.set()
 
     job_id = await lab.submit(HELLO)
-    async with listening(client) as bell:
-        waiting = asyncio.create_task(wait_for_end(client, bell, job_id, Eager()))
+    async with listen_for_job_ends(client) as listener:
+        waiting = asyncio.create_task(wait_for_end(client, listener, job_id, Eager()))
         await looks.wait()
         async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as admin:
             await admin.execute(
@@ -77,23 +79,23 @@ async def test_waiting_outlives_lost_connections(lab: Lab, client: Client, dsn: 
             assert (await asyncio.wait_for(waiting, 30)).status == "completed"
 
 
-async def test_waiting_ends_in_time_and_says_where_to_look(lab: Lab, client: Client) -> None:
+async def test_waiting_ends_in_time_and_says_where_to_look(lab: Lab, client: InstanceClient) -> None:
     job_id = await lab.submit(HELLO)
     with pytest.raises(WaitTimeout, match=f"explain {job_id}"):
-        await wait_for_end(client, Bell(), job_id, Silence(), timeout=0.05)
+        await wait_for_end(client, JobEndListener(), job_id, SilentProgress(), timeout=0.05)
 
 
-async def test_waiting_for_what_does_not_exist_ends_at_once(client: Client) -> None:
+async def test_waiting_for_what_does_not_exist_ends_at_once(client: InstanceClient) -> None:
     with pytest.raises(JobNotFound):
-        await wait_for_end(client, Bell(), "00000000-0000-7000-8000-000000000000", Silence())
+        await wait_for_end(client, JobEndListener(), "00000000-0000-7000-8000-000000000000", SilentProgress())
 
 
 async def test_a_wide_fan_out_is_a_few_lines(
-    lab: Lab, client: Client, capsys: pytest.CaptureFixture[str]
+    lab: Lab, client: InstanceClient, capsys: pytest.CaptureFixture[str]
 ) -> None:
     job_id = await lab.submit(WIDE, {"items": list(range(300))})
     async with lab.running():
-        await wait_for_end(client, Bell(), job_id, Lines())
+        await wait_for_end(client, JobEndListener(), job_id, LineProgress())
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) < 10
     assert any("split  started with 300 children" in line for line in lines)

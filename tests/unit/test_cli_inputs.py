@@ -10,7 +10,7 @@ from typing import Any
 import click
 import pytest
 
-from cograil.cli.input_parsing import Moment, read_inputs, read_labels
+from cograil.cli.input_parsing import Timestamp, read_inputs, read_labels
 from cograil.errors import InvalidInput, UsageError
 from cograil.model.workflow import InputSpec
 
@@ -85,7 +85,7 @@ def test_pairs_win_over_the_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("[1]", "must hold a JSON object"), ('{"a": 1, "a": 2}', "inputs.json"), ("", "inputs.json")],
+    [("[1]", "must contain a JSON object"), ('{"a": 1, "a": 2}', "inputs.json"), ("", "inputs.json")],
 )
 def test_a_file_that_is_not_one_json_object_is_refused_by_its_name(
     tmp_path: Path, text: str, message: str
@@ -112,13 +112,13 @@ def test_labels_keep_their_bounds() -> None:
 
 
 def test_a_moment_needs_its_time_zone() -> None:
-    assert Moment().convert("2026-01-31T09:00:00Z", None, None) == datetime(2026, 1, 31, 9, tzinfo=UTC)
+    assert Timestamp().convert("2026-01-31T09:00:00Z", None, None) == datetime(2026, 1, 31, 9, tzinfo=UTC)
     summer = timezone(timedelta(hours=2))
-    assert Moment().convert("2026-07-01T09:00+02:00", None, None) == datetime(2026, 7, 1, 9, tzinfo=summer)
+    assert Timestamp().convert("2026-07-01T09:00+02:00", None, None) == datetime(2026, 7, 1, 9, tzinfo=summer)
     for text in ("2026-01-31T09:00:00", "tomorrow"):
         with pytest.raises(click.BadParameter):
-            Moment().convert(text, None, None)
+            Timestamp().convert(text, None, None)
     with pytest.raises(click.BadParameter) as caught:
-        Moment().convert("2026-01-31", None, None)
+        Timestamp().convert("2026-01-31", None, None)
     (told,) = re.findall(r"write (\S+) for UTC", str(caught.value))  # and that is taken
-    assert Moment().convert(told, None, None) == datetime(2026, 1, 31, tzinfo=UTC)
+    assert Timestamp().convert(told, None, None) == datetime(2026, 1, 31, tzinfo=UTC)

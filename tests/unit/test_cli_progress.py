@@ -51,11 +51,11 @@ def test_a_job_is_a_headline_and_a_line_for_each_node_that_does_something() -> N
             NodeProgress("first", "ready", 1, not_before=NOW + timedelta(seconds=2), error_message="no luck"),
             "attempt 2 in 2.00 s: no luck",
         ),
-        (NodeProgress("first", "waiting", not_before=NOW + timedelta(seconds=90)), "1 m 30 s to wait"),
+        (NodeProgress("first", "waiting", not_before=NOW + timedelta(seconds=90)), "1 m 30 s left"),
         (NodeProgress("first", "failed", 3, error_code="boom", error_message="it broke"), "it broke [boom]"),
         (NodeProgress("first", "skipped", skip_reason="branch"), "not taken"),
-        (NodeProgress("first", "skipped", skip_reason="upstream_failed"), "needs what failed"),
-        (NodeProgress("first", "skipped", skip_reason="when"), "its `when` does not hold"),
+        (NodeProgress("first", "skipped", skip_reason="upstream_failed"), "a dependency failed"),
+        (NodeProgress("first", "skipped", skip_reason="when"), "its `when` condition is false"),
         (NodeProgress("first", "dispatched", 2), "queued attempt 2"),
         (NodeProgress("first", "running", 1, message="half way"), "half way"),
         (NodeProgress("first", "completed", 1, taken_branch="large"), "took large"),
@@ -79,7 +79,7 @@ def test_ten_thousand_children_are_one_line_with_a_bar() -> None:
     assert len(lines) == 4
     assert "━━━━━" in lines[2]
     assert "2500/10000" in lines[2]
-    assert "7 to be tried again" in lines[2]
+    assert "7 wait for a retry" in lines[2]
 
 
 def test_a_fan_out_over_nothing_has_a_full_bar_or_none_but_no_error() -> None:

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cograil.cli.display.event_sentences import sentence, subject
+from cograil.cli.display.event_sentences import event_sentence, event_subject
 from cograil.cli.display.formatting import PLAIN_SIGNS, SIGNS, STATE_STYLES, ago, duration, printable, took
-from cograil.cli.display.output import error_line, fitted
+from cograil.cli.display.output import error_line, format_json
 from cograil.model.states import EVENT_TYPES, JOB_STATES, NODE_STATES
 
 NOW = datetime(2026, 1, 31, 9, tzinfo=UTC)
@@ -76,14 +76,14 @@ Values = st.recursive(
 
 @given(Values, st.integers(20, 120))
 def test_a_value_that_was_made_to_fit_is_the_same_value(value: Any, width: int) -> None:
-    text = fitted(value, width)
+    text = format_json(value, width)
     assert json.loads(text) == value
     assert not any(ord(character) < 0x20 and character != "\n" for character in text)
 
 
 def test_what_fits_on_a_line_stays_there() -> None:
-    assert fitted({"a": [1, 2], "b": {"c": None}}, 80) == '{"a": [1, 2], "b": {"c": null}}'
-    lines = fitted({"numbers": list(range(40)), "inner": {"key": "x" * 30}}, 60).splitlines()
+    assert format_json({"a": [1, 2], "b": {"c": None}}, 80) == '{"a": [1, 2], "b": {"c": null}}'
+    lines = format_json({"numbers": list(range(40)), "inner": {"key": "x" * 30}}, 60).splitlines()
     assert max(map(len, lines)) <= 60
     assert len(lines) < 10
 
@@ -94,12 +94,15 @@ def event(kind: str, data: dict[str, Any], node: str | None = None) -> dict[str,
 
 @pytest.mark.parametrize("kind", [*EVENT_TYPES, "something_new"])
 def test_every_kind_of_event_is_a_sentence_even_without_its_data(kind: str) -> None:
-    assert sentence(event(kind, {}))
+    assert event_sentence(event(kind, {}))
 
 
 def test_sentences_say_what_happened() -> None:
     retried = event("node_retry", {"delay_seconds": 5, "error": {"code": "boom", "message": "no"}}, "import")
-    assert f"{subject(retried)} {sentence(retried)}" == "import tried again in 5.00 s: no [boom]"
+    assert f"{event_subject(retried)} {event_sentence(retried)}" == "import retried in 5.00 s: no [boom]"
     cancelled = event("job_cancelled", {"by": "ada", "reason": "wrong file"})
-    assert f"{subject(cancelled)} {sentence(cancelled)}" == "job cancelled by ada: wrong file"
-    assert sentence(event("node_skipped", {"reason": "branch"}, "a")) == "skipped, its branch was not taken"
+    assert f"{event_subject(cancelled)} {event_sentence(cancelled)}" == "job cancelled by ada: wrong file"
+    assert (
+        event_sentence(event("node_skipped", {"reason": "branch"}, "a"))
+        == "skipped, its branch was not taken"
+    )

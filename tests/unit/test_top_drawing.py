@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from cograil.cli.display.top_layout import draw
+from cograil.cli.display.top_layout import render_frame
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -48,7 +48,7 @@ def frame(why: str) -> dict[str, Any]:
 @pytest.mark.parametrize("why", ["short", "waits for somebody " * 12])
 def test_every_column_is_there_and_what_is_cut_says_so(width: int, why: str) -> None:
     paper = io.StringIO()
-    Console(file=paper, width=width).print(draw(frame(why), width, 40))
+    Console(file=paper, width=width).print(render_frame(frame(why), width, 40))
     lines = paper.getvalue().splitlines()
     (head, waits) = next(pair for pair in pairwise(lines) if "waits longest" in pair[0])
     assert head.split()[-3:] == ["job", "since", "why"]
@@ -65,7 +65,7 @@ def test_what_does_not_fit_is_left_out(width: int, height: int) -> None:
     one = frame("waits for somebody " * 12)
     full = one | {"waiting": one["waiting"] * 30, "failing": one["failing"] * 30}
     paper = io.StringIO()
-    Console(file=paper, width=width).print(draw(full, width, height))
+    Console(file=paper, width=width).print(render_frame(full, width, height))
     lines = paper.getvalue().splitlines()
     assert len(lines) <= height
     assert max(map(len, lines)) <= width

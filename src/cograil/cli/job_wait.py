@@ -1,4 +1,4 @@
-"""Waiting for a job: a notice says when to look, looking says what is true."""
+"""Waiting for a job: a notification says when to query its state; the query decides."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Protocol
 import psycopg
 
 from cograil.cli.display.output import warn
-from cograil.cli.instance_client import Client
+from cograil.cli.instance_client import InstanceClient
 from cograil.errors import DatabaseUnavailable, WaitTimeout
 from cograil.store.database import Transaction
 from cograil.store.job_progress_queries import JobProgress, load_progress
@@ -18,87 +18,93 @@ from cograil.store.listener import Listener
 from cograil.store.write_batch import DONE_CHANNEL
 from cograil.verbs.explain import explain
 
-STALLED_SECONDS = 3.0  # without a change: time to say what the job waits for
-PATIENCE_SECONDS = 60.0  # with a database that does not answer
-TROUBLE = frozenset({"no_worker", "no_orchestrator"})
+STALLED_SECONDS = 3.0  # without a change; then the view shows why the job waits
+MAX_OUTAGE_SECONDS = 60.0  # how long to wait for a database that does not answer
+STALL_REASONS = frozenset({"no_worker", "no_orchestrator"})
 
 
-class View(Protocol):
-    """Something that shows a job while it runs."""
+class ProgressView(Protocol):
+    """Shows a job while it runs."""
 
     pause: float
 
-    async def update(self, tx: Transaction, seen: JobProgress) -> None: ...
+    async def update(self, tx: Transaction, job: JobProgress) -> None: ...
 
-    def trouble(self, messages: list[str]) -> None: ...
+    def show_stall(self, messages: list[str]) -> None: ...
 
 
-class Bell:
-    """Rings when one of our jobs may have ended."""
+class JobEndListener:
+    """Wakes up when a job may have ended."""
 
     def __init__(self) -> None:
-        self._rung = asyncio.Event()
+        self._wakeup = asyncio.Event()
 
-    def hear(self, channel: str, payload: str) -> None:
-        self._rung.set()
+    def on_notify(self, channel: str, payload: str) -> None:
+        self._wakeup.set()
 
     async def wait(self, seconds: float) -> None:
-        """Until it rings, or this long."""
+        """Return at the next notification, or after this many seconds."""
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._rung.wait(), seconds)
-        self._rung.clear()
+            await asyncio.wait_for(self._wakeup.wait(), seconds)
+        self._wakeup.clear()
 
 
 @asynccontextmanager
-async def listening(client: Client) -> AsyncIterator[Bell]:
-    """A bell; make it before the job, or its end may be missed and found a moment later."""
-    bell = Bell()
-    listener = Listener(client.db.direct, [DONE_CHANNEL], bell.hear)
+async def listen_for_job_ends(client: InstanceClient) -> AsyncIterator[JobEndListener]:
+    """Listen in this block. Enter it before the job is created: else its end may be noticed late."""
+    ends = JobEndListener()
+    listener = Listener(client.db.direct, [DONE_CHANNEL], ends.on_notify)
     await listener.start()
     try:
-        yield bell
+        yield ends
     finally:
         await listener.stop()
 
 
 async def wait_for_end(
-    client: Client, bell: Bell, job_id: str, view: View, *, timeout: float | None = None
+    client: InstanceClient,
+    listener: JobEndListener,
+    job_id: str,
+    view: ProgressView,
+    *,
+    timeout: float | None = None,
 ) -> JobProgress:
-    """The job once it has ended, shown by `view` until then.
+    """Return the job once it has ended; `view` shows it until then.
 
-    Raises WaitTimeout after `timeout` seconds; the job goes on. A database that goes away is waited for.
+    Raises WaitTimeout after `timeout` seconds; the job continues. An outage of the database is waited out for
+    a minute, then DatabaseUnavailable is raised.
     """
     clock = asyncio.get_running_loop().time
-    began = moved = heard = clock()
+    began = changed_at = answered_at = clock()
     before: JobProgress | None = None
     while True:
         try:
-            seen = await _look(client, job_id, view, is_stalled=clock() - moved > STALLED_SECONDS)
+            job = await _query(client, job_id, view, is_stalled=clock() - changed_at > STALLED_SECONDS)
         except (psycopg.OperationalError, psycopg.InterfaceError, DatabaseUnavailable) as error:
-            if clock() - heard > PATIENCE_SECONDS:
+            if clock() - answered_at > MAX_OUTAGE_SECONDS:
                 raise DatabaseUnavailable(
-                    f"the database went away: {error}; job {job_id} is in it"
+                    f"the connection to the database was lost: {error}; job {job_id} is stored there"
                 ) from error
             warn("the database does not answer; trying again")
         else:
-            heard = clock()
-            if seen.is_over:
-                return seen
-            if before is None or seen.nodes != before.nodes:
-                before, moved = seen, clock()
+            answered_at = clock()
+            if job.is_over:
+                return job
+            if before is None or job.nodes != before.nodes:
+                before, changed_at = job, clock()
         left = None if timeout is None else began + timeout - clock()
         if left is not None and left <= 0:
-            raise WaitTimeout(f"it did not end within {timeout:g} s; {client.future_of(job_id)}")
-        await bell.wait(view.pause if left is None else min(view.pause, left))
+            raise WaitTimeout(f"job {job_id} did not end within {timeout:g} s; {client.next_steps(job_id)}")
+        await listener.wait(view.pause if left is None else min(view.pause, left))
 
 
-async def _look(client: Client, job_id: str, view: View, *, is_stalled: bool) -> JobProgress:
+async def _query(client: InstanceClient, job_id: str, view: ProgressView, *, is_stalled: bool) -> JobProgress:
     async with client.db.transaction("watch") as tx:
-        seen = await load_progress(tx, job_id, client.tenant)
-        await view.update(tx, seen)
-        if is_stalled and not seen.is_over:
+        job = await load_progress(tx, job_id, client.tenant)
+        await view.update(tx, job)
+        if is_stalled and not job.is_over:
             blockers = (await explain(tx, client.engine_context.definitions, job_id, client.tenant)).blockers
-            view.trouble([blocker.message for blocker in blockers if blocker.kind in TROUBLE])
+            view.show_stall([blocker.message for blocker in blockers if blocker.kind in STALL_REASONS])
         else:
-            view.trouble([])
-    return seen
+            view.show_stall([])
+    return job

@@ -1,45 +1,52 @@
-"""Options that many commands share, and settings from flags."""
+"""Shared command options, settings from flags, and the decorator of async commands."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping
+import os
+from collections.abc import Callable, Collection, Coroutine, Mapping
+from functools import wraps
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
+from cograil import logs, tracing
+from cograil.processes import run_async
 from cograil.settings import Settings, load_settings
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-CONFIG_KEY, TENANT_KEY = "cograil.config", "cograil.tenant"  # of click's context
+AsyncCommand = Callable[..., Coroutine[Any, Any, Any]]
+CONFIG_KEY, TENANT_KEY = "cograil.config", "cograil.tenant"  # keys of click's context
 
 
 class Amount(click.FloatRange):
-    """A number within its bounds; `nan` and `inf`, which are within any, are none."""
+    """A finite number within bounds; click's own type accepts `nan` and `inf`."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         number = super().convert(value, param, ctx)
         if not math.isfinite(number):
-            self.fail(f"{value!r} is not a number of anything.", param, ctx)
+            self.fail(f"{value!r} is not a finite number.", param, ctx)
         return number
 
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout, for programs.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout.")
 
 data_dir_option = click.option(
     "--data-dir",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Where the instance lives. Default: COGRAIL_DATA_DIR, else your data home.",
+    help="Data directory of the instance. Default: COGRAIL_DATA_DIR, else the user data directory.",
 )
 
-wait_option = click.option("--wait", is_flag=True, help="Wait for the end; the exit code tells the outcome.")
+wait_option = click.option(
+    "--wait", is_flag=True, help="Wait for the job to end; the exit code is its outcome."
+)
 
 timeout_option = click.option(
     "--timeout",
     type=Amount(min=0),
     metavar="SECONDS",
-    help="Wait at most this long, then exit 5. The job goes on.",
+    help="Wait at most this long, then exit 5. The job continues.",
 )
 
 input_option = click.option(
@@ -48,14 +55,14 @@ input_option = click.option(
     "pairs",
     multiple=True,
     metavar="KEY=VALUE",
-    help="An input of the job, read by its declared type; otherwise as JSON if it is, else as text.",
+    help="Input of the job, parsed by its declared type; without one, as JSON if valid, else as text.",
 )
 
 input_file_option = click.option(
     "--input-file",
     type=click.Path(exists=True, dir_okay=False, allow_dash=True),
     metavar="FILE",
-    help="A JSON object with inputs; `-` reads stdin. --input wins over it.",
+    help="File with a JSON object of inputs; `-` reads stdin. --input overrides it.",
 )
 
 app_option = click.option(
@@ -63,7 +70,7 @@ app_option = click.option(
     "apps",
     multiple=True,
     metavar="MODULE",
-    help="A Python module whose handlers to use; repeatable.",
+    help="Python module with handlers; repeatable.",
 )
 
 
@@ -77,7 +84,7 @@ config_option = click.option(
     metavar="FILE",
     expose_value=False,
     callback=_keep_config,
-    help="The settings file. Default: COGRAIL_CONFIG, else cograil.toml in this directory.",
+    help="Settings file. Default: COGRAIL_CONFIG, else cograil.toml in the working directory.",
 )
 
 
@@ -92,28 +99,54 @@ tenant_option = click.option(
     show_default=True,
     expose_value=False,
     callback=_keep_tenant,
-    help="Whose jobs and workflows.",
+    help="Tenant of the jobs and workflows.",
 )
 
 
 def chosen_tenant() -> str:
-    """The tenant that --tenant names."""
+    """Return the tenant given by --tenant."""
     context = click.get_current_context(silent=True)
     return "default" if context is None else context.meta.get(TENANT_KEY, "default")
 
 
 def instance_options(command: Command) -> Command:
-    """--data-dir, --config and --json: for every command that talks to an instance."""
+    """Add --data-dir, --config and --json, for commands that connect to an instance."""
     return data_dir_option(config_option(json_option(command)))
 
 
 def settings_for(data_dir: Path | None) -> Settings:
-    """The settings of this command. Raises InvalidSettings."""
+    """Load the settings of this command. Raises InvalidSettings."""
     return read_settings({"data_dir": data_dir})
 
 
 def read_settings(flags: Mapping[str, Any] | None = None, bare_sections: Collection[str] = ()) -> Settings:
-    """The settings, with the file that --config names. Raises InvalidSettings."""
+    """Load the settings, with the file given by --config. Raises InvalidSettings."""
     context = click.get_current_context(silent=True)
     config = None if context is None else context.meta.get(CONFIG_KEY)
     return load_settings(flags, config=config, bare_sections=bare_sections)
+
+
+def async_command(command: AsyncCommand) -> Callable[..., Any]:
+    """Make a coroutine function the callback of a click command.
+
+    The option --data-dir becomes the first argument, the settings. Use it below `@instance_options`.
+    """
+
+    @wraps(command)
+    def run(*, data_dir: Path | None = None, **options: Any) -> Any:
+        return run_async(command(settings_for(data_dir), **options))
+
+    return run
+
+
+def traced_async_command(command: AsyncCommand) -> Callable[..., Any]:
+    """As `async_command`, for commands that create jobs: their spans are exported if tracing is configured."""
+
+    @wraps(command)
+    def run(*, data_dir: Path | None = None, **options: Any) -> Any:
+        settings = settings_for(data_dir)
+        if tracing.is_wanted(os.environ):
+            logs.configure("warning")
+        return run_async(command(settings, **options), "cli")
+
+    return run

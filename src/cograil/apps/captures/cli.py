@@ -12,8 +12,8 @@ import click
 from cograil.app_extras import require_extra
 from cograil.apps.captures.settings import CaptureSettings
 from cograil.cli.display.output import out, plain, warn, write_json
-from cograil.cli.instance_client import Client, connected
-from cograil.cli.job_wait import listening
+from cograil.cli.instance_client import InstanceClient, connected
+from cograil.cli.job_wait import listen_for_job_ends
 from cograil.cli.options import Amount, instance_options, settings_for
 from cograil.errors import NotFound, WaitTimeout
 from cograil.model.ids import is_id
@@ -124,13 +124,13 @@ async def _wait(settings: Settings, capture: str, timeout: float, as_json: bool)
 
     clock = asyncio.get_running_loop().time
     until = clock() + timeout
-    async with connected(settings) as client, listening(client) as bell:
+    async with connected(settings) as client, listen_for_job_ends(client) as listener:
         while (found := await _find(client, capture)).state not in FINAL:
             if clock() >= until:
                 raise WaitTimeout(
-                    f"it is {found.state} after {timeout:g} s; {client.future_of(found.job_id)}"
+                    f"it is {found.state} after {timeout:g} s; {client.next_steps(found.job_id)}"
                 )
-            await bell.wait(min(1.0, until - clock()))
+            await listener.wait(min(1.0, until - clock()))
     facts = {"capture_id": found.capture_id, "state": found.state, "error": found.error}
     if as_json:
         write_json(facts | {"sealed_at": found.sealed_at, "job_id": found.job_id})
@@ -139,7 +139,7 @@ async def _wait(settings: Settings, capture: str, timeout: float, as_json: bool)
     return 1 if found.state == FAILED else 0
 
 
-async def _find(client: Client, capture: str) -> Any:
+async def _find(client: InstanceClient, capture: str) -> Any:
     from cograil.apps.captures.queries import find_capture  # noqa: PLC0415
 
     async with client.db.transaction("show_capture") as tx:

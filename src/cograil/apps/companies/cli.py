@@ -19,8 +19,15 @@ from cograil.apps.companies.queries import Of
 from cograil.apps.companies.register_codes import address_line, failure_in_words, field_in_words
 from cograil.apps.companies.settings import CompanySettings
 from cograil.cli.display.output import out, plain, say, table, warn, write_json
-from cograil.cli.instance_client import Client, audit, connected, connected_to_read, private_client, who
-from cograil.cli.job_wait import Bell, listening
+from cograil.cli.instance_client import (
+    InstanceClient,
+    audit,
+    connected,
+    connected_to_read,
+    current_user,
+    private_client,
+)
+from cograil.cli.job_wait import JobEndListener, listen_for_job_ends
 from cograil.cli.options import Amount, instance_options, settings_for
 from cograil.errors import NoInstance, NotFound, WaitTimeout
 from cograil.model.ids import new_id
@@ -138,15 +145,15 @@ async def _enrich(
 ) -> int:
     async with AsyncExitStack() as stack:
         client = await _client(stack, settings.with_app("companies"))
-        bell = await stack.enter_async_context(listening(client))
+        listener = await stack.enter_async_context(listen_for_job_ends(client))
         house = House(client.engine_context, settings.section(CompanySettings))
         for one in given:
             await _ask(client, house, one, is_forced)
-        pages = [await _ended(client, bell, Of(TENANT, one.siren), timeout) for one in given]
+        pages = [await _ended(client, listener, Of(TENANT, one.siren), timeout) for one in given]
     return _print_all(pages, as_json) if is_list else _print(pages[0], as_json)
 
 
-async def _client(stack: AsyncExitStack, settings: Settings) -> Client:
+async def _client(stack: AsyncExitStack, settings: Settings) -> InstanceClient:
     """A client of the instance that runs, else of one that ends with this command."""
     try:
         return await stack.enter_async_context(connected(settings))
@@ -155,18 +162,20 @@ async def _client(stack: AsyncExitStack, settings: Settings) -> Client:
         return private_client(await stack.enter_async_context(private_instance(settings)), settings)
 
 
-async def _ask(client: Client, house: House, given: Identifiers, is_forced: bool) -> None:
+async def _ask(client: InstanceClient, house: House, given: Identifiers, is_forced: bool) -> None:
     of = Of(TENANT, given.siren)
     async with client.db.transaction("companies.submit") as tx:
         if is_forced:
-            await refresh(tx, house, Asking(of, REFRESH, new_id(), given.siret, None, who()))
+            await refresh(tx, house, Asking(of, REFRESH, new_id(), given.siret, None, current_user()))
             await audit(tx, "refresh company", given.siren)
         else:
-            made = await make_request(tx, house, Request(TENANT, given, new_id(), who(), who()))
+            made = await make_request(
+                tx, house, Request(TENANT, given, new_id(), current_user(), current_user())
+            )
             await audit(tx, "request company", made.request_id, siren=given.siren)
 
 
-async def _ended(client: Client, bell: Bell, of: Of, timeout: float) -> dict[str, Any]:
+async def _ended(client: InstanceClient, listener: JobEndListener, of: Of, timeout: float) -> dict[str, Any]:
     clock = asyncio.get_running_loop().time
     until = clock() + timeout
     while True:
@@ -174,8 +183,8 @@ async def _ended(client: Client, bell: Bell, of: Of, timeout: float) -> dict[str
         if not page["enrichment_running"]:
             return page
         if clock() >= until:
-            raise WaitTimeout(f"it did not end within {timeout:g} s; {client.future_of(page['job_id'])}")
-        await bell.wait(min(1.0, until - clock()))
+            raise WaitTimeout(f"it did not end within {timeout:g} s; {client.next_steps(page['job_id'])}")
+        await listener.wait(min(1.0, until - clock()))
 
 
 async def _show(settings: Settings, given: Identifiers, as_json: bool) -> int:
@@ -183,7 +192,7 @@ async def _show(settings: Settings, given: Identifiers, as_json: bool) -> int:
         return _print(await _page(client, Of(TENANT, given.siren)), as_json)
 
 
-async def _page(client: Client, of: Of) -> dict[str, Any]:
+async def _page(client: InstanceClient, of: Of) -> dict[str, Any]:
     async with client.db.transaction("companies.show") as tx:
         page = await page_of(tx, House(client.engine_context, client.settings.section(CompanySettings)), of)
     if page is None:

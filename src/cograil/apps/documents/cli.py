@@ -16,8 +16,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 from cograil import logs
 from cograil.apps.documents.settings import DocumentSettings
+from cograil.cli.display.output import err, plain, say, table, warn, write_json
 from cograil.cli.display.output import out as to_stdout
-from cograil.cli.display.output import plain, say, table, talk, warn, write_json
 from cograil.cli.options import json_option, read_settings
 from cograil.embedded.data_directory import is_held, is_held_briefly
 from cograil.errors import NotFound, UsageError
@@ -146,7 +146,7 @@ class _bars:
             MofNCompleteColumn(),
             TextColumn("{task.fields[stage]}"),
         )
-        self._progress = Progress(*columns, console=talk(), disable=is_quiet or not talk().is_terminal)
+        self._progress = Progress(*columns, console=err(), disable=is_quiet or not err().is_terminal)
         self._bars: dict[int, TaskID] = {
             item.number: self._progress.add_task(plain(item.source.name).plain, total=None, stage="")
             for item in items

@@ -1,21 +1,20 @@
-"""`cograil db`: the schema, the roles and the server of an instance."""
+"""`cograil db`: schema, roles and server of an instance's database."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import click
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
-from cograil.cli.display.output import say, warn, write_json
-from cograil.cli.options import instance_options, settings_for
+from cograil.cli.display.output import render, say, warn
+from cograil.cli.options import async_command, instance_options
 from cograil.errors import DatabaseUnavailable
-from cograil.processes import open_reader, run_async
+from cograil.processes import open_reader
 from cograil.processes.app_plugins import migrate_apps
 from cograil.processes.instance_discovery import find_conninfo
 from cograil.settings import Settings
@@ -28,7 +27,7 @@ from cograil.store.epochs import begin_epoch
 
 @asynccontextmanager
 async def connection_to(settings: Settings) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
-    """A plain connection to the database, whatever its schema; starts the embedded one where none runs."""
+    """Connect to the database without checking its schema; the embedded one is started if it does not run."""
     async with open_reader(settings, application="cograil cli", is_schema_checked=False) as db:
         connection = await connect(db.direct or db.conninfo, prepare=False)
         async with connection:
@@ -37,7 +36,7 @@ async def connection_to(settings: Settings) -> AsyncIterator[psycopg.AsyncConnec
 
 @click.group()
 def db() -> None:
-    """Migrate the schema, set up its roles, back it up.
+    """Migrate, back up and inspect the database.
 
     \b
     Examples:
@@ -50,49 +49,44 @@ def db() -> None:
 
 
 @db.command("migrate")
-@click.option("--plan", "is_plan", is_flag=True, help="Only say what would be done.")
+@click.option("--plan", "is_plan", is_flag=True, help="Only show what would be done.")
 @instance_options
-def db_migrate(is_plan: bool, data_dir: Path | None, as_json: bool) -> None:
-    """Bring the roles, the schema and the grants up to this program. `cograil up` does so by itself.
+@async_command
+async def db_migrate(settings: Settings, is_plan: bool, as_json: bool) -> None:
+    """Create or update roles, schema and grants. `cograil up` does this automatically.
 
-    Exits 2 and changes nothing when the server lacks cograil's roles and this login may not create them:
-    it prints what an administrator must run once. See `cograil db roles`.
+    Exits 2 and changes nothing when the server lacks cograil's roles and this login may not create them; the
+    message shows what an administrator must run once. See `cograil db roles`.
 
     \b
     Examples:
       cograil db migrate --plan
       COGRAIL_DATABASE_URL=postgresql://... cograil db migrate
     """
-    steps = run_async(_migrate(settings_for(data_dir), is_plan))
-    if as_json:
-        listed = [{"version": step.version, "name": step.name} for step in steps]
-        write_json({"pending" if is_plan else "applied": listed})
-        return
-    for step in steps:
-        say(f"{'would apply' if is_plan else 'applied'} {step}")
-    if not steps:
-        say("nothing to do: the schema is up to date")
-
-
-async def _migrate(settings: Settings, is_plan: bool) -> list[migrate.Migration]:
     async with connection_to(settings) as connection:
         if is_plan:
-            return await migrate.plan(connection)
-        applied = await set_up_database(connection, allow_unsafe=settings.database.allow_unsafe)
-        for app, steps in (await migrate_apps(connection, settings)).items():
-            for step in steps:
-                say(f"applied {step} of the app {app}")
-        return applied
+            migrations = await migrate.plan(connection)
+        else:
+            migrations = await set_up_database(connection, allow_unsafe=settings.database.allow_unsafe)
+            for app, steps in (await migrate_apps(connection, settings)).items():
+                for step in steps:
+                    say(f"applied {step} of the app {app}")
+    listed = [{"version": migration.version, "name": migration.name} for migration in migrations]
+    verb = "would apply" if is_plan else "applied"
+    lines = [f"{verb} {migration}" for migration in migrations]
+    message = "\n".join(lines or ["nothing to do: the schema is up to date"])
+    render({"pending" if is_plan else "applied": listed}, message, as_json)
 
 
 @db.command("roles")
 @click.option("--sql", "is_sql", is_flag=True, help="Print the SQL for an administrator; change nothing.")
 @instance_options
-def db_roles(is_sql: bool, data_dir: Path | None, as_json: bool) -> None:
-    """Create cograil's roles and grant them their rights in this database. It may be run again.
+@async_command
+async def db_roles(settings: Settings, is_sql: bool, as_json: bool) -> None:
+    """Create cograil's roles and grant their privileges in this database. It is safe to repeat.
 
-    Creating roles takes CREATEROLE or a superuser. With --sql it prints what an administrator runs once per
-    PostgreSQL server; `cograil db migrate` or `cograil db roles` does the rest as the owner of the database.
+    Creating roles requires CREATEROLE or a superuser. With --sql the command prints what an administrator runs
+    once per PostgreSQL server; `cograil db migrate` or `cograil db roles` does the rest as the database owner.
 
     \b
     Examples:
@@ -100,23 +94,20 @@ def db_roles(is_sql: bool, data_dir: Path | None, as_json: bool) -> None:
       cograil db roles --sql
       cograil db roles --sql | psql -d cograil -U postgres
     """
-    settings = settings_for(data_dir)
     if is_sql:
-        text = run_async(_roles_sql(settings))
-        write_json({"sql": text}) if as_json else click.echo(text, nl=False)
+        text = await _roles_sql(settings)
+        render({"sql": text}, lambda: click.echo(text, nl=False), as_json)
         return
-    done = run_async(_set_up_roles(settings))
-    if as_json:
-        write_json({"statements": done})
-        return
-    if done:
-        say(f"ran {len(done)} statements; --json lists them. The roles and their grants are complete")
-    else:
-        say("nothing to do: the roles are set up")
+    async with connection_to(settings) as connection:
+        statements = [*await create_roles(connection), *await grant_rights(connection)]
+    message = f"ran {len(statements)} statements; --json lists them. The roles and their grants are complete"
+    render(
+        {"statements": statements}, message if statements else "nothing to do: the roles are set up", as_json
+    )
 
 
 async def _roles_sql(settings: Settings) -> str:
-    """What an administrator runs; with the grants of this database, if it answers and some are missing."""
+    """Return the SQL for an administrator, with the missing grants of this database if it is reachable."""
     conninfo = await find_conninfo(settings)
     try:
         async with connection_to(settings) as connection:
@@ -132,14 +123,9 @@ async def _roles_sql(settings: Settings) -> str:
     return admin_sql(settings, user) + "".join(f"{line}\n" for line in (*header, *grants))
 
 
-async def _set_up_roles(settings: Settings) -> list[str]:
-    async with connection_to(settings) as connection:
-        return [*await create_roles(connection), *await grant_rights(connection)]
-
-
 @dataclass(frozen=True, slots=True)
 class DatabaseStatus:
-    """What `db status` shows."""
+    """Server, schema and roles of a database."""
 
     schema: migrate.SchemaStatus
     roles: RoleState
@@ -150,83 +136,72 @@ class DatabaseStatus:
 
 @db.command("status")
 @instance_options
-def db_status(data_dir: Path | None, as_json: bool) -> int:
-    """Show the server, and compare the schema and the roles with this program. Exits 1 when they do not fit.
+@async_command
+async def db_status(settings: Settings, as_json: bool) -> int:
+    """Show the server, and check the schema and roles. Exits 1 when they do not match this version.
 
     \b
     Examples:
       cograil db status
       cograil db status --json
     """
-    found = run_async(_status(settings_for(data_dir)))
-    if as_json:
-        write_json(_status_facts(found))
-    else:
-        _show_status(found)
-    return 1 if found.schema.pending or found.schema.problems or not found.roles.is_complete else 0
-
-
-async def _status(settings: Settings) -> DatabaseStatus:
     async with connection_to(settings) as connection:
         info = connection.info
-        return DatabaseStatus(
+        status = DatabaseStatus(
             schema=await migrate.status(connection),
             roles=await read_roles(connection),
             server=info.parameter_status("server_version") or "",
             database=info.dbname,
             is_embedded=not settings.database.url,
         )
+    render(_status_fields(status), lambda: _show_status(status), as_json)
+    return 1 if status.schema.pending or status.schema.problems or not status.roles.is_complete else 0
 
 
-def _status_facts(found: DatabaseStatus) -> dict[str, Any]:
-    schema = found.schema
+def _status_fields(status: DatabaseStatus) -> dict[str, Any]:
+    schema = status.schema
     return {
         "current": schema.current,
         "known": schema.known,
         "pending": [{"version": step.version, "name": step.name} for step in schema.pending],
         "problems": list(schema.problems),
-        "server_version": found.server,
-        "database": found.database,
-        "is_embedded": found.is_embedded,
-        "roles_complete": found.roles.is_complete,
+        "server_version": status.server,
+        "database": status.database,
+        "is_embedded": status.is_embedded,
+        "roles_complete": status.roles.is_complete,
     }
 
 
-def _show_status(found: DatabaseStatus) -> None:
-    schema = found.schema
-    kind = "embedded" if found.is_embedded else "your own server"
-    say(f'PostgreSQL {found.server} ({kind}), database "{found.database}"')
-    say(f"the database has schema {schema.current}, this program knows {schema.known}")
+def _show_status(status: DatabaseStatus) -> None:
+    schema = status.schema
+    kind = "embedded" if status.is_embedded else "external"
+    say(f'PostgreSQL {status.server} ({kind}), database "{status.database}"')
+    say(f"the database has schema {schema.current}, this version supports {schema.known}")
     for problem in schema.problems:
         warn(problem)
     if schema.pending:
         say("run `cograil db migrate`")
     if schema.current > schema.known and not schema.problems:
-        say("it was migrated by a newer cograil; this one can work with it")
-    if not found.roles.is_complete:
-        warn(f"{found.roles}; run `cograil db roles`")
+        say("a newer version of cograil migrated the database; this version is compatible")
+    if not status.roles.is_complete:
+        warn(f"{status.roles}; run `cograil db roles`")
 
 
 @db.command("new-epoch")
 @instance_options
-def db_new_epoch(data_dir: Path | None, as_json: bool) -> None:
-    """Begin a new epoch after a restore: no number of a task is handed out that a worker may still hold.
+@async_command
+async def db_new_epoch(settings: Settings, as_json: bool) -> None:
+    """Begin a new epoch after a restore, so that no task id is reused that a worker may still hold.
 
-    Run it after restoring a backup by hand, before anything else works on the database. `cograil db restore`
-    does so by itself, and orchestrators do when they see that a standby was promoted.
+    Run it after you restore a backup by hand, before any process uses the database. `cograil db restore` does
+    this automatically, and so do orchestrators when a standby is promoted.
 
     \b
     Examples:
       cograil db new-epoch
       COGRAIL_DATABASE_URL=postgresql://... cograil db new-epoch
     """
-    epoch = run_async(_begin_epoch(settings_for(data_dir)))
-    if as_json:
-        write_json({"epoch": epoch})
-    else:
-        say(f"epoch {epoch} has begun; workers that lived through the restore report their old tasks in vain")
-
-
-async def _begin_epoch(settings: Settings) -> int:
     async with connection_to(settings) as connection:
-        return await begin_epoch(connection)
+        epoch = await begin_epoch(connection)
+    message = f"epoch {epoch} has begun; reports of workers for tasks from before the restore are ignored"
+    render({"epoch": epoch}, message, as_json)

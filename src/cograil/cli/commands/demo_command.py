@@ -1,4 +1,4 @@
-"""See it work: a private instance, the example workflows, one job of them."""
+"""`cograil demo`: a private instance, the example workflows, and one job."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cograil.cli.commands.job_commands import run_published
 from cograil.cli.commands.workflow_file_commands import find_files, read_file
 from cograil.cli.display.formatting import duration
 from cograil.cli.display.output import say
-from cograil.cli.instance_client import Client, private_client
+from cograil.cli.instance_client import InstanceClient, private_client
 from cograil.cli.options import json_option
 from cograil.errors import NotFound
 from cograil.processes import private_instance, run_async
@@ -26,10 +26,10 @@ REPOSITORY = Path(__file__).parents[4]
 PACKAGE = Path(__file__).parents[2]
 
 NEXT_STEPS = """
-What to try next:
-  {program} init my_project      a project of your own: a handler, a workflow, a test
+Next steps:
+  {program} init my_project      create a project: a handler, a workflow, a test
   {program} run {examples}/hello.yaml --input name=Ada
-  {program} up --workflows {examples}      everything, until Ctrl-C: see it at {pages}
+  {program} up --workflows {examples}      run everything until Ctrl-C, with pages at {pages}
 then, in another terminal:
   {program} submit demo --input failure_rate=0.9 --wait
   {program} jobs"""
@@ -38,9 +38,9 @@ then, in another terminal:
 @click.command()
 @json_option
 def demo(as_json: bool) -> int:
-    """See it work: a job with a condition, a fan-out, retries and a fan-in, on a database of its own.
+    """Run a demo job with a condition, a fan-out, retries and a fan-in, on its own database.
 
-    Everything happens in a temporary directory that is removed at the end.
+    Everything is in a temporary directory, which is removed at the end.
 
     \b
     Examples:
@@ -49,29 +49,29 @@ def demo(as_json: bool) -> int:
     files = find_files([find_examples()])
     with tempfile.TemporaryDirectory(prefix="cograil-demo-") as directory:
         settings = load_settings({"data_dir": Path(directory) / "data"})
-        code = run_async(_demo(of_its_own(settings), files, as_json))
+        code = run_async(_demo(use_embedded_database(settings), files, as_json))
     if not as_json:
         pages = f"http://{settings.host}:{settings.port}/ui/"
-        say(NEXT_STEPS.format(program=program(), examples=_shown(find_examples()), pages=pages))
+        say(NEXT_STEPS.format(program=program(), examples=_shell_path(find_examples()), pages=pages))
     return code
 
 
 def find_examples() -> Path:
-    """The directory with the example workflows: here, beside the source, or in the package."""
-    for place in (Path.cwd(), REPOSITORY, PACKAGE):
-        if (place / "examples" / f"{WORKFLOW}.yaml").is_file():
-            return place / "examples"
-    raise NotFound(f"examples/{WORKFLOW}.yaml is not here; run this in a checkout of cograil")
+    """Return the directory of the example workflows: in the working directory, the source or the package."""
+    for directory in (Path.cwd(), REPOSITORY, PACKAGE):
+        if (directory / "examples" / f"{WORKFLOW}.yaml").is_file():
+            return directory / "examples"
+    raise NotFound(f"examples/{WORKFLOW}.yaml does not exist; run this command in a checkout of cograil")
 
 
-def _shown(path: Path) -> str:
-    """As it can be typed here."""
-    here = Path.cwd()
-    return shlex.quote(str(path.relative_to(here) if path.is_relative_to(here) else path))
+def _shell_path(path: Path) -> str:
+    """Return the path relative to the working directory, quoted for a shell."""
+    current = Path.cwd()
+    return shlex.quote(str(path.relative_to(current) if path.is_relative_to(current) else path))
 
 
-def of_its_own(settings: Settings) -> Settings:
-    """Without the database of the environment: the demo must not touch what somebody works with."""
+def use_embedded_database(settings: Settings) -> Settings:
+    """Remove the database of the environment from the settings: the demo must not change real data."""
     database = settings.database.model_copy(update={"url": None, "direct_url": None, "pooled": None})
     return settings.model_copy(update={"database": database})
 
@@ -87,6 +87,6 @@ async def _demo(settings: Settings, files: list[Path], as_json: bool) -> int:
         return await run_published(client, WORKFLOW, as_json=as_json)
 
 
-async def _publish(client: Client, files: list[Path]) -> list[str]:
+async def _publish(client: InstanceClient, files: list[Path]) -> list[str]:
     async with client.db.transaction("publish") as tx:
         return [(await publish(tx, *read_file(file))).workflow_id for file in files]

@@ -1,4 +1,4 @@
-"""What `cograil check --app` finds: handlers that nobody has, and params that do not fit their signatures."""
+"""Checks of `cograil check --app`: unknown handlers, and params that do not match handler signatures."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from cograil.model.workflow import CONTAINER, Workflow
 from cograil.runners.handler_params import ParamProblem
 from cograil.runners.handler_registry import HandlerSpec, Registry
 
-OWN_TYPES = ("http", "container")  # their keys are checked by the language itself
+OWN_TYPES = ("http", "container")  # the workflow parser checks their keys
 
 
 def unknown_handlers(workflow: Workflow, registry: Registry, apps: Sequence[str]) -> Iterator[str]:
-    """A sentence for each node whose handler neither cograil nor these modules have."""
+    """Yield a message for each node whose handler is neither built in nor in these modules."""
     for node in workflow.nodes.values():
         if node.handler and node.handler != CONTAINER and registry.get(node.handler) is None:
             close = get_close_matches(node.handler, registry.names(), n=1)
@@ -28,7 +28,7 @@ def unknown_handlers(workflow: Workflow, registry: Registry, apps: Sequence[str]
 
 
 def param_problems(workflow: Workflow, source: str, registry: Registry) -> list[Problem]:
-    """Each param in this file that its handler would refuse, at its line and column."""
+    """Return a problem for each param in this file that its handler would reject, with line and column."""
     report = Diagnostics()
     document = read_yaml(source, report)
     for node_id, written in document["nodes"].items():
@@ -59,24 +59,24 @@ def _has_template(value: Any) -> bool:
 def _report(
     report: Diagnostics, spec: HandlerSpec, problem: ParamProblem, params: dict[str, Any], pointer: str
 ) -> None:
-    place = child(pointer, "params") if "params" in _keys_at(report, pointer) else pointer
+    location = child(pointer, "params") if "params" in _keys_at(report, pointer) else pointer
     name = problem.path[0] if problem.path else ""
     if problem.kind == "missing" and len(problem.path) == 1:
         message = f"the handler {spec.name!r} needs the param {name!r}"
-        report.add("missing_param", message, place, at_key=True)
+        report.add("missing_param", message, location, at_key=True)
     elif problem.kind == "extra_forbidden" and len(problem.path) == 1:
-        left = [one for one in spec.params.names if one not in params]
+        unused = [param for param in spec.params.names if param not in params]
         message = f"{name!r} is not a param of the handler {spec.name!r}"
-        report.add("unknown_param", message, child(place, name), at_key=True, did_you_mean=(name, left))
+        report.add("unknown_param", message, child(location, name), at_key=True, did_you_mean=(name, unused))
     else:
-        where = ".".join(problem.path)
-        message = f"the param {where!r} of the handler {spec.name!r} does not fit: {problem.message}"
-        for step in problem.path:
-            place = child(place, step)
-        report.add("invalid_param", message, place)
+        path = ".".join(problem.path)
+        message = f"the param {path!r} of the handler {spec.name!r} is invalid: {problem.message}"
+        for key in problem.path:
+            location = child(location, key)
+        report.add("invalid_param", message, location)
 
 
 def _keys_at(report: Diagnostics, pointer: str) -> set[str]:
-    """The keys that are written in the mapping at this pointer."""
-    begin = f"{pointer}/"
-    return {key[len(begin) :].split("/")[0] for key in report.keys if key.startswith(begin)}
+    """Return the keys of the mapping at this pointer."""
+    prefix = f"{pointer}/"
+    return {key[len(prefix) :].split("/")[0] for key in report.keys if key.startswith(prefix)}

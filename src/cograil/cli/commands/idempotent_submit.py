@@ -1,4 +1,4 @@
-"""`submit --idempotency-key`: asked twice, done once, also when it was asked over the API before."""
+"""`submit --idempotency-key`: a repeated submission returns the same job, also after one through the API."""
 
 from __future__ import annotations
 
@@ -22,32 +22,36 @@ Submit = Callable[[Transaction], Awaitable[str]]
 
 
 async def submit_once(tx: Transaction, key: str, request: dict[str, Json], submit: Submit) -> str:
-    """The job of this request.
+    """Submit the job, or return the id of the job that this key already created.
 
-    Raises BadParameter for what is no key, IdempotencyConflict when it was used with another request.
+    Raises BadParameter for an invalid key, IdempotencyConflict when it was used for a different request.
     """
     if not IDEMPOTENCY_KEY.fullmatch(key):
         raise click.BadParameter(INVALID_KEY, param_hint="--idempotency-key")
 
-    async def make(tx: Transaction) -> Json:
+    async def create(tx: Transaction) -> Json:
         job_id = await submit(tx)
         return (await job_queries.find_jobs(tx, [job_id], chosen_tenant()))[job_id]
 
-    job, _ = await run_idempotent_in(tx, Key(chosen_tenant(), SUBMIT, key), fingerprint(request), make)
+    job, _ = await run_idempotent_in(tx, Key(chosen_tenant(), SUBMIT, key), fingerprint(request), create)
     return str(job["job_id"])
 
 
-def request_of(
-    name: str, version: int | None, inputs: dict[str, Any], words: dict[str, Any]
+def build_request(
+    name: str, version: int | None, inputs: dict[str, Any], options: dict[str, Any]
 ) -> dict[str, Json]:
-    """What the API would have been sent, so that both know the same request by the same fingerprint.
+    """Return the equivalent API request, so that both have the same fingerprint.
 
-    Raises UsageError for what it would not take.
+    Raises UsageError for a request that the API would reject.
     """
-    moment: datetime | None = words.get("not_before")
-    said = words | {"not_before": None if moment is None else moment.isoformat()}
+    not_before: datetime | None = options.get("not_before")
+    fields = options | {"not_before": None if not_before is None else not_before.isoformat()}
     try:
-        new = NewJob.model_validate({"workflow_id": name, "version": version, "input_params": inputs, **said})
+        new = NewJob.model_validate(
+            {"workflow_id": name, "version": version, "input_params": inputs, **fields}
+        )
     except ValidationError as error:
-        raise UsageError("; ".join(f"{one['loc'][0]}: {one['msg']}" for one in error.errors())) from None
+        raise UsageError(
+            "; ".join(f"{problem['loc'][0]}: {problem['msg']}" for problem in error.errors())
+        ) from None
     return new.model_dump(mode="json")

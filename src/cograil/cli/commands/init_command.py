@@ -1,4 +1,4 @@
-"""`cograil init`: a project to begin with, of which every file can be run as it is."""
+"""`cograil init`: a new project whose files run without changes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cograil.errors import Conflict, UsageError
 from cograil.processes.invocation import program
 
 HANDLERS = '''\
-"""Handlers: plain functions and coroutines. `--app handlers` makes them known."""
+"""Handlers: functions and coroutines. `--app handlers` loads them."""
 
 from cograil import handler
 
@@ -27,7 +27,7 @@ def greet(ctx, name: str, loud: bool = False):
 '''
 
 WORKFLOW = """\
-# Two nodes: the second one is asked again, with growing pauses, when it fails.
+# Two nodes: the second one is retried with growing delays when it fails.
 workflow_id: greet
 inputs:
   name: {type: string, default: World}
@@ -43,7 +43,7 @@ nodes:
 """
 
 TEST = '''\
-"""Tests without a database: `pytest` runs them in a moment."""
+"""Tests that need no database."""
 
 from pathlib import Path
 
@@ -67,14 +67,14 @@ def test_the_workflow():
     assert job.output("shout") == {"message": "HELLO, ADA!"}
 
 
-def test_it_is_tried_again():
+def test_the_node_is_retried():
     answers = [{"message": "hello"}, Retry("busy"), {"message": "HELLO"}]
     job = run_workflow(WORKFLOW, handlers={"greet": answers})
     assert job.nodes["shout"].attempt == 2
 '''
 
 SETTINGS = """\
-# Settings of cograil; `cograil config` shows all of them and where each value comes from.
+# Settings of cograil; `cograil config` shows all of them with their origins.
 data_dir = "data"
 
 [worker]
@@ -86,7 +86,7 @@ README = """\
 
 ```sh
 cograil run workflows/greet.yaml --app handlers --input name=Ada    # run a workflow once
-cograil up --dev --workflows workflows --app handlers               # everything; edits are used at once
+cograil up --dev --workflows workflows --app handlers               # run everything; edits take effect at once
 python -m pytest                                                    # test it without a database
 ```
 """
@@ -105,38 +105,38 @@ FILES = {
 @click.argument("directory", default=".", type=click.Path(file_okay=False, path_type=Path))
 @json_option
 def init(directory: Path, as_json: bool) -> None:
-    """Make a project in DIRECTORY: a handler, a workflow, a test, a settings file and a README.
+    """Create a project in DIRECTORY: a handler, a workflow, a test, a settings file and a README.
 
-    No file is overwritten: exits 4 when one of them is there.
+    No file is overwritten: exits 4 when one of them exists.
 
     \b
     Examples:
       cograil init my_project
       cd my_project && cograil run workflows/greet.yaml --app handlers --input name=Ada
     """
-    if there := [name for name in FILES if (directory / name).exists()]:
-        raise Conflict(f"{directory} has {', '.join(there)} already; name another directory")
+    if existing := [name for name in FILES if (directory / name).exists()]:
+        raise Conflict(f"{directory} already has {', '.join(existing)}; name another directory")
     command = program(is_elsewhere=directory.resolve() != Path.cwd())
     try:
         for name, text in FILES.items():
             path = directory / name
             path.parent.mkdir(parents=True, exist_ok=True)
             is_readme = name == "README.md"
-            filled = text.format(name=directory.resolve().name) if is_readme else text
-            path.write_text(filled, encoding="utf-8")
+            content = text.format(name=directory.resolve().name) if is_readme else text
+            path.write_text(content, encoding="utf-8")
     except OSError as error:
         raise UsageError(f"{directory} cannot be written to: {error.strerror or error}") from error
     if as_json:
         write_json({"directory": str(directory), "files": list(FILES)})
         return
-    say(f"made {', '.join(FILES)} in {directory}")
-    say(f"\nWhat to try next:{_change_to(directory)}")
+    say(f"created {', '.join(FILES)} in {directory}")
+    say(f"\nNext steps:{_change_directory(directory)}")
     say(f"  {command} run workflows/greet.yaml --app handlers --input name=Ada")
     say(f"  {command} up --dev --workflows workflows --app handlers")
     python = shlex.quote(sys.executable)
     say(f"  {python} -m pytest    (after `{python} -m pip install pytest`)")
 
 
-def _change_to(directory: Path) -> str:
-    is_here = directory.resolve() == Path.cwd()
-    return "" if is_here else f"\n  cd {shlex.quote(str(directory))}"
+def _change_directory(directory: Path) -> str:
+    is_current = directory.resolve() == Path.cwd()
+    return "" if is_current else f"\n  cd {shlex.quote(str(directory))}"

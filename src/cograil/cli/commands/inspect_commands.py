@@ -1,4 +1,4 @@
-"""Commands that look: workflows, jobs, show, events, explain."""
+"""Commands that read: workflows, jobs, show, events, explain."""
 
 from __future__ import annotations
 
@@ -6,73 +6,84 @@ import asyncio
 import shlex
 from collections.abc import AsyncIterator
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import click
 from rich.text import Text
 
-from cograil.cli.display.event_sentences import how_it_ended, sentence, subject
-from cograil.cli.display.formatting import ago, moment, printable, took
+from cograil.cli.display.event_sentences import describe_end, event_sentence, event_subject
+from cograil.cli.display.formatting import ago, printable, timestamp, took
 from cograil.cli.display.job_description import job_state, show_job, show_node
 from cograil.cli.display.job_result import SHOWN_FAILURES, failure_lines, result_of
-from cograil.cli.display.output import error_line, out, plain, say, state, table, write_json, write_json_line
-from cograil.cli.input_parsing import SpanOrMoment, read_labels
-from cograil.cli.instance_client import Client, connected, connected_to_read, find_job, find_job_and_workflow
-from cograil.cli.options import instance_options, settings_for, tenant_option
+from cograil.cli.display.output import (
+    error_line,
+    out,
+    plain,
+    render,
+    say,
+    state,
+    table,
+    write_json,
+    write_json_line,
+)
+from cograil.cli.input_parsing import TimestampOrAge, read_labels
+from cograil.cli.instance_client import (
+    InstanceClient,
+    connected,
+    connected_to_read,
+    find_job,
+    find_job_and_workflow,
+)
+from cograil.cli.options import async_command, instance_options, tenant_option
 from cograil.definitions.suggestions import hint_of_nodes
 from cograil.errors import Conflict, NodeNotFound
 from cograil.model.states import DISPLAY_STATUSES
-from cograil.processes import run_async
 from cograil.settings import Settings
 from cograil.store import job_queries
 from cograil.store.job_filter_queries import JobCriteria, filter_jobs
 from cograil.store.job_progress_queries import is_over, resolve_job
 from cograil.store.workflow_queries import list_workflows
-from cograil.verbs.explain import Explanation
 from cograil.verbs.explain import explain as explain_job
 
 FOLLOW_SECONDS = 0.3
-PAGE = 10_000
-SHOWN_ERROR = 60
+PAGE_SIZE = 10_000
+MAX_ERROR_WIDTH = 60
 ID_WIDTH = 36
-WIDTH_WITH_ERRORS = 120  # of the terminal, for a column more
+WIDTH_WITH_ERRORS = 120  # terminals at least this wide get the column `error`
 
 
 @click.command()
 @tenant_option
 @instance_options
-def workflows(data_dir: Path | None, as_json: bool) -> None:
-    """List published workflows, every version.
+@async_command
+async def workflows(settings: Settings, as_json: bool) -> None:
+    """List published workflows, all versions.
 
     \b
     Examples:
       cograil workflows
       cograil workflows --json
     """
-    found = run_async(_workflows(settings_for(data_dir)))
-    if as_json:
-        write_json({"workflows": found})
-        return
+    async with connected_to_read(settings) as client, client.db.transaction("show") as tx:
+        listed = await list_workflows(tx, client.tenant)
+    render({"workflows": listed}, lambda: _show_workflows(listed), as_json)
+
+
+def _show_workflows(listed: list[dict[str, Any]]) -> None:
     rows = table("workflow", "version", "name", "nodes", "published", right=("version", "nodes"))
-    for one in found:
+    for workflow in listed:
         rows.add_row(
-            plain(one["workflow_id"]),
-            str(one["version"]),
-            plain(one["name"]),
-            str(one["node_count"]),
-            ago(one["published_at"]),
+            plain(workflow["workflow_id"]),
+            str(workflow["version"]),
+            plain(workflow["name"]),
+            str(workflow["node_count"]),
+            ago(workflow["published_at"]),
         )
     out().print(rows)
 
 
-async def _workflows(settings: Settings) -> list[dict[str, Any]]:
-    async with connected_to_read(settings) as client, client.db.transaction("show") as tx:
-        return await list_workflows(tx, client.tenant)
-
-
 class Statuses(click.ParamType[str]):
-    """One state of jobs, or several separated by commas."""
+    """One job status, or several separated by commas."""
 
     name = "STATUS"
 
@@ -89,23 +100,24 @@ class Statuses(click.ParamType[str]):
     "statuses",
     multiple=True,
     type=Statuses(),
-    help=f"One of {', '.join(DISPLAY_STATUSES)}; several with commas, or repeat it.",
+    help=f"One of {', '.join(DISPLAY_STATUSES)}; separate several with commas, or repeat the option.",
 )
 @click.option("--workflow", help="Only jobs of this workflow.")
-@click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="With this label; repeatable.")
-@click.option("--since", type=SpanOrMoment(), help="Made since then: 2h, 3d, or 2026-01-31T09:00:00Z.")
-@click.option("--until", type=SpanOrMoment(), help="Made before then, in the same way.")
-@click.option("--text", help="Only with this text in their input, labels or error.")
-@click.option("--error", help="Only with this text in their error.")
-@click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="How many.")
-@click.option("--before", metavar="JOB", help="Only jobs older than this one, to turn the page.")
+@click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="Only this label; repeatable.")
+@click.option("--since", type=TimestampOrAge(), help="Created since: 2h, 3d, or 2026-01-31T09:00:00Z.")
+@click.option("--until", type=TimestampOrAge(), help="Created before, in the same format.")
+@click.option("--text", help="Only jobs with this text in their input, labels or error.")
+@click.option("--error", help="Only jobs with this text in their error.")
+@click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="Maximum number.")
+@click.option("--before", metavar="JOB", help="Only jobs older than this one, for the next page.")
 @tenant_option
 @instance_options
-def jobs(limit: int, before: str | None, data_dir: Path | None, as_json: bool, **words: Any) -> None:
+@async_command
+async def jobs(settings: Settings, limit: int, before: str | None, as_json: bool, **options: Any) -> None:
     """List jobs, newest first.
 
-    A job that waits for an approval, a timer, its next attempt or its start is `waiting`, not pending or
-    running: no worker has anything of it.
+    A job that waits for an approval, a timer, its next attempt or its start has the status `waiting`, not
+    pending or running: no worker holds a task of it.
 
     \b
     Examples:
@@ -115,48 +127,23 @@ def jobs(limit: int, before: str | None, data_dir: Path | None, as_json: bool, *
       cograil jobs --status failed --since 2h --error timeout
       cograil jobs --workflow import --label team=ops --tenant acme --json
     """
-    words["statuses"] = tuple(name for given in words["statuses"] for name in given.split(","))
-    words["labels"] = read_labels(words["labels"]) or {}
-    found = run_async(_jobs(settings_for(data_dir), JobCriteria(**words), limit, before))
-    if as_json:
-        write_json({"jobs": found})
-        return
-    rows = table("job", "status", "workflow", "created", "took", right=("created", "took"))
-    rows.columns[0].min_width = ID_WIDTH
-    has_errors = out().width >= WIDTH_WITH_ERRORS
-    if has_errors:
-        rows.add_column("error", overflow="fold")
-    for job in found:
-        rows.add_row(
-            Text(job["job_id"], no_wrap=True),
-            state(job_queries.shown_status(job)),
-            plain(job["workflow_id"]),
-            ago(job["created_at"]),
-            took(job["started_at"], job["completed_at"]),
-            *([plain(_shortened(job["error"]), style="red")] if has_errors else []),
-        )
-    out().print(rows if found else "no jobs")
-    if len(found) == limit:
-        say(f"there may be more: --before {found[-1]['job_id']}")
+    options["statuses"] = tuple(name for value in options["statuses"] for name in value.split(","))
+    options["labels"] = read_labels(options["labels"]) or {}
+    listed = await _list_jobs(settings, JobCriteria(**options), limit, before)
+    render({"jobs": listed}, lambda: _show_jobs(listed, limit), as_json)
 
 
-def _shortened(error: Any) -> str:
-    text = error_line(error) if error else ""
-    return text if len(text) <= SHOWN_ERROR else text[: SHOWN_ERROR - 3] + "..."
-
-
-async def _jobs(
+async def _list_jobs(
     settings: Settings, criteria: JobCriteria, limit: int, before: str | None
 ) -> list[dict[str, Any]]:
     async with connected_to_read(settings) as client, client.db.transaction("show") as tx:
         last = None if before is None else await resolve_job(tx, before, client.tenant)
         if criteria == JobCriteria(statuses=criteria.statuses, workflow=criteria.workflow):
-            statuses, workflow = criteria.statuses, criteria.workflow
             return await job_queries.list_jobs(
                 tx,
                 tenant=client.tenant,
-                statuses=statuses,
-                workflow=workflow,
+                statuses=criteria.statuses,
+                workflow=criteria.workflow,
                 before=last,
                 limit=limit,
                 is_apart=True,
@@ -164,14 +151,40 @@ async def _jobs(
         return await filter_jobs(tx, criteria, tenant=client.tenant, before=last, limit=limit)
 
 
+def _show_jobs(listed: list[dict[str, Any]], limit: int) -> None:
+    rows = table("job", "status", "workflow", "created", "took", right=("created", "took"))
+    rows.columns[0].min_width = ID_WIDTH
+    has_errors = out().width >= WIDTH_WITH_ERRORS
+    if has_errors:
+        rows.add_column("error", overflow="fold")
+    for job in listed:
+        rows.add_row(
+            Text(job["job_id"], no_wrap=True),
+            state(job_queries.shown_status(job)),
+            plain(job["workflow_id"]),
+            ago(job["created_at"]),
+            took(job["started_at"], job["completed_at"]),
+            *([plain(_shorten_error(job["error"]), style="red")] if has_errors else []),
+        )
+    out().print(rows if listed else "no jobs")
+    if len(listed) == limit:
+        say(f"there may be more: --before {listed[-1]['job_id']}")
+
+
+def _shorten_error(error: Any) -> str:
+    text = error_line(error) if error else ""
+    return text if len(text) <= MAX_ERROR_WIDTH else text[: MAX_ERROR_WIDTH - 3] + "..."
+
+
 @click.command()
 @click.argument("job")
 @click.option("--node", help="Only this node, with its input and output.")
 @tenant_option
-@click.option("--result", "is_result", is_flag=True, help="Only the result of the job, all of it, as JSON.")
+@click.option("--result", "is_result", is_flag=True, help="Only the complete result of the job, as JSON.")
 @instance_options
-def show(job: str, node: str | None, is_result: bool, data_dir: Path | None, as_json: bool) -> None:
-    """Show a job and its nodes. JOB may be the beginning of an id, 8 characters or more.
+@async_command
+async def show(settings: Settings, job: str, node: str | None, is_result: bool, as_json: bool) -> None:
+    """Show a job and its nodes. JOB is an id, or a prefix of at least 8 characters.
 
     \b
     Examples:
@@ -181,9 +194,9 @@ def show(job: str, node: str | None, is_result: bool, data_dir: Path | None, as_
       cograil show 019a8f2e77aa --result > result.json
     """
     if is_result:
-        run_async(_show_result(settings_for(data_dir), job))
-        return
-    run_async(_show(settings_for(data_dir), job, node, as_json))
+        await _show_result(settings, job)
+    else:
+        await _show_nodes(settings, job, node, as_json)
 
 
 async def _show_result(settings: Settings, job: str) -> None:
@@ -194,7 +207,7 @@ async def _show_result(settings: Settings, job: str) -> None:
     write_json(result_of(view, workflow))
 
 
-async def _show(settings: Settings, job: str, node: str | None, as_json: bool) -> None:
+async def _show_nodes(settings: Settings, job: str, node: str | None, as_json: bool) -> None:
     async with connected_to_read(settings) as client:
         view, workflow = await find_job_and_workflow(client, job)
         async with client.db.transaction("show") as tx:
@@ -207,7 +220,7 @@ async def _show(settings: Settings, job: str, node: str | None, as_json: bool) -
             )
             traceback = None if node is None else await job_queries.find_traceback(tx, view["job_id"], node)
     if node is not None:
-        nodes = [one for one in nodes if one["node_id"] == node]
+        nodes = [entry for entry in nodes if entry["node_id"] == node]
         if not nodes:
             raise NodeNotFound(view["job_id"], node, hint_of_nodes(node, workflow.nodes))
     if as_json:
@@ -220,15 +233,16 @@ async def _show(settings: Settings, job: str, node: str | None, as_json: bool) -
 
 @click.command()
 @click.argument("job")
-@click.option("--follow", "-f", is_flag=True, help="Go on until the job ends.")
+@click.option("--follow", "-f", is_flag=True, help="Continue until the job ends.")
 @click.option("--after", type=click.IntRange(min=0), default=0, help="Only events after this number.")
 @click.option("--node", help="Only events of this node.")
 @tenant_option
 @instance_options
-def events(
-    job: str, follow: bool, after: int, node: str | None, data_dir: Path | None, as_json: bool
+@async_command
+async def events(
+    settings: Settings, job: str, follow: bool, after: int, node: str | None, as_json: bool
 ) -> None:
-    """Show what happened in a job, or follow it. With --follow --json, one object on each line.
+    """Show or follow the events of a job. With --follow --json, each line is one JSON object.
 
     \b
     Examples:
@@ -237,12 +251,6 @@ def events(
       cograil events 019a8f2e77aa --node import
       cograil events 019a8f2e77aa --after 12 --json
     """
-    run_async(_events(settings_for(data_dir), job, follow, after, node, as_json))
-
-
-async def _events(
-    settings: Settings, job: str, follow: bool, after: int, node: str | None, as_json: bool
-) -> None:
     async with (connected if follow else connected_to_read)(settings) as client:
         async with client.db.transaction("show") as tx:
             job_id = await resolve_job(tx, job, client.tenant)
@@ -256,18 +264,18 @@ async def _events(
 
 
 async def _pages(
-    client: Client, job_id: str, after: int, node: str | None, *, follow: bool
+    client: InstanceClient, job_id: str, after: int, node: str | None, *, follow: bool
 ) -> AsyncIterator[list[dict[str, Any]]]:
-    """The events in pages; when following, until the job has ended and all were seen."""
+    """Yield the events in pages; with `follow`, until the job has ended and all events were read."""
     while True:
         async with client.db.transaction("show") as tx:
             was_over = not follow or await is_over(tx, job_id, client.tenant)
             page = await job_queries.list_events(
-                tx, job_id, tenant=client.tenant, after=after, limit=PAGE, node=node
+                tx, job_id, tenant=client.tenant, after=after, limit=PAGE_SIZE, node=node
             )
         yield page
         after = page[-1]["seq"] if page else after
-        if len(page) == PAGE:
+        if len(page) == PAGE_SIZE:
             continue
         if was_over:
             return
@@ -277,9 +285,9 @@ async def _pages(
 def _print_event(event: dict[str, Any]) -> None:
     styles = {"failure": "red", "warning": "yellow", "success": "green"}
     line = Text.assemble(
-        (f"{event['seq']:5} {moment(event['created_at'])}  ", "dim"),
-        f"{printable(subject(event)):16} ",
-        (sentence(event), styles.get(event["event_status"], "")),
+        (f"{event['seq']:5} {timestamp(event['created_at'])}  ", "dim"),
+        f"{printable(event_subject(event)):16} ",
+        (event_sentence(event), styles.get(event["event_status"], "")),
     )
     out().print(line, soft_wrap=True)
 
@@ -288,34 +296,37 @@ def _print_event(event: dict[str, Any]) -> None:
 @click.argument("job")
 @tenant_option
 @instance_options
-def explain(job: str, data_dir: Path | None, as_json: bool) -> None:
-    """Say why a job is not done: what it waits for, the most fundamental first; or how it ended.
+@async_command
+async def explain(settings: Settings, job: str, as_json: bool) -> None:
+    """Explain why a job does not progress, most fundamental reason first; or how it ended.
 
     \b
     Examples:
       cograil explain 019a8f2e77aa
       cograil explain 019a8f2e77aa --json
     """
-    found, view, failures = run_async(_explain(settings_for(data_dir), job))
-    if as_json:
-        write_json(asdict(found))
-        return
-    out().print(Text.assemble(f"job {found.job_id} is ", job_state(view)), soft_wrap=True)
-    reasons = [blocker.message for blocker in found.blockers] or how_it_ended(view, failures)
-    for reason in reasons or ["nothing holds it up"]:
-        out().print(Text(f"  {printable(reason)}"), soft_wrap=True)
-
-
-async def _explain(settings: Settings, job: str) -> tuple[Explanation, dict[str, Any], list[str]]:
+    failures: list[dict[str, Any]] = []
     async with connected_to_read(settings) as client, client.db.transaction("explain") as tx:
         view, _ = await find_job(tx, job, client.tenant)
         job_id = view["job_id"]
-        found = await explain_job(tx, client.engine_context.definitions, job_id, client.tenant)
-        if view["status"] != "failed":
-            return found, view, []
-        failures = await job_queries.list_failures(tx, job_id, tenant=client.tenant)
-    said = failure_lines(failures[:SHOWN_FAILURES])
+        explanation = await explain_job(tx, client.engine_context.definitions, job_id, client.tenant)
+        if view["status"] == "failed":
+            failures = await job_queries.list_failures(tx, job_id, tenant=client.tenant)
+    reasons = [blocker.message for blocker in explanation.blockers]
+    if not reasons:
+        reasons = describe_end(view, _failure_lines(client, job_id, failures)) or ["nothing blocks it"]
+    render(asdict(explanation), lambda: _show_reasons(view, reasons), as_json)
+
+
+def _failure_lines(client: InstanceClient, job_id: str, failures: list[dict[str, Any]]) -> list[str]:
+    lines = failure_lines(failures[:SHOWN_FAILURES])
     if failures:
         show = client.command(f"show {job_id} --node {shlex.quote(failures[0]['node_id'])}")
-        said.append(f"{show} has its input and traceback")
-    return found, view, said
+        lines.append(f"{show} shows its input and traceback")
+    return lines
+
+
+def _show_reasons(view: dict[str, Any], reasons: list[str]) -> None:
+    out().print(Text.assemble(f"job {view['job_id']} is ", job_state(view)), soft_wrap=True)
+    for reason in reasons:
+        out().print(Text(f"  {printable(reason)}"), soft_wrap=True)

@@ -1,21 +1,19 @@
-"""Commands about who may come in: keys create, list, revoke, delete."""
+"""Commands for API keys: keys create, list, callback-secret, revoke, delete."""
 
 from __future__ import annotations
 
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import click
 
 from cograil import clock
 from cograil.cli.display.formatting import ago
-from cograil.cli.display.output import out, plain, say, table, write_json
+from cograil.cli.display.output import out, plain, render, say, table
 from cograil.cli.instance_client import audit, connected, connected_to_read
-from cograil.cli.options import Amount, instance_options, settings_for
+from cograil.cli.options import Amount, async_command, instance_options
 from cograil.errors import NotFound
 from cograil.model.roles import NOBODY, ROLES, Caller
-from cograil.processes import run_async
 from cograil.processes.database_host import open_prepared
 from cograil.settings import Settings
 from cograil.store.api_keys import find_key, list_keys
@@ -23,13 +21,13 @@ from cograil.store.database import Transaction
 from cograil.verbs.callback_secrets import MAY_REQUEST, secret_of_key
 from cograil.verbs.key_management import NewKey, create_key, delete_key, revoke_key
 
-MAX_DAYS = 36_500  # a calendar ends somewhere; without --days a key does not
-KEY_FILE = "file"  # what a server calls the key of API_KEY_FILE
+MAX_DAYS = 36_500  # keeps the date within PostgreSQL's range; without --days a key does not expire
+KEY_FILE = "file"  # the id of the key in API_KEY_FILE
 
 
 @click.group()
 def keys() -> None:
-    """Keys of those who call the API. The first one that is made closes the door for all others.
+    """Manage API keys. Once the first key exists, every request needs a key.
 
     \b
     Examples:
@@ -42,89 +40,84 @@ def keys() -> None:
 
 
 @keys.command()
-@click.option("--tenant", default="default", show_default=True, help="Whose jobs it opens.")
-@click.option("--role", required=True, type=click.Choice(ROLES), help="What it allows.")
-@click.option("--user", "user_id", default=NOBODY, metavar="UUID", help="Whose key it is, for apps that ask.")
-@click.option("--name", default="", help="What people call it; shown where it did something.")
-@click.option("--days", type=Amount(0, MAX_DAYS, min_open=True), help="It ends after so many days.")
+@click.option("--tenant", default="default", show_default=True, help="Tenant that the key gives access to.")
+@click.option("--role", required=True, type=click.Choice(ROLES), help="Role of the key.")
+@click.option("--user", "user_id", default=NOBODY, metavar="UUID", help="User id of the key, for apps.")
+@click.option("--name", default="", help="Name of the key; shown in lists and audit entries.")
+@click.option("--days", type=Amount(0, MAX_DAYS, min_open=True), help="Days until the key expires.")
 @instance_options
-def create(data_dir: Path | None, as_json: bool, days: float | None, **facts: Any) -> None:
-    """Make a key. It is shown once and kept nowhere: only what recognises it is stored.
+@async_command
+async def create(settings: Settings, as_json: bool, days: float | None, **attributes: Any) -> None:
+    """Create a key. It is shown only once: the database stores a hash.
 
-    Nothing has to run: an embedded database is started for a moment, and made if it is not there yet.
-    With a key that may make requests comes the secret by which their callbacks are signed.
+    No instance has to run: the embedded database is started for this command, and created if necessary.
+    For a key that may make requests, the secret that signs their callbacks is shown too.
 
     \b
     Examples:
       cograil keys create --role operator
       export COGRAIL_KEY=$(cograil keys create --role submitter --json | jq -r .key)
     """
-    made, secret = run_async(_create(settings_for(data_dir), facts, days))
-    if as_json:
-        told = {} if secret is None else {"callback_secret": secret}
-        write_json({"key": made.key, "key_id": made.key_id} | told)
-        return
-    out().print(plain(made.key), soft_wrap=True)
-    say(f"key {made.key_id}; keep it safe, it is not shown again")
-    if secret is not None:
-        say(f"callbacks of requests that are made with it are signed with {secret}")
-
-
-async def _create(settings: Settings, facts: dict[str, Any], days: float | None) -> tuple[NewKey, str | None]:
+    tenant, role = attributes["tenant"], attributes["role"]
     async with open_prepared(settings, application="cograil cli") as db, db.transaction("keys") as tx:
         expires_at = None if days is None else tx.now + timedelta(days=days)
-        made = await create_key(tx, **facts, expires_at=expires_at)
-        said = {name: facts[name] for name in ("role", "name")}
-        await audit(tx, "create key", made.key_id, tenant=facts["tenant"], **said)
-        may = Caller(facts["tenant"], facts["role"]).may(*MAY_REQUEST)
-        return made, await secret_of_key(tx, made.key_id) if may else None
+        key = await create_key(tx, **attributes, expires_at=expires_at)
+        await audit(tx, "create key", key.key_id, tenant=tenant, role=role, name=attributes["name"])
+        may_request = Caller(tenant, role).may(*MAY_REQUEST)
+        secret = await secret_of_key(tx, key.key_id) if may_request else None
+    optional = {} if secret is None else {"callback_secret": secret}
+    render({"key": key.key, "key_id": key.key_id} | optional, lambda: _show_key(key, secret), as_json)
+
+
+def _show_key(key: NewKey, secret: str | None) -> None:
+    out().print(plain(key.key), soft_wrap=True)
+    say(f"key {key.key_id}; store it safely, it is not shown again")
+    if secret is not None:
+        say(f"callbacks of requests made with this key are signed with {secret}")
 
 
 @keys.command("callback-secret")
 @click.argument("key_id")
 @instance_options
-def callback_secret(key_id: str, data_dir: Path | None, as_json: bool) -> None:
-    """Show the secret by which callbacks of requests are signed that were made with a key.
+@async_command
+async def callback_secret(settings: Settings, key_id: str, as_json: bool) -> None:
+    """Show the secret that signs the callbacks of requests made with a key.
 
-    The key in API_KEY_FILE is called "file". Exits 3 when there is no such key.
+    The id of the key in API_KEY_FILE is "file". Exits 3 when the key does not exist.
 
     \b
     Examples:
       cograil keys callback-secret 4kq2v7cn3xz6bdpa
     """
-    secret = run_async(_secret_of(settings_for(data_dir), key_id))
-    if as_json:
-        write_json({"key_id": key_id, "callback_secret": secret})
-    else:
-        out().print(plain(secret), soft_wrap=True)
-
-
-async def _secret_of(settings: Settings, key_id: str) -> str:
     async with connected(settings) as client, client.db.transaction("keys") as tx:
         is_known = key_id == KEY_FILE or await find_key(tx, key_id) is not None
         secret = await secret_of_key(tx, key_id) if is_known else None
     if secret is None:
-        raise NotFound(f"there is no key {key_id}")
-    return secret
+        raise NotFound(f"key {key_id} does not exist")
+    value = {"key_id": key_id, "callback_secret": secret}
+    render(value, lambda: out().print(plain(secret), soft_wrap=True), as_json)
 
 
 @keys.command("list")
-@click.option("--tenant", help="Only those of this tenant.")
+@click.option("--tenant", help="Only keys of this tenant.")
 @instance_options
-def list_(tenant: str | None, data_dir: Path | None, as_json: bool) -> None:
-    """List keys: whose they are and when they were used last, never the keys themselves.
+@async_command
+async def list_(settings: Settings, tenant: str | None, as_json: bool) -> None:
+    """List keys with their roles and last use. The keys themselves are never shown.
 
     \b
     Examples:
       cograil keys list
       cograil keys list --tenant acme --json
     """
-    found = run_async(_list(settings_for(data_dir), tenant))
-    if as_json:
-        write_json({"keys": found})
-        return
-    rows = table("key", "tenant", "role", "name", "made", "last used", "state")
-    for key in found:
+    async with connected_to_read(settings) as client, client.db.transaction("keys") as tx:
+        listed = await list_keys(tx, tenant)
+    render({"keys": listed}, lambda: _show_keys(listed), as_json)
+
+
+def _show_keys(listed: list[dict[str, Any]]) -> None:
+    rows = table("key", "tenant", "role", "name", "created", "last used", "state")
+    for key in listed:
         used = ago(key["last_used_at"]) if key["last_used_at"] else "never"
         rows.add_row(
             plain(key["key_id"]),
@@ -138,68 +131,51 @@ def list_(tenant: str | None, data_dir: Path | None, as_json: bool) -> None:
     out().print(rows)
 
 
-async def _list(settings: Settings, tenant: str | None) -> list[dict[str, Any]]:
-    async with connected_to_read(settings) as client, client.db.transaction("keys") as tx:
-        return await list_keys(tx, tenant)
-
-
 def _state(key: dict[str, Any]) -> str:
     if key["revoked_at"] is not None:
         return "revoked"
-    is_over = key["expires_at"] is not None and key["expires_at"] <= clock.now()
-    return "expired" if is_over else "valid"
+    is_expired = key["expires_at"] is not None and key["expires_at"] <= clock.now()
+    return "expired" if is_expired else "valid"
 
 
 @keys.command()
 @click.argument("key_id")
 @instance_options
-def revoke(key_id: str, data_dir: Path | None, as_json: bool) -> None:
-    """End a key; servers refuse it within five seconds. Exits 3 when there is none, or it had ended.
+@async_command
+async def revoke(settings: Settings, key_id: str, as_json: bool) -> None:
+    """Revoke a key; servers reject it within five seconds. Exits 3 when no such key is valid.
 
     \b
     Examples:
       cograil keys revoke 4kq2v7cn3xz6bdpa
     """
-    run_async(_revoke(settings_for(data_dir), key_id))
-    if as_json:
-        write_json({"key_id": key_id, "is_revoked": True})
-    else:
-        say(f"key {key_id} is revoked")
-
-
-async def _revoke(settings: Settings, key_id: str) -> None:
     async with connected(settings) as client, client.db.transaction("keys") as tx:
         await _audit(tx, "revoke key", key_id)
         await revoke_key(tx, key_id)
+    render({"key_id": key_id, "is_revoked": True}, f"key {key_id} is revoked", as_json)
 
 
 @keys.command()
 @click.argument("key_id")
 @instance_options
-def delete(key_id: str, data_dir: Path | None, as_json: bool) -> None:
-    """Forget a key that has ended. Exits 3 when there is none, or it still opens the door.
+@async_command
+async def delete(settings: Settings, key_id: str, as_json: bool) -> None:
+    """Delete a revoked or expired key. Exits 3 when the key does not exist or is still valid.
 
-    Only when all keys are forgotten does a server on loopback let everybody in again who is on its machine.
+    When the last key is deleted, a server on loopback accepts requests without a key again.
 
     \b
     Examples:
       cograil keys delete 4kq2v7cn3xz6bdpa
     """
-    run_async(_delete(settings_for(data_dir), key_id))
-    if as_json:
-        write_json({"key_id": key_id, "is_deleted": True})
-    else:
-        say(f"key {key_id} is forgotten")
-
-
-async def _delete(settings: Settings, key_id: str) -> None:
     async with connected(settings) as client, client.db.transaction("keys") as tx:
         await _audit(tx, "delete key", key_id)
         await delete_key(tx, key_id)
+    render({"key_id": key_id, "is_deleted": True}, f"key {key_id} is deleted", as_json)
 
 
 async def _audit(tx: Transaction, action: str, key_id: str) -> None:
-    """In the log of the tenant whose key it is."""
-    found = await find_key(tx, key_id)
-    if found is not None:
-        await audit(tx, action, key_id, tenant=found.tenant, role=found.role, name=found.name)
+    """Add the entry to the audit log of the key's tenant."""
+    key = await find_key(tx, key_id)
+    if key is not None:
+        await audit(tx, action, key_id, tenant=key.tenant, role=key.role, name=key.name)

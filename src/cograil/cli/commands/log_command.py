@@ -1,23 +1,21 @@
-"""`cograil logs`: the log lines of a job, as they were written or as they come."""
+"""`cograil logs`: the log lines of a job, stored or live."""
 
 from __future__ import annotations
 
 import asyncio
 import re
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import click
 from rich.text import Text
 
-from cograil.cli.display.formatting import moment, printable
+from cograil.cli.display.formatting import printable, timestamp
 from cograil.cli.display.output import out, say, write_json, write_json_line
-from cograil.cli.instance_client import Client, connected, connected_to_read, find_job
-from cograil.cli.options import instance_options, settings_for, tenant_option
+from cograil.cli.instance_client import InstanceClient, connected, connected_to_read, find_job
+from cograil.cli.options import async_command, instance_options, tenant_option
 from cograil.definitions.suggestions import hint_of_nodes
 from cograil.errors import NodeNotFound, UsageError
-from cograil.processes import run_async
 from cograil.settings import Settings
 from cograil.store.job_filter_queries import LogTail
 from cograil.store.job_progress_queries import is_over
@@ -32,16 +30,22 @@ STYLES = {"error": "red", "warning": "yellow"}
 @click.command()
 @click.argument("job")
 @click.option("--node", help="Only this node.")
-@click.option("--follow", "-f", is_flag=True, help="Go on until the job ends.")
-@click.option("--grep", "pattern", metavar="PATTERN", help="Only lines with this regular expression.")
+@click.option("--follow", "-f", is_flag=True, help="Continue until the job ends.")
+@click.option(
+    "--grep",
+    "pattern",
+    metavar="PATTERN",
+    help="Only lines that match this regular expression, ignoring case.",
+)
 @tenant_option
 @instance_options
-def logs(
-    job: str, node: str | None, follow: bool, pattern: str | None, data_dir: Path | None, as_json: bool
+@async_command
+async def logs(
+    settings: Settings, job: str, node: str | None, follow: bool, pattern: str | None, as_json: bool
 ) -> None:
-    """Show what the handlers of a job logged: with ctx.log, with logging, or by printing.
+    """Show the log lines of a job's handlers: ctx.log, logging and printed output.
 
-    With --follow --json, one object on each line. Capital letters do not matter to --grep.
+    With --follow --json, each line is one JSON object.
 
     \b
     Examples:
@@ -49,7 +53,23 @@ def logs(
       cograil logs 019a8f2e77aa --follow
       cograil logs 019a8f2e77aa --node import --grep 'timeout|refused' --json
     """
-    run_async(_logs(settings_for(data_dir), job, node, follow, _compile(pattern), as_json))
+    expression = _compile(pattern)
+    count, matches = 0, []
+    async with (connected if follow else connected_to_read)(settings) as client:
+        async for line in _lines(client, job, node, follow=follow):
+            count += 1
+            if not expression.search(_searchable_text(line)):
+                continue
+            if not as_json:
+                out().print(_format_line(line), soft_wrap=True)
+            elif follow:
+                write_json_line(line)
+            else:
+                matches.append(line)
+    if as_json and not follow:
+        write_json({"logs": matches})
+    elif not count:
+        say("no log lines; ctx.log.info(...), logging and print() in a handler are stored here")
 
 
 def _compile(pattern: str | None) -> re.Pattern[str]:
@@ -59,29 +79,8 @@ def _compile(pattern: str | None) -> re.Pattern[str]:
         raise UsageError(f"--grep {pattern!r} is not a regular expression: {error}") from error
 
 
-async def _logs(
-    settings: Settings, job: str, node: str | None, follow: bool, pattern: re.Pattern[str], as_json: bool
-) -> None:
-    count, shown = 0, []
-    async with (connected if follow else connected_to_read)(settings) as client:
-        async for line in _lines(client, job, node, follow=follow):
-            count += 1
-            if not pattern.search(_text(line)):
-                continue
-            if not as_json:
-                out().print(_render(line), soft_wrap=True)
-            elif follow:
-                write_json_line(line)
-            else:
-                shown.append(line)
-    if as_json and not follow:
-        write_json({"logs": shown})
-    elif not count:
-        say("nothing was logged; ctx.log.info(...), logging and print() of a handler are kept here")
-
-
 async def _lines(
-    client: Client, job: str, node: str | None, *, follow: bool
+    client: InstanceClient, job: str, node: str | None, *, follow: bool
 ) -> AsyncIterator[dict[str, Any]]:
     async with client.db.transaction("show") as tx:
         view, definition_id = await find_job(tx, job, client.tenant)
@@ -102,7 +101,7 @@ async def _lines(
         await asyncio.sleep(FOLLOW_SECONDS)
 
 
-def _text(line: Line) -> str:
+def _searchable_text(line: Line) -> str:
     return f"{line.get('logger', '')} {line.get('message', '')} {_fields(line)}"
 
 
@@ -111,11 +110,11 @@ def _fields(line: Line) -> str:
     return " ".join(f"{key}={value}" for key, value in fields.items())
 
 
-def _render(line: Line) -> Text:
+def _format_line(line: Line) -> Text:
     level = printable(line.get("level", ""))
     logger = f"{printable(line['logger'])}: " if line.get("logger") else ""
     return Text.assemble(
-        (f"{moment(line.get('at', ''))}  ", "dim"),
+        (f"{timestamp(line.get('at', ''))}  ", "dim"),
         f"{printable(line['node_id'])}#{line['attempt']}  ",
         (f"{level:7}  ", STYLES.get(level, "")),
         (logger, "dim"),

@@ -1,16 +1,13 @@
-"""Commands that hold things up and let them go: pause, resume, pauses."""
+"""Commands that pause and resume work: pause, resume, pauses."""
 
 from __future__ import annotations
-
-from pathlib import Path
 
 import click
 
 from cograil.cli.display.formatting import ago
-from cograil.cli.display.output import out, plain, say, table, write_json
-from cograil.cli.instance_client import audit, connected, connected_to_read, who
-from cograil.cli.options import instance_options, settings_for, tenant_option
-from cograil.processes import run_async
+from cograil.cli.display.output import out, plain, render, table
+from cograil.cli.instance_client import audit, connected, connected_to_read, current_user
+from cograil.cli.options import async_command, instance_options, tenant_option
 from cograil.settings import Settings
 from cograil.store.job_progress_queries import resolve_job
 from cograil.store.pause_queries import Paused, list_pauses
@@ -22,11 +19,12 @@ KINDS = ("job", "queue", "workflow")
 @click.command()
 @click.argument("kind", type=click.Choice(KINDS))
 @click.argument("name")
-@click.option("--reason", default="", help="Why; `cograil explain` tells it.")
+@click.option("--reason", default="", help="Why; shown by `cograil explain`.")
 @tenant_option
 @instance_options
-def pause(kind: str, name: str, reason: str, data_dir: Path | None, as_json: bool) -> None:
-    """Pause a job, a queue or a workflow. What runs, runs on; nothing new begins.
+@async_command
+async def pause(settings: Settings, kind: str, name: str, reason: str, as_json: bool) -> None:
+    """Pause a job, a queue or a workflow. Running tasks continue; no new task starts.
 
     \b
     Examples:
@@ -34,12 +32,7 @@ def pause(kind: str, name: str, reason: str, data_dir: Path | None, as_json: boo
       cograil pause workflow import
       cograil pause job 019a8f2e77aa
     """
-    paused = run_async(_pause(settings_for(data_dir), kind, name, reason))
-    _tell(kind, paused, "paused", as_json)
-
-
-async def _pause(settings: Settings, kind: str, name: str, reason: str) -> str:
-    by = who()
+    by = current_user()
     async with connected(settings) as client, client.db.transaction("pause") as tx:
         if kind == "job":
             name = await resolve_job(tx, name, client.tenant)
@@ -49,7 +42,7 @@ async def _pause(settings: Settings, kind: str, name: str, reason: str) -> str:
         else:
             await verbs.pause_workflow(tx, name, by=by, reason=reason, tenant=client.tenant)
         await audit(tx, f"pause {kind}", name, reason=reason)
-    return name
+    render({"kind": kind, "name": name, "state": "paused"}, f"{kind} {name} is paused", as_json)
 
 
 @click.command()
@@ -57,19 +50,15 @@ async def _pause(settings: Settings, kind: str, name: str, reason: str) -> str:
 @click.argument("name")
 @tenant_option
 @instance_options
-def resume(kind: str, name: str, data_dir: Path | None, as_json: bool) -> None:
-    """Let a paused job, queue or workflow go on.
+@async_command
+async def resume(settings: Settings, kind: str, name: str, as_json: bool) -> None:
+    """Resume a paused job, queue or workflow.
 
     \b
     Examples:
       cograil resume queue gpu
       cograil resume job 019a8f2e77aa
     """
-    resumed = run_async(_resume(settings_for(data_dir), kind, name))
-    _tell(kind, resumed, "resumed", as_json)
-
-
-async def _resume(settings: Settings, kind: str, name: str) -> str:
     async with connected(settings) as client, client.db.transaction("resume") as tx:
         if kind == "job":
             name = await resolve_job(tx, name, client.tenant)
@@ -79,37 +68,28 @@ async def _resume(settings: Settings, kind: str, name: str) -> str:
         else:
             await verbs.resume_workflow(tx, name, tenant=client.tenant)
         await audit(tx, f"resume {kind}", name)
-    return name
-
-
-def _tell(kind: str, name: str, state: str, as_json: bool) -> None:
-    if as_json:
-        write_json({"kind": kind, "name": name, "state": state})
-    else:
-        say(f"{kind} {name} is {state}")
+    render({"kind": kind, "name": name, "state": "resumed"}, f"{kind} {name} is resumed", as_json)
 
 
 @click.command()
 @tenant_option
 @instance_options
-def pauses(data_dir: Path | None, as_json: bool) -> None:
-    """List what is paused, by whom and why.
+@async_command
+async def pauses(settings: Settings, as_json: bool) -> None:
+    """List paused jobs, queues and workflows, with user and reason.
 
     \b
     Examples:
       cograil pauses
       cograil pauses --json
     """
-    found = run_async(_pauses(settings_for(data_dir)))
-    if as_json:
-        write_json({"pauses": [one._asdict() for one in found]})
-        return
-    rows = table("kind", "name", "since", "by", "reason")
-    for one in found:
-        rows.add_row(one.kind, plain(one.name), ago(one.at), plain(one.by), plain(one.reason))
-    out().print(rows if found else "nothing is paused")
-
-
-async def _pauses(settings: Settings) -> list[Paused]:
     async with connected_to_read(settings) as client, client.db.transaction("show") as tx:
-        return await list_pauses(tx, client.tenant)
+        paused = await list_pauses(tx, client.tenant)
+    render({"pauses": [entry._asdict() for entry in paused]}, lambda: _show_pauses(paused), as_json)
+
+
+def _show_pauses(paused: list[Paused]) -> None:
+    rows = table("kind", "name", "since", "by", "reason")
+    for entry in paused:
+        rows.add_row(entry.kind, plain(entry.name), ago(entry.at), plain(entry.by), plain(entry.reason))
+    out().print(rows if paused else "nothing is paused")

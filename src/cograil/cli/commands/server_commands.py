@@ -1,4 +1,4 @@
-"""Commands that run until they are told to stop: up, server, orchestrator, worker, relay, gateway."""
+"""Commands that run until they are stopped: up, server, orchestrator, worker, relay, gateway."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def _options(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
-    """These options, in this order in the help."""
+    """Combine these options; the help lists them in this order."""
 
     def decorate(command: Command) -> Command:
         for option in reversed(options):
@@ -24,15 +24,26 @@ def _options(*options: Callable[[Command], Command]) -> Callable[[Command], Comm
     return decorate
 
 
-place = _options(
-    click.option("--data-dir", type=click.Path(path_type=Path), help="Where the data is. [COGRAIL_DATA_DIR]"),
+instance = _options(
+    click.option("--data-dir", type=click.Path(path_type=Path), help="Data directory. [COGRAIL_DATA_DIR]"),
     config_option,
 )
 logging = _options(
     click.option(
-        "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="What to log."
+        "--log-level",
+        type=click.Choice(["debug", "info", "warning", "error"]),
+        help="Minimum level that is logged.",
     ),
     click.option("--json", "is_json", is_flag=True, help="Log JSON lines, also on a terminal."),
+)
+handlers = _options(
+    click.option(
+        "--app", "apps", multiple=True, metavar="MODULE", help="Python module with handlers; repeatable."
+    ),
+    click.option(
+        "--queue", "queues", multiple=True, metavar="NAME", help="Serve only this queue; repeatable."
+    ),
+    click.option("--concurrency", type=int, help="Maximum number of concurrent coroutine handlers."),
 )
 enabled_apps = _options(
     click.option(
@@ -41,15 +52,6 @@ enabled_apps = _options(
         metavar="NAMES",
         help="The apps to run, separated by commas; `cograil apps` lists them. [COGRAIL_APPS]",
     ),
-)
-handlers = _options(
-    click.option(
-        "--app", "apps", multiple=True, metavar="MODULE", help="Import this module for its handlers."
-    ),
-    click.option(
-        "--queue", "queues", multiple=True, metavar="NAME", help="Serve this queue only (repeatable)."
-    ),
-    click.option("--concurrency", type=int, help="How many coroutines to run at a time."),
 )
 access_log = _options(
     click.option(
@@ -68,15 +70,15 @@ health = _options(
 
 @click.command()
 @_options(
-    click.option("--host", help="The address to listen on. [127.0.0.1]"),
-    click.option("--port", type=click.IntRange(0, 65535), help="The port; 0 for any free one. [8080]"),
-    click.option("--gateway-port", type=click.IntRange(0, 65535), help="Run a gateway on this port too."),
+    click.option("--host", help="Address to listen on. [127.0.0.1]"),
+    click.option("--port", type=click.IntRange(0, 65535), help="Port; 0 for any free port. [8080]"),
+    click.option("--gateway-port", type=click.IntRange(0, 65535), help="Also run a gateway on this port."),
 )
-@place
+@instance
 @click.option(
     "--workflows", type=click.Path(path_type=Path), help="Publish the workflow files in this directory."
 )
-@click.option("--dev", "is_dev", is_flag=True, help="Edited files replace what is published; with --reload.")
+@click.option("--dev", "is_dev", is_flag=True, help="Publish edited workflow files again; implies --reload.")
 @click.option("--reload", "is_reloading", is_flag=True, help="Restart the worker when a handler is edited.")
 @handlers
 @enabled_apps
@@ -94,22 +96,22 @@ def up(
 ) -> None:
     """Run everything: PostgreSQL, an orchestrator, a worker and the API.
 
-    Stops on Ctrl-C or SIGTERM: running tasks get their time, then they are handed back. With
-    COGRAIL_DATABASE_URL that PostgreSQL is used, and none is started.
+    Stops on Ctrl-C or SIGTERM: running tasks get a grace period, then they are released. With
+    COGRAIL_DATABASE_URL that PostgreSQL server is used, and none is started.
 
-    With --reload the worker is restarted when a module that it has imported is edited; what it runs is
-    handed back and not counted. With --dev edited workflow files are published again under their version as
-    well; jobs that were made before keep what they were made of.
+    With --reload the worker is restarted when a module that it has imported is edited; its running tasks are
+    released without counting the attempt. With --dev, edited workflow files are also published again under
+    their version; existing jobs keep their definition.
 
     \b
     Examples:
       cograil up
       cograil up --dev --workflows flows --app my_handlers
       cograil up --workflows flows --app my_handlers
-      cograil up --data-dir ./data --port 8081 --queue heavy
       cograil up --apps containers,companies
+      cograil up --data-dir ./data --port 8081 --queue heavy
     """
-    from cograil.processes.up import Development  # noqa: PLC0415  help must be quick
+    from cograil.processes.up import Development  # noqa: PLC0415  keeps --help fast
     from cograil.processes.up import up as run  # noqa: PLC0415
 
     development = Development(is_dev, is_reloading or is_dev)
@@ -119,17 +121,17 @@ def up(
 
 @click.command()
 @_options(
-    click.option("--host", help="The address to listen on. [127.0.0.1]"),
-    click.option("--port", type=click.IntRange(0, 65535), help="The port; 0 for any free one. [8080]"),
+    click.option("--host", help="Address to listen on. [127.0.0.1]"),
+    click.option("--port", type=click.IntRange(0, 65535), help="Port; 0 for any free port. [8080]"),
 )
-@place
+@instance
 @enabled_apps
 @access_log
 @logging
 def server(host: str | None, port: int | None, **flags: Any) -> None:
-    """Run one more server of the API, on COGRAIL_DATABASE_URL or on the instance of the data directory.
+    """Run an additional API server, on COGRAIL_DATABASE_URL or on the instance of the data directory.
 
-    Listens on other addresses than loopback only when there are keys: see `cograil keys create`.
+    An address other than loopback requires an API key: see `cograil keys create`.
 
     \b
     Examples:
@@ -142,11 +144,11 @@ def server(host: str | None, port: int | None, **flags: Any) -> None:
 
 
 @click.command()
-@place
+@instance
 @health
 @logging
 def orchestrator(health_port: int | None, **flags: Any) -> None:
-    """Run one more orchestrator, on COGRAIL_DATABASE_URL or on the instance of the data directory.
+    """Run an additional orchestrator, on COGRAIL_DATABASE_URL or on the instance of the data directory.
 
     \b
     Examples:
@@ -161,11 +163,11 @@ def orchestrator(health_port: int | None, **flags: Any) -> None:
 @click.command()
 @handlers
 @enabled_apps
-@place
+@instance
 @health
 @logging
 def worker(apps: tuple[str, ...], health_port: int | None, **flags: Any) -> None:
-    """Run one more worker, on COGRAIL_DATABASE_URL or on the instance of the data directory.
+    """Run an additional worker, on COGRAIL_DATABASE_URL or on the instance of the data directory.
 
     \b
     Examples:
@@ -178,14 +180,14 @@ def worker(apps: tuple[str, ...], health_port: int | None, **flags: Any) -> None
 
 
 @click.command()
-@place
+@instance
 @health
 @logging
 def relay(health_port: int | None, **flags: Any) -> None:
-    """Run one more relay, which delivers events to callbacks and subscriptions.
+    """Run an additional relay, which delivers events to callbacks and subscriptions.
 
-    `cograil up` has one. Any number may run, on COGRAIL_DATABASE_URL or on the instance of the data
-    directory; what one had in hand when it died is sent by another.
+    `cograil up` includes one. Any number can run, on COGRAIL_DATABASE_URL or on the instance of the data
+    directory; when a relay dies, another sends its pending deliveries.
 
     \b
     Examples:
@@ -199,16 +201,16 @@ def relay(health_port: int | None, **flags: Any) -> None:
 
 @click.command()
 @_options(
-    click.option("--host", help="The address to listen on. [127.0.0.1]"),
-    click.option("--port", type=click.IntRange(0, 65535), help="The port; 0 for any free one. [8081]"),
+    click.option("--host", help="Address to listen on. [127.0.0.1]"),
+    click.option("--port", type=click.IntRange(0, 65535), help="Port; 0 for any free port. [8081]"),
 )
-@place
+@instance
 @logging
 def gateway(host: str | None, port: int | None, **flags: Any) -> None:
-    """Run a gateway for callers outside: it reads the database, and sends every change to the API.
+    """Run a gateway for external clients: it reads the database and forwards writes to the API.
 
-    Where they are is said by DATABASE_URL and ORCHESTRATOR_URL, else it is the instance of the data
-    directory. It starts without them, and serves nothing but its probes until they are there.
+    Set DATABASE_URL and ORCHESTRATOR_URL to locate them; the default is the instance of the data directory.
+    The gateway starts without them, and serves only its probes until both are available.
 
     \b
     Examples:
@@ -221,15 +223,15 @@ def gateway(host: str | None, port: int | None, **flags: Any) -> None:
 
 
 def _settings(flags: dict[str, Any], bare_sections: tuple[str, ...] = (), **more: Any) -> Any:
-    """The settings, with the flags that were given."""
+    """Load the settings with these flags."""
     return read_settings(
         {
             "data_dir": flags["data_dir"],
             "log.level": flags["log_level"],
             "log.format": "json" if flags["is_json"] else None,
-            "apps": flags.get("enabled"),
             "queues.names": flags.get("queues") or None,
             "worker.concurrency": flags.get("concurrency"),
+            "apps": flags.get("enabled"),
             "server.access_log": flags.get("is_logging_access") or None,
             **more,
         },

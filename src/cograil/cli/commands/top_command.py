@@ -1,4 +1,4 @@
-"""`cograil top`: how all of it is doing, drawn again and again until somebody presses q."""
+"""`cograil top`: a live overview of jobs, queues and workers, refreshed until q is pressed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import sys
 import termios
 import tty
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import click
@@ -18,34 +17,36 @@ import psycopg
 from rich.live import Live
 from rich.text import Text
 
-from cograil.cli.display.output import out, write_json
-from cograil.cli.display.top_data import look
-from cograil.cli.display.top_layout import TALL, draw
-from cograil.cli.instance_client import Client, connected
-from cograil.cli.options import Amount, instance_options, settings_for
+from cograil.cli.display.output import out, render
+from cograil.cli.display.top_data import load_frame
+from cograil.cli.display.top_layout import DEFAULT_HEIGHT, render_frame
+from cograil.cli.instance_client import InstanceClient, connected
+from cograil.cli.options import Amount, async_command, instance_options
 from cograil.errors import DatabaseUnavailable
-from cograil.processes import run_async
 from cograil.settings import Settings
 
-QUITS = frozenset("qQ\x04")
+QUIT_KEYS = frozenset("qQ\x04")
 
 
 @click.command()
-@click.option("--once", is_flag=True, help="Print one frame and end; so it does where there is no terminal.")
+@click.option(
+    "--once", is_flag=True, help="Print one frame and exit; this is the default without a terminal."
+)
 @click.option(
     "--interval",
     type=Amount(0.2, 3600),
     default=2.0,
     show_default=True,
-    help="Seconds between looks.",
+    help="Seconds between refreshes.",
 )
-@click.option("--tenant", default="default", show_default=True, help="Whose jobs and queues.")
+@click.option("--tenant", default="default", show_default=True, help="Tenant of the jobs and queues.")
 @instance_options
-def top(once: bool, interval: float, tenant: str, data_dir: Path | None, as_json: bool) -> None:
-    """Watch how all of it is doing: jobs, throughput, queues, workers, what waits and why, what fails.
+@async_command
+async def top(settings: Settings, once: bool, interval: float, tenant: str, as_json: bool) -> None:
+    """Show a live overview: jobs, throughput, queues, workers, waiting jobs with reasons, failures.
 
-    Of the instance of the data directory, or of COGRAIL_DATABASE_URL. q or Ctrl-C ends it. With --json it
-    prints one frame for programs.
+    The instance is that of the data directory, or of COGRAIL_DATABASE_URL. q or Ctrl-C quits. With --json the
+    command prints one frame as JSON.
 
     \b
     Examples:
@@ -55,90 +56,81 @@ def top(once: bool, interval: float, tenant: str, data_dir: Path | None, as_json
       COGRAIL_DATABASE_URL=postgresql://... cograil top --interval 5
     """
     is_live = out().is_terminal and sys.stdin.isatty() and not (once or as_json or out().is_dumb_terminal)
-    settings = settings_for(data_dir)
-    if is_live:
-        run_async(_watch(settings, tenant, interval))
-    else:
-        run_async(_print(settings, tenant, as_json))
-
-
-async def _print(settings: Settings, tenant: str, as_json: bool) -> None:
     async with connected(settings) as client:
-        frame = await look(client, tenant)
-    if as_json:
-        write_json(frame)
-        return
-    height = out().height if out().is_terminal else TALL
-    out().print(draw(frame, out().width, height, is_plain=_is_plain()))
+        if is_live:
+            await Screen(client, tenant, interval).run()
+            return
+        frame = await load_frame(client, tenant)
+    render(frame, lambda: _print_frame(frame), as_json)
+
+
+def _print_frame(frame: dict[str, Any]) -> None:
+    height = out().height if out().is_terminal else DEFAULT_HEIGHT
+    out().print(render_frame(frame, out().width, height, is_plain=_is_plain()))
 
 
 def _is_plain() -> bool:
     return not (out().encoding or "").lower().startswith("utf")
 
 
-async def _watch(settings: Settings, tenant: str, interval: float) -> None:
-    async with connected(settings) as client:
-        await Screen(client, tenant, interval).run()
-
-
 class Screen:
-    """The terminal while it is ours. A key or a signal ends it; another size is drawn at once."""
+    """The full-screen view. A key or a signal quits; a resize redraws at once."""
 
-    def __init__(self, client: Client, tenant: str, interval: float) -> None:
+    def __init__(self, client: InstanceClient, tenant: str, interval: float) -> None:
         self._client, self._tenant, self._interval = client, tenant, interval
-        self._stop, self._stir = asyncio.Event(), asyncio.Event()
+        self._stop, self._redraw = asyncio.Event(), asyncio.Event()
         self._frame: dict[str, Any] | None = None
         self._note = ""
 
     async def run(self) -> None:
-        """Draw until it is enough."""
+        """Draw until the user quits."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            loop.add_signal_handler(number, self._end)
-        loop.add_signal_handler(signal.SIGWINCH, self._stir.set)
-        with _keys_at_once(), Live(Text("..."), console=out(), screen=True, auto_refresh=False) as live:
-            loop.add_reader(sys.stdin.fileno(), self._hear)
-            looking = asyncio.create_task(self._look_on())
+            loop.add_signal_handler(number, self._quit)
+        loop.add_signal_handler(signal.SIGWINCH, self._redraw.set)
+        with _raw_keys(), Live(Text("..."), console=out(), screen=True, auto_refresh=False) as live:
+            loop.add_reader(sys.stdin.fileno(), self._on_key)
+            refresher = asyncio.create_task(self._refresh())
             try:
                 while not self._stop.is_set():
                     self._draw(live)
-                    await self._stir.wait()
-                    self._stir.clear()
+                    await self._redraw.wait()
+                    self._redraw.clear()
             finally:
                 loop.remove_reader(sys.stdin.fileno())
-                looking.cancel()
+                refresher.cancel()
                 with contextlib.suppress(asyncio.CancelledError):
-                    await looking
+                    await refresher
 
-    async def _look_on(self) -> None:
-        """Look again and again; a database that is away is waited for."""
+    async def _refresh(self) -> None:
+        """Load frames for ever; during an outage of the database the last frame stays."""
         while True:
             try:
-                self._frame, self._note = await look(self._client, self._tenant), ""
+                self._frame, self._note = await load_frame(self._client, self._tenant), ""
             except (psycopg.Error, DatabaseUnavailable):
-                self._note = "the database does not answer; this is how it was"
-            self._stir.set()
+                self._note = "the database does not answer; showing the last state"
+            self._redraw.set()
             await asyncio.sleep(self._interval)
 
     def _draw(self, live: Live) -> None:
         if self._frame is not None:
             size = live.console.size
-            frame = draw(self._frame, size.width, size.height, self._note, is_plain=_is_plain())
+            frame = render_frame(self._frame, size.width, size.height, self._note, is_plain=_is_plain())
             live.update(frame, refresh=True)
 
-    def _hear(self) -> None:
+    def _on_key(self) -> None:
         typed = os.read(sys.stdin.fileno(), 64).decode(errors="ignore")
-        if not typed or QUITS & set(typed):
-            self._end()
+        if not typed or QUIT_KEYS & set(typed):
+            self._quit()
 
-    def _end(self) -> None:
+    def _quit(self) -> None:
         self._stop.set()
-        self._stir.set()
+        self._redraw.set()
 
 
 @contextlib.contextmanager
-def _keys_at_once() -> Iterator[None]:
-    """Keys come without Enter and are not shown; afterwards the terminal is as it was."""
+def _raw_keys() -> Iterator[None]:
+    """Read keys without Enter and without echo in this block; restore the terminal afterwards."""
     number = sys.stdin.fileno()
     before = termios.tcgetattr(number)
     tty.setcbreak(number)

@@ -1,4 +1,4 @@
-"""Workflow files: check them, publish them."""
+"""Commands for workflow files: check, publish."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ import click
 from rich.text import Text
 
 from cograil.cli.display.formatting import printable
-from cograil.cli.display.output import out, say, warn, write_json
-from cograil.cli.instance_client import audit, connected, who
-from cograil.cli.options import app_option, instance_options, json_option, settings_for, tenant_option
+from cograil.cli.display.output import out, render, say, warn
+from cograil.cli.instance_client import audit, connected, current_user
+from cograil.cli.options import app_option, async_command, instance_options, json_option, tenant_option
 from cograil.definitions import read_workflow
 from cograil.definitions.suggestions import did_you_mean
 from cograil.errors import InvalidWorkflow, Problem, UsageError
 from cograil.model.workflow import Node, Workflow
-from cograil.processes import run_async
 from cograil.settings import Settings
 from cograil.store.database import Transaction
 from cograil.store.job_queries import list_processes
@@ -34,8 +33,8 @@ files_argument = click.argument(
 
 
 @dataclass(slots=True)
-class Checked:
-    """A file and what is wrong in it; without problems, its workflow."""
+class CheckedFile:
+    """A workflow file with its problems and warnings; without problems, its workflow."""
 
     path: Path
     source: str = ""
@@ -54,9 +53,9 @@ class Checked:
         }
 
 
-def check_file(path: Path) -> Checked:
-    """Read and check one file; problems are kept, not raised."""
-    checked = Checked(path)
+def check_file(path: Path) -> CheckedFile:
+    """Read and check one file; problems are collected, not raised."""
+    checked = CheckedFile(path)
     try:
         checked.source = path.read_bytes().decode()
         checked.workflow = read_workflow(checked.source, str(path))
@@ -77,7 +76,7 @@ def _not_utf8(error: UnicodeDecodeError) -> Problem:
 
 
 def read_file(path: Path) -> tuple[Workflow, str]:
-    """The workflow in this file and its text. Raises InvalidWorkflow with all that is wrong."""
+    """Return the workflow in this file and its text. Raises InvalidWorkflow with all problems."""
     checked = check_file(path)
     if checked.workflow is None:
         raise InvalidWorkflow(checked.problems, str(path))
@@ -85,32 +84,32 @@ def read_file(path: Path) -> tuple[Workflow, str]:
 
 
 def find_files(paths: Iterable[Path]) -> list[Path]:
-    """These files, and those in these directories. Raises UsageError for a directory without any."""
-    return [file for path in paths for file in (_in_directory(path) if path.is_dir() else [path])]
+    """Return these files and the workflow files in these directories. Raises UsageError when one has none."""
+    return [file for path in paths for file in (_list_directory(path) if path.is_dir() else [path])]
 
 
-def _in_directory(path: Path) -> list[Path]:
-    found = sorted(file for file in path.iterdir() if file.suffix in SUFFIXES and file.is_file())
-    if not found:
+def _list_directory(path: Path) -> list[Path]:
+    files = sorted(file for file in path.iterdir() if file.suffix in SUFFIXES and file.is_file())
+    if not files:
         raise UsageError(f"there are no .yaml or .yml files in {path}")
-    return found
+    return files
 
 
 def unknown_handlers(workflow: Workflow, apps: Sequence[str]) -> Iterator[tuple[Node, str]]:
-    """Each node whose handler neither cograil nor these modules have, and a sentence that says so."""
+    """Yield each node whose handler is neither built in nor in these modules, with a message."""
     known = handler_names(apps)
     for node in workflow.nodes.values():
         if node.handler and node.handler not in known:
-            hint = did_you_mean(node.handler, known) or "; give its module with --app"
+            hint = did_you_mean(node.handler, known) or "; name its module with --app"
             yield node, f"node {node.node_id!r}: no handler {node.handler!r} here{hint}"
 
 
-async def handlers_nobody_has(tx: Transaction, workflow: Workflow) -> list[str]:
-    """A sentence for each handler that none of the workers has that run now; nothing when none runs."""
-    workers = [one for one in await list_processes(tx) if one["kind"] == "worker"]
+async def missing_handlers(tx: Transaction, workflow: Workflow) -> list[str]:
+    """Return a message for each handler that no running worker has; none when no worker runs."""
+    workers = [process for process in await list_processes(tx) if process["kind"] == "worker"]
     known = {name for worker in workers for name in worker["handlers"] or ()}
     return [
-        f"node {node.node_id!r}: no worker that runs now has a handler {node.handler!r}"
+        f"node {node.node_id!r}: no running worker has the handler {node.handler!r}"
         f"{did_you_mean(node.handler, known)}"
         for node in workflow.nodes.values()
         if workers and node.handler and node.handler not in known
@@ -118,8 +117,8 @@ async def handlers_nobody_has(tx: Transaction, workflow: Workflow) -> list[str]:
 
 
 def handler_names(apps: Sequence[str]) -> set[str]:
-    """The handlers that a worker with these modules has. Raises UsageError for a module that fails."""
-    from cograil.processes.handler_modules import import_apps  # noqa: PLC0415  only when asked for
+    """Return the handlers of a worker with these modules. Raises UsageError for a module that fails."""
+    from cograil.processes.handler_modules import import_apps  # noqa: PLC0415  only with --app
     from cograil.runners import builtin_handlers, http_handler  # noqa: F401, PLC0415  importing registers
     from cograil.runners.handler_registry import default_registry  # noqa: PLC0415
 
@@ -135,9 +134,9 @@ def handler_names(apps: Sequence[str]) -> set[str]:
 def check(paths: tuple[Path, ...], apps: tuple[str, ...], strict: bool, as_json: bool) -> int:
     """Find all mistakes in workflow files, each with its line and column.
 
-    A directory stands for the .yaml and .yml files in it. With --app, params are held against the
-    signatures of their handlers: unknown names, missing ones, and values that do not fit. Handlers that
-    nobody has are warned about. Exits 2 when a file has mistakes.
+    A directory stands for the .yaml and .yml files in it. With --app, params are checked against the
+    signatures of their handlers: unknown names, missing names, and invalid values. Unknown handlers cause a
+    warning. Exits 2 when a file has mistakes.
 
     \b
     Examples:
@@ -148,18 +147,14 @@ def check(paths: tuple[Path, ...], apps: tuple[str, ...], strict: bool, as_json:
     results = [check_file(path) for path in find_files(paths)]
     if apps:
         _check_handlers(results, apps)
-    if as_json:
-        write_json({"files": [checked.as_json() for checked in results]})
-    else:
-        for checked in results:
-            _show(checked)
+    render({"files": [checked.as_json() for checked in results]}, lambda: _show_files(results), as_json)
     if any(checked.problems for checked in results):
         return 2
     return 1 if strict and any(checked.warnings for checked in results) else 0
 
 
-def _check_handlers(results: Iterable[Checked], apps: Sequence[str]) -> None:
-    """Hold the files against the handlers of these modules and our own."""
+def _check_handlers(results: Iterable[CheckedFile], apps: Sequence[str]) -> None:
+    """Check the files against the built-in handlers and those of these modules."""
     from cograil.cli.commands import handler_checks  # noqa: PLC0415  it loads the handlers
     from cograil.runners.handler_registry import default_registry  # noqa: PLC0415
 
@@ -173,7 +168,12 @@ def _check_handlers(results: Iterable[Checked], apps: Sequence[str]) -> None:
             )
 
 
-def _show(checked: Checked) -> None:
+def _show_files(results: Iterable[CheckedFile]) -> None:
+    for checked in results:
+        _show_file(checked)
+
+
+def _show_file(checked: CheckedFile) -> None:
     for problem in checked.problems:
         out().print(Text(f"{checked.path}:{printable(problem)}"), soft_wrap=True)
     for message in checked.warnings:
@@ -186,12 +186,13 @@ def _show(checked: Checked) -> None:
 @files_argument
 @tenant_option
 @instance_options
-def publish(paths: tuple[Path, ...], data_dir: Path | None, as_json: bool) -> None:
+@async_command
+async def publish(settings: Settings, paths: tuple[Path, ...], as_json: bool) -> None:
     """Publish workflow files, all or none.
 
-    A published version never changes: publishing the same again does nothing, other content needs
-    another version. The `schedules` of a file are no part of its version: they are created, changed and
-    paused as the file says. A directory stands for the .yaml and .yml files in it.
+    A published version never changes: publishing the same content again does nothing, and new content needs a
+    new version. The `schedules` of a file are not part of its version: they are created, changed and paused as
+    the file says. A directory stands for the .yaml and .yml files in it.
 
     \b
     Examples:
@@ -199,14 +200,15 @@ def publish(paths: tuple[Path, ...], data_dir: Path | None, as_json: bool) -> No
       cograil publish flows --tenant acme --json
     """
     files = [(path, *read_file(path)) for path in find_files(paths)]
-    published = run_async(_publish(settings_for(data_dir), files))
-    if as_json:
-        write_json({"workflows": published})
-        return
-    for one in published:
-        fate = "published" if one["is_new"] else "was published already"
-        say(f"{one['workflow_id']} version {one['version']} {fate}")
-        for schedule in one["schedules"]:
+    published = await _publish(settings, files)
+    render({"workflows": published}, lambda: _show_published(published), as_json)
+
+
+def _show_published(published: list[dict[str, Any]]) -> None:
+    for workflow in published:
+        outcome = "published" if workflow["is_new"] else "was already published"
+        say(f"{workflow['workflow_id']} version {workflow['version']} {outcome}")
+        for schedule in workflow["schedules"]:
             say(f"  schedule {schedule['name']} {schedule['change']}")
 
 
@@ -214,22 +216,24 @@ async def _publish(settings: Settings, files: list[tuple[Path, Workflow, str]]) 
     rows = []
     async with connected(settings) as client, client.db.transaction("publish") as tx:
         for path, workflow, source in files:
-            done = await publish_workflow(tx, workflow, source, client.tenant)
-            if done.is_new:
-                await audit(tx, "publish", f"{done.workflow_id} {done.version}")
-            changes = await sync_schedules(tx, client.engine_context, workflow, client.tenant, by=who())
-            for one in changes:
-                await audit(tx, f"{one.verb} schedule", one.name, workflow_id=workflow.workflow_id)
-            for message in await handlers_nobody_has(tx, workflow):
+            published = await publish_workflow(tx, workflow, source, client.tenant)
+            if published.is_new:
+                await audit(tx, "publish", f"{published.workflow_id} {published.version}")
+            changes = await sync_schedules(
+                tx, client.engine_context, workflow, client.tenant, by=current_user()
+            )
+            for change in changes:
+                await audit(tx, f"{change.verb} schedule", change.name, workflow_id=workflow.workflow_id)
+            for message in await missing_handlers(tx, workflow):
                 warn(f"{path}: {message}")
             rows.append(
                 {
                     "file": str(path),
-                    "workflow_id": done.workflow_id,
-                    "version": done.version,
-                    "digest": done.digest,
-                    "is_new": done.is_new,
-                    "schedules": [one._asdict() for one in changes],
+                    "workflow_id": published.workflow_id,
+                    "version": published.version,
+                    "digest": published.digest,
+                    "is_new": published.is_new,
+                    "schedules": [change._asdict() for change in changes],
                 }
             )
     return rows

@@ -1,4 +1,4 @@
-"""The condition of the database, described for people."""
+"""Display of table sizes and old snapshots."""
 
 from __future__ import annotations
 
@@ -8,17 +8,19 @@ from cograil.store.table_bloat import Health, megabytes
 
 
 def show_health(health: Health, *, is_complete: bool = False) -> None:
-    """The tables with rows in them, the largest first, and whoever holds a snapshot."""
-    sizes = [one for one in health.sizes if is_complete or not one.is_empty]
+    """Print the tables that have rows, largest first, and the sessions that hold a snapshot."""
+    sizes = [size for size in health.sizes if is_complete or not size.is_empty]
     if sizes:
         out().print()
         rows = table(
             "table", "rows", "dead", "size", "last vacuum", right=("rows", "dead", "size", "last vacuum")
         )
-        for one in sizes:
-            style = "yellow" if one.is_mostly_dead else ""
-            dead = plain(f"{one.dead_rows:,}", style=style)
-            rows.add_row(one.table, f"{one.rows:,}", dead, megabytes(one.total_bytes), ago(one.vacuumed_at))
+        for size in sizes:
+            style = "yellow" if size.is_mostly_dead else ""
+            dead = plain(f"{size.dead_rows:,}", style=style)
+            rows.add_row(
+                size.table, f"{size.rows:,}", dead, megabytes(size.total_bytes), ago(size.vacuumed_at)
+            )
         out().print(rows)
     if hidden := len(health.sizes) - len(sizes):
         out().print(plain(f"{hidden} empty tables are not shown; --all shows them", style="dim"))
@@ -27,13 +29,13 @@ def show_health(health: Health, *, is_complete: bool = False) -> None:
         rows = table(
             "snapshot of", "application", "state", "for", "transactions", right=("for", "transactions")
         )
-        for held in health.snapshots:
-            since = "" if held.seconds is None else duration(held.seconds)
+        for snapshot in health.snapshots:
+            since = "" if snapshot.seconds is None else duration(snapshot.seconds)
             rows.add_row(
-                plain(f"{held.kind} {held.name}", style="yellow" if held.is_old else ""),
-                plain(held.application),
-                plain(held.state),
+                plain(f"{snapshot.kind} {snapshot.name}", style="yellow" if snapshot.is_old else ""),
+                plain(snapshot.application),
+                plain(snapshot.state),
                 since,
-                f"{held.transactions:,}",
+                f"{snapshot.transactions:,}",
             )
         out().print(rows)

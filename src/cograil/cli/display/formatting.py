@@ -1,4 +1,4 @@
-"""Durations, moments and states in words and signs for people."""
+"""Durations, timestamps and states as text and symbols."""
 
 from __future__ import annotations
 
@@ -52,21 +52,25 @@ WAITING_FOR = {
     "start": "its start",
 }
 
-SKIPPED = {"branch": "not taken", "upstream_failed": "needs what failed", "when": "its `when` does not hold"}
+SKIPPED = {
+    "branch": "not taken",
+    "upstream_failed": "a dependency failed",
+    "when": "its `when` condition is false",
+}
 
 
 def printable(text: object) -> str:
-    """On one terminal line, whatever the text holds: control characters must not reach a terminal."""
+    """Return the text on one line with control characters replaced: they must not reach a terminal."""
     return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", str(text)).replace("\n", " ").replace("\t", " ")
 
 
 def printable_lines(text: str) -> str:
-    """The same for text of several lines, which stay lines and keep their indentation."""
+    """As `printable`, for text of several lines, which keep their indentation."""
     return "\n".join(printable(line) for line in text.splitlines())
 
 
-def moment(value: datetime | str) -> str:
-    """A moment as every command writes it: 2026-01-31 09:00:00.123 UTC. What is not one stays as it is."""
+def timestamp(value: datetime | str) -> str:
+    """Format a timestamp: 2026-01-31 09:00:00.123 UTC. Other text is returned unchanged."""
     if isinstance(value, str):
         try:
             value = datetime.fromisoformat(value)
@@ -79,7 +83,7 @@ def moment(value: datetime | str) -> str:
 
 
 def duration(seconds: float) -> str:
-    """0.12 s, 14.2 s, 2 m 05 s, 3 h 12 m, 4 d 7 h"""
+    """Format a duration: 0.12 s, 14.2 s, 2 m 05 s, 3 h 12 m, 4 d 7 h."""
     seconds = max(0.0, seconds)
     if seconds < 9.995:
         return f"{seconds:.2f} s"
@@ -93,11 +97,11 @@ def duration(seconds: float) -> str:
     return f"{whole // 86_400} d {whole % 86_400 // 3600} h"
 
 
-def ago(moment: datetime | None, now: datetime | None = None) -> str:
-    """How long this was ago, roughly; nothing for nothing."""
-    if moment is None:
+def ago(timestamp: datetime | None, now: datetime | None = None) -> str:
+    """Return roughly how long ago this was; empty for None."""
+    if timestamp is None:
         return ""
-    seconds = ((now or clock.now()) - moment).total_seconds()
+    seconds = ((now or clock.now()) - timestamp).total_seconds()
     for unit, size in (("d", 86_400), ("h", 3600), ("m", 60)):
         if seconds >= size:
             return f"{int(seconds // size)} {unit} ago"
@@ -105,12 +109,12 @@ def ago(moment: datetime | None, now: datetime | None = None) -> str:
 
 
 def took(start: datetime | None, end: datetime | None, now: datetime | None = None) -> str:
-    """From start to end, or until now; nothing before the start."""
+    """Return the duration from start to end, or until now; empty before the start."""
     if start is None:
         return ""
     return duration(((end or now or clock.now()) - start).total_seconds())
 
 
 def number(value: float) -> str:
-    """A count without a needless fraction."""
+    """Format a number without a needless fraction."""
     return f"{value:g}" if abs(value) < 1e6 else f"{value:,.0f}"

@@ -1,4 +1,4 @@
-"""A job and its nodes, described for people."""
+"""Display of a job and its nodes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from rich.text import Text
 
-from cograil.cli.display.formatting import SKIPPED, WAITING_FOR, ago, duration, moment, printable, took
+from cograil.cli.display.formatting import SKIPPED, WAITING_FOR, ago, duration, printable, timestamp, took
 from cograil.cli.display.job_result import result_of
 from cograil.cli.display.output import error_line, out, plain, show_result, show_value, state, table
 from cograil.model.job import shown_node_status
@@ -18,8 +18,8 @@ SHOWN_FAILURES = 10
 
 
 def show_job(job: View, workflow: Workflow, nodes: list[View], failures: list[View]) -> None:
-    """The job's own facts, a line for each node, and its result."""
-    for name, value in _facts(job):
+    """Print the attributes of the job, a line for each node, and its result."""
+    for name, value in _attributes(job):
         out().print(Text.assemble((f"{name:16}", "bold"), value), soft_wrap=True)
     out().print()
     rows = table("node", "status", "attempt", "took", "", right=("attempt", "took"))
@@ -36,45 +36,45 @@ def show_job(job: View, workflow: Workflow, nodes: list[View], failures: list[Vi
     _show_failed_children(nodes, failures)
     if job["status"] == "completed":
         out().print()
-        show_result(job["job_id"], result_of(job, workflow), is_cut=True)
+        show_result(job["job_id"], result_of(job, workflow), is_short=True)
 
 
 def job_state(job: View) -> Text:
-    """The state of a job as people see it, and what it waits for."""
-    shown = state(shown_status(job))
+    """Return the displayed state of a job, and what it waits for."""
+    label = state(shown_status(job))
     return (
-        shown
+        label
         if job["waiting_for"] is None
-        else Text.assemble(shown, f" for {WAITING_FOR[job['waiting_for']]}")
+        else Text.assemble(label, f" for {WAITING_FOR[job['waiting_for']]}")
     )
 
 
-def _facts(job: View) -> list[tuple[str, str | Text]]:
-    facts: list[tuple[str, str | Text]] = [
+def _attributes(job: View) -> list[tuple[str, str | Text]]:
+    attributes: list[tuple[str, str | Text]] = [
         ("job", job["job_id"]),
         ("workflow", printable(f"{job['workflow_id']} version {job['workflow_version']}")),
         ("status", job_state(job)),
-        ("created", f"{moment(job['created_at'])}, {ago(job['created_at'])}"),
+        ("created", f"{timestamp(job['created_at'])}, {ago(job['created_at'])}"),
     ]
     if job["started_at"]:
-        facts.append(("took", took(job["started_at"], job["completed_at"])))
+        attributes.append(("took", took(job["started_at"], job["completed_at"])))
     for name in ("not_before", "deadline"):
         if job[name]:
-            facts.append((name.replace("_", " "), moment(job[name])))
+            attributes.append((name.replace("_", " "), timestamp(job[name])))
     if job["owner_id"] and not job["completed_at"]:
         heard_at = job.get("owner_heartbeat_at")
         heartbeat = f", heartbeat {ago(heard_at)}" if heard_at else ""
-        facts.append(("orchestrator", printable(f"{job['owner_id']}{heartbeat}")))
+        attributes.append(("orchestrator", printable(f"{job['owner_id']}{heartbeat}")))
     for name in ("submitted_by", "correlation_id", "retry_of"):
         if job[name]:
-            facts.append((name.replace("_", " "), printable(job[name])))
+            attributes.append((name.replace("_", " "), printable(job[name])))
     if job["labels"]:
-        facts.append(
+        attributes.append(
             ("labels", printable(", ".join(f"{key}={value}" for key, value in job["labels"].items())))
         )
     if job["error"]:
-        facts.append(("error", Text(error_line(job["error"]), style="red")))
-    return facts
+        attributes.append(("error", Text(error_line(job["error"]), style="red")))
+    return attributes
 
 
 def _remark(node: View) -> str:
@@ -91,7 +91,7 @@ def _remark(node: View) -> str:
     if node["child_job"]:
         return f"job {node['child_job']['job_id']}, {node['child_job']['status']}"
     if node["not_before"] and node["status"] == "waiting":
-        return f"until {moment(node['not_before'])}"
+        return f"until {timestamp(node['not_before'])}"
     return f"on {node['worker']}" if node["worker"] else ""
 
 
@@ -103,7 +103,7 @@ def _progress(progress: View) -> str:
 
 def _show_failed_children(nodes: list[View], failures: list[View]) -> None:
     known = {node["node_id"] for node in nodes}
-    children = [one for one in failures if one["node_id"] not in known]
+    children = [failure for failure in failures if failure["node_id"] not in known]
     for child in children[:SHOWN_FAILURES]:
         line = f"  {child['node_id']} failed after {child['attempt']} attempts: {error_line(child['error'])}"
         out().print(Text(printable(line), style="red"), soft_wrap=True)
@@ -112,23 +112,23 @@ def _show_failed_children(nodes: list[View], failures: list[View]) -> None:
 
 
 def show_node(node: View, job_id: str, traceback: Traceback | None) -> None:
-    """All there is about one node, and where its last failed attempt broke."""
-    facts = [
+    """Print all attributes of a node, and the traceback of its last failed attempt."""
+    attributes = [
         ("node", printable(node["node_id"])),
         ("type", node["type"]),
         ("status", shown_node_status(node["status"])),
     ]
-    facts += [
+    attributes += [
         (name.replace("_", " "), printable(node[name]))
         for name in ("handler", "queue", "worker", "attempt", "skip_reason", "parent_node_id", "not_before")
         if node[name]
     ]
     if node["child_job"]:
-        facts.append(("child job", f"{node['child_job']['job_id']}, {node['child_job']['status']}"))
+        attributes.append(("child job", f"{node['child_job']['job_id']}, {node['child_job']['status']}"))
     if node["started_at"] and node["completed_at"]:
         seconds = (node["completed_at"] - node["started_at"]).total_seconds()
-        facts.append(("took", duration(seconds)))
-    for name, value in facts:
+        attributes.append(("took", duration(seconds)))
+    for name, value in attributes:
         out().print(Text.assemble((f"{name:16}", "bold"), str(value)), soft_wrap=True)
     for name in ("error", "input", "output"):
         if node[name] is not None:
@@ -136,8 +136,8 @@ def show_node(node: View, job_id: str, traceback: Traceback | None) -> None:
             show_value(node[name])
     if traceback is not None:
         is_own = traceback.job_id == job_id
-        of_child = "" if is_own else f" of node {traceback.node_id} of child job {traceback.job_id}"
-        heading = f"traceback of the last failed attempt{of_child}"
+        owner = "" if is_own else f" of node {traceback.node_id} of child job {traceback.job_id}"
+        heading = f"traceback of the last failed attempt{owner}"
         out().print(Text(printable(heading), style="bold"), soft_wrap=True)
         for line in traceback.text.rstrip().splitlines():
             out().print(Text(f"  {printable(line)}"), soft_wrap=True)

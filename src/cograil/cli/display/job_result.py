@@ -1,4 +1,4 @@
-"""How a job ended: on stdout its result, on stderr what failed, and an exit code."""
+"""The outcome of a job: its result on stdout, its failures on stderr, and an exit code."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import shlex
 from typing import Any
 
 from cograil.cli.display.formatting import printable, printable_lines
-from cograil.cli.display.job_progress import view_of
+from cograil.cli.display.job_progress import progress_view
 from cograil.cli.display.output import error_line, out, say, show_result, write_json
-from cograil.cli.instance_client import Client, find_job
-from cograil.cli.job_wait import Bell, wait_for_end
+from cograil.cli.instance_client import InstanceClient, find_job
+from cograil.cli.job_wait import JobEndListener, wait_for_end
 from cograil.errors import WaitTimeout
 from cograil.model.workflow import Workflow
 from cograil.store import job_queries
@@ -19,35 +19,43 @@ EXIT_CODES = {"completed": 0, "failed": 1, "cancelled": 1}
 SHOWN_FAILURES = 10
 
 
-async def see_to_end(
-    client: Client, bell: Bell, job_id: str, *, timeout: float | None, as_json: bool, is_short: bool = False
+async def wait_and_show(
+    client: InstanceClient,
+    listener: JobEndListener,
+    job_id: str,
+    *,
+    timeout: float | None,
+    as_json: bool,
+    is_short: bool = False,
 ) -> int:
-    """Wait for the job, show it meanwhile and its outcome then; the exit code."""
+    """Wait for the job and show its progress and outcome. Return the exit code."""
     async with client.db.transaction("show") as tx:
         _, definition_id = await find_job(tx, job_id, client.tenant)
         workflow = await client.engine_context.definitions.get(tx, definition_id)
     try:
-        with view_of(workflow, is_quiet=as_json, tenant=client.tenant) as view:
-            await wait_for_end(client, bell, job_id, view, timeout=timeout)
-    except WaitTimeout as late:
-        return await _too_late(client, job_id, late, as_json)
+        with progress_view(workflow, is_quiet=as_json, tenant=client.tenant) as view:
+            await wait_for_end(client, listener, job_id, view, timeout=timeout)
+    except WaitTimeout as error:
+        return await _report_timeout(client, job_id, error, as_json)
     except asyncio.CancelledError:
-        say(client.future_of(job_id))
+        say(client.next_steps(job_id))
         raise
-    return await show_outcome(client, job_id, as_json, is_short=is_short)
+    return await show_job_outcome(client, job_id, as_json, is_short=is_short)
 
 
-async def _too_late(client: Client, job_id: str, late: WaitTimeout, as_json: bool) -> int:
+async def _report_timeout(client: InstanceClient, job_id: str, error: WaitTimeout, as_json: bool) -> int:
     if not as_json:
-        raise late
+        raise error
     async with client.db.transaction("show") as tx:
         write_json((await find_job(tx, job_id, client.tenant))[0])
-    say(str(late))
-    return late.exit_code
+    say(str(error))
+    return error.exit_code
 
 
-async def show_outcome(client: Client, job_id: str, as_json: bool, *, is_short: bool = False) -> int:
-    """Show how the job ended, if `is_short` only what its last node returned; its exit code."""
+async def show_job_outcome(
+    client: InstanceClient, job_id: str, as_json: bool, *, is_short: bool = False
+) -> int:
+    """Show the outcome of the job; if `is_short`, only the output of its last node. Return the exit code."""
     async with client.db.transaction("show") as tx:
         job, definition_id = await find_job(tx, job_id, client.tenant)
         workflow = await client.engine_context.definitions.get(tx, definition_id)
@@ -65,14 +73,14 @@ async def show_outcome(client: Client, job_id: str, as_json: bool, *, is_short: 
         result = result_of(job, workflow)
         if is_short and isinstance(result, dict):
             result = dict(list(result.items())[-1:])
-        show_result(job_id, result, is_cut=out().is_terminal)
+        show_result(job_id, result, is_short=out().is_terminal)
     else:
         _show_failure(client, job, failures, traceback)
     return code
 
 
 def result_of(job: dict[str, Any], workflow: Workflow) -> Any:
-    """The outputs of the workflow; if it declares none, what the nodes returned, in their order."""
+    """Return the outputs of the workflow; if it declares none, the outputs of its nodes in order."""
     result = job["result"] or {}
     if workflow.outputs is not None:
         return result
@@ -80,18 +88,18 @@ def result_of(job: dict[str, Any], workflow: Workflow) -> Any:
 
 
 def _show_failure(
-    client: Client,
+    client: InstanceClient,
     job: dict[str, Any],
     failures: list[dict[str, Any]],
     traceback: job_queries.Traceback | None,
 ) -> None:
-    """Each failure once, and where the first one broke."""
-    said = failure_lines(failures[:SHOWN_FAILURES])
-    if len(said) == 1:
-        say(f"job {job['job_id']} {job['status']}: {said[0]}", style="bold red")
+    """Print each failure once, with the traceback of the first."""
+    lines = failure_lines(failures[:SHOWN_FAILURES])
+    if len(lines) == 1:
+        say(f"job {job['job_id']} {job['status']}: {lines[0]}", style="bold red")
     else:
         say(f"job {job['job_id']} {job['status']}: {error_line(job['error'])}", style="bold red")
-        for line in said:
+        for line in lines:
             say(f"  {line}", style="red")
     if len(failures) > SHOWN_FAILURES:
         more = len(failures) - SHOWN_FAILURES
@@ -104,11 +112,11 @@ def _show_failure(
         job_id, node_id = job["job_id"], failures[0]["node_id"]
         if traceback:
             job_id, node_id = traceback.job_id, traceback.node_id
-        say(f"{client.command(f'show {job_id} --node {shlex.quote(node_id)}')} has its input")
+        say(f"{client.command(f'show {job_id} --node {shlex.quote(node_id)}')} shows its input")
 
 
 def failure_lines(failures: list[dict[str, Any]]) -> list[str]:
-    """What failed, and why: a line for each node."""
+    """Return one line per failed node, with its error."""
     return [
         f"node {printable(node['node_id'])} failed"
         + (f" after {node['attempt']} attempts" if node["attempt"] > 1 else "")

@@ -1,4 +1,4 @@
-"""How all of it is doing, in one look: what `cograil top` shows. Reads what is small or bounded."""
+"""The data of `cograil top`. Every query reads a bounded number of rows."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
-from cograil.cli.instance_client import Client
+from cograil.cli.instance_client import InstanceClient
 from cograil.store import job_queries, monitoring_queries
 from cograil.store.database import Transaction
 from cograil.store.gateway_queries import count_shown_jobs
@@ -17,11 +17,11 @@ MINUTES = 30
 WAITING = 12
 FAILURES = 10
 FAILURE_HOURS = 24
-PROCESS_NAMES = ("name", "state", "is_live", "queues", "info", "started_at", "pulsed_at")
+PROCESS_FIELDS = ("name", "state", "is_live", "queues", "info", "started_at", "pulsed_at")
 
 
-async def look(client: Client, tenant: str) -> View:
-    """One frame: everything at one moment, for people and for programs."""
+async def load_frame(client: InstanceClient, tenant: str) -> View:
+    """Load one frame in one transaction."""
     async with client.db.transaction("show", tenant=tenant) as tx:
         counts = await count_shown_jobs(tx, tenant)
         processes = await job_queries.list_processes(tx)
@@ -45,35 +45,40 @@ async def look(client: Client, tenant: str) -> View:
 
 
 async def _throughput(tx: Transaction, tenant: str) -> View:
-    """Minute by minute, the last one still running; and the rate of the last whole five."""
+    """Return the jobs per minute, the last minute incomplete, and the rate of the last five whole minutes."""
     minute = timedelta(minutes=1)
     first = tx.now.replace(second=0, microsecond=0) - (MINUTES - 1) * minute
     buckets = await monitoring_queries.throughput_metrics(tx, tenant, first, minute, None)
-    ended = [one["jobs_completed"] + one["jobs_failed"] + one["jobs_cancelled"] for one in buckets]
+    ended = [
+        bucket["jobs_completed"] + bucket["jobs_failed"] + bucket["jobs_cancelled"] for bucket in buckets
+    ]
     return {
         "minutes": [
-            {"start": one["bucket_start"], "submitted": one["jobs_submitted"], "ended": ended[place]}
-            for place, one in enumerate(buckets)
+            {"start": bucket["bucket_start"], "submitted": bucket["jobs_submitted"], "ended": count}
+            for bucket, count in zip(buckets, ended, strict=True)
         ],
         "ended_per_minute": sum(ended[-6:-1]) / 5,
     }
 
 
 def _of_kind(processes: list[View], kind: str) -> list[View]:
-    return [{name: one[name] for name in PROCESS_NAMES} for one in processes if one["kind"] == kind]
+    return [
+        {name: process[name] for name in PROCESS_FIELDS} for process in processes if process["kind"] == kind
+    ]
 
 
-async def _waiting(client: Client, tx: Transaction, tenant: str) -> list[View]:
-    """The jobs that are open for the longest time, each with the first thing it waits for."""
-    found = []
+async def _waiting(client: InstanceClient, tx: Transaction, tenant: str) -> list[View]:
+    """Return the oldest open jobs, each with its first blocker."""
+    waiting = []
     for job in await monitoring_queries.oldest_jobs(tx, tenant, WAITING):
-        explained = await explain(tx, client.engine_context.definitions, job["job_id"], tenant)
-        why = explained.blockers[0] if explained.blockers else None
-        found.append(job | {"why": None if why is None else {"kind": why.kind, "message": why.message}})
-    return found
+        explanation = await explain(tx, client.engine_context.definitions, job["job_id"], tenant)
+        blocker = explanation.blockers[0] if explanation.blockers else None
+        why = None if blocker is None else {"kind": blocker.kind, "message": blocker.message}
+        waiting.append(job | {"why": why})
+    return waiting
 
 
 def busy(process: Mapping[str, Any]) -> str:
-    """How much of a worker is taken, as it said with its last heartbeat."""
+    """Return the used and total capacity of a worker, as of its last heartbeat."""
     info = process["info"] or {}
     return f"{info['running']}/{info['concurrency']}" if "running" in info else ""

@@ -1,4 +1,4 @@
-"""A frame of `cograil top`, for a terminal of any size: what does not fit is left out, the least first."""
+"""Layout of `cograil top` for a terminal of any size; the least important rows are omitted first."""
 
 from __future__ import annotations
 
@@ -18,40 +18,46 @@ BARS = "▁▂▃▄▅▆▇█"
 PLAIN_BARS = "._-=+*#@"
 MAX_NAME = 20
 GAP = 2  # between columns
-SHORT_ID = 18  # a beginning of an id that is enough for other commands
-WIDE = 110  # from so many columns on two sections stand beside each other
-TALL = 60  # of a frame that nobody sees on a terminal
+SHORT_ID = 18  # a prefix of an id that other commands accept
+WIDE = 110  # with at least this many columns two sections are side by side
+DEFAULT_HEIGHT = 60  # without a terminal
 Rows = list[list[RenderableType]]
 
 
-def draw(frame: dict[str, Any], width: int, height: int, note: str = "", *, is_plain: bool = False) -> Group:
-    """The frame in at most so many columns and lines."""
-    parts: list[RenderableType] = [_headline(frame, note), _jobs(frame), _sparks(frame, width, is_plain)]
+def render_frame(
+    frame: dict[str, Any], width: int, height: int, note: str = "", *, is_plain: bool = False
+) -> Group:
+    """Render a frame in at most this many columns and lines."""
+    parts: list[RenderableType] = [
+        _headline(frame, note),
+        _jobs(frame),
+        _throughput_bars(frame, width, is_plain),
+    ]
     sections = [
         _section("queue", ("queued", "held", "running", "oldest", "workers", ""), _queues(frame)),
         _section("worker", ("busy", "queues", "heartbeat", "up"), _workers(frame)),
         _section("waits longest", ("job", "since", "why"), _waiting(frame)),
         _section("fails, last day", ("node", "times", "last", "why"), _failing(frame)),
     ]
-    room = height - len(parts) - 1
+    lines = height - len(parts) - 1
     if width >= WIDE:
-        parts += _beside(sections, room, width)
+        parts += _side_by_side(sections, lines, width)
     else:
-        parts += _below(sections, room, width)
+        parts += _stack(sections, lines, width)
     return Group(*parts)
 
 
 def _headline(frame: dict[str, Any], note: str) -> Text:
-    live = [one for one in frame["orchestrators"] if one["is_live"]]
+    live = [process for process in frame["orchestrators"] if process["is_live"]]
     line = Text.assemble(
         ("cograil top", "bold"), f"  {frame['at']:%H:%M:%S}", no_wrap=True, overflow="ellipsis"
     )
     line.append(f"  orchestrators {len(live)}", "" if live else "bold red")
-    news = frame["oldest_news_seconds"]
-    if news is not None and news > 1:
-        line.append(f"  inbox waits {duration(news)}", "yellow")
+    inbox_seconds = frame["oldest_news_seconds"]
+    if inbox_seconds is not None and inbox_seconds > 1:
+        line.append(f"  inbox waits {duration(inbox_seconds)}", "yellow")
     if frame["missing_handlers"]:
-        line.append("  nobody has ", "bold red")
+        line.append("  no worker has ", "bold red")
         line.append(plain(", ".join(frame["missing_handlers"])))
     if note:
         line.append(f"  {note}", "bold red")
@@ -70,43 +76,43 @@ def _jobs(frame: dict[str, Any]) -> Text:
     return line
 
 
-def _sparks(frame: dict[str, Any], width: int, is_plain: bool) -> Text:
-    """What ended in each minute, as bars."""
-    ended = [one["ended"] for one in frame["throughput"]["minutes"]]
-    shown = ended[-max(5, min(len(ended), width - 40)) :]
-    most, bars = max(shown, default=0), PLAIN_BARS if is_plain else BARS
-    drawn = "".join(bars[0] if not most else bars[round(one / most * (len(bars) - 1))] for one in shown)
+def _throughput_bars(frame: dict[str, Any], width: int, is_plain: bool) -> Text:
+    """Draw the ended jobs per minute as bars."""
+    ended = [minute["ended"] for minute in frame["throughput"]["minutes"]]
+    visible = ended[-max(5, min(len(ended), width - 40)) :]
+    peak, bars = max(visible, default=0), PLAIN_BARS if is_plain else BARS
+    drawn = "".join(bars[0] if not peak else bars[round(n / peak * (len(bars) - 1))] for n in visible)
     rate = frame["throughput"]["ended_per_minute"]
     line = Text("ended", style="bold", no_wrap=True, overflow="ellipsis")
     line.append(f"  {drawn}", "not bold green")
-    return line.append(f"  {rate:.1f} a minute, at most {most}", "not bold dim")
+    return line.append(f"  {rate:.1f} per minute, peak {peak}", "not bold dim")
 
 
 class _Section:
-    """A table of which as many rows are shown as there is room for."""
+    """A table that shows as many rows as fit."""
 
     def __init__(self, columns: tuple[str, ...], rows: Rows) -> None:
         self._columns, self.rows = columns, rows
 
-    def drawn(self, lines: int, width: int) -> RenderableType:
-        made = table(*self._columns, right=("queued", "held", "running", "oldest", "workers", "times"))
-        shown = self.rows if len(self.rows) < lines else self.rows[: max(0, lines - 2)]
-        for row in shown:
-            made.add_row(*row)
-        for column, room in zip(made.columns, self._widths(shown, width), strict=True):
-            column.no_wrap, column.overflow, column.width = True, "ellipsis", room
-        if len(shown) < len(self.rows):
-            made.add_row(Text(f"and {len(self.rows) - len(shown)} more", style="dim"))
-        return made
+    def render(self, lines: int, width: int) -> RenderableType:
+        rows = table(*self._columns, right=("queued", "held", "running", "oldest", "workers", "times"))
+        visible = self.rows if len(self.rows) < lines else self.rows[: max(0, lines - 2)]
+        for row in visible:
+            rows.add_row(*row)
+        for column, cells in zip(rows.columns, self._widths(visible, width), strict=True):
+            column.no_wrap, column.overflow, column.width = True, "ellipsis", cells
+        if len(visible) < len(self.rows):
+            rows.add_row(Text(f"and {len(self.rows) - len(visible)} more", style="dim"))
+        return rows
 
-    def _widths(self, shown: Rows, width: int) -> list[int | None]:
-        """What each column gets. Where not all have room, names are cut, and the last one has what is left.
+    def _widths(self, visible: Rows, width: int) -> list[int | None]:
+        """Return the width of each column. If space is short, names are cut; the last column gets the rest.
 
-        Said here: left alone, the table takes away whole columns from the middle for a long last one.
+        Without explicit widths, rich drops whole columns in the middle for a long last column.
         """
         wanted = [
-            max([len(name), *(len(str(row[place])) for row in shown if place < len(row))])
-            for place, name in enumerate(self._columns)
+            max([len(name), *(len(str(row[index])) for row in visible if index < len(row))])
+            for index, name in enumerate(self._columns)
         ]
         first = [min(MAX_NAME, cells) for cells in wanted[:-1]]
         left = width - sum(first) - GAP * len(first)
@@ -116,7 +122,7 @@ class _Section:
 
     @property
     def wanted(self) -> int:
-        """Lines, with its head."""
+        """Return the number of lines, including the header."""
         return len(self.rows) + 1
 
 
@@ -124,52 +130,55 @@ def _section(name: str, columns: tuple[str, ...], rows: Rows) -> _Section:
     return _Section((name, *columns), rows or [[Text("none", style="dim")]])
 
 
-def _below(sections: Iterable[_Section], room: int, width: int) -> list[RenderableType]:
-    """One below the other; each gets what it wants, or its share of what is there."""
+def _stack(sections: Iterable[_Section], room: int, width: int) -> list[RenderableType]:
+    """Stack the sections; each gets the lines it needs, or its share."""
     parts: list[RenderableType] = []
     left = [section for section in sections if room > 4]
     while left:
         share = max(3, room // len(left) - 1)
         section = left.pop(0)
         lines = min(section.wanted, share if left else max(3, room - 1))
-        parts += [Text(""), section.drawn(lines + 1 if lines == section.wanted else lines, width)]
+        parts += [Text(""), section.render(lines + 1 if lines == section.wanted else lines, width)]
         room -= lines + 1
         if room < 4:
             break
     return parts
 
 
-def _beside(sections: list[_Section], room: int, width: int) -> list[RenderableType]:
-    """Queues beside workers, and below them what waits and what fails."""
+def _side_by_side(sections: list[_Section], room: int, width: int) -> list[RenderableType]:
+    """Put queues beside workers, and waiting and failing jobs below."""
     first = Table.grid(padding=(0, 3, 0, 0), expand=False)
-    top = min(max(one.wanted for one in sections[:2]), max(3, room // 2))
+    top = min(max(section.wanted for section in sections[:2]), max(3, room // 2))
     halves = (width // 2 - 2, width - width // 2 - 2)
     for half in halves:
         first.add_column(width=half)
     first.add_row(
-        *(one.drawn(top + (one.wanted <= top), half) for one, half in zip(sections[:2], halves, strict=True))
+        *(
+            section.render(top + (section.wanted <= top), half)
+            for section, half in zip(sections[:2], halves, strict=True)
+        )
     )
-    return [Text(""), first, *_below(sections[2:], room - top - 1, width)]
+    return [Text(""), first, *_stack(sections[2:], room - top - 1, width)]
 
 
 def _queues(frame: dict[str, Any]) -> Rows:
     rows: Rows = []
-    for one in sorted(frame["queues"], key=lambda one: (-one["depth"], one["queue"])):
-        is_left = one["depth"] and not one["workers"]
+    for queue in sorted(frame["queues"], key=lambda queue: (-queue["depth"], queue["queue"])):
+        is_unserved = queue["depth"] and not queue["workers"]
         note = (
             Text("paused", style="yellow")
-            if one["is_paused"]
-            else Text("nobody serves it" if is_left else "", "red")
+            if queue["is_paused"]
+            else Text("no worker" if is_unserved else "", "red")
         )
-        age = one["oldest_seconds"]
+        age = queue["oldest_seconds"]
         rows.append(
             [
-                plain(one["queue"]),
-                Text(number(one["depth"]) + ("+" if one["depth_truncated"] else "")),
-                Text(number(one["held"])),
-                Text(number(one["running"])),
+                plain(queue["queue"]),
+                Text(number(queue["depth"]) + ("+" if queue["depth_truncated"] else "")),
+                Text(number(queue["held"])),
+                Text(number(queue["running"])),
                 Text("" if age is None else duration(age), style="yellow" if (age or 0) > 60 else ""),
-                Text(number(one["workers"])),
+                Text(number(queue["workers"])),
                 note,
             ]
         )
@@ -179,41 +188,41 @@ def _queues(frame: dict[str, Any]) -> Rows:
 def _workers(frame: dict[str, Any]) -> Rows:
     return [
         [
-            plain(one["name"], "" if one["is_live"] else "red"),
-            Text(busy(one)),
-            plain(", ".join(one["queues"]) if one["queues"] else "all"),
+            plain(worker["name"], "" if worker["is_live"] else "red"),
+            Text(busy(worker)),
+            plain(", ".join(worker["queues"]) if worker["queues"] else "all"),
             Text(
-                ago(one["pulsed_at"], frame["at"]) if one["is_live"] else "lost",
-                "" if one["is_live"] else "red",
+                ago(worker["pulsed_at"], frame["at"]) if worker["is_live"] else "lost",
+                "" if worker["is_live"] else "red",
             ),
-            Text(duration((frame["at"] - one["started_at"]).total_seconds())),
+            Text(duration((frame["at"] - worker["started_at"]).total_seconds())),
         ]
-        for one in frame["workers"]
+        for worker in frame["workers"]
     ]
 
 
 def _waiting(frame: dict[str, Any]) -> Rows:
     return [
         [
-            plain(one["workflow_id"]),
-            Text(one["job_id"][:SHORT_ID], style="dim"),
-            Text(duration((frame["at"] - one["created_at"]).total_seconds())),
-            state(one["status"])
-            if one["why"] is None
-            else plain(f"{one['why']['kind']}: {one['why']['message']}"),
+            plain(job["workflow_id"]),
+            Text(job["job_id"][:SHORT_ID], style="dim"),
+            Text(duration((frame["at"] - job["created_at"]).total_seconds())),
+            state(job["status"])
+            if job["why"] is None
+            else plain(f"{job['why']['kind']}: {job['why']['message']}"),
         ]
-        for one in frame["waiting"]
+        for job in frame["waiting"]
     ]
 
 
 def _failing(frame: dict[str, Any]) -> Rows:
     return [
         [
-            plain(one["workflow_id"]),
-            plain(one["node_id"]),
-            Text(number(one["occurrences"]), style="red"),
-            Text(ago(one["last_seen"], frame["at"])),
-            plain(f"{one['error_code']}: {one['error_message']}"),
+            plain(failure["workflow_id"]),
+            plain(failure["node_id"]),
+            Text(number(failure["occurrences"]), style="red"),
+            Text(ago(failure["last_seen"], frame["at"])),
+            plain(f"{failure['error_code']}: {failure['error_message']}"),
         ]
-        for one in frame["failing"]
+        for failure in frame["failing"]
     ]
