@@ -145,7 +145,7 @@ def test_an_interrupt_ends_the_waiting_with_130_and_not_the_job(shell: Shell) ->
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=30)
     assert process.returncode == 130
-    found = re.search(r"job ([0-9a-f-]{36}) goes on", err)
+    found = re.search(r"job ([0-9a-f-]{36}) continues", err)
     assert found, err
     assert shell.run("cancel", found[1], "--json").json["status"] == "cancelled"
 
