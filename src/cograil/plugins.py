@@ -32,7 +32,14 @@ if TYPE_CHECKING:
 
     from cograil.app_extras import require_extra, require_programs
     from cograil.cli.display.output import out, plain, say, table, warn, write_json
-    from cograil.cli.instance_client import Client, audit, connected, connected_to_read, private_client, who
+    from cograil.cli.instance_client import (
+        InstanceClient,
+        audit,
+        connected,
+        connected_to_read,
+        current_user,
+        private_client,
+    )
     from cograil.cli.options import config_option, instance_options, json_option, read_settings, settings_for
     from cograil.definitions import read_workflow
     from cograil.egress import OutboundGuard, PublicOnly
@@ -70,7 +77,7 @@ if TYPE_CHECKING:
 _LAZY = {
     "cograil.app_extras": "require_extra require_programs",
     "cograil.cli.display.output": "out plain say table warn write_json",
-    "cograil.cli.instance_client": "Client audit connected connected_to_read private_client who",
+    "cograil.cli.instance_client": "InstanceClient audit connected connected_to_read private_client current_user",
     "cograil.cli.options": "config_option instance_options json_option read_settings settings_for",
     "cograil.definitions": "read_workflow",
     "cograil.egress": "OutboundGuard PublicOnly",
@@ -125,7 +132,6 @@ __all__ = [
     "Call",
     "Caller",
     "Check",
-    "Client",
     "CograilError",
     "Command",
     "Conflict",
@@ -136,6 +142,7 @@ __all__ = [
     "EngineContext",
     "Fail",
     "Finding",
+    "InstanceClient",
     "JobNotFound",
     "Json",
     "NavigationEntry",
@@ -169,6 +176,7 @@ __all__ = [
     "connected",
     "connected_to_read",
     "counter",
+    "current_user",
     "gauge",
     "gone_to",
     "histogram",
@@ -202,7 +210,6 @@ __all__ = [
     "submit_app_job",
     "table",
     "warn",
-    "who",
     "write_json",
 ]
 

@@ -12,7 +12,7 @@ from lab import Lab, open_lab
 
 from cograil.cli.display.job_progress import LineProgress, SilentProgress
 from cograil.cli.instance_client import InstanceClient
-from cograil.cli.job_wait import JobEndListener, listen_for_job_ends, wait_for_end
+from cograil.cli.job_wait import JobWaitListener, listen_for_job_ends, wait_for_end
 from cograil.errors import Conflict, JobNotFound, UsageError, WaitTimeout
 from cograil.store.job_progress_queries import load_progress, resolve_job
 
@@ -51,7 +51,7 @@ async def test_the_end_of_a_job_is_heard_and_not_only_found_by_looking(
 async def test_the_end_of_a_job_is_found_when_no_notice_arrives(lab: Lab, client: InstanceClient) -> None:
     job_id = await lab.submit(HELLO)
     async with lab.running():
-        seen = await asyncio.wait_for(wait_for_end(client, JobEndListener(), job_id, SilentProgress()), 20)
+        seen = await asyncio.wait_for(wait_for_end(client, JobWaitListener(), job_id, SilentProgress()), 20)
     assert seen.status == "completed"
 
 
@@ -82,12 +82,14 @@ async def test_waiting_outlives_lost_connections(lab: Lab, client: InstanceClien
 async def test_waiting_ends_in_time_and_says_where_to_look(lab: Lab, client: InstanceClient) -> None:
     job_id = await lab.submit(HELLO)
     with pytest.raises(WaitTimeout, match=f"explain {job_id}"):
-        await wait_for_end(client, JobEndListener(), job_id, SilentProgress(), timeout=0.05)
+        await wait_for_end(client, JobWaitListener(), job_id, SilentProgress(), timeout=0.05)
 
 
 async def test_waiting_for_what_does_not_exist_ends_at_once(client: InstanceClient) -> None:
     with pytest.raises(JobNotFound):
-        await wait_for_end(client, JobEndListener(), "00000000-0000-7000-8000-000000000000", SilentProgress())
+        await wait_for_end(
+            client, JobWaitListener(), "00000000-0000-7000-8000-000000000000", SilentProgress()
+        )
 
 
 async def test_a_wide_fan_out_is_a_few_lines(
@@ -95,7 +97,7 @@ async def test_a_wide_fan_out_is_a_few_lines(
 ) -> None:
     job_id = await lab.submit(WIDE, {"items": list(range(300))})
     async with lab.running():
-        await wait_for_end(client, JobEndListener(), job_id, LineProgress())
+        await wait_for_end(client, JobWaitListener(), job_id, LineProgress())
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) < 10
     assert any("split  started with 300 children" in line for line in lines)

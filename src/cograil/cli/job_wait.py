@@ -33,7 +33,7 @@ class ProgressView(Protocol):
     def show_stall(self, messages: list[str]) -> None: ...
 
 
-class JobEndListener:
+class JobWaitListener:
     """Wakes up when a job may have ended."""
 
     def __init__(self) -> None:
@@ -50,9 +50,9 @@ class JobEndListener:
 
 
 @asynccontextmanager
-async def listen_for_job_ends(client: InstanceClient) -> AsyncIterator[JobEndListener]:
+async def listen_for_job_ends(client: InstanceClient) -> AsyncIterator[JobWaitListener]:
     """Listen in this block. Enter it before the job is created: else its end may be noticed late."""
-    ends = JobEndListener()
+    ends = JobWaitListener()
     listener = Listener(client.db.direct, [DONE_CHANNEL], ends.on_notify)
     await listener.start()
     try:
@@ -63,7 +63,7 @@ async def listen_for_job_ends(client: InstanceClient) -> AsyncIterator[JobEndLis
 
 async def wait_for_end(
     client: InstanceClient,
-    listener: JobEndListener,
+    listener: JobWaitListener,
     job_id: str,
     view: ProgressView,
     *,

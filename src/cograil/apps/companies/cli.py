@@ -27,7 +27,7 @@ from cograil.cli.instance_client import (
     current_user,
     private_client,
 )
-from cograil.cli.job_wait import JobEndListener, listen_for_job_ends
+from cograil.cli.job_wait import JobWaitListener, listen_for_job_ends
 from cograil.cli.options import Amount, instance_options, settings_for
 from cograil.errors import NoInstance, NotFound, WaitTimeout
 from cograil.model.ids import new_id
@@ -175,7 +175,7 @@ async def _ask(client: InstanceClient, house: House, given: Identifiers, is_forc
             await audit(tx, "request company", made.request_id, siren=given.siren)
 
 
-async def _ended(client: InstanceClient, listener: JobEndListener, of: Of, timeout: float) -> dict[str, Any]:
+async def _ended(client: InstanceClient, listener: JobWaitListener, of: Of, timeout: float) -> dict[str, Any]:
     clock = asyncio.get_running_loop().time
     until = clock() + timeout
     while True:

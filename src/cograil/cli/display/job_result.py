@@ -10,7 +10,7 @@ from cograil.cli.display.formatting import printable, printable_lines
 from cograil.cli.display.job_progress import progress_view
 from cograil.cli.display.output import error_line, out, say, show_result, write_json
 from cograil.cli.instance_client import InstanceClient, find_job
-from cograil.cli.job_wait import JobEndListener, wait_for_end
+from cograil.cli.job_wait import JobWaitListener, wait_for_end
 from cograil.errors import WaitTimeout
 from cograil.model.workflow import Workflow
 from cograil.store import job_queries
@@ -21,7 +21,7 @@ SHOWN_FAILURES = 10
 
 async def wait_and_show(
     client: InstanceClient,
-    listener: JobEndListener,
+    listener: JobWaitListener,
     job_id: str,
     *,
     timeout: float | None,

@@ -18,5 +18,5 @@ select node_id, is_child, count(*) filter (where status not in ('skipped', 'pend
        count(*) filter (where status = 'skipped') as skipped,
        avg(extract(epoch from finished_at - started_at)) filter (where status in ('completed', 'failed')) as avg_duration,
        sum(greatest(attempt - 1, 0)) as total_retries, (select count(*) from recent) as jobs_seen,
-       (select count(*) from executions) = %(max_nodes)s::bigint as is_cut
+       (select count(*) from executions) = %(max_nodes)s::bigint as truncated
 from executions group by node_id, is_child order by node_id, is_child
