@@ -108,7 +108,7 @@ async def advance_beside(lab: Lab, hand: Hand, job: str, steps: list[int]) -> in
         await hand.report(item, {})
         steps.append(0)
         async with lab.db.transaction("advance") as tx:
-            await advance_due(tx, lab.decider, lab.settings.orchestrator.batch)
+            await advance_due(tx, lab.engine_context, lab.settings.orchestrator.batch)
         assert (await lab.statuses(small))["second"] == "dispatched", (
             f"pass {count} left the other job behind"
         )

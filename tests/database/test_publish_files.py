@@ -20,7 +20,7 @@ async def test_a_misspelt_handler_comes_with_the_one_that_was_probably_meant(
     with capture_logs() as lines:
         for is_dev in (False, True):
             handlers = ["answer", "hello_world"]
-            (published,) = await publish_files(lab.db, lab.decider, [file], handlers, is_dev=is_dev)
+            (published,) = await publish_files(lab.db, lab.engine_context, [file], handlers, is_dev=is_dev)
             assert published.problem == ""
             assert published.warnings == (
                 "node 'a': no worker here has a handler 'anwser'; did you mean 'answer'?",

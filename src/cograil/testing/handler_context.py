@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Generator, Mapping
 from typing import Any, NamedTuple
 
 import orjson
+from typing_extensions import override
 
 from cograil.errors import InvalidInput
 from cograil.model.app_events import checked_event
@@ -65,6 +66,7 @@ class Context(runners.Context):
         self._transaction = transaction
         super().__init__(work._replace(steps=dict(self.steps), **item), _Recorder(self), loop=_Immediately())
 
+    @override
     def checkpoint(self, data: Json, phase: str = "") -> Awaitable[None]:
         """Keep this as the last checkpoint; refused as in a worker when it is not JSON."""
         self._refuse_when_lost()
@@ -100,10 +102,12 @@ class Context(runners.Context):
             )
         return self._transaction(connection)
 
-    async def _keep(self, name: str, text: bytes) -> None:
+    @override
+    async def _save_step(self, name: str, text: bytes) -> None:
         self.steps[name] = orjson.loads(text)
 
-    def _keep_in_thread(self, name: str, text: bytes) -> None:
+    @override
+    def _save_step_in_thread(self, name: str, text: bytes) -> None:
         self.steps[name] = orjson.loads(text)
 
 
