@@ -151,8 +151,8 @@ async def _single_jobs(bench: Bench, rounds: int) -> Figures:
                 "latency_ms": await bench.latency(rounds),
             }
             for items in (1_000, 10_000):
-                given = {"numbers": list(range(items))}
-                figures[f"fanout_{items}_s"] = round(await bench.one("fan", given), 3)
+                job_input = {"numbers": list(range(items))}
+                figures[f"fanout_{items}_s"] = round(await bench.time_job("fan", job_input), 3)
     return figures
 
 

@@ -29,4 +29,4 @@ async def _one_handler(bench: Bench, steps: int) -> float:
     with process("worker", bench.conninfo, *APP):
         await bench.until(ALIVE, 1, kind="worker")
         async with bench.listening():
-            return await bench.one(f"steps_{steps}", {})
+            return await bench.time_job(f"steps_{steps}", {})

@@ -208,7 +208,7 @@ def read_file(path: Path, names: Collection[str], path_names: Collection[str]) -
 
 
 def _problem_in_file(name: str, names: Collection[str]) -> str:
-    if settings := [one for one in names if one.startswith(f"{name}.")]:
+    if settings := [candidate for candidate in names if candidate.startswith(f"{name}.")]:
         return f"{name} is a section and not a setting; its settings are {_listed(settings)}"
     return f"{name} is not a setting{_suggestion(name, names, 0.7)}"
 

@@ -190,9 +190,9 @@ class EmbeddedPostgres:
         )
         if done.returncode != 0:
             shutil.rmtree(new, ignore_errors=True)
-            said = (done.stderr or done.stdout).decode("utf-8", "replace").strip()
-            hint = ACCOUNT_HINT if "could not look up effective user ID" in said else ""
-            raise DatabaseUnavailable(f"initdb failed in {self.data_dir}:\n{said[-2000:]}{hint}")
+            output = (done.stderr or done.stdout).decode("utf-8", "replace").strip()
+            hint = ACCOUNT_HINT if "could not look up effective user ID" in output else ""
+            raise DatabaseUnavailable(f"initdb failed in {self.data_dir}:\n{output[-2000:]}{hint}")
         new.rename(self.cluster)
         _sync_directory(self.data_dir)
 

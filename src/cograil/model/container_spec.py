@@ -224,19 +224,21 @@ def read_body(value: Any, kind: type[B]) -> B:
 
 def _said(value: dict[str, Any]) -> dict[str, Any]:
     """Without what is null, which means what saying nothing means: clients in Go write so what is empty."""
-    said = {name: one for name, one in value.items() if one is not None}
-    if isinstance(callback := said.get("callback"), dict):
-        said["callback"] = {name: one for name, one in callback.items() if one is not None}
-    if isinstance(artifacts := said.get("artifacts"), list):
-        said["artifacts"] = [_said_of_artifact(one) if isinstance(one, dict) else one for one in artifacts]
-    return said
+    fields = {name: item for name, item in value.items() if item is not None}
+    if isinstance(callback := fields.get("callback"), dict):
+        fields["callback"] = {name: item for name, item in callback.items() if item is not None}
+    if isinstance(artifacts := fields.get("artifacts"), list):
+        fields["artifacts"] = [
+            _said_of_artifact(artifact) if isinstance(artifact, dict) else artifact for artifact in artifacts
+        ]
+    return fields
 
 
 def _said_of_artifact(artifact: dict[str, Any]) -> dict[str, Any]:
     return {
-        name: one
-        for name, one in artifact.items()
-        if one is not None and not (one == "" and name in ("depends", "subdir"))
+        name: item
+        for name, item in artifact.items()
+        if item is not None and not (item == "" and name in ("depends", "subdir"))
     }
 
 

@@ -200,7 +200,7 @@ class Node:
     def __post_init__(self) -> None:
         """What follows from the rest, worked out once and not at every decision."""
         sources = tuple(dict.fromkeys(edge.source for edge in (*self.all_of, *self.any_of)))
-        given: tuple[Template | None, ...] = (
+        optional: tuple[Template | None, ...] = (
             self.params,
             self.source,
             self.wait_seconds,
@@ -211,7 +211,7 @@ class Node:
             None if self.limit is None else self.limit.key,
             *(branch.test for branch in self.branches),
         )
-        templates = [template for template in given if template is not None]
+        templates = [template for template in optional if template is not None]
         read = frozenset().union(*(template.references for template in templates))
         if any(template.uses_output for template in templates):
             read |= frozenset(sources)

@@ -71,9 +71,9 @@ async def open_gateway(
 
 async def _find(settings: Settings, inside: Place) -> Place:
     """What the settings say, else what this process has, else what runs on the data directory."""
-    given = settings.gateway
-    database = given.database_url or settings.database.url or inside.database
-    api = given.api_url or inside.api
+    configured = settings.gateway
+    database = configured.database_url or settings.database.url or inside.database
+    api = configured.api_url or inside.api
     if (database and api) or not is_held(settings.data_dir):
         return Place(database, api)
     try:

@@ -96,12 +96,12 @@ async def find_conninfo(settings: Settings) -> str:
 async def check_schema(db: Database) -> None:
     """Raises SchemaMismatch unless the database has the schema of this program, or one it can work with."""
     async with db.single("schema") as tx:
-        found = await status(tx.connection)
-    if found.problems:
-        raise SchemaMismatch("; ".join(found.problems))
-    if found.pending:
+        schema = await status(tx.connection)
+    if schema.problems:
+        raise SchemaMismatch("; ".join(schema.problems))
+    if schema.pending:
         raise SchemaMismatch(
-            f"the database has schema {found.current}, this program needs {found.known}: "
+            f"the database has schema {schema.current}, this program needs {schema.known}: "
             "run `cograil db migrate`"
         )
 

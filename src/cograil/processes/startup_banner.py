@@ -37,7 +37,7 @@ def welcome(
     apps: dict[str, str],
 ) -> None:
     """Say what runs, where, and what to do next."""
-    published = [one.name for one in files if not one.problem]
+    published = [file.name for file in files if not file.problem]
     is_watcher = not files and any(app.tells_next_step for app in enabled_apps(settings))
     if not _is_for_people(settings):
         log.info("ready", url=url, data=_place(settings, host), pid=os.getpid(), workflows=published)
@@ -45,7 +45,7 @@ def welcome(
             log.info(sentence, app=name)
         return
     option = "" if _is_default(settings) else f" --data-dir {shlex.quote(str(settings.data_dir))}"
-    first = next((_submit(one.workflow) for one in files if one.workflow and not one.problem), None)
+    first = next((_submit(file.workflow) for file in files if file.workflow and not file.problem), None)
     step = f"{program()} {first or 'init my_project'}{option if first else ''}"
     _say(
         f"cograil {version_of('cograil')} is up: database, orchestrator, worker.",
@@ -55,8 +55,8 @@ def welcome(
         f"  data       {_place(settings, host)}",
         *(f"  {name:10} {sentence}" for name, sentence in apps.items()),
         *([f"  workflows  {', '.join(published)}"] if published else []),
-        *(f"  {one.name}: NOT published, {one.problem}" for one in files if one.problem),
-        *(f"  {one.name}: {warning}" for one in files for warning in one.warnings),
+        *(f"  {file.name}: NOT published, {file.problem}" for file in files if file.problem),
+        *(f"  {file.name}: {warning}" for file in files for warning in file.warnings),
         "",
         *([] if is_watcher else [f"  try        {step}        (in another terminal)"]),
         "  stop       Ctrl-C",

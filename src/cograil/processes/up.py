@@ -222,9 +222,9 @@ class Supervisor:
             return None
 
         async def publish_again() -> None:
-            for one in await self._publish(db, worker):
-                if one.is_new:
-                    log.info("workflow published again", workflow=one.name, file=str(one.path))
+            for file in await self._publish(db, worker):
+                if file.is_new:
+                    log.info("workflow published again", workflow=file.name, file=str(file.path))
 
         publish = publish_again if self.development.is_dev else None
         here = Path.cwd()

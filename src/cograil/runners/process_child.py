@@ -63,15 +63,15 @@ class PipeChannel:
 
     def receive_answer(self, number: int, is_saved: bool) -> None:
         """Resolve one request with the answer of the worker."""
-        if (asked := self._pending_answers.pop(number, None)) is not None and not asked.done():
-            asked.set_result(is_saved)
+        if (answer := self._pending_answers.pop(number, None)) is not None and not answer.done():
+            answer.set_result(is_saved)
 
     async def _ask(self, question: ipc.Message) -> bool:
         self._last += 1
-        asked: asyncio.Future[bool] = self._loop.create_future()
-        self._pending_answers[self._last] = asked
+        answer: asyncio.Future[bool] = self._loop.create_future()
+        self._pending_answers[self._last] = answer
         self._writer.write(ipc.packed({"ask": self._last, **question}))
-        return await asked
+        return await answer
 
     def _tell(self, message: ipc.Message) -> None:
         text = ipc.packed(message)

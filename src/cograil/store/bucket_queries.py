@@ -16,8 +16,7 @@ async def take_tokens(
 ) -> float:
     """0 when they were taken, else how many seconds it takes until so many are there."""
     params = {"capacity": float(capacity), "per_second": float(per_second), "amount": float(amount)}
-    rows = await tx.fetch(TAKE_TOKENS, tenant=tenant, name=name, longest=MAX_SECONDS, **params)
-    return float(rows[0][0])
+    return float(await tx.fetch_value(TAKE_TOKENS, tenant=tenant, name=name, longest=MAX_SECONDS, **params))
 
 
 async def prune_buckets(tx: Transaction, limit: int) -> int:

@@ -173,6 +173,11 @@ class Transaction:
         cursor = await self._run(statement, params, factory)
         return await cursor.fetchall() if cursor.description else []
 
+    async def fetch_value(self, statement: Statement, /, **params: Any) -> Any:
+        """Return the only column of the only row of this statement."""
+        ((value,),) = await self.fetch(statement, **params)
+        return value
+
     async def execute(self, statement: Statement, /, **params: Any) -> int:
         """Run this statement and return how many rows it changed."""
         if fault_injection.is_on:
@@ -394,8 +399,8 @@ def _as_tenant(tenant: str) -> bytes:
 async def _begin(connection: AsyncConnection[Row], beginning: bytes) -> datetime:
     """Begin; the database's time of this transaction."""
     asked_at = time.monotonic()
-    *_, told = await _say(connection, beginning)
-    now = EPOCH + timedelta(microseconds=int(told.get_value(0, 0) or b""))
+    *_, result = await _say(connection, beginning)
+    now = EPOCH + timedelta(microseconds=int(result.get_value(0, 0) or b""))
     clock.synchronize(now, asked_at)
     return now
 
@@ -408,9 +413,9 @@ async def _say(connection: AsyncConnection[Row], words: bytes) -> list[PGresult]
     async with connection.lock:
         connection.pgconn.send_query(words)
         results: list[PGresult] = await connection.wait(generators.execute(connection.pgconn))
-    for one in results:
-        if one.status == ExecStatus.FATAL_ERROR:
-            raise psycopg.errors.error_from_result(one, encoding=connection.info.encoding)
+    for result in results:
+        if result.status == ExecStatus.FATAL_ERROR:
+            raise psycopg.errors.error_from_result(result, encoding=connection.info.encoding)
     return results
 
 

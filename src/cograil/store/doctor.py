@@ -118,14 +118,14 @@ async def check_invariants(source: Transaction | Connection) -> list[Finding]:
     Takes a connection, or a transaction whose view is used: while others write, give a connection, for
     the usual transaction sees a new moment with each statement. Changes nothing.
     """
-    found = await _ask_all(source, INVARIANTS, "red")
-    return [finding for finding in found if finding.level != "green"]
+    findings = await _ask_all(source, INVARIANTS, "red")
+    return [finding for finding in findings if finding.level != "green"]
 
 
 async def check_liveness(source: Transaction | Connection) -> list[Finding]:
     """What has not moved though it should; empty when all is well."""
-    found = await _ask_all(source, LIVENESS, "yellow")
-    return [finding for finding in found if finding.level != "green"]
+    findings = await _ask_all(source, LIVENESS, "yellow")
+    return [finding for finding in findings if finding.level != "green"]
 
 
 async def examine(conn: Connection) -> list[Finding]:
@@ -136,7 +136,10 @@ async def examine(conn: Connection) -> list[Finding]:
     findings.append(await _roles(conn))
     findings += await _ask_all(conn, INVARIANTS, "red")
     findings += await _ask_all(conn, LIVENESS, "yellow")
-    return [await _without_orchestrator(conn, one) if one.code == NEWS_CODE else one for one in findings]
+    return [
+        await _without_orchestrator(conn, finding) if finding.code == NEWS_CODE else finding
+        for finding in findings
+    ]
 
 
 async def _without_orchestrator(conn: Connection, finding: Finding) -> Finding:
@@ -209,9 +212,9 @@ async def _ask(conn: Connection, check: Check, level: Level) -> Finding:
         rows = await cursor.fetchall()
     if not rows:
         return Finding("green", check.code, check.name, check.promise)
-    return Finding(
-        level, check.code, check.name, check.promise, tuple(str(row[0]) for row in rows), rows[0][1]
-    )
+    shown_ids = tuple(str(offender) for offender, _ in rows)
+    _, total = rows[0]
+    return Finding(level, check.code, check.name, check.promise, shown_ids, total)
 
 
 def _params(check: Check) -> dict[str, float] | None:

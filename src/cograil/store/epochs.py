@@ -16,11 +16,9 @@ from cograil.errors import SchemaMismatch
 
 async def begin_epoch(connection: AsyncConnection[Any]) -> int:
     """Begin a new epoch in this database; its number. Raises SchemaMismatch for a schema that has none."""
-    found = await (
-        await connection.execute("select to_regprocedure('cograil.new_epoch(boolean)') is not null")
-    ).fetchone()
-    if found is None or not found[0]:
+    cursor = await connection.execute("select to_regprocedure('cograil.new_epoch(boolean)') is not null")
+    if await cursor.fetchone() != (True,):
         raise SchemaMismatch("the schema of this database has no epochs yet; run `cograil db migrate` first")
-    row = await (await connection.execute("select cograil.new_epoch()")).fetchone()
-    assert row is not None
-    return int(row[0])
+    cursor = await connection.execute("select cograil.new_epoch()")
+    (epoch,) = (await cursor.fetchall())[0]
+    return int(epoch)

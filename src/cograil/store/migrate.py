@@ -125,10 +125,10 @@ async def status(conn: Connection, directory: Traversable | None = None) -> Sche
 
 async def plan(conn: Connection, directory: Traversable | None = None) -> list[Migration]:
     """What `migrate` would apply, in order. Raises SchemaMismatch where it would."""
-    found = await status(conn, directory)
-    if found.problems:
-        raise SchemaMismatch("; ".join(found.problems))
-    return list(found.pending)
+    schema = await status(conn, directory)
+    if schema.problems:
+        raise SchemaMismatch("; ".join(schema.problems))
+    return list(schema.pending)
 
 
 async def migrate(

@@ -99,20 +99,20 @@ class Health:
 
     def findings(self) -> list[Finding]:
         """What the doctor says of it: H1 dead rows, H2 old snapshots, which only warn, H3 partitions."""
-        told = [self._dead_rows(), self._old_snapshots()]
-        return told + [Finding("green", "H3", "partitions", str(self.partitions))] * bool(self.partitions)
+        findings = [self._dead_rows(), self._old_snapshots()]
+        return findings + [Finding("green", "H3", "partitions", str(self.partitions))] * bool(self.partitions)
 
     def _dead_rows(self) -> Finding:
-        dead = [one.table for one in self.sizes if one.is_mostly_dead]
+        dead = [table.table for table in self.sizes if table.is_mostly_dead]
         if dead:
             message = "much of it is dead: vacuum does not keep up, or an old snapshot (H2) keeps it"
             return Finding("yellow", "H1", "dead_rows", message, tuple(dead), len(dead))
-        total = sum(one.total_bytes for one in self.sizes)
+        total = sum(table.total_bytes for table in self.sizes)
         message = f"{len(self.sizes)} tables, {megabytes(total)}, vacuum keeps up"
         return Finding("green", "H1", "dead_rows", message)
 
     def _old_snapshots(self) -> Finding:
-        old = [str(one) for one in self.snapshots if one.is_old]
+        old = [str(snapshot) for snapshot in self.snapshots if snapshot.is_old]
         if old:
             message = "rows that die are kept as long as this is; end it"
             return Finding("yellow", "H2", "old_snapshots", message, tuple(old), len(old))
@@ -129,11 +129,11 @@ async def look(conn: Connection) -> Health:
     return Health(
         tuple(TableSize(*row) for row in await _rows(conn, TABLE_SIZES)),
         tuple(Snapshot(*row) for row in await _rows(conn, OLD_SNAPSHOTS)),
-        Partitions(*(await _rows(conn, PARTITIONS))[0]),
+        next(Partitions(*row) for row in await _rows(conn, PARTITIONS)),
     )
 
 
-async def _rows(conn: Connection, asked: Statement) -> list[tuple[Any, ...]]:
+async def _rows(conn: Connection, statement: Statement) -> list[tuple[Any, ...]]:
     async with conn.cursor(row_factory=tuple_row) as cursor:
-        await cursor.execute(asked.text.encode(), prepare=False)
+        await cursor.execute(statement.text.encode(), prepare=False)
         return await cursor.fetchall()

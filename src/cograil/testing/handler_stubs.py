@@ -38,7 +38,9 @@ class Handlers:
     def _set(self, name: str, stub: Stub) -> None:
         self._values[name] = stub
         if callable(stub) and not _is_exception(stub):
-            self._registry = self._registry.only(one for one in self._registry.names() if one != name)
+            self._registry = self._registry.only(
+                registered for registered in self._registry.names() if registered != name
+            )
             self._registry.register(stub, name)
 
     def run(self, item: WorkItem, context: Context) -> Outcome:

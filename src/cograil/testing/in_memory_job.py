@@ -98,7 +98,7 @@ class MemoryJob:
             if not (changes.missing or changes.missing_children or changes.missing_jobs):
                 return changes
             if changes.missing_jobs:
-                ready = {one.node_id: prepare(one) for one in changes.missing_jobs}
+                ready = {request.node_id: prepare(request) for request in changes.missing_jobs}
                 outputs.jobs = (outputs.jobs or {}) | ready
             outputs.raw |= {name: self.outputs.get(name) for name in changes.missing}
             outputs.children |= {name: self._children_of(name) for name in changes.missing_children}

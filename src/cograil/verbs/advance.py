@@ -305,17 +305,17 @@ async def _prepare_children(
 ) -> dict[str, ChildJob | ChildRefused]:
     """The jobs that these subworkflow nodes would begin, each with its first advance. Writes nothing."""
     prepared: dict[str, ChildJob | ChildRefused] = {}
-    for one in wanted:
+    for request in wanted:
         made = await new_child(
-            tx, engine_context.definitions, parent, one, strict_queues=engine_context.strict_queues
+            tx, engine_context.definitions, parent, request, strict_queues=engine_context.strict_queues
         )
         if isinstance(made, ChildRefused):
-            prepared[one.node_id] = made
+            prepared[request.node_id] = made
             continue
         workflow, state = made
         changes = await decide_first(tx, engine_context, state, steps)
-        child = ChildJob(one.node_id, workflow.workflow_id, workflow.version, state, changes)
-        prepared[one.node_id] = child
+        child = ChildJob(request.node_id, workflow.workflow_id, workflow.version, state, changes)
+        prepared[request.node_id] = child
     return prepared
 
 
@@ -338,11 +338,11 @@ def _known_outputs(known: Mapping[str, bytes | None] | None, news: Iterable[Inpu
 
 
 async def _load_missing(
-    tx: Transaction, decided: dict[str, Changes], asked: list[str], outputs: dict[str, Outputs]
+    tx: Transaction, decided: dict[str, Changes], job_ids: list[str], outputs: dict[str, Outputs]
 ) -> list[str]:
     """Load what these decisions lacked; the jobs that must be decided again."""
-    nodes = [(job_id, name) for job_id in asked for name in decided[job_id].missing]
-    parents = [(job_id, name) for job_id in asked for name in decided[job_id].missing_children]
+    nodes = [(job_id, name) for job_id in job_ids for name in decided[job_id].missing]
+    parents = [(job_id, name) for job_id in job_ids for name in decided[job_id].missing_children]
     if nodes:
         for job_id, name in nodes:
             outputs[job_id].raw[name] = None

@@ -104,9 +104,9 @@ async def begin_bulk(
     _, total = await store.match_jobs(tx, tenant, wanted, tx.now, after=None, limit=1)
     published = await publish(tx, read_workflow(WORKFLOW, app=ENGINE), WORKFLOW, tenant)
     operation_id = new_id()
-    given = {"operation": operation_id, "verb": verb, "filter": wanted.as_json()}
+    job_input = {"operation": operation_id, "verb": verb, "filter": wanted.as_json()}
     submission = Submission(
-        WORKFLOW_ID, given, definition_id=published.definition_id, submitted_by=by or None, app=ENGINE
+        WORKFLOW_ID, job_input, definition_id=published.definition_id, submitted_by=by or None, app=ENGINE
     )
     (job_id,) = await submit(tx, engine_context, [submission], tenant)
     await store.make_operation(tx, Operation(operation_id, tenant, job_id, verb, wanted, by, reason, total))
@@ -138,8 +138,8 @@ async def step_bulk(
     ids, _ = await store.match_jobs(
         tx, operation.tenant_id, operation.filter, operation.created_at, after=operation.cursor, limit=limit
     )
-    for one in ids:
-        await _take(tx, engine_context, operation, one)
+    for target_id in ids:
+        await _take(tx, engine_context, operation, target_id)
     operation.job_id = job_id
     operation.cursor = ids[-1] if ids else operation.cursor
     if len(ids) < limit:
@@ -188,10 +188,10 @@ async def _do(
 
 async def find_bulk(tx: Transaction, job_id: str, tenant: str = "default") -> Operation:
     """The operation of this job. Raises NotFound when the job is none."""
-    found = await store.find_operation(tx, job_id, tenant)
-    if found is None:
+    operation = await store.find_operation(tx, job_id, tenant)
+    if operation is None:
         raise NotFound(f"job {job_id} is no bulk operation")
-    return found
+    return operation
 
 
 def outcome_of(operation: Operation) -> dict[str, Any]:

@@ -40,10 +40,10 @@ async def explain(
     tx: Transaction, definitions: DefinitionCache, job_id: str, tenant: str = "default"
 ) -> Explanation:
     """Why this job is not done. Raises JobNotFound."""
-    found = await job_queries.find_job(tx, job_id, tenant)
-    if found is None:
+    job_and_definition = await job_queries.find_job(tx, job_id, tenant)
+    if job_and_definition is None:
         raise JobNotFound(job_id)
-    job, definition_id = found
+    job, definition_id = job_and_definition
     if job["status"] in JOB_TERMINAL:
         return Explanation(job_id, job["status"], ())
     workflow = await definitions.get(tx, definition_id)
@@ -64,9 +64,13 @@ async def _of_tasks(look: Look) -> Iterable[Blocker]:
 
 async def _of_moments(look: Look) -> Iterable[Blocker]:
     """Not of approvals and children: what is told of those has its moment with it."""
-    told = explain_waits.waiting_for_others(look)
+    explained = explain_waits.waiting_for_others(look)
     moments = await explain_queries.moments(look.tx, look.job_id)
-    return [_of_moment(one) for one in moments if one.status != "waiting" or one.node_id not in told]
+    return [
+        _of_moment(moment)
+        for moment in moments
+        if moment.status != "waiting" or moment.node_id not in explained
+    ]
 
 
 async def _of_start(look: Look) -> Iterable[Blocker]:

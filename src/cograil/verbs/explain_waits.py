@@ -16,16 +16,16 @@ MAX_SHOWN = 20
 
 async def of_pauses(look: Look) -> Iterable[Blocker]:
     """By whom, since when and why."""
-    found = []
+    blockers = []
     for kind, name, by, reason, at in await explain_queries.pauses(look.tx, look.job_id):
         what = "the job" if kind == "job" else f"the {kind} {name!r}"
         who = f" by {by}" if by else ""
         why = f": {reason}" if reason else ""
         message = f"{what} was paused{who} at {at.isoformat()}{why}; `cograil resume {kind} {name}`"
-        found.append(
+        blockers.append(
             Blocker("paused", message, data={"kind": kind, "name": name, "by": by, "reason": reason})
         )
-    return found
+    return blockers
 
 
 async def of_limits(look: Look) -> Iterable[Blocker]:
@@ -40,7 +40,7 @@ async def of_limits(look: Look) -> Iterable[Blocker]:
 async def _of_limit(look: Look, held: HeldBy) -> list[Blocker]:
     what = "the job is" if held.node_id is None else f"{held.node_id} is"
     data: dict[str, Any] = {"key": held.key, "concurrency": held.concurrency}
-    found = []
+    blockers = []
     if held.concurrency is not None:
         jobs = await explain_queries.limit_holders(look.tx, held.what, held.key)
         message = f"{what} held by the limit of {held.concurrency} at a time for {held.key!r}"
@@ -48,15 +48,15 @@ async def _of_limit(look: Look, held: HeldBy) -> list[Blocker]:
             message += f"; its places are with {', '.join(jobs[:3])}" + (
                 " and others" if len(jobs) > 3 else ""
             )
-        found.append(Blocker("limit", message, held.node_id, data=data | {"holders": jobs[:MAX_SHOWN]}))
+        blockers.append(Blocker("limit", message, held.node_id, data=data | {"holders": jobs[:MAX_SHOWN]}))
     if held.rate is not None:
         until = look.engine.now + timedelta(seconds=held.wait_seconds or 0.0)
         message = (
             f"{what} held by the rate of {held.rate:g} in {held.per_seconds:g} s for {held.key!r}; "
             f"the next may begin at {until.isoformat()}"
         )
-        found.append(Blocker("rate", message, held.node_id, until, data | {"rate": held.rate}))
-    return found
+        blockers.append(Blocker("rate", message, held.node_id, until, data | {"rate": held.rate}))
+    return blockers
 
 
 def waiting_for_others(look: Look) -> set[str]:
@@ -93,10 +93,12 @@ def _of_waiting(look: Look, view: dict[str, Any]) -> Blocker:
         message = f"{name} waits for its child job {child['job_id']}, which is {child['status']}"
         message += f"{_at_most(view)}; {hint}"
         return Blocker("child", message, name, view["not_before"], {"child_job": child})
-    asked = view["input"] or {}
-    who = " or ".join(asked.get("approvers") or []) or "anybody"
-    by = f" --by {asked['approvers'][0]}" if asked.get("approvers") else ""
-    data = " --data '{...}'" if asked.get("form") else ""
+    request = view["input"] or {}
+    who = " or ".join(request.get("approvers") or []) or "anybody"
+    by = f" --by {request['approvers'][0]}" if request.get("approvers") else ""
+    data = " --data '{...}'" if request.get("form") else ""
     hint = f"`cograil approve {look.job_id} {name}{by}{data}`"
-    message = f"{name} waits for {who} to approve{_at_most(view)}: {asked.get('message', '')}; {hint}"
-    return Blocker("approval", message, name, view["not_before"], {"approvers": asked.get("approvers") or []})
+    message = f"{name} waits for {who} to approve{_at_most(view)}: {request.get('message', '')}; {hint}"
+    return Blocker(
+        "approval", message, name, view["not_before"], {"approvers": request.get("approvers") or []}
+    )

@@ -86,14 +86,14 @@ def _hash(secret: str) -> bytes:
 
 
 def _problems(tenant: str, role: str, user_id: str, name: str) -> list[Problem]:
-    found = []
+    problems = []
     if not IS_TENANT(tenant):
         message = "a tenant is up to 63 small letters, digits, - and _, and begins with a letter or digit"
-        found.append(Problem("invalid_value", message, "/tenant"))
+        problems.append(Problem("invalid_value", message, "/tenant"))
     if role not in ROLES:
-        found.append(Problem("invalid_value", f"a role is one of {', '.join(ROLES)}", "/role"))
+        problems.append(Problem("invalid_value", f"a role is one of {', '.join(ROLES)}", "/role"))
     if not is_id(user_id):
-        found.append(Problem("invalid_value", "a user is a UUID", "/user"))
+        problems.append(Problem("invalid_value", "a user is a UUID", "/user"))
     if len(name) > MAX_NAME or not name.isprintable():
-        found.append(Problem("invalid_value", f"a name has at most {MAX_NAME} characters", "/name"))
-    return found
+        problems.append(Problem("invalid_value", f"a name has at most {MAX_NAME} characters", "/name"))
+    return problems

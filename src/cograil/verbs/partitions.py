@@ -55,12 +55,14 @@ async def find_missing(tx: Transaction, days: int) -> list[Missing]:
     """What is to be made now, for periods of so many days."""
     existing = await store.list_partitions(tx)
     now = int(tx.now.timestamp() * 1000)
-    return [one for parent in PARENTS for one in _missing(parent, existing, now, days * DAY_MILLIS)]
+    return [missing for parent in PARENTS for missing in _missing(parent, existing, now, days * DAY_MILLIS)]
 
 
 def _missing(parent: str, existing: Sequence[Partition], now: int, length: int) -> Iterator[Missing]:
     """Begin where the last one ends: with other days than before, one period may be shorter."""
-    edge = max((millis_of(one.until) for one in existing if one.parent == parent), default=0)
+    edge = max(
+        (millis_of(partition.until) for partition in existing if partition.parent == parent), default=0
+    )
     begun = now // length * length
     for number in range(AHEAD):
         first, until = begun + number * length, begun + (number + 1) * length
@@ -85,13 +87,13 @@ async def survey(tx: Transaction, before: datetime, days: int) -> Reach:
     """
     existing = await store.list_partitions(tx)
     bound = first_id_at(before)
-    for one in existing:
-        is_wanted = millis_of(one.until) - millis_of(one.first) <= days * DAY_MILLIS
-        if one.first < bound < one.until and is_wanted:
-            bound = one.first
-    old = [one for one in existing if one.until <= bound]
+    for partition in existing:
+        is_wanted = millis_of(partition.until) - millis_of(partition.first) <= days * DAY_MILLIS
+        if partition.first < bound < partition.until and is_wanted:
+            bound = partition.first
+    old = [partition for partition in existing if partition.until <= bound]
     over = [period for period in _whole(old) if not await store.has_staying_jobs(tx, *period, before)]
-    return Reach(bound, tuple(over), tuple(one.name for one in old))
+    return Reach(bound, tuple(over), tuple(partition.name for partition in old))
 
 
 def _whole(partitions: Sequence[Partition]) -> Iterator[tuple[str, str]]:

@@ -116,15 +116,15 @@ async def retry(
     Raises JobNotFound, NodeNotFound, NotFinished, InvalidInput, or Conflict when there is nothing to run
     again, or the node would be skipped again because of a choice that is kept.
     """
-    found = await _find(tx, engine_context, job_id, node_id)
-    if found.state.status in JOB_TERMINAL:
-        plan = await _plan(tx, found, inputs, new_keys)
+    target = await _find(tx, engine_context, job_id, node_id)
+    if target.state.status in JOB_TERMINAL:
+        plan = await _plan(tx, target, inputs, new_keys)
         return await _as_new_job(tx, engine_context, plan, by, trace_parent, labels or {})
-    failed = await _require_failed(tx, found, inputs, new_keys)
+    failed = await _require_failed(tx, target, inputs, new_keys)
     if failed.parent is not None:
-        found.state.nodes[failed.node_id] = failed
+        target.state.nodes[failed.node_id] = failed
     signals = {job_id: [RetryRequested(failed.node_id, by)]}
-    await advance_locked(tx, engine_context, found.locked, signals=signals)
+    await advance_locked(tx, engine_context, target.locked, signals=signals)
     return job_id
 
 
@@ -138,17 +138,17 @@ async def preview_retry(
     new_keys: bool = False,
 ) -> RetryPreview:
     """What `retry` would do with the same arguments. Changes nothing; raises what it would raise."""
-    found = await _find(tx, engine_context, job_id, node_id)
-    if found.state.status in JOB_TERMINAL:
-        return _preview_new_job(await _plan(tx, found, inputs, new_keys))
-    failed = await _require_failed(tx, found, inputs, new_keys)
+    target = await _find(tx, engine_context, job_id, node_id)
+    if target.state.status in JOB_TERMINAL:
+        return _preview_new_job(await _plan(tx, target, inputs, new_keys))
+    failed = await _require_failed(tx, target, inputs, new_keys)
     nodes = await retry_queries.load_nodes(tx, job_id)
-    after = _descendants(found.workflow, failed.parent or failed.node_id)
-    completed = tuple(name for name in found.workflow.nodes if _is_completed(nodes.get(name)))
-    follow = [name for name in found.workflow.nodes if name in after and name not in completed]
+    after = _descendants(target.workflow, failed.parent or failed.node_id)
+    completed = tuple(name for name in target.workflow.nodes if _is_completed(nodes.get(name)))
+    follow = [name for name in target.workflow.nodes if name in after and name not in completed]
     skipped = tuple(name for name in follow if _is_unwanted(nodes.get(name)))
     again = (failed.node_id, *(name for name in follow if name not in skipped))
-    keyed = tuple(name for name in again if name == failed.node_id or has_key(found.workflow.nodes[name]))
+    keyed = tuple(name for name in again if name == failed.node_id or has_key(target.workflow.nodes[name]))
     return RetryPreview(job_id, True, completed, again, skipped=skipped, same_keys=keyed)
 
 
@@ -165,27 +165,27 @@ async def _find(tx: Transaction, engine_context: EngineContext, job_id: str, nod
 
 
 async def _require_failed(
-    tx: Transaction, found: _Found, inputs: Mapping[str, Json] | None, new_keys: bool
+    tx: Transaction, target: _Found, inputs: Mapping[str, Json] | None, new_keys: bool
 ) -> NodeState:
     """The node of a running job that is to be tried again in place."""
-    job_id, status = found.state.job_id, found.state.status
-    if found.node_id is None:
+    job_id, status = target.state.job_id, target.state.status
+    if target.node_id is None:
         wanted = f"name a failed node with {FROM_NODE} to retry it in place"
-        raise NotFinished(f"job {job_id} is still {status}; {wanted}; {await _failed_nodes(tx, found)}")
+        raise NotFinished(f"job {job_id} is still {status}; {wanted}; {await _failed_nodes(tx, target)}")
     if inputs:
         raise NotFinished(f"job {job_id} is still {status}; only a new job can have other inputs")
     if new_keys:
         raise NotFinished(f"job {job_id} is still {status}; only a new job can have new idempotency keys")
-    if found.node is None or found.node.status != "failed":
-        what = "pending" if found.node is None else found.node.status
-        message = f"node {found.node_id!r} of job {job_id} is {shown_node_status(what)}, not failed"
-        raise Conflict(f"{message}; {await _failed_nodes(tx, found)}")
-    return found.node
+    if target.node is None or target.node.status != "failed":
+        what = "pending" if target.node is None else target.node.status
+        message = f"node {target.node_id!r} of job {job_id} is {shown_node_status(what)}, not failed"
+        raise Conflict(f"{message}; {await _failed_nodes(tx, target)}")
+    return target.node
 
 
-async def _failed_nodes(tx: Transaction, found: _Found) -> str:
+async def _failed_nodes(tx: Transaction, target: _Found) -> str:
     """The nodes and children of a running job that can be retried in place, as part of a sentence."""
-    failures = await list_failures(tx, found.state.job_id, tenant=found.state.tenant_id)
+    failures = await list_failures(tx, target.state.job_id, tenant=target.state.tenant_id)
     if not failures:
         return "none of its nodes has failed"
     return f"its failed nodes: {list_names([failure['node_id'] for failure in failures])}"
@@ -199,33 +199,33 @@ def _is_unwanted(node: NodeState | None) -> bool:
     return node is not None and node.skip_reason == Verdict.SKIP_BRANCH.value
 
 
-async def _plan(tx: Transaction, found: _Found, inputs: Mapping[str, Json] | None, new_keys: bool) -> _Plan:
-    old, workflow = found.state, found.workflow
+async def _plan(tx: Transaction, target: _Found, inputs: Mapping[str, Json] | None, new_keys: bool) -> _Plan:
+    old, workflow = target.state, target.workflow
     check_retry(workflow, inputs)
-    if found.node_id is None and old.status == "completed":
+    if target.node_id is None and old.status == "completed":
         wanted = f"name the node from which to run it again with {FROM_NODE}"
         raise Conflict(f"job {old.job_id} is completed; {wanted}; its nodes: {list_names(workflow.nodes)}")
     nodes = await retry_queries.load_nodes(tx, old.job_id)
-    takeover = decide_takeover(workflow, nodes, found.node_id)
+    takeover = decide_takeover(workflow, nodes, target.node_id)
     prediction = predict_skips(workflow, {name: nodes[name] for name in takeover.kept})
-    if found.node_id in prediction.skipped:
-        raise Conflict(_why_skipped(prediction, found.node_id))
+    if target.node_id in prediction.skipped:
+        raise Conflict(_why_skipped(prediction, target.node_id))
     before = orjson.loads(old.input_text)
     changed = {name: value for name, value in (inputs or {}).items() if _differs(before, name, value)}
     text = old.input_text
     if changed or old.started_at is None:  # it may have been refused when it was opened
-        given = apply_inputs(workflow, before | changed)
-        limit_of_new(old.tenant_id, workflow, given)
-        text = input_text(given)
+        job_input = apply_inputs(workflow, before | changed)
+        limit_of_new(old.tenant_id, workflow, job_input)
+        text = input_text(job_input)
     skipped = frozenset(prediction.skipped)
     job_id = new_id()
-    keys = await _plan_keys(tx, found, nodes, takeover, job_id, is_new=new_keys)
-    return _Plan(old, workflow, found.node_id, nodes, takeover, skipped, text, tuple(changed), job_id, keys)
+    keys = await _plan_keys(tx, target, nodes, takeover, job_id, is_new=new_keys)
+    return _Plan(old, workflow, target.node_id, nodes, takeover, skipped, text, tuple(changed), job_id, keys)
 
 
 async def _plan_keys(
     tx: Transaction,
-    found: _Found,
+    target: _Found,
     nodes: dict[str, NodeState],
     takeover: Takeover,
     job_id: str,
@@ -234,10 +234,10 @@ async def _plan_keys(
 ) -> KeyPlan:
     rerun = [name for name in nodes if name not in takeover.kept | takeover.reopened]
     fans = [name for name in rerun if nodes[name].total is not None]
-    children = await retry_queries.completed_children(tx, found.state.job_id, fans) if fans else {}
-    again = Rerun(nodes, takeover.kept, takeover.reopened, children, found.node)
-    roots = KeyRoots.read(found.state.key_roots, found.state.job_id)
-    return plan_keys(found.workflow, roots, again, job_id, is_new=is_new)
+    children = await retry_queries.completed_children(tx, target.state.job_id, fans) if fans else {}
+    again = Rerun(nodes, takeover.kept, takeover.reopened, children, target.node)
+    roots = KeyRoots.read(target.state.key_roots, target.state.job_id)
+    return plan_keys(target.workflow, roots, again, job_id, is_new=is_new)
 
 
 def _why_skipped(prediction: SkipPrediction, node_id: str) -> str:
@@ -283,7 +283,7 @@ def _outdated(plan: _Plan, stays: frozenset[str]) -> dict[str, tuple[str, ...]]:
     read = {}
     for name in _in_order(plan.workflow, stays):
         templates = plan.workflow.nodes[name].templates
-        names = tuple(one for one in plan.changed if any(t.reads_input(one) for t in templates))
+        names = tuple(changed for changed in plan.changed if any(t.reads_input(changed) for t in templates))
         if names:
             read[name] = names
     return read
@@ -350,14 +350,14 @@ def decide_takeover(workflow: Workflow, nodes: dict[str, NodeState], node_id: st
 
 
 def _descendants(workflow: Workflow, node_id: str | None) -> set[str]:
-    found: set[str] = set()
+    descendants: set[str] = set()
     queue = deque(workflow.nodes[node_id].successors if node_id is not None else ())
     while queue:
         name = queue.popleft()
-        if name not in found:
-            found.add(name)
+        if name not in descendants:
+            descendants.add(name)
             queue.extend(workflow.nodes[name].successors)
-    return found
+    return descendants
 
 
 def _taken_over(

@@ -93,8 +93,8 @@ def _check(tx: Transaction, job: JobState, node: Node, state: NodeState | None, 
     if not is_open(node, state, tx.now):
         raise Conflict(f"node {node.node_id!r} of job {job.job_id} {_why_closed(state)}")
     if approval.approvers and answer.by not in approval.approvers:
-        asked = ", ".join(approval.approvers)
-        raise Forbidden(f"{answer.by or 'nobody'} may not answer {node.node_id!r}; it is up to {asked}")
+        approvers = ", ".join(approval.approvers)
+        raise Forbidden(f"{answer.by or 'nobody'} may not answer {node.node_id!r}; it is up to {approvers}")
     if problems := list(_problems(answer)):
         raise InvalidInput(problems)
 

@@ -35,7 +35,7 @@ async def submit(
     Raises WorkflowNotFound, WorkflowReserved, QueueNotNamed or InvalidInput, and then makes none.
     """
     made = await submit_each(tx, engine_context, submissions, tenant, is_all_or_none=True)
-    return [one.job_id for one in made if isinstance(one, NewJobRow)]
+    return [job.job_id for job in made if isinstance(job, NewJobRow)]
 
 
 async def submit_each(
@@ -64,9 +64,9 @@ async def submit_each(
             if is_all_or_none:
                 raise
             made.append(error)
-    for entry, one in zip(entries, made, strict=False):
-        if isinstance(one, NewJobRow):
-            batch.audit.rows.append(entry.of(one.job_id).row())
+    for entry, job in zip(entries, made, strict=False):
+        if isinstance(job, NewJobRow):
+            batch.audit.rows.append(entry.of(job.job_id).row())
     await persist(tx, engine_context.definitions, batch, engine_context.owner)
     return made
 
@@ -113,6 +113,6 @@ async def _resolve(
 
 async def _find(tx: Transaction, tenant: str, submission: Submission) -> Definition:
     if submission.definition_id is None:
-        found = await find_definition(tx, tenant, submission.workflow_id, submission.version)
-        return found.definition_id, found.is_paused
+        definition = await find_definition(tx, tenant, submission.workflow_id, submission.version)
+        return definition.definition_id, definition.is_paused
     return submission.definition_id, await is_paused(tx, tenant, submission.workflow_id)

@@ -117,9 +117,9 @@ async def note_joined(
             definition = workflow.nodes[node.node_id]
             if definition.type is not NodeType.FAN_IN or node.finished_at is None:
                 continue
-            fans = [one for one in definition.predecessors if workflow.nodes[one].type is NodeType.FAN_OUT]
+            fans = [name for name in definition.predecessors if workflow.nodes[name].type is NodeType.FAN_OUT]
             attempts = await attempts_of_children(tx, job_id, fans, tracing.MAX_LINKS)
             moments = (node.started_at or node.finished_at, node.finished_at)
             error = None if node.status == "completed" else "failed"
-            told = (job_id, states[job_id].trace_parent, node.node_id, moments, workflow.workflow_id)
-            tx.afterwards(partial(tracing.record_fan_in, *told, attempts, error))
+            span = (job_id, states[job_id].trace_parent, node.node_id, moments, workflow.workflow_id)
+            tx.afterwards(partial(tracing.record_fan_in, *span, attempts, error))

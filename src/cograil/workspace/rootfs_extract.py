@@ -158,8 +158,8 @@ class _RootExtractor(TarExtractor):
             raise WorkspaceError("unsafe_entry", f"{'/'.join(steps)!r} is a hard link to nothing")
         try:
             with self._into.directory(target[:-1]) as source, self._place(steps) as directory:
-                found = os.stat(target[-1], dir_fd=source, follow_symlinks=False)
-                if stat.S_ISDIR(found.st_mode):
+                status = os.stat(target[-1], dir_fd=source, follow_symlinks=False)
+                if stat.S_ISDIR(status.st_mode):
                     raise FileNotFoundError
                 os.link(target[-1], steps[-1], src_dir_fd=source, dst_dir_fd=directory, follow_symlinks=False)
         except FileNotFoundError:

@@ -61,11 +61,11 @@ def extract(
     """
     to, wanted = split_path(target, is_root_allowed=True), split_path(subdir) if subdir else ()
     with workspace.reading(source) as packed, workspace.staging() as staged, Workspace(staged) as inner:
-        found = TarExtractor(GzipReader(packed, bounds or Bounds()), inner).run()
+        summary = TarExtractor(GzipReader(packed, bounds or Bounds()), inner).run()
         steps = _chosen(inner, wanted)
         with inner.directory(steps) as chosen, workspace.directory(to, is_made=True) as directory:
             merge(chosen, directory)
-    return found
+    return summary
 
 
 def _chosen(inner: Workspace, wanted: PathParts) -> PathParts:
