@@ -53,7 +53,7 @@ async def limited(bench: Bench, jobs: int) -> Figures:
 
 
 async def _fight(grants: int, ask: Callable[[], Awaitable[bool]]) -> tuple[float, int]:
-    """(seconds until so many were granted to all clients together, how often they asked)."""
+    """(seconds until all grants were made to all clients together, how often they asked)."""
     left, attempts = grants, 0
 
     async def client() -> None:

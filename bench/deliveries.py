@@ -71,7 +71,7 @@ def _relay(conninfo: str) -> Iterator[None]:
 
 
 async def measure(bench: Bench, jobs: int) -> Figures:
-    """How fast one relay delivers one event of each of so many jobs, from its first to its last request."""
+    """How fast one relay delivers one event of each of these jobs, from its first to its last request."""
     bench.engine_context.outbound = OutboundSettings(allow_networks=(HERE,))
     _Counting.received = 0
     async with _receiver() as url:

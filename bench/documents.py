@@ -149,7 +149,7 @@ async def _until(condition: Callable[[], bool]) -> None:
 
 
 async def many(bench: Bench, root: Path, count: int) -> Figures:
-    """So many small files at once, two watchers: how long until each is a job, and that each is one."""
+    """Many small files at once, two watchers: how long until each is a job, and that each is one."""
     (root / "in").mkdir(parents=True)
     for number in range(count):
         with zipfile.ZipFile(root / "in" / f"{number}.cbz", "w") as archive:

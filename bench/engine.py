@@ -111,7 +111,7 @@ class Bench:
     async def drain(self, workflow: str, jobs: int, *arguments: str, beside: int = 0) -> tuple[float, float]:
         """(seconds to submit this many in bulk, seconds from the worker's start until all are done).
 
-        The worker is started with these arguments. So many other jobs are under way `beside` them.
+        The worker is started with these arguments. `beside` is the number of other jobs that are under way.
         """
         began = time.perf_counter()
         ids = await self.submit(workflow, [{"name": f"n{i}"} for i in range(jobs)])

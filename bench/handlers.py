@@ -17,7 +17,7 @@ def greet(number: int) -> dict[str, str]:
 
 @handler("bench_steps")
 async def bench_steps(steps: int, ctx: Context) -> dict[str, int]:
-    """So many steps, each kept before the next one begins."""
+    """This number of steps, each saved before the next one begins."""
     for number in range(steps):
         await ctx.step(f"step_{number}", greet, number)
     return {"steps": steps}

@@ -1,7 +1,7 @@
 """What an old snapshot costs: `python -m bench.snapshot`.
 
 Somebody begins a transaction, looks at something and goes to lunch. Until it ends nothing that was
-deleted can be cleared away, and whoever reads a queue from its beginning walks over all of it. Drains
+deleted can be cleared away, and a reader of a queue from its beginning walks over all of it. Drains
 without and with such a session take turns, each on a fresh database; the promise is that the second
 kind is at most a tenth slower. Index entries read per job tell the same story without a clock.
 """

@@ -70,7 +70,7 @@ def furnish_company(server: Server, registers: Registers) -> None:
 
 
 def drop(folder: Path, name: str, pages: int) -> None:
-    """A comic of so many pages, written elsewhere and renamed into `in`."""
+    """A comic of this number of pages, written elsewhere and renamed into `in`."""
     texts = {
         f"page{n}.png": drawn.page(f"{drawn.FRENCH}\n{n}", size=(1200, 900)) for n in range(1, pages + 1)
     }

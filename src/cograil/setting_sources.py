@@ -153,7 +153,7 @@ def _problem_of(variable: str, names: Collection[str], known: Collection[str]) -
 
 
 def _settings_of(section: str, names: Iterable[str]) -> list[str]:
-    """The variables of the settings of this section; none if there is no such section."""
+    """The variables of the settings of this section; none if the section does not exist."""
     return [regular_variable(name) for name in names if name.startswith(f"{section}.")]
 
 

@@ -181,7 +181,7 @@ def _rejected_is_approved() -> None:
 def _bulk_apart() -> None:
     move_operation = bulk_queries.move_operation
 
-    async def commit_and_move(tx: Transaction, operation: bulk_queries.Operation) -> None:
+    async def commit_and_move(tx: Transaction, operation: bulk_queries.BulkOperation) -> None:
         await commit_halfway(tx)
         await move_operation(tx, operation)
 

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from cograil.definitions.diagnostics import child
 from cograil.definitions.mapping_reader import MISSING, MappingReader
 from cograil.definitions.template_collector import TemplateCollector
-from cograil.model.workflow import Json, Node
+from cograil.model.workflow import Json, WorkflowNode
 from cograil.strict_json import kind_of
 
 HANDLER = "http"
@@ -24,7 +24,7 @@ _NOT_IN_URL = re.compile(r"[\x00-\x20\x7f\\]")
 _STATUS_CLASS = re.compile(r"[1-5]xx")
 
 
-def read_http(node: Node, parent: MappingReader, templates: TemplateCollector) -> Node:
+def read_http(node: WorkflowNode, parent: MappingReader, templates: TemplateCollector) -> WorkflowNode:
     """Return the node as a task whose params are the request, always with method and expect_status."""
     node = replace(node, handler=HANDLER)
     if not parent.require("http", "give the url"):

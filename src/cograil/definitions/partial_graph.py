@@ -14,7 +14,7 @@ from cograil.definitions.unresolved_edges import Doubts
 from cograil.model.workflow import Edge, NodeType
 
 
-class Outlook:
+class PartialGraph:
     """The graph with all edges that may be meant, and with those only that will stay."""
 
     def __init__(self, unlinked_nodes: UnlinkedNodes, graph: Graph, doubts: Doubts) -> None:

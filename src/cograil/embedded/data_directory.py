@@ -27,7 +27,7 @@ INSTANCE_NAME = "instance.json"
 
 # `is_held` takes the lock for an instant: somebody who starts just then must not be turned away.
 PATIENCE_SECONDS = 0.2
-# A command that only looks holds the directory for the time of its queries: whoever starts waits for it.
+# A command that only looks holds the directory for the time of its queries: an instance that starts waits for it.
 BRIEF = " briefly"
 BRIEF_PATIENCE_SECONDS = 30.0
 
@@ -77,7 +77,7 @@ class DirectoryLock:
         remove_instance(self.path.parent)
 
     def release(self) -> None:
-        """The file stays: whoever removed it could lock out of a lock that somebody just took."""
+        """The file stays: a process that removed it could break a lock that another one just took."""
         if self._descriptor is not None:
             os.ftruncate(self._descriptor, 0)
             fcntl.flock(self._descriptor, fcntl.LOCK_UN)  # also for a child that has not exec'ed yet

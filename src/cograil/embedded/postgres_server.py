@@ -76,7 +76,7 @@ class EmbeddedPostgres:
 
     `start` must be called in the main thread: the kernel ties the life of a child to the thread that
     made it. `report` is told, in words for people, what a long start is waiting for. `guest` overrides
-    as whom root runs the server (see `guest.py`). One that `is_brief` is waited for by whoever starts next.
+    as whom root runs the server (see `guest.py`). One that `is_brief` is waited for by the next instance that starts.
     """
 
     def __init__(

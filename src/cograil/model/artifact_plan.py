@@ -9,14 +9,14 @@ from cograil.model.container_spec import JOB, Artifact, InvalidRequest
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ArtifactPlan:
     """Each after what it depends on, else in the order given."""
 
     before: tuple[Artifact, ...]
     after: tuple[Artifact, ...]
 
 
-def make_plan(artifacts: Sequence[Artifact]) -> Plan:
+def make_plan(artifacts: Sequence[Artifact]) -> ArtifactPlan:
     """The plan of these artifacts. Raises InvalidRequest for one that could not be carried out.
 
     After the job comes what depends on it, directly or by another; all else comes before.
@@ -27,7 +27,7 @@ def make_plan(artifacts: Sequence[Artifact]) -> Plan:
         raise InvalidRequest(f"artifacts: the id {twice!r} is given twice")
     chains = {artifact.id: _chain(artifact, known) for artifact in artifacts}
     in_order = sorted(artifacts, key=lambda artifact: len(chains[artifact.id]))
-    return Plan(
+    return ArtifactPlan(
         tuple(artifact for artifact in in_order if JOB not in chains[artifact.id]),
         tuple(artifact for artifact in in_order if JOB in chains[artifact.id]),
     )

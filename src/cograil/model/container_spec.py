@@ -87,7 +87,7 @@ def _artifact_id(value: str) -> str:
 def _environment(value: dict[str, str]) -> dict[str, str]:
     for name, text in value.items():
         if not _ENVIRONMENT_NAME.fullmatch(name):
-            raise ValueError(f"{name[:60]!r} is no name of a variable")
+            raise ValueError(f"{name[:60]!r} is not the name of a variable")
         _text(text)
     if sum(len(name) + len(text) for name, text in value.items()) > MAX_ENVIRONMENT_BYTES:
         raise ValueError(f"must hold at most {MAX_ENVIRONMENT_BYTES:,} characters")
@@ -243,7 +243,7 @@ def _said_of_artifact(artifact: dict[str, Any]) -> dict[str, Any]:
 
 
 def _where(steps: tuple[int | str, ...]) -> str:
-    """`artifacts[0].out`. The kind of an artifact is no step of a caller."""
+    """`artifacts[0].out`. The kind of an artifact is left out: callers do not write it."""
     text = ""
     for place, step in enumerate(steps):
         if isinstance(step, int):

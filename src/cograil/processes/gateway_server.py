@@ -56,7 +56,7 @@ async def open_gateway(
     async def approve(keys: KeyAuthenticator) -> None:
         if not is_loopback(settings.host) and not await keys.has_keys():
             raise UsageError(
-                f"the gateway cannot listen on {settings.host}: there are no keys yet, and whoever reaches "
+                f"the gateway cannot listen on {settings.host}: there are no keys yet, and anybody who reaches "
                 "the port may do everything; start it on 127.0.0.1, make one with `cograil keys create`, "
                 "then start it here again"
             )

@@ -49,7 +49,7 @@ async def open_reader(
 ) -> AsyncIterator[Database]:
     """As `open_client`, for looking only: where nothing runs, PostgreSQL is started for this block.
 
-    Raises NoInstance when there is no database either. Must be entered in the main thread.
+    Raises NoInstance without a database too. Must be entered in the main thread.
     """
     if settings.database.url or not _may_be_started(settings.data_dir):
         async with open_client(settings, application=application, is_schema_checked=is_schema_checked) as db:

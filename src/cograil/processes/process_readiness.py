@@ -18,7 +18,7 @@ FRESH_SECONDS = 2.0  # however many ask, the database is asked no more often tha
 PATIENCE_SECONDS = 2.0
 
 
-class Health:
+class ProcessHealth:
     """Readiness: of the database, of its schema, and of the parts that run here."""
 
     def __init__(

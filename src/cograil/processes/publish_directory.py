@@ -24,9 +24,9 @@ ENDINGS = (".yaml", ".yml")
 
 
 def workflow_files(directory: Path) -> list[Path]:
-    """The workflow files of this directory, by name. Raises UsageError when there is no such directory."""
+    """The workflow files of this directory, by name. Raises UsageError when the directory does not exist."""
     if not directory.is_dir():
-        raise UsageError(f"--workflows {directory}: there is no such directory")
+        raise UsageError(f"--workflows {directory}: the directory does not exist")
     return sorted(path for path in directory.iterdir() if path.suffix in ENDINGS and path.is_file())
 
 

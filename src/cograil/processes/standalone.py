@@ -26,7 +26,7 @@ from cograil.processes.lifecycle import (
     run_async,
     stop_on_signals,
 )
-from cograil.processes.process_readiness import Health
+from cograil.processes.process_readiness import ProcessHealth
 from cograil.processes.worker_main import load_handlers, work_on
 from cograil.runners import handler_output
 from cograil.settings import Settings
@@ -138,6 +138,6 @@ async def _probes(
     from cograil.http.server.port import bind, serving  # noqa: PLC0415
     from cograil.http.server.probes import probe_app  # noqa: PLC0415  a web server is 15 MB
 
-    health = Health(db, {part: is_ready}, queue_checks(settings))
+    health = ProcessHealth(db, {part: is_ready}, queue_checks(settings))
     async with serving(probe_app(health.checks, health.samples), bind(settings.host, port)):
         yield

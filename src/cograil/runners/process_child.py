@@ -20,7 +20,7 @@ from typing import Any
 
 from cograil import logs
 from cograil.errors import CograilError
-from cograil.model.app_events import Event
+from cograil.model.app_events import AppEvent
 from cograil.model.outcome import Failed, Outcome, WorkItem
 from cograil.runners import handler_output, ipc, python_runner
 from cograil.runners.context import Context, Limits
@@ -49,7 +49,7 @@ class PipeChannel:
     async def save_step(self, item: WorkItem, name: str, output: bytes) -> bool:
         return await self._ask({"step": name, "output": output.decode()})
 
-    async def tell(self, item: WorkItem, event: Event) -> bool:
+    async def tell(self, item: WorkItem, event: AppEvent) -> bool:
         return await self._ask(ipc.event_message(event))
 
     def create_transaction(self, item: WorkItem, connection: Any) -> TransactionBackend:

@@ -2,7 +2,7 @@
 
 The edge opens a transaction (`async with db.transaction("submit") as tx`); verbs and store functions
 take it first and never commit. Every statement and every commit passes a named fault point, so tests
-can crash a process at each of them. JSON columns arrive as their text: whoever needs a value parses it.
+can crash a process at each of them. JSON columns arrive as their text, to be parsed where the value is needed.
 
 Behind a pooler that hands a session to another client after each transaction nothing of a session may be
 relied on: no prepared statements, no LISTEN, and our settings hold for one transaction each.
@@ -53,7 +53,11 @@ BUSY = 3  # the connections that an orchestrator or a worker has use for at once
 RECONNECT_SECONDS = 1.0
 # A loop that is too busy lost its session between two statements: nothing of the transaction was done.
 STALLED = psycopg.errors.IdleInTransactionSessionTimeout
-LOST = (psycopg.OperationalError, psycopg.InterfaceError, STALLED)  # it is gone, by whoever's doing
+LOST = (
+    psycopg.OperationalError,
+    psycopg.InterfaceError,
+    STALLED,
+)  # the connection is gone, whatever ended it
 DOOR_PATIENCE_SECONDS = 1.5  # at a door, for a server that answers nobody
 
 
@@ -283,7 +287,7 @@ class Database:
         """Commits when the block ends, rolls back when it raises.
 
         With a tenant, a role that row-level security binds sees the rows of that tenant and no others.
-        A COMMIT that raised may have committed: whoever must know reads again.
+        A COMMIT that raised may have committed: read again to find out.
         """
         beginning = self._begin if tenant is None else self._begin + _as_tenant(tenant)
         async with self._connection() as connection:
@@ -392,7 +396,7 @@ def _beginning(settings: dict[str, str], begin: str) -> bytes:
 def _as_tenant(tenant: str) -> bytes:
     """Until the end of the transaction. A tenant is a plain word: it stands in the text of a statement."""
     if not IS_TENANT(tenant):
-        raise ValueError(f"{tenant!r} is no tenant")
+        raise ValueError(f"{tenant!r} is not the name of a tenant")
     return f", set_config('cograil.tenant', '{tenant}', true)".encode()
 
 

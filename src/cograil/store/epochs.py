@@ -1,7 +1,7 @@
 """A new epoch: after a restore no number that a worker may still hold is handed out again.
 
 `cograil.new_epoch()` (migration 0036) leaves out numbers of tasks and processes, and fences. Orchestrators
-call it by themselves when they see another cluster or timeline; whoever restores into the same cluster calls
+call it by themselves when they see another cluster or timeline; a restore into the same cluster calls
 it before anything works on the database.
 """
 

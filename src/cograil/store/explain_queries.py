@@ -48,7 +48,7 @@ class TaskGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class WaitMoment:
     """A node, or children of one fan-out, that wait for a moment."""
 
     node_id: str
@@ -76,11 +76,13 @@ async def task_groups(tx: Transaction, job_id: str) -> list[TaskGroup]:
     return [TaskGroup(*row) for row in await tx.fetch(EXPLAIN_TASKS, job=job_id)]
 
 
-async def moments(tx: Transaction, job_id: str) -> list[Moment]:
+async def moments(tx: Transaction, job_id: str) -> list[WaitMoment]:
     """What this job waits for by the clock, soonest first."""
     rows = await tx.fetch(EXPLAIN_BACKOFFS, job=job_id)
     return [
-        Moment(node_id, parent, status, nodes, until, attempt, None if error is None else orjson.loads(error))
+        WaitMoment(
+            node_id, parent, status, nodes, until, attempt, None if error is None else orjson.loads(error)
+        )
         for node_id, parent, status, nodes, until, attempt, error in rows
     ]
 

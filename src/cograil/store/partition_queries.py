@@ -51,5 +51,5 @@ async def has_staying_jobs(tx: Transaction, first: str, until: str, before: date
 
 
 async def delete_leftovers(tx: Transaction, first: str, until: str, *, limit: int) -> int:
-    """Delete what is left of so many jobs of this period that are gone; how many events that were."""
+    """Delete what is left of up to `limit` jobs of this period that are gone; how many events that were."""
     return await tx.execute(DELETE_LEFTOVERS, first=first, until=until, limit=limit)

@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from cograil.model.schedule import Firing, Origin, Plan, Schedule
+from cograil.model.schedule import Firing, Origin, Schedule, SchedulePlan
 from cograil.model.workflow import Json
 from cograil.store.array_params import Columns, bools, jsonbs, texts, times, uuids
 from cograil.store.database import Row, Transaction
@@ -76,7 +76,7 @@ SHOWN = (
 View = dict[str, Json]
 
 
-def _facts(plan: Plan, next_at: datetime | None) -> dict[str, Any]:
+def _facts(plan: SchedulePlan, next_at: datetime | None) -> dict[str, Any]:
     return {
         "workflow": plan.workflow_id,
         "version": plan.version,
@@ -95,7 +95,7 @@ async def add_schedule(
     tx: Transaction,
     tenant: str,
     name: str,
-    plan: Plan,
+    plan: SchedulePlan,
     next_at: datetime | None,
     by: str,
     origin: Origin = "user",
@@ -106,7 +106,7 @@ async def add_schedule(
 
 
 async def change_schedule(
-    tx: Transaction, tenant: str, name: str, plan: Plan, next_at: datetime | None
+    tx: Transaction, tenant: str, name: str, plan: SchedulePlan, next_at: datetime | None
 ) -> bool:
     """Whether there was one."""
     return bool(await tx.fetch(CHANGE_SCHEDULE, tenant=tenant, name=name, **_facts(plan, next_at)))
@@ -183,7 +183,7 @@ def _schedule(row: Row) -> Schedule:
         missed,
         *rest,
     ) = row
-    plan = Plan(
+    plan = SchedulePlan(
         workflow, cron, timezone, orjson.loads(job_input), version, due_input, priority, overlap, missed
     )
     return Schedule(tenant, name, plan, *rest)

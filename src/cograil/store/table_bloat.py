@@ -51,7 +51,7 @@ class TableSize:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Somebody for whom dead rows are kept, for so many seconds and transactions."""
+    """A session for which dead rows are kept, with the age of its snapshot in seconds and transactions."""
 
     kind: str
     name: str
@@ -90,7 +90,7 @@ class Partitions:
 
 
 @dataclass(frozen=True, slots=True)
-class Health:
+class TableHealth:
     """The tables, the largest first, who holds a snapshot, the oldest first, and the partitions."""
 
     sizes: tuple[TableSize, ...] = ()
@@ -124,9 +124,9 @@ def megabytes(size: int) -> str:
     return f"{size / 1_048_576:,.1f} MB"
 
 
-async def look(conn: Connection) -> Health:
+async def look(conn: Connection) -> TableHealth:
     """How the tables are now. Changes nothing; needs a migrated database."""
-    return Health(
+    return TableHealth(
         tuple(TableSize(*row) for row in await _rows(conn, TABLE_SIZES)),
         tuple(Snapshot(*row) for row in await _rows(conn, OLD_SNAPSHOTS)),
         next(Partitions(*row) for row in await _rows(conn, PARTITIONS)),

@@ -100,10 +100,10 @@ class Context(runners.Context):
             )
         return self._transaction(connection)
 
-    async def _keep(self, name: str, text: bytes) -> None:
+    async def _save_step(self, name: str, text: bytes) -> None:
         self.steps[name] = orjson.loads(text)
 
-    def _keep_in_thread(self, name: str, text: bytes) -> None:
+    def _save_step_in_thread(self, name: str, text: bytes) -> None:
         self.steps[name] = orjson.loads(text)
 
 

@@ -20,7 +20,7 @@ class Timeout(Exception):
     """Raise it, or give it instead of a handler: the attempt takes longer than it may."""
 
 
-class Handlers:
+class StubbedHandlers:
     """The handlers of a test: those that it gives, else those that are registered."""
 
     def __init__(self, stubs: Mapping[str, Stub]) -> None:

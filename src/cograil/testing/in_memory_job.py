@@ -10,7 +10,6 @@ import orjson
 from cograil.engine import advance
 from cograil.model.job import (
     Changes,
-    ChildJob,
     ChildRefused,
     ChildRequest,
     EventWrite,
@@ -19,6 +18,7 @@ from cograil.model.job import (
     JobState,
     NodeState,
     Outputs,
+    PreparedChildJob,
     Reported,
     TaskWrite,
 )
@@ -26,7 +26,7 @@ from cograil.model.outcome import Completed
 from cograil.model.states import JOB_TERMINAL, NODE_TERMINAL
 from cograil.model.workflow import Json, Workflow
 
-Prepare = Callable[[ChildRequest], ChildJob | ChildRefused]
+Prepare = Callable[[ChildRequest], PreparedChildJob | ChildRefused]
 
 
 class MemoryJob:

@@ -20,11 +20,11 @@ from cograil.model.job import (
     CancelRequested,
     Changes,
     ChildEnded,
-    ChildJob,
     ChildRefused,
     ChildRequest,
     Input,
     JobState,
+    PreparedChildJob,
     Reported,
     Signalled,
     Submitted,
@@ -33,9 +33,9 @@ from cograil.model.job import (
 from cograil.model.outcome import Completed, Failed
 from cograil.model.workflow import Json, Workflow
 from cograil.testing.handler_context import Context
-from cograil.testing.handler_stubs import Handlers, Stub
+from cograil.testing.handler_stubs import Stub, StubbedHandlers
 from cograil.testing.in_memory_job import MemoryJob
-from cograil.testing.run_result import Call, Event, JobResult, NodeResult
+from cograil.testing.run_result import Call, EngineEvent, JobResult, NodeResult
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 MAX_ATTEMPTS = 100_000  # of one test: a workflow that never ends is a mistake
@@ -126,7 +126,7 @@ class _World:
     answers: list[tuple[datetime, MemoryJob, Signalled]] = field(default_factory=list)
     kept: dict[tuple[str, str], Context] = field(default_factory=dict)  # the last attempt of each node
     reported_children: set[str] = field(default_factory=set)  # child jobs whose end their parents know of
-    _handlers: Handlers | None = None
+    _handlers: StubbedHandlers | None = None
     _known: dict[str, Workflow] = field(default_factory=dict)
 
     def submit(
@@ -143,7 +143,7 @@ class _World:
 
     def run(self) -> None:
         """Until the first job is over and nothing is left to do: run what is out, else let time pass."""
-        self._handlers = Handlers(self.stubs)
+        self._handlers = StubbedHandlers(self.stubs)
         first, count = self.jobs[0], 0
         while not first.is_over:
             job = next((candidate for candidate in self.jobs if candidate.tasks or candidate.has_more), None)
@@ -160,9 +160,9 @@ class _World:
     def advance(self, job: MemoryJob, *news: Input) -> None:
         """Apply news to a job, and what it decides to others."""
         before = len(job.events)
-        prepared: dict[str, ChildJob | ChildRefused] = {}
+        prepared: dict[str, PreparedChildJob | ChildRefused] = {}
 
-        def prepare(wanted: ChildRequest) -> ChildJob | ChildRefused:
+        def prepare(wanted: ChildRequest) -> PreparedChildJob | ChildRefused:
             if wanted.node_id not in prepared:  # it may be asked for twice before a decision stands
                 prepared[wanted.node_id] = self._prepare(job, wanted)
             return prepared[wanted.node_id]
@@ -260,7 +260,7 @@ class _World:
 
     # -- subworkflows
 
-    def _prepare(self, parent: MemoryJob, wanted: ChildRequest) -> ChildJob | ChildRefused:
+    def _prepare(self, parent: MemoryJob, wanted: ChildRequest) -> PreparedChildJob | ChildRefused:
         """A job for this node; it is submitted when the decision that wants it stands."""
         workflow = self._known.get(wanted.workflow_id)
         if workflow is None:
@@ -273,7 +273,9 @@ class _World:
         except CograilError as error:
             return ChildRefused(error.code, str(error))
         state = JobState(job.job_id, "default", 2, "pending", b"{}", 0, self.now, parent_job=parent.job_id)
-        return ChildJob(wanted.node_id, workflow.workflow_id, workflow.version, state, Changes("running", 0))
+        return PreparedChildJob(
+            wanted.node_id, workflow.workflow_id, workflow.version, state, Changes("running", 0)
+        )
 
     def _stop_children(self, job: MemoryJob, changes: Changes) -> None:
         for child in self.jobs:
@@ -299,7 +301,7 @@ class _World:
             result=None if job.result is None else orjson.loads(job.result),
             error=job.error,
             nodes={name: _node_result(job, name) for name in [*job.workflow.nodes, *job.nodes]},
-            events=[Event(event.type, event.node_id, event.data) for event in job.events],
+            events=[EngineEvent(event.type, event.node_id, event.data) for event in job.events],
             attempts=self.calls[job.job_id],
             started_at=job.created_at,
             finished_at=job.finished_at,

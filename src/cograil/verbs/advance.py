@@ -14,12 +14,12 @@ from cograil.engine.timers import is_past_deadline
 from cograil.model.job import (
     Bounds,
     Changes,
-    ChildJob,
     ChildRefused,
     ChildRequest,
     Input,
     JobState,
     Outputs,
+    PreparedChildJob,
     RandomFloat,
     Reported,
     Submitted,
@@ -33,7 +33,7 @@ from cograil.store import write_batch
 from cograil.store.database import Transaction
 from cograil.store.locked_jobs import LockedJobs, News, Revoked
 from cograil.store.scan_cursors import InboxCursor
-from cograil.store.write_batch import Batch
+from cograil.store.write_batch import WriteBatch
 from cograil.verbs.allowance import StepAllowance
 from cograil.verbs.child_jobs import new_child
 from cograil.verbs.definition_cache import DefinitionCache
@@ -164,7 +164,7 @@ async def advance_locked(
     Jobs in `revoke`, and those past their deadline, lose their tasks before their inbox is taken:
     what was reported before that counts, and nothing can be reported after.
     """
-    batch = Batch()
+    batch = WriteBatch()
     steps = steps or StepAllowance()
     timed = [state for state in locked.states.values() if state.deadline is not None]
     cut = {state.job_id for state in timed if is_past_deadline(state, tx.now)} | set(revoke)
@@ -205,7 +205,7 @@ async def _decide_revoked(
     engine_context: EngineContext,
     locked: LockedJobs,
     ids: list[str],
-    batch: Batch,
+    batch: WriteBatch,
     news: News,
     known: Known,
     steps: StepAllowance,
@@ -302,9 +302,9 @@ async def _prepare_children(
     parent: JobState,
     wanted: Iterable[ChildRequest],
     steps: StepAllowance,
-) -> dict[str, ChildJob | ChildRefused]:
+) -> dict[str, PreparedChildJob | ChildRefused]:
     """The jobs that these subworkflow nodes would begin, each with its first advance. Writes nothing."""
-    prepared: dict[str, ChildJob | ChildRefused] = {}
+    prepared: dict[str, PreparedChildJob | ChildRefused] = {}
     for request in wanted:
         made = await new_child(
             tx, engine_context.definitions, parent, request, strict_queues=engine_context.strict_queues
@@ -314,7 +314,7 @@ async def _prepare_children(
             continue
         workflow, state = made
         changes = await decide_first(tx, engine_context, state, steps)
-        child = ChildJob(request.node_id, workflow.workflow_id, workflow.version, state, changes)
+        child = PreparedChildJob(request.node_id, workflow.workflow_id, workflow.version, state, changes)
         prepared[request.node_id] = child
     return prepared
 

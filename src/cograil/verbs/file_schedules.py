@@ -14,7 +14,7 @@ import orjson
 
 from cograil.definitions.cron import next_moment
 from cograil.errors import Conflict
-from cograil.model.schedule import FileChange, Plan, Schedule
+from cograil.model.schedule import FileChange, Schedule, SchedulePlan
 from cograil.model.workflow import Workflow
 from cograil.store import schedule_queries as store
 from cograil.store import workflow_queries
@@ -97,7 +97,7 @@ async def _write(
     engine_context: EngineContext,
     tenant: str,
     name: str,
-    plan: Plan,
+    plan: SchedulePlan,
     old: Schedule | None,
     by: str,
 ) -> FileChange | None:
@@ -117,7 +117,7 @@ async def _write(
     return None if is_same else "changed"
 
 
-def _comparable(plan: Plan) -> bytes:
+def _comparable(plan: SchedulePlan) -> bytes:
     return orjson.dumps(plan, option=orjson.OPT_SORT_KEYS)
 
 

@@ -1,6 +1,6 @@
 """Idempotency: what is asked twice under one key is done once.
 
-A key has a record with the fingerprint of what was asked. Whoever is told `New` (or to refresh) has the
+A key has a record with the fingerprint of the request. The caller that gets `New` (or a refresh) has the
 turn and its fence: he does the work, lets a job do it (`give`), records the answer (`answer`), or gives
 the turn back. What the others are told is up to the policy:
 
@@ -29,10 +29,10 @@ from cograil.verbs.name_checks import check_names, require_live_job
 
 __all__ = [
     "Attach",
-    "Conflict",
     "Decision",
     "Held",
     "Key",
+    "KeyConflict",
     "New",
     "Policy",
     "Record",
@@ -78,7 +78,7 @@ def replay(keep_seconds: float | None = None, turn_seconds: float | None = None)
 
 
 def attach(keep_seconds: float | None = None, turn_seconds: float = TURN_SECONDS) -> Policy:
-    """Join whoever is at it."""
+    """Join the request that is under way."""
     return Policy("attach", keep_seconds, turn_seconds)
 
 
@@ -122,7 +122,7 @@ class Attach:
 
 
 @dataclass(frozen=True, slots=True)
-class Conflict:
+class KeyConflict:
     """The key is used, by another payload if `record.fingerprint` differs."""
 
     record: Record
@@ -148,7 +148,7 @@ class Stale:
         return self.fence is not None
 
 
-Decision = New | Replay | Attach | Conflict | Held | Stale
+Decision = New | Replay | Attach | KeyConflict | Held | Stale
 
 
 async def decide(tx: Transaction, key: Key, fingerprint: str, policy: Policy) -> Decision:
@@ -168,12 +168,12 @@ async def decide(tx: Transaction, key: Key, fingerprint: str, policy: Policy) ->
 
 
 def _judge(state: RecordState | None, fingerprint: str, policy: Policy) -> Decision | None:
-    """What the record says; None when whoever asks is to take a turn."""
+    """What the record says; None when the caller is to take a turn."""
     if state is None or (state.is_expired and not state.is_live):
         return None
     record = state.record
     if record.fingerprint != fingerprint or policy.kind == "reject":
-        return Conflict(record)
+        return KeyConflict(record)
     if policy.kind == "hold":
         return Held(record)
     if state.is_fresh if policy.kind == "cache" else _is_settled(state, policy):

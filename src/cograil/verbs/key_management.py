@@ -22,7 +22,7 @@ MAX_NAME = 64
 
 @dataclass(frozen=True, slots=True)
 class NewKey:
-    """A key as it is told to whoever asked for it."""
+    """A key as it is shown to its creator."""
 
     key: str
     key_id: str
@@ -58,13 +58,13 @@ async def create_key(
 async def revoke_key(tx: Transaction, key_id: str) -> None:
     """End a key; doors that know it forget it within seconds. Raises NotFound."""
     if not await store.revoke_key(tx, key_id):
-        raise NotFound(f"there is no key {key_id}, or it was revoked already")
+        raise NotFound(f"key {key_id} does not exist, or it was revoked already")
 
 
 async def delete_key(tx: Transaction, key_id: str) -> None:
     """Forget a key that has ended; once all are forgotten, loopback is open again. Raises NotFound."""
     if not await store.delete_key(tx, key_id):
-        raise NotFound(f"there is no key {key_id} that has ended; revoke it first")
+        raise NotFound(f"key {key_id} does not exist or is still active; revoke it first")
 
 
 def split_key(text: str) -> tuple[str, str] | None:

@@ -1,7 +1,7 @@
 """Named leases: one holder at a time, by PostgreSQL's clock, each with a higher fence than the last.
 
 A lease is held until its time is over, and a heartbeat extends it; or by a job, and then for as long as the
-job is not finished, without heartbeats and without anybody who would have to release it. Whoever finds it
+job is not finished, without heartbeats and without anybody who would have to release it. A caller that finds it
 taken learns the holder's job and can attach to that. Acquire and give take the lock of the name until
 the transaction ends: several leases in one transaction are taken in the order of their names.
 """
@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from cograil.store import lease_queries as store
 from cograil.store.database import Transaction
-from cograil.store.lease_queries import Acquired, Taken
+from cograil.store.lease_queries import Acquired, LeaseTaken
 from cograil.verbs.name_checks import check_names, require_live_job
 
-__all__ = ["Acquired", "Taken", "acquire", "check", "find", "give", "heartbeat", "release"]
+__all__ = ["Acquired", "LeaseTaken", "acquire", "check", "find", "give", "heartbeat", "release"]
 
 
 async def acquire(
@@ -24,7 +24,7 @@ async def acquire(
     job_id: str | None = None,
     *,
     tenant: str = "default",
-) -> Acquired | Taken:
+) -> Acquired | LeaseTaken:
     """Take the lease if it is free: never held, released, over, or its job has ended.
 
     With `job_id` the job holds it and `seconds` do not count. It is not given twice to one holder either;
@@ -71,6 +71,6 @@ async def check(tx: Transaction, name: str, fence: int, *, tenant: str = "defaul
     return await store.check_lease(tx, tenant, name, fence)
 
 
-async def find(tx: Transaction, name: str, *, tenant: str = "default") -> Taken | None:
+async def find(tx: Transaction, name: str, *, tenant: str = "default") -> LeaseTaken | None:
     """Who holds it now; None when it is free."""
     return await store.find_lease(tx, tenant, name)

@@ -45,7 +45,7 @@ class Submission:
 
 async def find_definition(
     tx: Transaction, tenant: str, workflow_id: str, version: int | None
-) -> workflow_queries.WorkflowVersion:
+) -> workflow_queries.ResolvedVersion:
     """The published version, the newest when none is named. Raises WorkflowNotFound."""
     workflow_version = await workflow_queries.find_workflow(tx, tenant, workflow_id, version)
     if workflow_version is None:
@@ -130,7 +130,7 @@ def _problems(submission: Submission, now: datetime) -> Iterator[Problem]:
 
 
 def _are_labels(labels: Json) -> bool:
-    """Whoever submits from SQL may have given anything."""
+    """Whether these are labels: a submit from SQL may pass anything."""
     return (
         isinstance(labels, dict)
         and len(labels.keys() - {HOP}) <= MAX_LABELS

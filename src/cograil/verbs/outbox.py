@@ -18,7 +18,7 @@ from cograil.model.workflow import Json
 from cograil.setting_sections import OutboundSettings
 from cograil.store import outbox_queries as store
 from cograil.store.database import Transaction
-from cograil.store.outbox_queries import Subscription, View
+from cograil.store.outbox_queries import View, WebhookSubscription
 from cograil.verbs.callback_targets import SECRET_PREFIX, Receiver, check_receiver, check_secret, check_types
 
 DELIVERY_STATES = ("pending", "delivered", "dead")
@@ -67,7 +67,7 @@ async def subscribe(
             raise InvalidInput([Problem("invalid_value", f"more than {MAX_WORD} characters", "")])
     secret = receiver.secret or new_secret()
     headers = strict_json.write(dict(receiver.headers), max_bytes=MAX_DATA_BYTES)
-    subscription = Subscription(
+    subscription = WebhookSubscription(
         tenant, new_id(), receiver.url, wanted, workflow_id, secret, receiver.style, headers
     )
     await store.add_subscription(tx, subscription, by)

@@ -12,7 +12,7 @@ import orjson
 from cograil import tracing
 from cograil.definitions import apply_inputs
 from cograil.definitions.suggestions import hint_of_nodes, list_names
-from cograil.engine.readiness import Verdict
+from cograil.engine.readiness import NextMove
 from cograil.engine.retry_keys import KeyPlan, Rerun, has_key, plan_keys
 from cograil.engine.skip_prediction import SkipPrediction, predict_skips
 from cograil.errors import Conflict, JobNotFound, NodeNotFound, NotFinished
@@ -27,7 +27,7 @@ from cograil.store.database import Transaction
 from cograil.store.job_queries import list_failures
 from cograil.store.locked_jobs import LockedJobs
 from cograil.store.workflow_queries import is_paused
-from cograil.store.write_batch import Batch, JobAttributes
+from cograil.store.write_batch import JobAttributes, WriteBatch
 from cograil.verbs.advance import EngineContext, advance_locked, decide_first
 from cograil.verbs.callback_targets import check_callback
 from cograil.verbs.new_job import input_text, limit_of_new
@@ -46,7 +46,7 @@ class Takeover:
 
 
 @dataclass(frozen=True, slots=True)
-class RetryPreview:
+class RetryForecast:
     """What a retry would do. `reopened` are fan-outs of which only the children that did not complete run.
 
     `outdated` are nodes that keep what they made of inputs that are changed now, with these inputs.
@@ -136,7 +136,7 @@ async def preview_retry(
     *,
     inputs: Mapping[str, Json] | None = None,
     new_keys: bool = False,
-) -> RetryPreview:
+) -> RetryForecast:
     """What `retry` would do with the same arguments. Changes nothing; raises what it would raise."""
     target = await _find(tx, engine_context, job_id, node_id)
     if target.state.status in JOB_TERMINAL:
@@ -149,7 +149,7 @@ async def preview_retry(
     skipped = tuple(name for name in follow if _is_unwanted(nodes.get(name)))
     again = (failed.node_id, *(name for name in follow if name not in skipped))
     keyed = tuple(name for name in again if name == failed.node_id or has_key(target.workflow.nodes[name]))
-    return RetryPreview(job_id, True, completed, again, skipped=skipped, same_keys=keyed)
+    return RetryForecast(job_id, True, completed, again, skipped=skipped, same_keys=keyed)
 
 
 async def _find(tx: Transaction, engine_context: EngineContext, job_id: str, node_id: str | None) -> _Found:
@@ -196,7 +196,7 @@ def _is_completed(node: NodeState | None) -> bool:
 
 
 def _is_unwanted(node: NodeState | None) -> bool:
-    return node is not None and node.skip_reason == Verdict.SKIP_BRANCH.value
+    return node is not None and node.skip_reason == NextMove.SKIP_BRANCH.value
 
 
 async def _plan(tx: Transaction, target: _Found, inputs: Mapping[str, Json] | None, new_keys: bool) -> _Plan:
@@ -256,10 +256,10 @@ def _differs(before: Mapping[str, Json], name: str, value: Json) -> bool:
     return name not in before or input_text({name: before[name]}) != input_text({name: value})
 
 
-def _preview_new_job(plan: _Plan) -> RetryPreview:
+def _preview_new_job(plan: _Plan) -> RetryForecast:
     takeover = plan.takeover
     stays = takeover.kept | takeover.reopened
-    return RetryPreview(
+    return RetryForecast(
         plan.old.job_id,
         False,
         kept=_in_order(plan.workflow, takeover.kept),
@@ -319,7 +319,7 @@ async def _as_new_job(
     changes.to_expand.extend(
         name for name in takeover.reopened if nodes[name].expanded < (nodes[name].total or 0)
     )
-    batch = Batch()
+    batch = WriteBatch()
     batch.add_new(new, changes, JobAttributes(workflow.workflow_id, workflow.version, **words))
     await persist(tx, engine_context.definitions, batch, engine_context.owner)
     if new.key_roots is not None:

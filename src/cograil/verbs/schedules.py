@@ -1,4 +1,4 @@
-"""Schedules: made and changed by people, fired by whoever looks first, once for each moment.
+"""Schedules: made and changed by people, fired by the first scheduler that looks, once for each moment.
 
 Firing locks the schedule, keeps what becomes of the moment and submits the job in one transaction. Two who
 look at the same time do not both fire, and one that dies in between has fired nothing.
@@ -16,7 +16,7 @@ import orjson
 
 from cograil.definitions.cron import check_calendar, first_moments, moments_until, next_moment
 from cograil.errors import AlreadyTerminal, CograilError, Conflict, InvalidInput, Problem, ScheduleNotFound
-from cograil.model.schedule import Firing, Outcome, Plan, Schedule
+from cograil.model.schedule import Firing, Outcome, Schedule, SchedulePlan
 from cograil.model.workflow import Json
 from cograil.store import schedule_queries as store
 from cograil.store.database import Transaction
@@ -40,7 +40,13 @@ IS_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}").fullmatch
 
 
 async def create_schedule(
-    tx: Transaction, engine_context: EngineContext, tenant: str, name: str, plan: Plan, *, by: str = ""
+    tx: Transaction,
+    engine_context: EngineContext,
+    tenant: str,
+    name: str,
+    plan: SchedulePlan,
+    *,
+    by: str = "",
 ) -> View:
     """Run this by the calendar from now on. Raises InvalidInput, WorkflowNotFound, or Conflict for a name
     that is taken.
@@ -55,7 +61,7 @@ async def create_schedule(
 
 
 async def change_schedule(
-    tx: Transaction, engine_context: EngineContext, tenant: str, name: str, plan: Plan
+    tx: Transaction, engine_context: EngineContext, tenant: str, name: str, plan: SchedulePlan
 ) -> View:
     """Run this instead, from now on.
 
@@ -78,7 +84,7 @@ async def update_schedule(
     return await _change(tx, engine_context, tenant, name, replace(plan, **facts))
 
 
-async def _lock_changeable(tx: Transaction, tenant: str, name: str) -> Plan:
+async def _lock_changeable(tx: Transaction, tenant: str, name: str) -> SchedulePlan:
     """The plan of a schedule that may be changed here."""
     schedule = await store.lock_schedule(tx, tenant, name) if IS_NAME(name) else None
     if schedule is None:
@@ -91,14 +97,16 @@ async def _lock_changeable(tx: Transaction, tenant: str, name: str) -> Plan:
     return schedule.plan
 
 
-async def _change(tx: Transaction, engine_context: EngineContext, tenant: str, name: str, plan: Plan) -> View:
+async def _change(
+    tx: Transaction, engine_context: EngineContext, tenant: str, name: str, plan: SchedulePlan
+) -> View:
     next_at = await checked_next(tx, engine_context, tenant, plan)
     await store.change_schedule(tx, tenant, name, plan, next_at)
     return await show_schedule(tx, tenant, name)
 
 
 async def checked_next(
-    tx: Transaction, engine_context: EngineContext, tenant: str, plan: Plan
+    tx: Transaction, engine_context: EngineContext, tenant: str, plan: SchedulePlan
 ) -> datetime | None:
     """When it is due first. What its jobs would be refused for is said now, and not at night."""
     check_calendar(plan.cron, plan.timezone)
@@ -239,7 +247,7 @@ async def backfill(
     }
 
 
-def _moments_between(plan: Plan, first: datetime, until: datetime, now: datetime) -> list[datetime]:
+def _moments_between(plan: SchedulePlan, first: datetime, until: datetime, now: datetime) -> list[datetime]:
     if not first < until or until > now:
         message = "a range begins before it ends, and ends before now"
         raise InvalidInput([Problem("out_of_range", message, "/until")])
@@ -384,7 +392,7 @@ async def _submit(
     ]
 
 
-def _submission(name: str, plan: Plan, due_at: datetime) -> Submission:
+def _submission(name: str, plan: SchedulePlan, due_at: datetime) -> Submission:
     moment = due_at.isoformat().replace("+00:00", "Z")
     job_input = dict(plan.input or {})
     if plan.due_input is not None:

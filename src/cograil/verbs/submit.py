@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 from cograil.definitions.suggestions import Suggestions
 from cograil.errors import CograilError, NotFound, UsageError
-from cograil.store.api_keys import AuditEntry
+from cograil.store.api_keys import AuditRecord
 from cograil.store.database import Transaction
 from cograil.store.workflow_queries import is_paused
-from cograil.store.write_batch import Batch, JobAttributes, NewJobRow
+from cograil.store.write_batch import JobAttributes, NewJobRow, WriteBatch
 from cograil.verbs.advance import EngineContext, decide_first
 from cograil.verbs.allowance import StepAllowance
 from cograil.verbs.callback_targets import check_callback
@@ -44,14 +44,14 @@ async def submit_each(
     submissions: Sequence[Submission],
     tenant: str = "default",
     *,
-    entries: Sequence[AuditEntry] = (),
+    entries: Sequence[AuditRecord] = (),
     is_all_or_none: bool = False,
 ) -> list[NewJobRow | CograilError]:
     """Make the jobs that can be made; for each its row, or what is wrong with it.
 
     `entries`, one for each, go to the audit log with the jobs that they are about.
     """
-    batch = Batch()
+    batch = WriteBatch()
     definitions: dict[Name, Definition] = {}
     made: list[NewJobRow | CograilError] = []
     shared = _Shared(batch, definitions, StepAllowance(), Suggestions())
@@ -74,7 +74,7 @@ async def submit_each(
 class _Shared(NamedTuple):
     """What the jobs of one submit have in common."""
 
-    batch: Batch
+    batch: WriteBatch
     definitions: dict[Name, Definition]
     steps: StepAllowance
     suggestions: Suggestions

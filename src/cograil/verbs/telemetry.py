@@ -13,12 +13,12 @@ from cograil.model.workflow import NodeType, Workflow
 from cograil.store.database import Transaction
 from cograil.store.locked_jobs import LockedJobs, attempts_of_children
 from cograil.store.task_queries import EndedJob
-from cograil.store.write_batch import Batch, JobAttributes
+from cograil.store.write_batch import JobAttributes, WriteBatch
 
 ENDED_NODES = frozenset({"completed", "failed"})
 
 
-def note_written(workflows: Mapping[int, Workflow], batch: Batch) -> None:
+def note_written(workflows: Mapping[int, Workflow], batch: WriteBatch) -> None:
     """Count the jobs that were made and those that have ended."""
     if batch.new_jobs.rows:
         metrics.jobs_submitted.inc(len(batch.new_jobs.rows))
@@ -89,7 +89,7 @@ def _tell_end(state: JobState, changes: Changes, workflow: Workflow) -> None:
 
 
 def note_opened(
-    batch: Batch, locked: LockedJobs, decided: Mapping[str, Changes], workflows: Mapping[int, Workflow]
+    batch: WriteBatch, locked: LockedJobs, decided: Mapping[str, Changes], workflows: Mapping[int, Workflow]
 ) -> None:
     """Jobs that came by SQL: who made them makes no span, so we do, unless they brought one."""
     for job_id in locked.new:

@@ -93,7 +93,7 @@ def read_pax(content: bytes) -> dict[bytes, bytes]:
         record = content[space + 1 : end]
         key, found_equals, value = record.partition(b"=")
         if end > len(content) or not record.endswith(b"\n") or not found_equals or not key:
-            raise bad_header("a pax record that is no record")
+            raise bad_header("a pax record that is not one")
         if key.startswith(b"GNU.sparse"):
             raise WorkspaceError("unsafe_entry", "the archive holds a sparse file")
         records[key] = value[:-1]

@@ -38,7 +38,7 @@ def list_files(
 def walk(
     workspace: Workspace, steps: PathParts, *, recursive: bool = True, excludes: Sequence[str] = ()
 ) -> Iterator[str]:
-    """The paths of all that is no directory, relative to this directory. Each is opened by its steps.
+    """The paths of everything but directories, relative to this directory. Each is opened by its steps.
 
     Raises WorkspaceError, also when a directory is gone, or is none any more, before its turn comes.
     """
@@ -59,7 +59,7 @@ def walk(
 
 
 class _Seen:
-    """How much a walk came across: whoever made it may have made more than there is memory for."""
+    """How much a walk came across: a tree may have more entries than there is memory for."""
 
     def __init__(self) -> None:
         self._count = self._characters = 0
