@@ -158,9 +158,9 @@ def _settings_of(section: str, names: Iterable[str]) -> list[str]:
 
 
 def _listed(names: Collection[str]) -> str:
-    shown = ", ".join(islice(names, MAX_LISTED))
+    listed_names = ", ".join(islice(names, MAX_LISTED))
     left = len(names) - MAX_LISTED
-    return f"{shown} and {left} more (`cograil config` lists them)" if left > 0 else shown
+    return f"{listed_names} and {left} more (`cograil config` lists them)" if left > 0 else listed_names
 
 
 def _is_service_link(variable: str, text: str) -> bool:

@@ -142,7 +142,7 @@ def _rows_stay() -> None:
 
 
 def _history_lost() -> None:
-    gone = "\n    and not exists (select 1 from cograil.jobs j where j.id = e.job_id)"
+    gone = " and not exists (select 1 from cograil.jobs j where j.id = e.job_id)"
     partition_queries.DELETE_LEFTOVERS = without(partition_queries.DELETE_LEFTOVERS, gone)
 
 

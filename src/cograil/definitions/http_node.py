@@ -116,8 +116,8 @@ def _check_status(status: Json, pointer: str, keys: MappingReader) -> None:
     is_code = isinstance(status, int) and not isinstance(status, bool)
     if (is_code and 100 <= status <= 599) or (isinstance(status, str) and _STATUS_CLASS.fullmatch(status)):
         return
-    shown = repr(status)[:80] if is_code or isinstance(status, str) else kind_of(status)
-    message = f"expect_status must be a code from 100 to 599 or a class such as 2xx, not {shown}"
+    preview = repr(status)[:80] if is_code or isinstance(status, str) else kind_of(status)
+    message = f"expect_status must be a code from 100 to 599 or a class such as 2xx, not {preview}"
     keys.diagnostics.add(
         "invalid_value" if is_code or isinstance(status, str) else "invalid_type", message, pointer
     )

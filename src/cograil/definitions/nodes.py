@@ -119,8 +119,8 @@ def _read_type(keys: MappingReader) -> str | None:
         return NodeType.TASK
     if isinstance(value, str) and value in TYPES:
         return value
-    shown = repr(value) if isinstance(value, str) else kind_of(value)
-    message = f"type must be one of {', '.join(TYPES)}, not {shown}"
+    preview = repr(value) if isinstance(value, str) else kind_of(value)
+    message = f"type must be one of {', '.join(TYPES)}, not {preview}"
     keys.diagnostics.add(
         "unknown_kind", message, keys.at("type"), did_you_mean=(str(value), list(map(str, TYPES)))
     )

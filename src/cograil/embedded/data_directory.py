@@ -164,14 +164,14 @@ class Instance:
 def write_instance(instance: Instance) -> None:
     """Tell others where we are. They see all of it or nothing."""
     target = instance.data_dir / INSTANCE_NAME
-    facts = asdict(instance) | {
+    document = asdict(instance) | {
         "started_at": instance.started_at.isoformat(),
         "data_dir": str(instance.data_dir),
     }
     descriptor, temporary = tempfile.mkstemp(prefix=f".{INSTANCE_NAME}.", dir=instance.data_dir)  # mode 0600
     try:
         with open(descriptor, "w", encoding="utf-8") as file:
-            json.dump(facts, file, indent=2)
+            json.dump(document, file, indent=2)
             file.flush()
             os.fsync(file.fileno())
         Path(temporary).rename(target)
@@ -183,9 +183,9 @@ def write_instance(instance: Instance) -> None:
 def read_instance(data_dir: Path) -> Instance | None:
     """The instance that was last here; ask it whether it is alive. None when there was none."""
     try:
-        facts = json.loads((data_dir / INSTANCE_NAME).read_text(encoding="utf-8"))
-        started_at = datetime.fromisoformat(facts.pop("started_at")).astimezone(UTC)
-        return Instance(**facts | {"started_at": started_at, "data_dir": data_dir})
+        document = json.loads((data_dir / INSTANCE_NAME).read_text(encoding="utf-8"))
+        started_at = datetime.fromisoformat(document.pop("started_at")).astimezone(UTC)
+        return Instance(**document | {"started_at": started_at, "data_dir": data_dir})
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (ValueError, TypeError, KeyError, AttributeError):

@@ -302,8 +302,8 @@ def _initdb(programs: Binaries, new: Path) -> list[str]:
 
 def _environment() -> dict[str, str]:
     """Nothing of ours that could change what PostgreSQL does, and no secrets."""
-    kept = ("PATH", "HOME", "TMPDIR", "LD_LIBRARY_PATH")
-    return {name: os.environ[name] for name in kept if name in os.environ} | {"LC_ALL": "C"}
+    inherited = ("PATH", "HOME", "TMPDIR", "LD_LIBRARY_PATH")
+    return {name: os.environ[name] for name in inherited if name in os.environ} | {"LC_ALL": "C"}
 
 
 def _fits(directory: Path) -> bool:

@@ -121,12 +121,12 @@ class _Eraser:
         return [self.cleared(item) for item in value] if isinstance(value, list) else value
 
     def _cleared_object(self, value: dict[str, Any]) -> dict[str, Any]:
-        made: dict[str, Any] = {}
+        cleaned: dict[str, Any] = {}
         for key, item in value.items():
             if not self._is_ours(key, item):
                 name = self._jobless(key)
-                made[name if name not in made else f"{name} ({len(made)})"] = self.cleared(item)
-        return made
+                cleaned[name if name not in cleaned else f"{name} ({len(cleaned)})"] = self.cleared(item)
+        return cleaned
 
     def text(self, text: str) -> str:
         """The id of the request for that of a job, and "a step" for a child of a fan-out."""

@@ -85,12 +85,12 @@ def tell_worker_runs(settings: Settings) -> None:
 
 def _submit(workflow: Workflow) -> str:
     """A command that submits a job of this workflow as it is printed, with the inputs that it must have."""
-    words = [
+    arguments = [
         f"--input {shlex.quote(f'{spec.name}={EXAMPLES.get(spec.type, chr(120))}')}"
         for spec in (workflow.inputs or {}).values()
         if spec.required and not spec.has_default
     ]
-    return " ".join(["submit", workflow.workflow_id, *words, "--wait"])
+    return " ".join(["submit", workflow.workflow_id, *arguments, "--wait"])
 
 
 def goodbye(settings: Settings) -> None:

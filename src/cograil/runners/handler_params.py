@@ -132,9 +132,10 @@ def _field(parameter: inspect.Parameter, types: dict[str, Any]) -> Any:
 
 def _problems(error: ValidationError) -> list[dict[str, str]]:
     listed = error.errors(include_url=False, include_input=False, include_context=False)
-    shown = listed[:MAX_PROBLEMS_SHOWN]
+    shown_errors = listed[:MAX_PROBLEMS_SHOWN]
     return [
-        _problem(".".join(map(str, problem["loc"])), problem["type"], problem["msg"]) for problem in shown
+        _problem(".".join(map(str, problem["loc"])), problem["type"], problem["msg"])
+        for problem in shown_errors
     ]
 
 

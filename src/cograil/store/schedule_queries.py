@@ -101,8 +101,8 @@ async def add_schedule(
     origin: Origin = "user",
 ) -> bool:
     """Whether it was made; False when there is one of this name."""
-    facts = _facts(plan, next_at) | {"origin": origin}
-    return bool(await tx.fetch(ADD_SCHEDULE, tenant=tenant, name=name, by=by, **facts))
+    params = _facts(plan, next_at) | {"origin": origin}
+    return bool(await tx.fetch(ADD_SCHEDULE, tenant=tenant, name=name, by=by, **params))
 
 
 async def change_schedule(

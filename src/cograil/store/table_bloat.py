@@ -67,8 +67,8 @@ class Snapshot:
 
     def __str__(self) -> str:
         since = f"for {self.seconds:.0f} s" if self.seconds is not None else ""
-        words = (self.kind, self.name, self.application, self.state, since)
-        return f"{' '.join(word for word in words if word)}, {self.transactions} transactions behind"
+        parts = (self.kind, self.name, self.application, self.state, since)
+        return f"{' '.join(word for word in parts if word)}, {self.transactions} transactions behind"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +85,8 @@ class Partitions:
         rest = f"{megabytes(self.default_bytes)} in the default ones"
         if self.until is None:
             return f"none; {rest}, which go by rows"
-        made = "made until" if self.until > self.now else "none made since"
-        return f"{self.count} with {megabytes(self.total_bytes)}, {made} {self.until:%Y-%m-%d}; {rest}"
+        reach = "made until" if self.until > self.now else "none made since"
+        return f"{self.count} with {megabytes(self.total_bytes)}, {reach} {self.until:%Y-%m-%d}; {rest}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -214,13 +214,13 @@ async def _decide_revoked(
 
     The inbox is taken in a new statement, which sees every report that was there before the tasks went.
     """
-    those = LockedJobs({job_id: locked.states[job_id] for job_id in ids})
-    revoked = await store.revoke_tasks(tx, those, ids)
+    subset = LockedJobs({job_id: locked.states[job_id] for job_id in ids})
+    revoked = await store.revoke_tasks(tx, subset, ids)
     batch.revoked_workers |= revoked.workers
-    _add_inputs(news, await store.take_inbox(tx, those))
+    _add_inputs(news, await store.take_inbox(tx, subset))
     _add_inputs(news, revoked.began)
-    locked.taken += those.taken
-    return await decide(tx, engine_context, those.states, news, known, revoked=ids, steps=steps)
+    locked.taken += subset.taken
+    return await decide(tx, engine_context, subset.states, news, known, revoked=ids, steps=steps)
 
 
 def _add_inputs(news: News, more: Mapping[str, Sequence[Input]]) -> None:

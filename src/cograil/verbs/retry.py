@@ -301,11 +301,11 @@ async def _as_new_job(
     job_id = plan.job_id
     again = plan.node_id or ""
     ended = await retry_queries.copy_nodes(tx, old.job_id, job_id, takeover.kept, takeover.reopened, again)
-    words = await retry_queries.load_attributes(tx, old.job_id)
+    attributes = await retry_queries.load_attributes(tx, old.job_id)
     if labels:
-        words["labels"] = {**(words["labels"] or {}), **labels}
-    if old.started_at is None and words["callback"] is not None:
-        check_callback(words["callback"], engine_context.outbound)
+        attributes["labels"] = {**(attributes["labels"] or {}), **labels}
+    if old.started_at is None and attributes["callback"] is not None:
+        check_callback(attributes["callback"], engine_context.outbound)
     new = _new_state(tx, plan, job_id, by, _taken_over(nodes, takeover, ended))
     new.key_roots = plan.keys.roots
     new.is_held = workflow.limit is not None
@@ -320,7 +320,7 @@ async def _as_new_job(
         name for name in takeover.reopened if nodes[name].expanded < (nodes[name].total or 0)
     )
     batch = WriteBatch()
-    batch.add_new(new, changes, JobAttributes(workflow.workflow_id, workflow.version, **words))
+    batch.add_new(new, changes, JobAttributes(workflow.workflow_id, workflow.version, **attributes))
     await persist(tx, engine_context.definitions, batch, engine_context.owner)
     if new.key_roots is not None:
         await retry_queries.keep_key_roots(tx, job_id, new.key_roots)
@@ -363,14 +363,14 @@ def _descendants(workflow: Workflow, node_id: str | None) -> set[str]:
 def _taken_over(
     nodes: dict[str, NodeState], takeover: Takeover, ended: dict[str, int]
 ) -> dict[str, NodeState]:
-    kept = {name: nodes[name] for name in takeover.kept}
+    kept_nodes = {name: nodes[name] for name in takeover.kept}
     reopened = {
         name: replace(
             nodes[name], status="running", ended=ended[name], failed=0, error=None, finished_at=None
         )
         for name in takeover.reopened
     }
-    return kept | reopened
+    return kept_nodes | reopened
 
 
 def _after(now: datetime, nodes: Mapping[str, NodeState]) -> datetime:

@@ -381,14 +381,14 @@ async def _submit(
     is_backfill: bool = False,
 ) -> list[Firing]:
     """A job for each of these moments. One that is refused is kept with the reason: nobody waits for it."""
-    made = await submit_each(
+    results = await submit_each(
         tx, engine_context, [_submission(schedule.name, schedule.plan, at) for at in due], schedule.tenant_id
     )
     return [
         Firing(schedule.tenant_id, schedule.name, at, "submitted", is_backfill, job.job_id)
         if isinstance(job, NewJobRow)
         else Firing(schedule.tenant_id, schedule.name, at, "refused", is_backfill, None, _reason(job))
-        for at, job in zip(due, made, strict=True)
+        for at, job in zip(due, results, strict=True)
     ]
 
 

@@ -34,8 +34,8 @@ async def submit(
 
     Raises WorkflowNotFound, WorkflowReserved, QueueNotNamed or InvalidInput, and then makes none.
     """
-    made = await submit_each(tx, engine_context, submissions, tenant, is_all_or_none=True)
-    return [job.job_id for job in made if isinstance(job, NewJobRow)]
+    results = await submit_each(tx, engine_context, submissions, tenant, is_all_or_none=True)
+    return [job.job_id for job in results if isinstance(job, NewJobRow)]
 
 
 async def submit_each(
@@ -53,22 +53,22 @@ async def submit_each(
     """
     batch = WriteBatch()
     definitions: dict[Name, Definition] = {}
-    made: list[NewJobRow | CograilError] = []
+    results: list[NewJobRow | CograilError] = []
     shared = _Shared(batch, definitions, StepAllowance(), Suggestions())
     for number, submission in enumerate(submissions):
         if number % JOBS_PER_SLICE == JOBS_PER_SLICE - 1:
             await asyncio.sleep(0)
         try:
-            made.append(await _add(tx, engine_context, tenant, submission, shared))
+            results.append(await _add(tx, engine_context, tenant, submission, shared))
         except (UsageError, NotFound) as error:
             if is_all_or_none:
                 raise
-            made.append(error)
-    for entry, job in zip(entries, made, strict=False):
+            results.append(error)
+    for entry, job in zip(entries, results, strict=False):
         if isinstance(job, NewJobRow):
             batch.audit.rows.append(entry.of(job.job_id).row())
     await persist(tx, engine_context.definitions, batch, engine_context.owner)
-    return made
+    return results
 
 
 class _Shared(NamedTuple):

@@ -23,13 +23,13 @@ def note_written(workflows: Mapping[int, Workflow], batch: WriteBatch) -> None:
     if batch.new_jobs.rows:
         metrics.jobs_submitted.inc(len(batch.new_jobs.rows))
     for state, changes, new in batch.traced:
-        facts: dict[str, str | int] = {
+        fields: dict[str, str | int] = {
             "cograil.workflow.id": new.workflow_id,
             "cograil.workflow.version": new.workflow_version,
         }
         queue = changes.tasks[0].queue if changes.tasks else "default"
         link = state.trace_link
-        tracing.record_submit(state.job_id, state.trace_caller, state.created_at, queue, facts, link)
+        tracing.record_submit(state.job_id, state.trace_caller, state.created_at, queue, fields, link)
     for status, jobs in Counter([changes.status for _, changes in batch.finished]).items():
         metrics.jobs_ended.labels(status).inc(jobs)
     for state, changes in batch.finished:
@@ -78,14 +78,14 @@ def _first_start(state: JobState, changes: Changes, workflow: Workflow | None) -
 
 def _tell_end(state: JobState, changes: Changes, workflow: Workflow) -> None:
     assert changes.finished_at is not None
-    facts: dict[str, str | int] = {
+    fields: dict[str, str | int] = {
         "cograil.workflow.id": workflow.workflow_id,
         "cograil.workflow.version": workflow.version,
         "cograil.job.status": changes.status,
     }
     error = None if changes.status == "completed" else changes.status
     moments = (state.created_at, changes.finished_at)
-    tracing.record_job_end(state.job_id, state.trace_parent, *moments, workflow.workflow_id, facts, error)
+    tracing.record_job_end(state.job_id, state.trace_parent, *moments, workflow.workflow_id, fields, error)
 
 
 def note_opened(
