@@ -154,13 +154,13 @@ async def test_an_answer_nobody_waits_for_is_refused(lab: Lab) -> None:
     job = await lab.submit(ASK.replace("nodes:\n", "nodes:\n  first: {handler: echo, next: q}\n"))
     with pytest.raises(Conflict, match="is pending"):
         await answer(lab, job, by="ann")
-    with pytest.raises(Conflict, match="no approval"):
+    with pytest.raises(Conflict, match="not an approval node"):
         await answer(lab, job, node="first", by="ann")
     with pytest.raises(NodeNotFound):
         await answer(lab, job, node="nowhere", by="ann")
     with pytest.raises(JobNotFound):
         await answer(lab, "019a8f2e-77aa-7c3e-9d54-0b6f3c1a2d4e", by="ann")
-    with pytest.raises(UsageError, match="no signal 'perhaps'"):
+    with pytest.raises(UsageError, match="unknown signal 'perhaps'"):
         await answer(lab, job, "perhaps", by="ann")
     await lab.cancel(job)
     with pytest.raises(AlreadyTerminal):

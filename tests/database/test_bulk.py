@@ -366,7 +366,7 @@ async def test_an_operation_that_does_not_exist_fails_its_job(lab: Lab) -> None:
         given = {"operation": "019a8f2e-77aa-7c3e-9d54-0b6f3c1a2d4e", "verb": "cancel", "filter": {}}
         ended = await lab.ended(await lab.submit(verbs.WORKFLOW, given, app="cograil"))
     assert (ended["status"], ended["error"]["code"]) == ("failed", "not_found")
-    with pytest.raises(NotFound, match="no bulk operation"):
+    with pytest.raises(NotFound, match="not a bulk operation"):
         await operation_of(lab, ended["job_id"])
 
 

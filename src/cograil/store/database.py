@@ -178,8 +178,8 @@ class Transaction:
         return await cursor.fetchall() if cursor.description else []
 
     async def fetch_value(self, statement: Statement, /, **params: Any) -> Any:
-        """Return the only column of the only row of this statement."""
-        ((value,),) = await self.fetch(statement, **params)
+        """Return the first column of the only row of this statement."""
+        ((value, *_),) = await self.fetch(statement, **params)
         return value
 
     async def execute(self, statement: Statement, /, **params: Any) -> int:
