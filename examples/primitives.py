@@ -39,7 +39,7 @@ async def reserve(ctx: Context, symbol: str) -> dict:
 async def _take_all(tx: Transaction, job_id: str, symbol: str) -> int:
     """The fence of the lease. Who is refused tries again later, and has nothing until then."""
     lease = await leases.acquire(tx, f"quote:{symbol}", holder=job_id, seconds=60, job_id=job_id)
-    if isinstance(lease, leases.LeaseTaken):
+    if isinstance(lease, leases.Taken):
         raise Retry(f"{symbol} is with job {lease.job_id}", code="taken")
     slot = await slots.take(tx, "quotes", limit=3, holder=job_id, seconds=60, job_id=job_id)
     if isinstance(slot, slots.Full):

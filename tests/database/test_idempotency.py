@@ -31,9 +31,9 @@ from cograil.store import idempotency_queries as store
 from cograil.verbs import idempotency
 from cograil.verbs.idempotency import (
     Attach,
+    Conflict,
     Held,
     Key,
-    KeyConflict,
     New,
     Policy,
     Replay,
@@ -58,7 +58,7 @@ async def test_of_ten_at_once_exactly_one_is_new(lab: Lab, policy: Policy) -> No
     decisions = await asyncio.gather(*(decide(lab, policy) for _ in range(10)))
     assert sum(isinstance(one, New) for one in decisions) == 1
     others = {type(one) for one in decisions} - {New}
-    told = {"replay": Replay, "attach": Attach, "reject": KeyConflict, "hold": Held, "cache": Attach}
+    told = {"replay": Replay, "attach": Attach, "reject": Conflict, "hold": Held, "cache": Attach}
     assert others == {told[policy.kind]}
 
 
@@ -137,7 +137,7 @@ async def test_another_payload_under_the_same_key_is_a_conflict(lab: Lab, policy
     fence = await begun(lab, policy)
     for value in (None, 1):
         decision = await decide(lab, policy, BBB)
-        assert isinstance(decision, KeyConflict)
+        assert isinstance(decision, Conflict)
         assert decision.record.fingerprint == AAA
         await answer(lab, fence, value)
 
@@ -222,11 +222,11 @@ async def test_attach_goes_on_when_its_holder_vanished(lab: Lab) -> None:
 async def test_reject_refuses_the_same_payload_too_until_the_record_expires(lab: Lab) -> None:
     policy = reject(keep_seconds=900)
     fence = await begun(lab, policy)
-    assert isinstance(await decide(lab, policy), KeyConflict)
+    assert isinstance(await decide(lab, policy), Conflict)
     await pass_time(lab, 800)
     assert await answer(lab, fence, None)
     await pass_time(lab, 800)
-    assert isinstance(await decide(lab, policy), KeyConflict), "its time began anew with the answer"
+    assert isinstance(await decide(lab, policy), Conflict), "its time began anew with the answer"
     await pass_time(lab, 101)
     assert isinstance(await decide(lab, policy), New)
 

@@ -12,14 +12,14 @@ from lab import Lab
 from cograil.errors import AlreadyTerminal, InvalidInput, JobNotFound
 from cograil.model.ids import new_id
 from cograil.verbs import leases
-from cograil.verbs.leases import Acquired, LeaseTaken
+from cograil.verbs.leases import Acquired, Taken
 
 ONE = "workflow_id: w\nnodes:\n  a: {handler: echo}\n"
 EXPIRE = "update cograil.leases set lease_until = clock_timestamp() - interval '1 s' where name = %(name)s"
 HEARTBEATD = b"update cograil.leases set lease_until = clock_timestamp() + interval '60 s' where name = 'n'"
 
 
-async def acquire(lab: Lab, name: str = "n", holder: str = "me", **more: Any) -> Acquired | LeaseTaken:
+async def acquire(lab: Lab, name: str = "n", holder: str = "me", **more: Any) -> Acquired | Taken:
     async with lab.db.transaction("lease") as tx:
         return await leases.acquire(tx, name, holder, more.pop("seconds", 60), **more)
 
@@ -51,7 +51,7 @@ async def give(lab: Lab, fence: int, job_id: str, name: str = "n") -> bool:
         return await leases.give(tx, name, fence, job_id)
 
 
-async def find(lab: Lab, name: str = "n", **more: Any) -> LeaseTaken | None:
+async def find(lab: Lab, name: str = "n", **more: Any) -> Taken | None:
     async with lab.db.single("lease") as tx:
         return await leases.find(tx, name, **more)
 
@@ -62,7 +62,7 @@ async def find(lab: Lab, name: str = "n", **more: Any) -> LeaseTaken | None:
 async def test_a_lease_has_one_holder_and_the_next_after_its_release(lab: Lab) -> None:
     first = await acquired(lab, holder="one")
     taken = await acquire(lab, holder="two")
-    assert isinstance(taken, LeaseTaken)
+    assert isinstance(taken, Taken)
     assert (taken.holder, taken.job_id, taken.fence) == ("one", None, first)
     assert taken.lease_until is not None
     assert await release(lab, first)
@@ -94,7 +94,7 @@ async def test_of_ten_at_once_one_acquires(lab: Lab) -> None:
     got = await asyncio.gather(*(acquire(lab, holder=str(number)) for number in range(10)))
     winners = [str(number) for number, one in enumerate(got) if isinstance(one, Acquired)]
     assert len(winners) == 1
-    assert {one.holder for one in got if isinstance(one, LeaseTaken)} == set(winners)
+    assert {one.holder for one in got if isinstance(one, Taken)} == set(winners)
 
 
 async def test_of_ten_at_once_one_takes_over(lab: Lab) -> None:
@@ -126,7 +126,7 @@ async def test_who_waited_knows_the_job_that_was_submitted_meanwhile(lab: Lab, e
         job = await lab.submit(ONE)
         assert await leases.give(tx, "n", got.fence, job)
     taken = await waiting
-    assert isinstance(taken, LeaseTaken)
+    assert isinstance(taken, Taken)
     assert taken.job_id == job
 
 
@@ -134,7 +134,7 @@ async def test_a_lease_is_given_under_the_lock_of_its_name(lab: Lab, eventually:
     """Else whoever is just acquiring could meet a job that he cannot see yet, and take it for ended."""
     fence, job = await acquired(lab), await lab.submit(ONE)
     async with lab.db.transaction("lease") as tx:
-        assert isinstance(await leases.acquire(tx, "n", "two", 60), LeaseTaken)
+        assert isinstance(await leases.acquire(tx, "n", "two", 60), Taken)
         giving = asyncio.create_task(give(lab, fence, job))
         await eventually(lambda: lab.rows("select 1 from pg_locks where not granted"))
         assert not giving.done()
@@ -145,7 +145,7 @@ async def test_nobody_waits_for_one_who_was_refused_but_the_next_to_ask(lab: Lab
     """He may keep his transaction open for long: the holder's heartbeat must not wait for it."""
     fence = await acquired(lab, holder="one")
     async with lab.db.transaction("lease") as tx:
-        assert isinstance(await leases.acquire(tx, "n", "two", 60), LeaseTaken)
+        assert isinstance(await leases.acquire(tx, "n", "two", 60), Taken)
         assert await asyncio.wait_for(heartbeat(lab, fence), 5)
         assert await asyncio.wait_for(check(lab, fence), 5)
         assert await asyncio.wait_for(release(lab, fence), 5)
@@ -166,7 +166,7 @@ async def test_an_acquire_waits_for_a_heartbeat_that_is_being_committed(lab: Lab
         await tx.connection.execute(HEARTBEATD)
         waiting = asyncio.create_task(acquire(lab, holder="two"))
         await eventually(lambda: lab.rows("select 1 from pg_locks where not granted"))
-    assert isinstance(await waiting, LeaseTaken)
+    assert isinstance(await waiting, Taken)
     assert await check(lab, fence)
 
 
@@ -235,7 +235,7 @@ async def test_the_same_holder_does_not_get_it_twice_but_finds_its_own_fence(lab
     """So whoever got no answer to its commit can go on."""
     fence = await acquired(lab, holder="me")
     taken = await acquire(lab, holder="me")
-    assert isinstance(taken, LeaseTaken)
+    assert isinstance(taken, Taken)
     assert (taken.holder, taken.fence) == ("me", fence)
 
 
@@ -253,7 +253,7 @@ async def test_a_job_holds_its_lease_while_it_lives_without_a_heartbeat(lab: Lab
     job = await lab.submit(ONE)
     fence = await acquired(lab, holder="app", seconds=0, job_id=job)
     taken = await acquire(lab, holder="two")
-    assert taken == LeaseTaken("app", job, None, fence)
+    assert taken == Taken("app", job, None, fence)
     assert await find(lab) == taken
     assert await heartbeat(lab, fence)
     assert await check(lab, fence)
@@ -266,7 +266,7 @@ async def test_it_ends_with_the_job(lab: Lab, end: str) -> None:
     if end == "completed":
         hand = await lab.hand()
         await hand.report(await hand.claim_one(), {})
-        assert isinstance(await acquire(lab), LeaseTaken), "reported, but the job has not advanced"
+        assert isinstance(await acquire(lab), Taken), "reported, but the job has not advanced"
         await lab.advance()
     else:
         await lab.cancel(job)
@@ -285,7 +285,7 @@ async def test_a_job_whose_worker_dies_keeps_its_lease_through_the_next_attempt(
     await first.claim_one()
     await lab.bury(first)
     await lab.advance()
-    assert isinstance(await acquire(lab), LeaseTaken)
+    assert isinstance(await acquire(lab), Taken)
 
 
 async def test_a_lease_is_given_to_the_job_that_was_submitted_for_it(lab: Lab) -> None:
@@ -294,7 +294,7 @@ async def test_a_lease_is_given_to_the_job_that_was_submitted_for_it(lab: Lab) -
     assert await give(lab, fence, job)
     await lab.rows(EXPIRE.replace("where", "where lease_until is not null and"), name="n")
     taken = await acquire(lab)
-    assert isinstance(taken, LeaseTaken)
+    assert isinstance(taken, Taken)
     assert (taken.job_id, taken.fence) == (job, fence)
     await lab.cancel(job)
     assert await acquired(lab) > fence

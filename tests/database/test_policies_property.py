@@ -26,7 +26,7 @@ from test_primitives_property import LONG, ONE, Died
 
 from cograil.store.database import Transaction
 from cograil.verbs import buckets, idempotency
-from cograil.verbs.idempotency import Attach, Held, Key, KeyConflict, New, Policy, Record, Replay, Stale
+from cograil.verbs.idempotency import Attach, Conflict, Held, Key, New, Policy, Record, Replay, Stale
 
 POLICIES = {
     "replay": idempotency.replay(keep_seconds=LONG),
@@ -125,7 +125,7 @@ class Policies(RuleBasedStateMachine):
         if rec is None or not self.counts(rec):
             return New, True
         if rec.payload != payload or kind == "reject":
-            return KeyConflict, False
+            return Conflict, False
         if kind == "hold":
             return Held, False
         is_bound = kind == "replay" and (rec.job is not None or not rec.is_bounded)

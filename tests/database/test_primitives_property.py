@@ -27,8 +27,8 @@ from cograil.definitions import read_workflow
 from cograil.model.outcome import Failed, WorkItem
 from cograil.store.database import Transaction
 from cograil.verbs import idempotency, leases, slots
-from cograil.verbs.idempotency import Attach, Decision, Key, KeyConflict, New, Replay
-from cograil.verbs.leases import Acquired, LeaseTaken
+from cograil.verbs.idempotency import Attach, Conflict, Decision, Key, New, Replay
+from cograil.verbs.leases import Acquired, Taken
 from cograil.verbs.publish import keep_draft
 from cograil.verbs.slots import Full, Slot
 from cograil.verbs.submit import Submission, submit
@@ -140,7 +140,7 @@ class Primitives(RuleBasedStateMachine):
             return (decision,)
         lease = await leases.acquire(tx, self.name, "app", LONG)
         slot = await slots.take(tx, self.name, limit, "app", LONG)
-        if isinstance(lease, LeaseTaken) or isinstance(slot, Full):
+        if isinstance(lease, Taken) or isinstance(slot, Full):
             raise Died
         draft = await keep_draft(tx, read_workflow(ONE), ONE)
         submission = Submission("w", {}, definition_id=draft.definition_id)
@@ -226,7 +226,7 @@ class Primitives(RuleBasedStateMachine):
         got = self.move(leases.acquire, self.name, "one", LONG, job, dies=dies)
         if got is Died:
             return
-        assert isinstance(got, LeaseTaken if self.is_held(self.lease) else Acquired)
+        assert isinstance(got, Taken if self.is_held(self.lease) else Acquired)
         if isinstance(got, Acquired):
             self.acquired(got, job)
 
@@ -302,7 +302,7 @@ class Primitives(RuleBasedStateMachine):
         if turn is None or (turn.is_expired and not self.is_turn_live()):
             return New
         if turn.payload != payload:
-            return KeyConflict
+            return Conflict
         if not turn.is_open:
             return Replay
         return Attach if self.is_turn_live() else New

@@ -25,7 +25,7 @@ class Acquired:
 
 
 @dataclass(frozen=True, slots=True)
-class LeaseTaken:
+class Taken:
     """Another holder has the lease, until `lease_until` or until the job ends."""
 
     holder: str
@@ -41,11 +41,11 @@ async def lock_lease(tx: Transaction, tenant: str, name: str) -> None:
 
 async def acquire_lease(
     tx: Transaction, tenant: str, name: str, holder: str, seconds: float, job_id: str | None
-) -> Acquired | LeaseTaken:
+) -> Acquired | Taken:
     """Take the lease if it is free. Requires `lock_lease`."""
     params = {"tenant": tenant, "name": name, "holder": holder, "seconds": float(seconds), "job": job_id}
     ((is_ours, other, job, until, fence),) = await tx.fetch(ACQUIRE_LEASE, **params)
-    return Acquired(fence) if is_ours else LeaseTaken(other, job, until, fence)
+    return Acquired(fence) if is_ours else Taken(other, job, until, fence)
 
 
 async def heartbeat_lease(tx: Transaction, tenant: str, name: str, fence: int, seconds: float) -> bool:
@@ -69,7 +69,7 @@ async def check_lease(tx: Transaction, tenant: str, name: str, fence: int) -> bo
     return bool(await tx.fetch(CHECK_LEASE, tenant=tenant, name=name, fence=fence))
 
 
-async def find_lease(tx: Transaction, tenant: str, name: str) -> LeaseTaken | None:
+async def find_lease(tx: Transaction, tenant: str, name: str) -> Taken | None:
     """Return the current holder, or None."""
     rows = await tx.fetch(FIND_LEASE, tenant=tenant, name=name)
-    return next((LeaseTaken(*row) for row in rows), None)
+    return next((Taken(*row) for row in rows), None)

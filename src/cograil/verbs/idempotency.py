@@ -29,10 +29,10 @@ from cograil.verbs.name_checks import check_names, require_live_job
 
 __all__ = [
     "Attach",
+    "Conflict",
     "Decision",
     "Held",
     "Key",
-    "KeyConflict",
     "New",
     "Policy",
     "Record",
@@ -122,7 +122,7 @@ class Attach:
 
 
 @dataclass(frozen=True, slots=True)
-class KeyConflict:
+class Conflict:
     """The key is used, by another payload if `record.fingerprint` differs."""
 
     record: Record
@@ -148,7 +148,7 @@ class Stale:
         return self.fence is not None
 
 
-Decision = New | Replay | Attach | KeyConflict | Held | Stale
+Decision = New | Replay | Attach | Conflict | Held | Stale
 
 
 async def decide(tx: Transaction, key: Key, fingerprint: str, policy: Policy) -> Decision:
@@ -173,7 +173,7 @@ def _judge(state: RecordState | None, fingerprint: str, policy: Policy) -> Decis
         return None
     record = state.record
     if record.fingerprint != fingerprint or policy.kind == "reject":
-        return KeyConflict(record)
+        return Conflict(record)
     if policy.kind == "hold":
         return Held(record)
     if state.is_fresh if policy.kind == "cache" else _is_settled(state, policy):

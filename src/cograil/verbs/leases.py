@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from cograil.store import lease_queries as store
 from cograil.store.database import Transaction
-from cograil.store.lease_queries import Acquired, LeaseTaken
+from cograil.store.lease_queries import Acquired, Taken
 from cograil.verbs.name_checks import check_names, require_live_job
 
-__all__ = ["Acquired", "LeaseTaken", "acquire", "check", "find", "give", "heartbeat", "release"]
+__all__ = ["Acquired", "Taken", "acquire", "check", "find", "give", "heartbeat", "release"]
 
 
 async def acquire(
@@ -24,7 +24,7 @@ async def acquire(
     job_id: str | None = None,
     *,
     tenant: str = "default",
-) -> Acquired | LeaseTaken:
+) -> Acquired | Taken:
     """Take the lease if it is free: never held, released, over, or its job has ended.
 
     With `job_id` the job holds it and `seconds` do not count. It is not given twice to one holder either;
@@ -71,6 +71,6 @@ async def check(tx: Transaction, name: str, fence: int, *, tenant: str = "defaul
     return await store.check_lease(tx, tenant, name, fence)
 
 
-async def find(tx: Transaction, name: str, *, tenant: str = "default") -> LeaseTaken | None:
+async def find(tx: Transaction, name: str, *, tenant: str = "default") -> Taken | None:
     """Who holds it now; None when it is free."""
     return await store.find_lease(tx, tenant, name)

@@ -131,7 +131,7 @@ async def _begin(tools: Tools, ctx: Context, journal: Journal) -> dict[str, Json
     async with _together(ctx) as tx:
         seconds = tools.house.settings.lock_seconds
         lease = await leases.acquire(tx, lock_name(of.siren), ctx.job_id, seconds, tenant=of.tenant)
-        if isinstance(lease, leases.LeaseTaken):
+        if isinstance(lease, leases.Taken):
             raise Retry(f"company {of.siren} is locked by {lease.holder}", code="lock_taken")
         started = await queries.start_run(tx, of.tenant, ctx.job_id, lease.fence)
         if started is None:
