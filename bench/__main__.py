@@ -98,7 +98,7 @@ async def _door(bench: Bench, scale: float) -> Figures:
 
 async def _containers(bench: Bench, scale: float) -> Figures:
     if shutil.which("dockerd", path=f"{os.environ['PATH']}:/usr/sbin") is None:
-        console.print("no containers: there is no dockerd")
+        console.print("no containers: dockerd is not installed")
         return {}
     console.print("containers, beside the bare engine")
     return await containers.measure(bench, max(4, int(40 * scale)))
@@ -106,7 +106,7 @@ async def _containers(bench: Bench, scale: float) -> Figures:
 
 async def _documents(bench: Bench, scale: float) -> Figures:
     if shutil.which("tesseract") is None:
-        console.print("no documents: there is no tesseract")
+        console.print("no documents: tesseract is not installed")
         return {}
     console.print("documents, beside ocrmypdf itself")
     return await documents.measure(bench, 2, max(1, int(6 * scale)), int(1_000 * scale))
@@ -151,8 +151,8 @@ async def _single_jobs(bench: Bench, rounds: int) -> Figures:
                 "latency_ms": await bench.latency(rounds),
             }
             for items in (1_000, 10_000):
-                given = {"numbers": list(range(items))}
-                figures[f"fanout_{items}_s"] = round(await bench.one("fan", given), 3)
+                job_input = {"numbers": list(range(items))}
+                figures[f"fanout_{items}_s"] = round(await bench.time_job("fan", job_input), 3)
     return figures
 
 

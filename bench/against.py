@@ -42,20 +42,20 @@ console = Console(stderr=True)
 
 def compare(revision: str, rounds: int, sizes: Sequence[int]) -> Figures:
     """The medians of both, how the second stands to the first, and each round."""
-    found: dict[str, list[Figures]] = {"then": [], "now": []}
+    figures: dict[str, list[Figures]] = {"then": [], "now": []}
     with tempfile.TemporaryDirectory(prefix="cograil-against-") as directory, durable_postgres() as postgres:
-        sources = {side: Path(directory, side) for side in found}
+        sources = {side: Path(directory, side) for side in figures}
         _export(revision, sources["then"])
         for part in PARTS:
             shutil.copytree(ROOT / part, sources["now"] / part, ignore=shutil.ignore_patterns("__pycache__"))
         for number in range(rounds):
-            for side in sorted(found, reverse=number % 2 == 0):
+            for side in sorted(figures, reverse=number % 2 == 0):
                 console.print(f"round {number + 1} of {rounds}: {side}")
                 conninfo = fresh_database(postgres, schema=False)
-                found[side].append(_side(sources[side], conninfo, sizes))
-    then, now = medians(found["then"]), medians(found["now"])
+                figures[side].append(_side(sources[side], conninfo, sizes))
+    then, now = medians(figures["then"]), medians(figures["now"])
     ratios = {name: round(now[name] / then[name], 3) for name in then}
-    return {"revision": revision, "then": then, "now": now, "ratio": ratios, "rounds": found}
+    return {"revision": revision, "then": then, "now": now, "ratio": ratios, "rounds": figures}
 
 
 def _export(revision: str, directory: Path) -> None:
@@ -74,10 +74,10 @@ def _side(source: Path, conninfo: str, sizes: Sequence[int]) -> Figures:
         stdout=subprocess.PIPE,
         check=True,
     )
-    told = json.loads(done.stdout)
+    report = json.loads(done.stdout)
     for part in ("program", "bench"):
-        assert Path(told[part]).is_relative_to(source), f"{told[part]} was measured, not {source}"
-    figures: Figures = told["figures"]
+        assert Path(report[part]).is_relative_to(source), f"{report[part]} was measured, not {source}"
+    figures: Figures = report["figures"]
     return figures
 
 
@@ -101,9 +101,9 @@ def main() -> None:
     for name, size in SIZES.items():
         parser.add_argument(f"--{name}", type=int, default=size, help="how many in each measurement")
     parser.add_argument("--json", action="store_true", help="print figures, not a table")
-    given = parser.parse_args()
-    figures = compare(given.revision, given.rounds, [getattr(given, name) for name in SIZES])
-    if given.json:
+    options = parser.parse_args()
+    figures = compare(options.revision, options.rounds, [getattr(options, name) for name in SIZES])
+    if options.json:
         print(json.dumps(figures, indent=2))
     else:
         show(figures)

@@ -35,8 +35,8 @@ async def answer_at_once(call: Call) -> Response:
 
 async def submit(request: Request) -> Response:
     """Read the body with the API's model, and answer with it."""
-    given = NewJob.model_validate_json(await request.body())
-    return Response(given.model_dump_json(), 202, media_type="application/json")
+    job = NewJob.model_validate_json(await request.body())
+    return Response(job.model_dump_json(), 202, media_type="application/json")
 
 
 async def serve_plain(port: int) -> None:

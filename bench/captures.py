@@ -71,8 +71,8 @@ async def _per_second(lines: Sequence[Line], posts: list[Post], expected: int) -
             line.writer.write(head.encode() + body)
             answer = await line.reader.readuntil(b"\r\n\r\n")
             length = int(answer.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
-            told = await line.reader.readexactly(length)
-            assert int(answer.split(b" ", 2)[1]) == expected, told
+            body_text = await line.reader.readexactly(length)
+            assert int(answer.split(b" ", 2)[1]) == expected, body_text
 
     began = time.perf_counter()
     await asyncio.gather(*(work(line) for line in lines))

@@ -20,7 +20,7 @@ async def measure(bench: Bench, companies: int, reads: int) -> Figures:
     """Enrichments a second, each with three sources; then reads and requests of what is known."""
     port = free_port()
     base = f"http://127.0.0.1:{port}"
-    given = {
+    variables = {
         "COGRAIL_OUTBOUND__ALLOW_NETWORKS": "127.0.0.0/8",
         "COGRAIL_COMPANIES__RECHERCHE_URL": base,
         "COGRAIL_COMPANIES__RECHERCHE_PER_SECOND": "100000",
@@ -31,7 +31,7 @@ async def measure(bench: Bench, companies: int, reads: int) -> Figures:
         "COGRAIL_COMPANIES__RCS_TOKEN": "bench",
         "COGRAIL_COMPANIES__SYNC_SECONDS": "30",
     }
-    with environment(given):
+    with environment(variables):
         async with served(["bench.registers", str(port)], port), api(bench) as lines:
             with process("worker", bench.conninfo):
                 await bench.until(ALIVE, 1, kind="worker")
@@ -70,12 +70,12 @@ async def _ask(line: Line, siren: str) -> str:
     return str(request["id"])
 
 
-async def _per_second(lines: Sequence[Line], one: Callable[[Line], Awaitable[None]], count: int) -> float:
+async def _per_second(lines: Sequence[Line], ask: Callable[[Line], Awaitable[None]], count: int) -> float:
     left = iter(range(count))
 
     async def work(line: Line) -> None:
         for _ in left:
-            await one(line)
+            await ask(line)
 
     began = time.perf_counter()
     await asyncio.gather(*(work(line) for line in lines))

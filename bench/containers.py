@@ -37,13 +37,13 @@ NUMBERS = itertools.count(1)
 async def measure(bench: Bench, rounds: int) -> Figures:
     """How long a no-op container takes over POST /v1/jobs and by the bare engine, and how many a second."""
     with dockerd() as url, tempfile.TemporaryDirectory(prefix="cograil-bench-") as directory:
-        given = {
+        variables = {
             "DOCKER_HOST": url,
             "COGRAIL_DATA_DIR": directory,
             "COGRAIL_CONTAINERS__NETWORK": "none",
             "COGRAIL_CONTAINERS__PULL": "never",
         }
-        with environment(given):
+        with environment(variables):
             async with aiodocker.Docker(url=url) as engine, api(bench) as lines:
                 with process("worker", bench.conninfo):
                     await bench.until(ALIVE, 1, kind="worker")
@@ -61,8 +61,8 @@ async def _compare(engine: aiodocker.Docker, lines: list[Line], directory: Path,
         finally:
             line.writer.close()
 
-    for one in (bare, ours):
-        await one(0)  # the first of each finds everything cold
+    for run_job in (bare, ours):
+        await run_job(0)  # the first of each finds everything cold
     turns = [(await bare(0), await ours(0)) for _ in range(rounds)]
     engine_seconds, job_seconds = (median(column) for column in zip(*turns, strict=True))
     return {
@@ -107,18 +107,18 @@ async def by_job(line: Line) -> float:
 async def _shown(line: Line, name: str) -> dict[str, str]:
     status, answer = await line.ask("GET", f"/v1/jobs/{name}")
     assert status == 200, answer
-    found: dict[str, str] = json.loads(answer)
-    return found
+    job: dict[str, str] = json.loads(answer)
+    return job
 
 
-async def _per_second(one: Callable[[int], Awaitable[float]], rounds: int) -> float:
+async def _per_second(run_job: Callable[[int], Awaitable[float]], rounds: int) -> float:
     """How many end in a second when eight are on their way at any time."""
     count = PARALLEL * max(2, rounds // PARALLEL)
     left = iter(range(count))
 
     async def work(at: int) -> None:
         for _ in left:
-            await one(at)
+            await run_job(at)
 
     began = time.perf_counter()
     await asyncio.gather(*(work(at) for at in range(PARALLEL)))
@@ -126,10 +126,10 @@ async def _per_second(one: Callable[[int], Awaitable[float]], rounds: int) -> fl
 
 
 @contextlib.contextmanager
-def environment(given: dict[str, str]) -> Iterator[None]:
+def environment(variables: dict[str, str]) -> Iterator[None]:
     """What the processes of this part are told, beside what all are."""
-    before = {name: os.environ.get(name) for name in given}
-    os.environ.update(given)
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
     try:
         yield
     finally:

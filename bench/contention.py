@@ -34,8 +34,8 @@ async def primitives(conninfo: str, grants: int) -> Figures:
     """Grants per second of eight who fight for three slots (take, heartbeat, release), and for one bucket."""
     settings = DatabaseSettings(pool_size=CLIENTS)
     async with Database(conninfo, settings, application="bench") as db:
-        seconds, asked = await _fight(grants, lambda: _slot(db))
-        figures = {"slot_grants_per_s": round(grants / seconds), "slot_asks_per_s": round(asked / seconds)}
+        seconds, attempts = await _fight(grants, lambda: _slot(db))
+        figures = {"slot_grants_per_s": round(grants / seconds), "slot_asks_per_s": round(attempts / seconds)}
         seconds, _ = await _fight(grants, lambda: _tokens(db))
     return figures | {"bucket_grants_per_s": round(grants / seconds)}
 
@@ -53,14 +53,14 @@ async def limited(bench: Bench, jobs: int) -> Figures:
 
 
 async def _fight(grants: int, ask: Callable[[], Awaitable[bool]]) -> tuple[float, int]:
-    """(seconds until so many were granted to all clients together, how often they asked)."""
-    left, asked = grants, 0
+    """(seconds until all grants were made to all clients together, how often they asked)."""
+    left, attempts = grants, 0
 
     async def client() -> None:
-        nonlocal left, asked
+        nonlocal left, attempts
         while left > 0:
             left -= 1  # before we ask, or the others would ask too often in the end
-            asked += 1
+            attempts += 1
             if not await ask():
                 left += 1
 
@@ -68,7 +68,7 @@ async def _fight(grants: int, ask: Callable[[], Awaitable[bool]]) -> tuple[float
     async with asyncio.TaskGroup() as group:
         for _ in range(CLIENTS):
             group.create_task(client())
-    return time.perf_counter() - began, asked
+    return time.perf_counter() - began, attempts
 
 
 async def _slot(db: Database) -> bool:

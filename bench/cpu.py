@@ -53,7 +53,7 @@ async def measure(conninfo: str, server: int, workflow: str, jobs: int) -> dict[
             with process("worker", conninfo) as worker:
                 await bench.until(ALIVE, 1, kind="worker")
                 spent = await _until_done(bench, server, orchestrator.pid, worker.pid)
-    return {name: one.seconds * 1e6 / (jobs * NODES[workflow]) for name, one in spent.items()}
+    return {name: cost.seconds * 1e6 / (jobs * NODES[workflow]) for name, cost in spent.items()}
 
 
 async def _until_done(bench: Bench, server: int, orchestrator: int, worker: int) -> dict[str, Spent]:
@@ -85,9 +85,9 @@ def main(rounds: int = 3) -> None:
     with running_server() as (postgres, server):
         for _ in range(rounds):
             for workflow, jobs in (("single", 20_000), ("chain", 600), ("limited", 5_000)):
-                found = asyncio.run(measure(fresh_database(postgres), server, workflow, jobs))
-                parts = "  ".join(f"{name} {value:5.0f}" for name, value in found.items())
-                print(f"{workflow:7} {sum(found.values()):5.0f} µs of CPU per node: {parts}", flush=True)
+                costs = asyncio.run(measure(fresh_database(postgres), server, workflow, jobs))
+                parts = "  ".join(f"{name} {value:5.0f}" for name, value in costs.items())
+                print(f"{workflow:7} {sum(costs.values()):5.0f} µs of CPU per node: {parts}", flush=True)
 
 
 if __name__ == "__main__":

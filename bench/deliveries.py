@@ -40,8 +40,8 @@ class _Counting(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if not self._left:
             self._head += data
-            head, found, data = self._head.partition(b"\r\n\r\n")
-            if not found:
+            head, separator, data = self._head.partition(b"\r\n\r\n")
+            if not separator:
                 return
             self._left = int(head.lower().partition(b"content-length: ")[2].split(b"\r\n")[0])
             self._head = b""
@@ -62,16 +62,16 @@ async def _receiver() -> AsyncIterator[str]:
 def _relay(conninfo: str) -> Iterator[None]:
     more = {"COGRAIL_OUTBOUND__ALLOW_NETWORKS": HERE, "COGRAIL_LOG__LEVEL": "warning"}
     environment = os.environ | {"COGRAIL_DATABASE_URL": conninfo} | more
-    one = subprocess.Popen([sys.executable, "-m", "cograil", "relay"], env=environment)
+    relay = subprocess.Popen([sys.executable, "-m", "cograil", "relay"], env=environment)
     try:
         yield
     finally:
-        one.terminate()
-        one.wait()
+        relay.terminate()
+        relay.wait()
 
 
 async def measure(bench: Bench, jobs: int) -> Figures:
-    """How fast one relay delivers one event of each of so many jobs, from its first to its last request."""
+    """How fast one relay delivers one event of each of these jobs, from its first to its last request."""
     bench.engine_context.outbound = OutboundSettings(allow_networks=(HERE,))
     _Counting.received = 0
     async with _receiver() as url:

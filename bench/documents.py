@@ -43,24 +43,24 @@ JOBS = query("select count(*) from cograil.jobs where workflow_id = 'cograil.doc
 async def measure(bench: Bench, documents: int, pages: int, small: int, rounds: int = 2) -> Figures:
     """Pages per second and processor seconds per page, ours and direct; files taken per second."""
     with tempfile.TemporaryDirectory(prefix="cograil-bench-") as place:
-        found: list[tuple[Cost, Cost]] = []
+        costs: list[tuple[Cost, Cost]] = []
         for number in range(rounds):
-            comics = [comic(Path(place), f"{number}-{one}", pages) for one in range(documents)]
+            comics = [comic(Path(place), f"{number}-{index}", pages) for index in range(documents)]
             direct = by_ocrmypdf(comics, Path(place))
-            found.append((direct, await by_folder(bench, comics, Path(place) / f"data{number}")))
-        figures = _compared(found, documents * pages)
+            costs.append((direct, await by_folder(bench, comics, Path(place) / f"data{number}")))
+        figures = _compared(costs, documents * pages)
         return figures | await many(bench, Path(place) / "many", small)
 
 
-def _compared(found: list[tuple[Cost, Cost]], pages: int) -> Figures:
-    direct, ours = ([pair[side] for pair in found] for side in (0, 1))
+def _compared(costs: list[tuple[Cost, Cost]], pages: int) -> Figures:
+    direct, ours = ([pair[side] for pair in costs] for side in (0, 1))
     return {
-        "ocr_direct_pages_per_s": round(pages / median(one.wall for one in direct), 3),
-        "ocr_pages_per_s": round(pages / median(one.wall for one in ours), 3),
-        "ocr_ratio": round(median(b.wall / a.wall for a, b in found), 3),
-        "ocr_direct_cpu_s_per_page": round(median(one.cpu for one in direct) / pages, 3),
-        "ocr_cpu_s_per_page": round(median(one.cpu for one in ours) / pages, 3),
-        "ocr_cpu_ratio": round(median(b.cpu / a.cpu for a, b in found), 3),
+        "ocr_direct_pages_per_s": round(pages / median(cost.wall for cost in direct), 3),
+        "ocr_pages_per_s": round(pages / median(cost.wall for cost in ours), 3),
+        "ocr_ratio": round(median(b.wall / a.wall for a, b in costs), 3),
+        "ocr_direct_cpu_s_per_page": round(median(cost.cpu for cost in direct) / pages, 3),
+        "ocr_cpu_s_per_page": round(median(cost.cpu for cost in ours) / pages, 3),
+        "ocr_cpu_ratio": round(median(b.cpu / a.cpu for a, b in costs), 3),
     }
 
 
@@ -82,8 +82,8 @@ def costing(process: psutil.Process | None = None) -> Iterator[Cost]:
 def _cpu(process: psutil.Process | None) -> float:
     if process is None:
         used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-        return sum(one.ru_utime + one.ru_stime for one in used)
-    return sum(sum(one.cpu_times()[:4]) for one in (process, *process.children(recursive=True)))
+        return sum(usage.ru_utime + usage.ru_stime for usage in used)
+    return sum(sum(member.cpu_times()[:4]) for member in (process, *process.children(recursive=True)))
 
 
 def comic(place: Path, name: str, pages: int) -> Path:
@@ -149,7 +149,7 @@ async def _until(condition: Callable[[], bool]) -> None:
 
 
 async def many(bench: Bench, root: Path, count: int) -> Figures:
-    """So many small files at once, two watchers: how long until each is a job, and that each is one."""
+    """Many small files at once, two watchers: how long until each is a job, and that each is one."""
     (root / "in").mkdir(parents=True)
     for number in range(count):
         with zipfile.ZipFile(root / "in" / f"{number}.cbz", "w") as archive:

@@ -65,12 +65,12 @@ def process(
     """An orchestrator or a worker, as `cograil orchestrator` starts it."""
     environment = os.environ | {"COGRAIL_DATABASE_URL": conninfo, "COGRAIL_LOG__LEVEL": "warning"}
     command = [sys.executable, "-m", module, kind, *arguments]
-    one = subprocess.Popen(command, env=environment)
+    child = subprocess.Popen(command, env=environment)
     try:
-        yield one
+        yield child
     finally:
-        one.terminate()
-        one.wait()
+        child.terminate()
+        child.wait()
 
 
 class Bench:
@@ -90,7 +90,7 @@ class Bench:
         """Submit in bulk."""
         ids: list[str] = []
         for start in range(0, len(inputs), BULK):
-            chunk = [Submission(workflow, given) for given in inputs[start : start + BULK]]
+            chunk = [Submission(workflow, job_input) for job_input in inputs[start : start + BULK]]
             async with self.db.transaction("submit") as tx:
                 ids += await submit(tx, self.engine_context, chunk)
         return ids
@@ -111,7 +111,7 @@ class Bench:
     async def drain(self, workflow: str, jobs: int, *arguments: str, beside: int = 0) -> tuple[float, float]:
         """(seconds to submit this many in bulk, seconds from the worker's start until all are done).
 
-        The worker is started with these arguments. So many other jobs are under way `beside` them.
+        The worker is started with these arguments. `beside` is the number of other jobs that are under way.
         """
         began = time.perf_counter()
         ids = await self.submit(workflow, [{"name": f"n{i}"} for i in range(jobs)])
@@ -137,23 +137,22 @@ class Bench:
 
     async def latency(self, rounds: int) -> dict[str, float]:
         """From submit to having read the result, one job at a time on an idle system."""
-        return percentiles([await self.one("single", {"name": "x"}) for _ in range(rounds)])
+        return percentiles([await self.time_job("single", {"name": "x"}) for _ in range(rounds)])
 
-    async def one(self, workflow: str, given: dict[str, Any]) -> float:
+    async def time_job(self, workflow: str, job_input: dict[str, Any]) -> float:
         """Seconds from submit to the result of one job."""
         began = time.perf_counter()
         self.done.clear()
         async with self.db.transaction("submit") as tx:
-            job_id = (await submit(tx, self.engine_context, [Submission(workflow, given)]))[0]
+            job_id = (await submit(tx, self.engine_context, [Submission(workflow, job_input)]))[0]
         while job_id not in self.ended:
             self.done.clear()
             if job_id not in self.ended:
                 await self.done.wait()
         async with self.db.single("bench") as tx:
-            row = (
-                await tx.fetch(query("select status, result from cograil.jobs where id = %(id)s"), id=job_id)
-            )[0]
-        assert row[0] == "completed", row
+            select = query("select status, result from cograil.jobs where id = %(id)s")
+            ((status, result),) = await tx.fetch(select, id=job_id)
+        assert status == "completed", (status, result)
         return time.perf_counter() - began
 
     @contextlib.asynccontextmanager

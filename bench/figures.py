@@ -22,8 +22,8 @@ def percentiles(seconds: Sequence[float]) -> dict[str, float]:
 def medians(rounds: Sequence[Figures]) -> Figures:
     """Of each figure the median of all rounds."""
     return {
-        name: medians([one[name] for one in rounds])
+        name: medians([figures[name] for figures in rounds])
         if isinstance(value, dict)
-        else median([one[name] for one in rounds])
+        else median([figures[name] for figures in rounds])
         for name, value in rounds[0].items()
     }

@@ -48,10 +48,11 @@ async def work(conninfo: str) -> None:
         if not rows:
             await anext(calls)
             continue
-        done = orjson.dumps([{"id": row[0], "result": {"message": "Hello"}} for row in rows]).decode()
+        ids = [task_id for task_id, _ in rows]
+        done = orjson.dumps([{"id": task_id, "result": {"message": "Hello"}} for task_id in ids]).decode()
         async with connection.transaction():
             await connection.execute(DONE, {"done": done})
-            await connection.execute("select pg_notify('floor_done', %s)", [f"{len(rows)} {rows[-1][0]}"])
+            await connection.execute("select pg_notify('floor_done', %s)", [f"{len(rows)} {ids[-1]}"])
 
 
 async def measure(conninfo: str, jobs: int, rounds: int) -> dict[str, Any]:
@@ -83,13 +84,13 @@ async def _one(connection: psycopg.AsyncConnection[Any], calls: Any) -> float:
     began = time.perf_counter()
     async with connection.transaction():
         insert = 'insert into floor (payload) values (\'{"name": "World"}\') returning id'
-        row = await (await connection.execute(insert)).fetchone()
+        ((task_id,),) = await (await connection.execute(insert)).fetchall()
         await connection.execute("select pg_notify('floor_work', '')")
     while True:
         notice = await anext(calls)
-        if notice.payload.split()[1] == str(row[0]):
+        if notice.payload.split()[1] == str(task_id):
             break
-    await (await connection.execute("select result from floor where id = %s", [row[0]])).fetchone()
+    await (await connection.execute("select result from floor where id = %s", [task_id])).fetchone()
     return time.perf_counter() - began
 
 

@@ -17,7 +17,7 @@ def greet(number: int) -> dict[str, str]:
 
 @handler("bench_steps")
 async def bench_steps(steps: int, ctx: Context) -> dict[str, int]:
-    """So many steps, each kept before the next one begins."""
+    """This number of steps, each saved before the next one begins."""
     for number in range(steps):
         await ctx.step(f"step_{number}", greet, number)
     return {"steps": steps}
@@ -59,10 +59,10 @@ async def soak_joint(ctx: Context) -> dict[str, int]:
 async def soak_memory() -> dict[str, Any]:
     """What the worker holds: its objects by type, and what tracemalloc knows if it is on."""
     gc.collect()
-    kinds = Counter(type(one).__qualname__ for one in gc.get_objects())
-    found: dict[str, Any] = {"objects": dict(kinds.most_common(30)), "count": sum(kinds.values())}
+    kinds = Counter(type(item).__qualname__ for item in gc.get_objects())
+    report: dict[str, Any] = {"objects": dict(kinds.most_common(30)), "count": sum(kinds.values())}
     if tracemalloc.is_tracing():
         top = tracemalloc.take_snapshot().statistics("lineno")[:25]
-        found["traced"] = [f"{one.size // 1024} KiB {one.count} {one.traceback}" for one in top]
-        found["traced_total"] = tracemalloc.get_traced_memory()[0]
-    return found
+        report["traced"] = [f"{entry.size // 1024} KiB {entry.count} {entry.traceback}" for entry in top]
+        report["traced_total"] = tracemalloc.get_traced_memory()[0]
+    return report

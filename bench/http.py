@@ -115,9 +115,11 @@ async def submits(bench: Bench, requests: int) -> Figures:
     async with _bare() as plainly, _bare(bench.conninfo) as barely, api(bench) as lines:
         turns = []
         for number in range(TURNS + 1):
-            found = [await per_second(those, requests // TURNS) for those in (plainly, barely, lines)]
-            turns += [found] if number else []  # the first is to get warm
-        plain, bare, singly = (median(found) for found in zip(*turns, strict=True))
+            rates = [
+                await per_second(connections, requests // TURNS) for connections in (plainly, barely, lines)
+            ]
+            turns += [rates] if number else []  # the first is to get warm
+        plain, bare, singly = (median(column) for column in zip(*turns, strict=True))
         ratio = median(submitted / answered for _, answered, submitted in turns)
         batch = json.dumps({"jobs": [json.loads(BODY)] * 1000}).encode()
         began = time.perf_counter()

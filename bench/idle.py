@@ -59,6 +59,6 @@ def _memory(pid: int) -> dict[str, float]:
     """Proportional set size: shared pages are counted once over all processes."""
     root = psutil.Process(pid)
     family = [root, *root.children(recursive=True)]
-    sizes = {one.pid: one.memory_full_info().pss / 2**20 for one in family}
-    worker = next(one for one in family if one.pid != pid and "python" in one.name().lower())
+    sizes = {member.pid: member.memory_full_info().pss / 2**20 for member in family}
+    worker = next(member for member in family if member.pid != pid and "python" in member.name().lower())
     return {"rss_mb": round(sum(sizes.values()), 1), "worker_rss_mb": round(sizes[worker.pid], 1)}

@@ -40,20 +40,20 @@ async def drain(conninfo: str, workflow: str, jobs: int, kind: str) -> Figures:
 
 def measure(jobs: dict[str, int], rounds: int) -> Figures:
     """Drains in turn; for each workflow the medians, and the first kind in terms of the second."""
-    found: dict[str, dict[str, list[Figures]]] = {name: {kind: [] for kind in MODULES} for name in jobs}
+    figures: dict[str, dict[str, list[Figures]]] = {name: {kind: [] for kind in MODULES} for name in jobs}
     with durable_postgres() as postgres:
         for number in range(rounds):
             order = list(MODULES) if number % 2 == 0 else list(MODULES)[::-1]
             for name, kind in [(name, kind) for name in jobs for kind in order]:
                 console.print(f"round {number + 1}: {jobs[name]} {name} jobs {kind} memory")
-                one = asyncio.run(drain(fresh_database(postgres), name, jobs[name], kind))
-                found[name][kind].append(one)
-    return {name: _compare(kinds) for name, kinds in found.items()}
+                result = asyncio.run(drain(fresh_database(postgres), name, jobs[name], kind))
+                figures[name][kind].append(result)
+    return {name: _compare(kinds) for name, kinds in figures.items()}
 
 
 def _compare(kinds: dict[str, list[Figures]]) -> Figures:
     medians: Figures = {
-        kind: {name: round(median(one[name] for one in rounds), 1) for name in rounds[0]}
+        kind: {name: round(median(figures[name] for figures in rounds), 1) for name in rounds[0]}
         for kind, rounds in kinds.items()
     }
     pace = {kind: medians[kind]["jobs_per_s"] for kind in MODULES}
@@ -66,20 +66,20 @@ def main() -> None:
     parser.add_argument("--chains", type=int, default=3_000, help="chains of ten nodes of each drain")
     parser.add_argument("--rounds", type=int, default=3, help="how often all are measured")
     parser.add_argument("--json", action="store_true", help="print figures, not a table")
-    given = parser.parse_args()
-    figures = measure({"single": given.jobs, "chain": given.chains}, given.rounds)
+    options = parser.parse_args()
+    figures = measure({"single": options.jobs, "chain": options.chains}, options.rounds)
     read = {kind: figures["chain"][kind]["nodes_read_per_job"] for kind in MODULES}
     assert read["with"] < read["without"], f"the memory made no difference: {read}"
-    if given.json:
+    if options.json:
         print(json.dumps(figures, indent=2))
         return
     table = Table(title="an orchestrator with and without its memory, medians")
     for column in ("jobs", "", "with", "without", "ratio"):
         table.add_column(column, justify="right")
-    for name, one in figures.items():
-        for what in one["with"]:
-            ratio = f"{one['ratio']:.2f}" if what == "jobs_per_s" else ""
-            table.add_row(name, what, f"{one['with'][what]:,}", f"{one['without'][what]:,}", ratio)
+    for name, kinds in figures.items():
+        for what in kinds["with"]:
+            ratio = f"{kinds['ratio']:.2f}" if what == "jobs_per_s" else ""
+            table.add_row(name, what, f"{kinds['with'][what]:,}", f"{kinds['without'][what]:,}", ratio)
     Console().print(table)
 
 

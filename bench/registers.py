@@ -10,12 +10,12 @@ from tests.companies.registers import Registers
 
 async def serve(port: int) -> None:
     """Answer until killed."""
-    one = Registers()
-    server = await asyncio.start_server(one.serve, "127.0.0.1", port)
+    registers = Registers()
+    server = await asyncio.start_server(registers.serve, "127.0.0.1", port)
     async with server:
         while True:
             await asyncio.sleep(1)
-            one.asked.clear()
+            registers.asked.clear()
 
 
 if __name__ == "__main__":

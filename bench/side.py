@@ -22,12 +22,12 @@ async def measure(conninfo: str, jobs: int, chains: int, latencies: int) -> dict
     """Drain, chains and latency, on an empty database."""
     async with await psycopg.AsyncConnection.connect(conninfo, autocommit=True) as connection:
         await migrate(connection)
-    async with open_bench(conninfo) as one:
+    async with open_bench(conninfo) as bench:
         with process("orchestrator", conninfo):
-            await one.until(ALIVE, 1, kind="orchestrator")
-            submitting, draining = await one.drain("single", jobs)
-            _, chaining = await one.drain("chain", chains)
-            latency = await _latency(one, latencies)
+            await bench.until(ALIVE, 1, kind="orchestrator")
+            submitting, draining = await bench.drain("single", jobs)
+            _, chaining = await bench.drain("chain", chains)
+            latency = await _latency(bench, latencies)
     return {
         "drain_per_s": round(jobs / draining),
         "bulk_submit_per_s": round(jobs / submitting),
@@ -37,12 +37,12 @@ async def measure(conninfo: str, jobs: int, chains: int, latencies: int) -> dict
     }
 
 
-async def _latency(one: Bench, rounds: int) -> dict[str, float]:
-    with process("worker", one.conninfo):
-        await one.until(ALIVE, 1, kind="worker")
-        async with one.listening():
-            await one.latency(20)
-            return await one.latency(rounds)
+async def _latency(bench: Bench, rounds: int) -> dict[str, float]:
+    with process("worker", bench.conninfo):
+        await bench.until(ALIVE, 1, kind="worker")
+        async with bench.listening():
+            await bench.latency(20)
+            return await bench.latency(rounds)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """What an old snapshot costs: `python -m bench.snapshot`.
 
 Somebody begins a transaction, looks at something and goes to lunch. Until it ends nothing that was
-deleted can be cleared away, and whoever reads a queue from its beginning walks over all of it. Drains
+deleted can be cleared away, and a reader of a queue from its beginning walks over all of it. Drains
 without and with such a session take turns, each on a fresh database; the promise is that the second
 kind is at most a tenth slower. Index entries read per job tell the same story without a clock.
 """
@@ -56,19 +56,19 @@ async def drain(conninfo: str, workflow: str, jobs: int, *, is_held: bool) -> Fi
 
 def measure(workflow: str, jobs: int, rounds: int) -> Figures:
     """Drains in turn; the medians, and the second kind in terms of the first."""
-    found: dict[bool, list[Figures]] = {False: [], True: []}
+    figures: dict[bool, list[Figures]] = {False: [], True: []}
     with durable_postgres() as postgres:
         for number in range(rounds):
             for is_held in (False, True):
                 console.print(f"round {number + 1}: {jobs} jobs{', an old snapshot held' * is_held}")
-                one = asyncio.run(drain(fresh_database(postgres), workflow, jobs, is_held=is_held))
-                found[is_held].append(one)
-    clean, held = (_medians(found[is_held]) for is_held in (False, True))
+                result = asyncio.run(drain(fresh_database(postgres), workflow, jobs, is_held=is_held))
+                figures[is_held].append(result)
+    clean, held = (_medians(figures[is_held]) for is_held in (False, True))
     return {"clean": clean, "held": held, "ratio": round(held["jobs_per_s"] / clean["jobs_per_s"], 3)}
 
 
 def _medians(rounds: list[Figures]) -> Figures:
-    return {name: round(median(one.get(name, 0) for one in rounds), 1) for name in rounds[0]}
+    return {name: round(median(figures.get(name, 0) for figures in rounds), 1) for name in rounds[0]}
 
 
 def main() -> None:
@@ -77,12 +77,12 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3, help="how often both are measured")
     parser.add_argument("--workflow", choices=("single", "chain"), default="single")
     parser.add_argument("--json", action="store_true", help="print figures, not a table")
-    given = parser.parse_args()
-    figures = measure(given.workflow, given.jobs, given.rounds)
-    if given.json:
+    options = parser.parse_args()
+    figures = measure(options.workflow, options.jobs, options.rounds)
+    if options.json:
         print(json.dumps(figures, indent=2))
         return
-    table = Table(title=f"{given.jobs:,} {given.workflow} jobs, an old snapshot held all the while")
+    table = Table(title=f"{options.jobs:,} {options.workflow} jobs, an old snapshot held all the while")
     for column in ("per job, entries of", "clean", "held"):
         table.add_column(column, justify="right")
     for name in figures["held"]:

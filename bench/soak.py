@@ -43,7 +43,7 @@ def memory_of(pid: int) -> dict[str, float]:
 
 async def soak(conninfo: str, rounds: int, jobs: int, *, has_trace: bool) -> list[dict[str, Any]]:
     """These rounds; after each what the processes have."""
-    found = []
+    samples = []
     async with open_bench(conninfo) as bench:
         await bench.publish(SOAK, LOOK)
         with (
@@ -61,10 +61,10 @@ async def soak(conninfo: str, rounds: int, jobs: int, *, has_trace: bool) -> lis
                 line["orchestrator_rss"] = round(memory_of(orchestrator.pid)["rss"], 1)
                 line["seconds"] = round(time.perf_counter() - began, 1)
                 print(json.dumps(line), flush=True)
-                found.append(line)
+                samples.append(line)
                 if has_trace and number in (2, rounds):
                     print(json.dumps(await _look(bench), indent=1), flush=True)
-    return found
+    return samples
 
 
 async def _look(bench: Bench) -> Any:
@@ -79,12 +79,14 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--jobs", type=int, default=500, help=f"of each round, with {ATTEMPTS} attempts each")
     parser.add_argument("--trace", action="store_true", help="print what the worker holds")
-    given = parser.parse_args()
-    if given.trace:
+    options = parser.parse_args()
+    if options.trace:
         os.environ["PYTHONTRACEMALLOC"] = "1"
     with durable_postgres() as postgres:
-        found = asyncio.run(soak(fresh_database(postgres), given.rounds, given.jobs, has_trace=given.trace))
-    grown = found[-1]["worker_rss"] - found[len(found) // 2]["worker_rss"]
+        samples = asyncio.run(
+            soak(fresh_database(postgres), options.rounds, options.jobs, has_trace=options.trace)
+        )
+    grown = samples[-1]["worker_rss"] - samples[len(samples) // 2]["worker_rss"]
     print(f"the worker grew by {grown:.1f} MB in the second half", file=sys.stderr)
 
 

@@ -73,8 +73,8 @@ async def measure(conninfo: str, jobs: int, before: str) -> None:
     spent: Counter[str] = Counter()
     async with open_bench(conninfo) as bench:
         async with bench.db.single("bench") as tx:
-            for one in before.split(";") if before else ():
-                await tx.execute(query(one))
+            for text in before.split(";") if before else ():
+                await tx.execute(query(text))
         await bench.submit("single", [{"name": f"n{i}"} for i in range(jobs)])
         own = time.process_time()
         with counting(spent):

@@ -25,8 +25,8 @@ async def measure(bench: Bench, steps: int = 500, handlers: int = 300) -> Figure
 
 
 async def _one_handler(bench: Bench, steps: int) -> float:
-    """Seconds from submit to the result of one job with so many steps."""
+    """Seconds from submit to the result of one job with this number of steps."""
     with process("worker", bench.conninfo, *APP):
         await bench.until(ALIVE, 1, kind="worker")
         async with bench.listening():
-            return await bench.one(f"steps_{steps}", {})
+            return await bench.time_job(f"steps_{steps}", {})

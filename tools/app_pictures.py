@@ -70,7 +70,7 @@ def furnish_company(server: Server, registers: Registers) -> None:
 
 
 def drop(folder: Path, name: str, pages: int) -> None:
-    """A comic of so many pages, written elsewhere and renamed into `in`."""
+    """A comic of this number of pages, written elsewhere and renamed into `in`."""
     texts = {
         f"page{n}.png": drawn.page(f"{drawn.FRENCH}\n{n}", size=(1200, 900)) for n in range(1, pages + 1)
     }
@@ -81,7 +81,7 @@ def furnish_folder(server: Server, folder: Path) -> None:
     """One document that is done, the same again twice, and one that is worked on."""
     (folder / "users" / "ada" / "in").mkdir(parents=True)
     drop(folder, "La vache.cbz", 3)
-    states = lambda: [one["state"] for one in ask(server, "/apps/documents/jobs")]  # noqa: E731
+    states = lambda: [job["state"] for job in ask(server, "/apps/documents/jobs")]  # noqa: E731
     server.wait(lambda: states() == ["DONE"])
     drop(folder, "La vache (copie).cbz", 3)
     drop(folder, "vache-scan-2.cbz", 3)
@@ -92,7 +92,7 @@ def furnish_folder(server: Server, folder: Path) -> None:
 
 
 def held(server: Server) -> list[Any]:
-    return [one for group in ask(server, "/apps/documents/duplicates") for one in group["held"]]
+    return [document for group in ask(server, "/apps/documents/duplicates") for document in group["held"]]
 
 
 def look(browser: Browser, server: Server, path: str, scheme: Any = "light") -> Page:

@@ -14,7 +14,7 @@ from cograil.cli.display.job_progress import draw_job
 from cograil.definitions import read_workflow
 from cograil.processes import private_instance, run_async
 from cograil.settings import load_settings
-from cograil.store.job_progress_queries import JobProgress, glance
+from cograil.store.job_progress_queries import JobProgressSnapshot, glance
 from cograil.verbs.advance import EngineContext
 from cograil.verbs.publish import publish
 from cograil.verbs.submit import Submission, submit
@@ -23,10 +23,10 @@ ROOT = Path(__file__).parent.parent
 WIDTH = 92
 
 
-async def record(directory: str) -> list[JobProgress]:
+async def record(directory: str) -> list[JobProgressSnapshot]:
     """What was seen of one run of the demo, a look every 50 ms."""
     text = (ROOT / "examples" / "demo.yaml").read_text("utf-8")
-    seen: list[JobProgress] = []
+    seen: list[JobProgressSnapshot] = []
     async with private_instance(load_settings({"data_dir": Path(directory)})) as db:
         async with db.transaction("publish") as tx:
             await publish(tx, read_workflow(text), text)

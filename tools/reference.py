@@ -123,15 +123,15 @@ def errors_page() -> str:
         if not module.name.endswith("__main__"):
             importlib.import_module(module.name)
     lines = ["# Errors", "", "| code | exit code | meaning |", "|---|---|---|"]
-    for one in _errors(errors.CograilError):
-        lines.append(f"| `{one.code}` | {one.exit_code} | {(one.__doc__ or '').splitlines()[0]} |")
+    for error in _errors(errors.CograilError):
+        lines.append(f"| `{error.code}` | {error.exit_code} | {(error.__doc__ or '').splitlines()[0]} |")
     return "\n".join([*lines, ""])
 
 
 def _errors(root: type[errors.CograilError]) -> Iterator[type[errors.CograilError]]:
-    for one in sorted(root.__subclasses__(), key=lambda kind: kind.__name__):
-        yield one
-        yield from _errors(one)
+    for error in sorted(root.__subclasses__(), key=lambda kind: kind.__name__):
+        yield error
+        yield from _errors(error)
 
 
 def commands_page() -> str:
@@ -156,9 +156,9 @@ def _commands(path: str, command: click.Command) -> Iterator[tuple[str, click.Co
     if isinstance(command, click.Group):
         context = click.Context(command)
         for name in command.list_commands(context):
-            found = command.get_command(context, name)
-            if found is not None:
-                yield from _commands(f"{path} {name}", found)
+            subcommand = command.get_command(context, name)
+            if subcommand is not None:
+                yield from _commands(f"{path} {name}", subcommand)
 
 
 def api_page() -> str:
@@ -188,13 +188,15 @@ def api_page() -> str:
 
 def _routes(endpoints: Iterable[Endpoint]) -> Iterator[str]:
     yield from ("| route | what it does | role | body, parameters |", "|---|---|---|---|")
-    for one in endpoints:
-        models = [model for model in (one.request_model or one.body, one.query) if model is not None]
+    for endpoint in endpoints:
+        models = [
+            model for model in (endpoint.request_model or endpoint.body, endpoint.query) if model is not None
+        ]
         takes = " ".join(
             f"`{field.alias or name}`" for model in models for name, field in model.model_fields.items()
         )
-        roles = " or ".join(one.requires)
-        yield f"| `{one.method} {one.path}` | {one.summary} | {roles} | {takes} |"
+        roles = " or ".join(endpoint.requires)
+        yield f"| `{endpoint.method} {endpoint.path}` | {endpoint.summary} | {roles} | {takes} |"
     yield ""
 
 

@@ -40,7 +40,7 @@ def changelog_problems(text: str, version: str) -> Iterator[str]:
         yield f"CHANGELOG.md: `Unreleased` is not empty; move its lines to `## [{version}] - DATE`"
     date, body = sections.get(version, (None, ""))
     if not date:
-        yield f"CHANGELOG.md: there is no section `## [{version}] - YYYY-MM-DD`"
+        yield f"CHANGELOG.md: missing section `## [{version}] - YYYY-MM-DD`"
     elif not body:
         yield f"CHANGELOG.md: the section of {version} is empty"
 

@@ -133,8 +133,8 @@ def running_server(**more: str) -> Iterator[Server]:
                 until = time.monotonic() + 90
                 while not place.exists() and time.monotonic() < until:
                     time.sleep(0.2)
-                told = json.loads(place.read_text())
-                yield Server(f"http://127.0.0.1:{told['port']}", told["conninfo"])
+                address = json.loads(place.read_text())
+                yield Server(f"http://127.0.0.1:{address['port']}", address["conninfo"])
             finally:
                 process.terminate()
                 process.wait(30)
@@ -175,8 +175,8 @@ def furnish(server: Server) -> dict[str, str]:
 def move_back(database: str, dice: random.Random) -> None:
     """Jobs that ran just now, as if they had run over the day, more of them around noon."""
     with psycopg.connect(database) as connection:
-        ids = [row[0] for row in connection.execute("select id from cograil.jobs where status <> 'running'")]
-        for job_id in ids:
+        rows = connection.execute("select id from cograil.jobs where status <> 'running'").fetchall()
+        for (job_id,) in rows:
             seconds = min(DAY_SECONDS - 900, abs(dice.gauss(9 * 3600, 4 * 3600)))
             connection.execute(
                 """update cograil.jobs set created_at = created_at - %(b)s * interval '1 s',

@@ -140,7 +140,7 @@ class App:
     def parts(self) -> list[str]:
         """The names of the fields that this app fills, in the order of the class."""
         default = App(name=self.name)
-        names = [one.name for one in fields(self) if one.name not in NOT_PARTS]
+        names = [part.name for part in fields(self) if part.name not in NOT_PARTS]
         return [name for name in names if getattr(self, name) != getattr(default, name)]
 
 

@@ -153,14 +153,14 @@ def _problem_of(variable: str, names: Collection[str], known: Collection[str]) -
 
 
 def _settings_of(section: str, names: Iterable[str]) -> list[str]:
-    """The variables of the settings of this section; none if there is no such section."""
+    """The variables of the settings of this section; none if the section does not exist."""
     return [regular_variable(name) for name in names if name.startswith(f"{section}.")]
 
 
 def _listed(names: Collection[str]) -> str:
-    shown = ", ".join(islice(names, MAX_LISTED))
+    listed_names = ", ".join(islice(names, MAX_LISTED))
     left = len(names) - MAX_LISTED
-    return f"{shown} and {left} more (`cograil config` lists them)" if left > 0 else shown
+    return f"{listed_names} and {left} more (`cograil config` lists them)" if left > 0 else listed_names
 
 
 def _is_service_link(variable: str, text: str) -> bool:
@@ -208,7 +208,7 @@ def read_file(path: Path, names: Collection[str], path_names: Collection[str]) -
 
 
 def _problem_in_file(name: str, names: Collection[str]) -> str:
-    if settings := [one for one in names if one.startswith(f"{name}.")]:
+    if settings := [candidate for candidate in names if candidate.startswith(f"{name}.")]:
         return f"{name} is a section and not a setting; its settings are {_listed(settings)}"
     return f"{name} is not a setting{_suggestion(name, names, 0.7)}"
 

@@ -115,7 +115,7 @@ def test_submit_reads_inputs_from_stdin(shell: Shell) -> None:
         (["explain", "019a8"], 2, "at least 8 characters"),
         (["submit", "greet", "--input", "times=x", "--input", "nmae=y"], 2, "did you mean 'name'"),
         (["pause", "queue", "default", "--reason", "x" * 300], 2, "256"),
-        (["pause", "queue", ""], 2, "is no queue"),
+        (["pause", "queue", ""], 2, "is not the name of a queue"),
         (["resume", "workflow", "greet"], 4, "is not paused"),
         (["jobs", "--status", "odd"], 2, "--status"),
         (["shwo"], 2, "did you mean 'show'"),

@@ -196,7 +196,7 @@ def test_what_is_wrong_with_a_bulk_operation_is_said(
 def test_a_job_that_is_no_bulk_operation_is_said_so(shell: Shell, done: str) -> None:
     answer = shell.run("bulk", "show", done)
     assert answer.code == 3
-    assert "is no bulk operation" in answer.err
+    assert "is not a bulk operation" in answer.err
 
 
 @pytest.mark.parametrize("name", ["cancel", "retry", "show"])

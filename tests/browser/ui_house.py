@@ -20,7 +20,7 @@ from doors import Api, open_door
 from lab import Lab, open_lab
 from receivers import Receiver, answer, receiving, relaying, script_of
 
-from cograil.model.schedule import Plan
+from cograil.model.schedule import SchedulePlan
 from cograil.processes.bulk_handler import register_bulk
 from cograil.store.api_keys import find_key
 from cograil.ui.browser_sessions import COOKIE
@@ -233,7 +233,7 @@ async def _told(house: House) -> None:
             lab.settings.outbound,
             types=["cograil.job.completed"],
         )
-        plan = Plan("hello", "0 6 * * *", "Europe/Berlin", {"name": "Grace"})
+        plan = SchedulePlan("hello", "0 6 * * *", "Europe/Berlin", {"name": "Grace"})
         await schedules.create_schedule(tx, lab.engine_context, "default", "mornings", plan, by="ada")
 
 

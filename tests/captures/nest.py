@@ -74,12 +74,12 @@ async def _serve(order: dict[str, Any]) -> None:
     from cograil.http.server.probes import probe_routes
     from cograil.processes.api_server import open_api
     from cograil.processes.app_plugins import app_doors
-    from cograil.processes.process_readiness import Health
+    from cograil.processes.process_readiness import ProcessHealth
     from cograil.settings import Settings
 
     listening = bind("127.0.0.1", 0)
     async with open_api(order["dsn"], Settings(**order["settings"])) as instance:
-        health = Health(instance.db, {})
+        health = ProcessHealth(instance.db, {})
         app = application(instance, probe_routes(health.checks, health.samples), apps=app_doors(instance))
         async with serving(app, listening):
             _say(pid=os.getpid(), port=listening.getsockname()[1])

@@ -10,14 +10,14 @@ from receivers import OK, answer
 
 from cograil import metrics
 from cograil.apps.containers.metrics import path_label
-from cograil.processes.process_readiness import Health
+from cograil.processes.process_readiness import ProcessHealth
 
 RUNNING = "echo up; while true; do sleep 0.1; done"
 
 
 async def counted(site: ContainerSite) -> dict[str, float]:
     """What /metrics of `up` or a worker says now, by name and labels."""
-    return by_name(metrics.exposition(await Health(site.lab.db, {}).samples())[0])
+    return by_name(metrics.exposition(await ProcessHealth(site.lab.db, {}).samples())[0])
 
 
 def by_name(told: bytes) -> dict[str, float]:

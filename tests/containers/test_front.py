@@ -15,14 +15,14 @@ from cograil.apps.containers.app import app
 from cograil.apps.containers.standalone_port import container_front
 from cograil.http.server.port import bind, serving
 from cograil.processes.api_server import open_api
-from cograil.processes.process_readiness import Health
+from cograil.processes.process_readiness import ProcessHealth
 
 
 async def asked(lab: Lab, dsn: str, runtime: str) -> tuple[int, Any]:
     """What /readyz says where this runs containers; the rest is served either way."""
     own = lab.settings.containers.model_copy(update={"runtime": runtime})
     settings = lab.settings.model_copy(update={"containers": own})
-    health = Health(lab.db, {}, app.readiness(settings, True))
+    health = ProcessHealth(lab.db, {}, app.readiness(settings, True))
     listening = bind("127.0.0.1", 0)
     url = f"http://127.0.0.1:{listening.getsockname()[1]}"
     async with (

@@ -10,7 +10,7 @@ import pytest
 from container_site import IMAGE, ContainerSite, working
 
 from cograil.processes.app_plugins import app_checks
-from cograil.processes.process_readiness import Health
+from cograil.processes.process_readiness import ProcessHealth
 from cograil.settings import Settings
 
 
@@ -214,7 +214,7 @@ async def test_numbers_and_letters_survive(site: ContainerSite) -> None:
 async def test_readiness_says_how_the_engine_is(site: ContainerSite, monkeypatch: pytest.MonkeyPatch) -> None:
     async def asked(settings: Settings) -> str:
         checks = app_checks(settings, has_worker=True)
-        return (await Health(site.lab.db, {}, checks).checks())["containers"]
+        return (await ProcessHealth(site.lab.db, {}, checks).checks())["containers"]
 
     engine_only = site.lab.settings.containers.model_copy(update={"runtime": "docker"})
     settings = site.lab.settings.model_copy(update={"containers": engine_only})

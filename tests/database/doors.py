@@ -18,7 +18,7 @@ from cograil.http.server.port import bind, serving
 from cograil.http.server.probes import probe_routes
 from cograil.processes.api_server import open_api
 from cograil.processes.app_plugins import all_doors
-from cograil.processes.process_readiness import Health
+from cograil.processes.process_readiness import ProcessHealth
 from cograil.settings import Settings
 from cograil.verbs.key_management import create_key
 
@@ -146,7 +146,7 @@ async def open_door(lab: Lab, dsn: str, settings: Settings | None = None) -> Asy
     settings = settings or lab.settings
     listening = bind(settings.host, 0)
     async with open_api(dsn, settings) as instance:
-        health = Health(instance.db, {})
+        health = ProcessHealth(instance.db, {})
         app = application(instance, probe_routes(health.checks, health.samples), apps=all_doors(instance))
         async with serving(app, listening):
             yield Api(lab, instance, listening.getsockname()[1])

@@ -22,12 +22,12 @@ from cograil.store.doctor import Finding, check_invariants
 from cograil.verbs import limits, tasks
 from cograil.verbs.advance import EngineContext, advance_due
 from cograil.verbs.cancel import cancel
-from cograil.verbs.explain import Explanation, explain
+from cograil.verbs.explain import JobExplanation, explain
 from cograil.verbs.limits import Admission
 from cograil.verbs.publish import keep_draft, publish
 from cograil.verbs.retry import retry
 from cograil.verbs.submit import Submission, submit
-from cograil.verbs.tasks import Heartbeat, Report, Slots, Tick
+from cograil.verbs.tasks import Report, Slots, Tick, WorkerHeartbeat
 from cograil.worker.worker_loop import Worker
 
 ALL_APPS = ("captures", "companies", "containers")  # `documents` needs a folder
@@ -104,7 +104,7 @@ class Hand:
         async with self.db.single("test") as tx:
             return await tasks.save_checkpoint(tx, self.worker_id, self.name, item, "", orjson.dumps(data))
 
-    async def heartbeat(self, lease_seconds: float = 60.0) -> Heartbeat:
+    async def heartbeat(self, lease_seconds: float = 60.0) -> WorkerHeartbeat:
         async with self.db.single("test") as tx:
             return await tasks.heartbeat_worker(tx, self.worker_id, self.name, lease_seconds, {})
 
@@ -162,7 +162,7 @@ class Lab:
         async with self.db.transaction("retry") as tx:
             return await retry(tx, self.engine_context, job_id, node_id, **more)
 
-    async def explain(self, job_id: str) -> Explanation:
+    async def explain(self, job_id: str) -> JobExplanation:
         async with self.db.transaction("explain") as tx:
             return await explain(tx, self.engine_context.definitions, job_id)
 

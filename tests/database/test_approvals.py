@@ -20,7 +20,7 @@ from cograil.errors import (
     UsageError,
 )
 from cograil.model.job import Signalled
-from cograil.verbs.signal import Answer, signal
+from cograil.verbs.signal import ApprovalAnswer, signal
 
 ASK = """
 workflow_id: ask
@@ -50,7 +50,7 @@ nodes:
 """
 
 
-async def answer(lab: Lab, job: str, name: str = "approve", node: str = "q", **more: Any) -> Answer:
+async def answer(lab: Lab, job: str, name: str = "approve", node: str = "q", **more: Any) -> ApprovalAnswer:
     async with lab.db.transaction("signal") as tx:
         return await signal(tx, lab.engine_context, job, Signalled(name, node, **more))
 
@@ -77,7 +77,7 @@ async def test_an_approval_asks_and_the_job_waits_for_nothing_else(lab: Lab) -> 
 async def test_an_answer_lets_the_job_go_on(lab: Lab) -> None:
     job = await lab.submit(ASK)
     given = await answer(lab, job, by="ann", reason="fine", data={"x": 1})
-    assert given == Answer("approved", "running")
+    assert given == ApprovalAnswer("approved", "running")
     output = {"decision": "approved", "by": "ann", "reason": "fine", "data": {"x": 1}}
     assert (await lab.nodes(job))["q"]["output"] == output
     asked = ["node_ready", "approval_requested", "approval_decided", "node_completed"]
@@ -87,7 +87,7 @@ async def test_an_answer_lets_the_job_go_on(lab: Lab) -> None:
 
 async def test_a_rejection_is_an_answer_too(lab: Lab) -> None:
     job = await lab.submit(ASK)
-    assert await answer(lab, job, "reject", by="bob") == Answer("rejected", "running")
+    assert await answer(lab, job, "reject", by="bob") == ApprovalAnswer("rejected", "running")
     assert (await (await lab.hand()).claim_one()).params == {"decision": "rejected", "by": "bob"}
 
 
@@ -106,7 +106,7 @@ async def test_of_many_answers_at_once_one_counts(lab: Lab) -> None:
     results = await asyncio.gather(
         *(answer(lab, job, name, by="ann") for name in names), return_exceptions=True
     )
-    (counted,) = [one for one in results if isinstance(one, Answer)]
+    (counted,) = [one for one in results if isinstance(one, ApprovalAnswer)]
     assert sum(isinstance(one, Conflict) for one in results) == 7
     assert (await lab.nodes(job))["q"]["output"]["decision"] == counted.decision
     assert (await lab.event_types(job, "q")).count("approval_decided") == 1
@@ -138,7 +138,7 @@ async def test_what_is_filled_in_must_fit_the_form(lab: Lab) -> None:
 
 async def test_who_rejects_may_leave_the_form_empty(lab: Lab) -> None:
     job = await lab.submit(FORM)
-    assert await answer(lab, job, "reject") == Answer("rejected", "completed")
+    assert await answer(lab, job, "reject") == ApprovalAnswer("rejected", "completed")
 
 
 async def test_words_that_cannot_be_kept_are_refused(lab: Lab) -> None:
@@ -154,13 +154,13 @@ async def test_an_answer_nobody_waits_for_is_refused(lab: Lab) -> None:
     job = await lab.submit(ASK.replace("nodes:\n", "nodes:\n  first: {handler: echo, next: q}\n"))
     with pytest.raises(Conflict, match="is pending"):
         await answer(lab, job, by="ann")
-    with pytest.raises(Conflict, match="no approval"):
+    with pytest.raises(Conflict, match="not an approval node"):
         await answer(lab, job, node="first", by="ann")
     with pytest.raises(NodeNotFound):
         await answer(lab, job, node="nowhere", by="ann")
     with pytest.raises(JobNotFound):
         await answer(lab, "019a8f2e-77aa-7c3e-9d54-0b6f3c1a2d4e", by="ann")
-    with pytest.raises(UsageError, match="no signal 'perhaps'"):
+    with pytest.raises(UsageError, match="unknown signal 'perhaps'"):
         await answer(lab, job, "perhaps", by="ann")
     await lab.cancel(job)
     with pytest.raises(AlreadyTerminal):

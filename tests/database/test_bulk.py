@@ -20,9 +20,9 @@ from cograil.processes import bulk_handler as wiring
 from cograil.processes.bulk_handler import register_bulk
 from cograil.verbs import bulk as verbs
 from cograil.verbs.bulk import (
+    BulkOperation,
     BulkPreview,
     JobFilter,
-    Operation,
     begin_bulk,
     find_bulk,
     preview_bulk,
@@ -42,26 +42,26 @@ async def begin(lab: Lab, verb: str, *, reason: str = "", **wanted: Any) -> str:
         return await begin_bulk(tx, lab.engine_context, verb, JobFilter(**wanted), by="me", reason=reason)
 
 
-async def operation_of(lab: Lab, job: str) -> Operation:
+async def operation_of(lab: Lab, job: str) -> BulkOperation:
     async with lab.db.transaction("test") as tx:
         return await find_bulk(tx, job)
 
 
-async def step(lab: Lab, job: str, limit: int = 50) -> Operation:
+async def step(lab: Lab, job: str, limit: int = 50) -> BulkOperation:
     """Step once in the name of this job."""
     operation = await operation_of(lab, job)
     async with lab.db.transaction("bulk") as tx:
         return await step_bulk(tx, lab.engine_context, operation.operation_id, job, limit=limit)
 
 
-async def finish(lab: Lab, job: str) -> Operation:
+async def finish(lab: Lab, job: str) -> BulkOperation:
     """Step by hand until it is over."""
     while (seen := await step(lab, job, 2)).finished_at is None:
         assert seen.is_wanted
     return seen
 
 
-def counts(seen: Operation) -> dict[str, int]:
+def counts(seen: BulkOperation) -> dict[str, int]:
     return {"done": seen.done, "failed": seen.failed, "skipped": seen.skipped}
 
 
@@ -366,7 +366,7 @@ async def test_an_operation_that_does_not_exist_fails_its_job(lab: Lab) -> None:
         given = {"operation": "019a8f2e-77aa-7c3e-9d54-0b6f3c1a2d4e", "verb": "cancel", "filter": {}}
         ended = await lab.ended(await lab.submit(verbs.WORKFLOW, given, app="cograil"))
     assert (ended["status"], ended["error"]["code"]) == ("failed", "not_found")
-    with pytest.raises(NotFound, match="no bulk operation"):
+    with pytest.raises(NotFound, match="not a bulk operation"):
         await operation_of(lab, ended["job_id"])
 
 

@@ -18,7 +18,7 @@ from cograil.runners.context import Context
 from cograil.store import locked_jobs as store
 from cograil.store import task_queries
 from cograil.verbs.cancel import cancel
-from cograil.verbs.tasks import Heartbeat
+from cograil.verbs.tasks import WorkerHeartbeat
 
 CHAIN = "workflow_id: chain\nnodes:\n  a: {handler: echo, next: b}\n  b: {handler: echo}\n"
 
@@ -265,7 +265,7 @@ async def test_a_cancel_reaches_a_worker_that_is_busy_claiming(lab: Lab) -> None
         assert worker.identity is not None
         epoch = worker._claimer.answered
         worker._claimer.answered += 1  # another claim was answered after the question was sent
-        worker._on_heartbeat(worker.identity, Heartbeat(True, frozenset(), False), epoch)
+        worker._on_heartbeat(worker.identity, WorkerHeartbeat(True, frozenset(), False), epoch)
         await asyncio.wait_for(stopped.wait(), 5)
         await lab.cancel(job)
 

@@ -14,7 +14,7 @@ from tests.conftest import Eventually
 from cograil import clock
 from cograil.model.ids import new_id
 from cograil.model.outcome import Failed
-from cograil.processes.process_readiness import Health
+from cograil.processes.process_readiness import ProcessHealth
 from cograil.settings import Settings
 from cograil.store.doctor import check_liveness
 from cograil.verbs.advance import advance_one
@@ -57,7 +57,7 @@ async def test_the_time_is_the_databases_once_it_was_asked(lab: Lab) -> None:
 
 @pytest.mark.usefixtures("fast_clock")
 async def test_readyz_and_the_doctor_warn(lab: Lab) -> None:
-    checks = await Health(lab.db, {}).checks()
+    checks = await ProcessHealth(lab.db, {}).checks()
     assert checks["clock"].startswith("degraded: this machine's clock is 3600")
     assert "ahead of PostgreSQL's clock; synchronize it with NTP" in checks["clock"]
     async with lab.running():
@@ -75,7 +75,7 @@ async def test_a_clock_that_is_right_is_no_finding(lab: Lab) -> None:
         await lab.ended(await lab.submit(ONE))
         async with lab.db.single("test") as tx:
             assert [one for one in await check_liveness(tx) if one.code == "L9"] == []
-    assert (await Health(lab.db, {}).checks())["clock"] == "ok"
+    assert (await ProcessHealth(lab.db, {}).checks())["clock"] == "ok"
 
 
 @pytest.mark.usefixtures("fast_clock")

@@ -18,12 +18,12 @@ from test_workers import one
 from cograil.embedded.postgres_server import EmbeddedPostgres, create_database
 from cograil.store import table_bloat
 from cograil.store.migrate import migrate
-from cograil.store.table_bloat import Health, Snapshot, TableSize, look
+from cograil.store.table_bloat import Snapshot, TableHealth, TableSize, look
 
 NOT_DURABLE = {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "off"}
 
 
-async def seen_by(lab: Lab) -> Health:
+async def seen_by(lab: Lab) -> TableHealth:
     async with lab.db.single("test") as tx:
         return await look(tx.connection)
 
@@ -102,7 +102,7 @@ async def test_a_replication_slot_that_keeps_rows_is_named(lab: Lab) -> None:
     idle = Snapshot(
         "replication slot", "standby", "physical", "inactive", None, table_bloat.OLD_TRANSACTIONS + 1
     )
-    (_, finding) = Health(snapshots=(idle,)).findings()
+    (_, finding) = TableHealth(snapshots=(idle,)).findings()
     assert (finding.level, "standby" in finding.ids[0]) == ("yellow", True)
     assert not replace(idle, transactions=table_bloat.OLD_TRANSACTIONS).is_old
 
@@ -150,7 +150,7 @@ def table(rows: int, dead: int) -> TableSize:
     ],
 )
 def test_a_table_that_is_mostly_dead_is_a_warning(rows: int, dead: int, level: str) -> None:
-    finding = Health((table(rows, dead),)).findings()[0]
+    finding = TableHealth((table(rows, dead),)).findings()[0]
     assert (finding.code, finding.level) == ("H1", level)
     assert finding.ids == (("jobs",) if level == "yellow" else ())
 

@@ -17,7 +17,7 @@ from cograil.model.outcome import Failed
 from cograil.store.http_worker_queries import join_remote_worker
 from cograil.store.task_queries import note_worker_error
 from cograil.verbs import pause
-from cograil.verbs.explain import ORDER, Blocker
+from cograil.verbs.explain import ORDER, JobBlocker
 from cograil.verbs.publish import publish
 from cograil.verbs.tasks import register_process
 
@@ -29,7 +29,7 @@ SILENT = (
 )
 
 
-async def blockers(lab: Lab, job: str) -> list[Blocker]:
+async def blockers(lab: Lab, job: str) -> list[JobBlocker]:
     """Its blockers, in the order of the list."""
     found = (await lab.explain(job)).blockers
     assert [ORDER.index(blocker.kind) for blocker in found] == sorted(ORDER.index(b.kind) for b in found)

@@ -17,7 +17,7 @@ from lab import Lab
 
 from cograil.definitions import read_workflow
 from cograil.errors import Conflict
-from cograil.model.schedule import Plan
+from cograil.model.schedule import SchedulePlan
 from cograil.verbs import schedules as verbs
 from cograil.verbs.file_schedules import sync_schedules
 from cograil.verbs.publish import publish
@@ -152,7 +152,7 @@ async def test_the_file_of_the_newest_version_counts(lab: Lab) -> None:
 
 async def test_names_and_changes_of_others_are_refused(lab: Lab) -> None:
     await publish_file(lab, text("", 1))
-    plan = Plan("report", "@daily")
+    plan = SchedulePlan("report", "@daily")
     async with lab.db.transaction("schedule") as tx:
         await verbs.create_schedule(tx, lab.engine_context, "default", "mine", plan)
     with pytest.raises(Conflict, match="schedules remove mine"):

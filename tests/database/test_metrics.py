@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from cograil import metrics
 from cograil.definitions import read_workflow
-from cograil.processes.process_readiness import Health
+from cograil.processes.process_readiness import ProcessHealth
 from cograil.verbs.publish import publish
 
 TWO = "workflow_id: two\nnodes: {a: {handler: echo}, b: {handler: echo, queue: gpu}}\n"
@@ -19,13 +19,13 @@ SLOW = "workflow_id: slow\nnodes: {a: {type: wait, wait: {seconds: 3600}}}\n"
 
 async def told(lab: Lab) -> dict[str, float]:
     """All samples, as a process that sees all tenants tells them."""
-    text, _ = metrics.exposition(await Health(lab.db, {}).samples())
+    text, _ = metrics.exposition(await ProcessHealth(lab.db, {}).samples())
     lines = [line for line in text.decode().splitlines() if not line.startswith("#")]
     return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines)}
 
 
 async def test_every_family_is_told_and_no_other(lab: Lab) -> None:
-    text, _ = metrics.exposition(await Health(lab.db, {}).samples())
+    text, _ = metrics.exposition(await ProcessHealth(lab.db, {}).samples())
     families = {one.name: one for one in text_string_to_metric_families(text.decode())}
     ours = {name for name in families if not name.startswith("process_")}
     expected = {name.removesuffix("_total") for name in metrics.PROCESS_METRICS} | set(

@@ -22,7 +22,7 @@ from cograil.settings import RetentionSettings, Settings
 from cograil.store.partition_queries import PARENTS, Partition, list_partitions
 from cograil.store.retention_queries import first_id, first_id_at, millis_of
 from cograil.verbs import partitions
-from cograil.verbs.partitions import DAY_MILLIS, Missing, Reach, find_missing, make, survey
+from cograil.verbs.partitions import DAY_MILLIS, MissingPartition, Reach, find_missing, make, survey
 
 WEEK = 7
 OLD = 40.0  # its week is over for more than DAYS
@@ -49,7 +49,7 @@ async def make_period(lab: Lab, days_ago: float, parents: tuple[str, ...] = PARE
         async with lab.db.transaction("test") as tx:
             then = int((tx.now - timedelta(days=days_ago)).timestamp() * 1000)
             first = then // (WEEK * DAY_MILLIS) * WEEK * DAY_MILLIS
-            missing = Missing(parent, first_id(first), first_id(first + WEEK * DAY_MILLIS))
+            missing = MissingPartition(parent, first_id(first), first_id(first + WEEK * DAY_MILLIS))
             assert await make(tx, missing) == "made"
             made.add(f"{parent}_{missing.suffix}")
     return made

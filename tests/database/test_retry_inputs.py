@@ -9,7 +9,7 @@ from lab import Lab
 from test_retry import SIDE, Handlers, _is
 
 from cograil.errors import InvalidInput, NotFinished
-from cograil.verbs.retry import RetryPreview, preview_retry
+from cograil.verbs.retry import RetryForecast, preview_retry
 
 WIDE = """
 workflow_id: wide
@@ -36,7 +36,7 @@ def handlers(lab: Lab) -> Handlers:
     return Handlers(lab)
 
 
-async def preview(lab: Lab, job: str, node: str | None = None, **more: Any) -> RetryPreview:
+async def preview(lab: Lab, job: str, node: str | None = None, **more: Any) -> RetryForecast:
     async with lab.db.transaction("preview") as tx:
         return await preview_retry(tx, lab.engine_context, job, node, **more)
 

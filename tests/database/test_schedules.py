@@ -12,7 +12,7 @@ from lab import Lab
 from cograil.definitions import cron
 from cograil.definitions.cron import check_calendar, first_moments, moments, moments_until
 from cograil.errors import Conflict, InvalidInput, ScheduleNotFound, WorkflowNotFound
-from cograil.model.schedule import Plan
+from cograil.model.schedule import SchedulePlan
 from cograil.scheduler.schedule_loop import Scheduler
 from cograil.verbs import schedules as verbs
 from cograil.verbs.schedules import wanted_moments
@@ -25,7 +25,7 @@ inputs:
 nodes:
   greet: {handler: hello_world, params: {name: "{{ inputs.name }}"}}
 """
-EVERY_MINUTE = Plan("hello", "* * * * *")
+EVERY_MINUTE = SchedulePlan("hello", "* * * * *")
 PAST = "update cograil.schedules set next_at = date_trunc('minute', now()) - {} * interval '1 minute'"
 
 
@@ -35,7 +35,7 @@ async def hello(lab: Lab) -> Lab:
     return lab
 
 
-async def make(lab: Lab, plan: Plan = EVERY_MINUTE, name: str = "tick") -> None:
+async def make(lab: Lab, plan: SchedulePlan = EVERY_MINUTE, name: str = "tick") -> None:
     async with lab.db.transaction("schedule") as tx:
         await verbs.create_schedule(tx, lab.engine_context, "default", name, plan)
 
@@ -122,7 +122,7 @@ def test_moments_that_nobody_looked_at(missed: str, minutes: list[int], wanted: 
 
 
 async def test_a_moment_leads_to_one_job_that_knows_it(hello: Lab) -> None:
-    await make(hello, Plan("hello", "* * * * *", input={"name": "Ada"}, due_input="at"))
+    await make(hello, SchedulePlan("hello", "* * * * *", input={"name": "Ada"}, due_input="at"))
     assert (await fire(hello)).submitted == 0  # not due yet
     await hello.rows(PAST.format(0))
     assert await fire(hello) == verbs.Fired(submitted=1)
@@ -163,8 +163,8 @@ async def test_one_that_dies_in_between_has_fired_nothing(hello: Lab) -> None:
 
 async def test_while_the_last_job_is_under_way(hello: Lab) -> None:
     await make(hello, name="skips")
-    await make(hello, Plan("hello", "* * * * *", overlap="allow"), name="allows")
-    await make(hello, Plan("hello", "* * * * *", overlap="cancel"), name="cancels")
+    await make(hello, SchedulePlan("hello", "* * * * *", overlap="allow"), name="allows")
+    await make(hello, SchedulePlan("hello", "* * * * *", overlap="cancel"), name="cancels")
     await hello.rows(PAST.format(0))
     await fire(hello)
     await hello.rows("update cograil.firings set due_at = due_at - interval '1 minute'")
@@ -183,7 +183,7 @@ async def test_while_the_last_job_is_under_way(hello: Lab) -> None:
 
 
 async def test_one_at_a_time_stays_one_at_a_time_when_all_is_made_good(hello: Lab) -> None:
-    await make(hello, Plan("hello", "* * * * *", missed="all"))
+    await make(hello, SchedulePlan("hello", "* * * * *", missed="all"))
     await hello.rows(PAST.format(9))
     await fire(hello)
     assert await outcomes(hello) == ["overlapped"] * 9 + ["submitted"]
@@ -191,8 +191,8 @@ async def test_one_at_a_time_stays_one_at_a_time_when_all_is_made_good(hello: La
 
 async def test_what_was_missed_is_made_good_as_wished(hello: Lab) -> None:
     await make(hello, name="once")
-    await make(hello, Plan("hello", "* * * * *", missed="all", overlap="allow"), name="all")
-    await make(hello, Plan("hello", "* * * * *", missed="skip"), name="skip")
+    await make(hello, SchedulePlan("hello", "* * * * *", missed="all", overlap="allow"), name="all")
+    await make(hello, SchedulePlan("hello", "* * * * *", missed="skip"), name="skip")
     await hello.rows(PAST.format(9))
     await fire(hello)
     found = await hello.rows(
@@ -242,7 +242,7 @@ async def test_pause_passes_over_and_resume_makes_nothing_good(hello: Lab) -> No
 
 
 async def test_backfill_makes_good_what_led_to_no_job_and_nothing_twice(hello: Lab) -> None:
-    await make(hello, Plan("hello", "0 0 * * *"))
+    await make(hello, SchedulePlan("hello", "0 0 * * *"))
     first, until = datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 10, tzinfo=UTC)
     async with hello.db.transaction("schedule") as tx:
         asked = await verbs.backfill(
@@ -276,10 +276,12 @@ async def test_what_cannot_be_is_refused(hello: Lab) -> None:
     now = datetime.now(UTC)
     async with hello.db.transaction("schedule") as tx:
         with pytest.raises(WorkflowNotFound):
-            await verbs.create_schedule(tx, hello.engine_context, "default", "x", Plan("nobody", "* * * * *"))
+            await verbs.create_schedule(
+                tx, hello.engine_context, "default", "x", SchedulePlan("nobody", "* * * * *")
+            )
         with pytest.raises(InvalidInput):
             await verbs.create_schedule(tx, hello.engine_context, "default", "a b", EVERY_MINUTE)
-        bad = Plan("hello", "* * * * *", input={"unknown": 1})
+        bad = SchedulePlan("hello", "* * * * *", input={"unknown": 1})
         with pytest.raises(InvalidInput):
             await verbs.create_schedule(tx, hello.engine_context, "default", "x", bad)
         await verbs.create_schedule(tx, hello.engine_context, "default", "x", EVERY_MINUTE)

@@ -10,7 +10,7 @@ from lab import Lab
 
 from cograil.errors import InvalidInput, QueueNotNamed, WorkflowNotFound
 from cograil.processes.instance_discovery import make_engine_context, queue_checks
-from cograil.processes.process_readiness import Health
+from cograil.processes.process_readiness import ProcessHealth
 from cograil.settings import QueueSettings, Settings
 from cograil.verbs.submit import Submission, submit
 
@@ -205,5 +205,5 @@ async def test_a_part_that_starts_where_queues_must_be_named_and_are_not_is_not_
     lab: Lab, names: tuple[str, ...], status: str | None
 ) -> None:
     settings = Settings(queues=QueueSettings(strict=True, names=names))
-    found = (await Health(lab.db, {}, queue_checks(settings)).checks()).get("queues")
+    found = (await ProcessHealth(lab.db, {}, queue_checks(settings)).checks()).get("queues")
     assert found is None if status is None else (found or "").startswith(status)

@@ -12,7 +12,7 @@ from lab import Hand, Lab
 from receivers import receiving, relay_settings, relaying
 from test_workers import one, warnings
 
-from cograil.model.app_events import Event
+from cograil.model.app_events import AppEvent
 from cograil.model.ids import new_id
 from cograil.model.outcome import WorkItem
 from cograil.runners.context import AttemptLost, Context, Retry
@@ -41,11 +41,11 @@ async def counting_aloud(ctx: Context) -> dict[str, Any]:
     return {}
 
 
-def event(number: int, *, mark: str | None = None, checkpoint: bytes | None = None) -> Event:
-    return Event(mark or new_id(), DONE, "it", b'{"number":%d}' % number, checkpoint or b"%d" % number)
+def event(number: int, *, mark: str | None = None, checkpoint: bytes | None = None) -> AppEvent:
+    return AppEvent(mark or new_id(), DONE, "it", b'{"number":%d}' % number, checkpoint or b"%d" % number)
 
 
-async def tell(hand: Hand, item: WorkItem, told: Event) -> bool:
+async def tell(hand: Hand, item: WorkItem, told: AppEvent) -> bool:
     async with hand.db.single("tell") as tx:
         return await tasks.add_attempt_event(tx, hand.worker_id, hand.name, item, told)
 

@@ -21,7 +21,7 @@ from cograil.apps.documents import ocr, prep, stage_heartbeat
 from cograil.apps.documents.archive_pages import PAGE_BOUNDS, order_of, take_pages
 from cograil.apps.documents.prep import BadDocument
 from cograil.apps.documents.rar_checksums import sums_of
-from cograil.workspace import Bounds, WorkspaceError
+from cograil.workspace import ArchiveBounds, WorkspaceError
 
 
 def prepared(source: Path, room: Path, **more: Any) -> int:
@@ -145,7 +145,7 @@ def test_bombs_are_refused_before_they_fill_the_disk(tmp_path: Path) -> None:
     assert refused.value.code == "archive_bomb"
     many = drawn.comic(tmp_path / "b.cbz", {f"{number}.txt": b"" for number in range(30)})
     with pytest.raises(WorkspaceError) as refused:
-        take_pages(many, tmp_path / "pages", Bounds(entries=20))
+        take_pages(many, tmp_path / "pages", ArchiveBounds(entries=20))
     assert refused.value.code == "archive_too_many_entries"
 
 

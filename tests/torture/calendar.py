@@ -13,7 +13,7 @@ from tests.torture.lane import NUMBERS, Lane
 from tests.torture.scenarios import PLAIN
 from tests.torture.striking import all_end, nothing, struck
 
-from cograil.model.schedule import Plan
+from cograil.model.schedule import SchedulePlan
 from cograil.verbs import schedules
 
 DUE = "update cograil.schedules set next_at = %(moment)s where name = %(name)s returning 1"
@@ -53,7 +53,7 @@ async def _due_once(lane: Lane, name: str, **more: str) -> datetime:
     await lane.publish(PLAIN)
     async with lane.lab.db.transaction("test") as tx:
         moment = tx.now.replace(second=0, microsecond=0)
-        plan = Plan("plain", f"{moment:%-M %-H %-d %-m} *", **more)  # type: ignore[arg-type]
+        plan = SchedulePlan("plain", f"{moment:%-M %-H %-d %-m} *", **more)  # type: ignore[arg-type]
         await schedules.create_schedule(tx, lane.lab.engine_context, "default", name, plan)
     await lane.help_with()  # or an orchestrator would fire it first, and a worker end the last job
     await lane.lab.rows(DUE, name=name, moment=moment)

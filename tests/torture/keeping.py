@@ -12,7 +12,7 @@ from tests.torture.scenarios import AGAIN, Scenario, submit_behind_a_gate
 
 from cograil.store.partition_queries import PARENTS, list_partitions
 from cograil.store.retention_queries import first_id, first_id_at
-from cograil.verbs.partitions import DAY_MILLIS, Missing, make
+from cograil.verbs.partitions import DAY_MILLIS, MissingPartition, make
 
 STEPS = f"""
 workflow_id: steps
@@ -244,7 +244,7 @@ async def _make_period(lane: Lane, days: int) -> None:
         first = then // (PERIOD_DAYS * DAY_MILLIS) * PERIOD_DAYS * DAY_MILLIS
         there = {(one.parent, one.first) for one in await list_partitions(tx)}
         for parent in PARENTS:
-            missing = Missing(parent, first_id(first), first_id(first + PERIOD_DAYS * DAY_MILLIS))
+            missing = MissingPartition(parent, first_id(first), first_id(first + PERIOD_DAYS * DAY_MILLIS))
             if (parent, missing.first) not in there and (said := await make(tx, missing)) != "made":
                 raise AssertionError(f"the period of {days} days ago was not made: {said}")
 

@@ -18,7 +18,7 @@ from cograil.store import locked_jobs, task_queries, workflow_queries
 from cograil.store.database import Transaction
 from cograil.store.locked_jobs import LockedJobs, News
 from cograil.store.statements import Statement
-from cograil.store.write_batch import Batch, write_batch
+from cograil.store.write_batch import WriteBatch, write_batch
 from cograil.store.write_columns import EVENTS
 from cograil.verbs import advance as advancing
 from cograil.verbs import cancel as cancelling
@@ -102,8 +102,8 @@ def _claim_of_the_dead() -> None:
 
 
 def _events_apart() -> None:
-    async def write_twice(tx: Transaction, batch: Batch, owner: int | None) -> None:
-        events = Batch(events=batch.events)
+    async def write_twice(tx: Transaction, batch: WriteBatch, owner: int | None) -> None:
+        events = WriteBatch(events=batch.events)
         batch.events = EVENTS()
         await write_batch(tx, batch, owner)
         await commit_halfway(tx)
@@ -139,7 +139,7 @@ def _cancel_takes_first() -> None:
         revoke: Iterable[str] = (),
         limit: int = locked_jobs.NO_LIMIT,
     ) -> dict[str, Changes]:
-        batch = Batch()
+        batch = WriteBatch()
         news = await locked_jobs.take_inbox(tx, locked, locked_jobs.NO_LIMIT)
         cut = {one for one, state in locked.states.items() if is_past_deadline(state, tx.now)} | set(revoke)
         batch.revoked_workers = (await locked_jobs.revoke_tasks(tx, locked, list(cut))).workers

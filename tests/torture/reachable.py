@@ -107,7 +107,7 @@ class Source:
                             yield Block(name, module, owner, tuple(node.body), OPENERS[opener])
                     elif own := _literal(node, "Transaction", 2):
                         yield Block(own, module, owner, (function,), OPENERS["single"])
-                    elif (own := _literal(node, "Session", 2)) in ASKED_IN:
+                    elif (own := _literal(node, "HandlerSession", 2)) in ASKED_IN:
                         yield self._of_handlers(str(own))
 
     def _of_handlers(self, name: str) -> Block:

@@ -142,7 +142,7 @@ def _rows_stay() -> None:
 
 
 def _history_lost() -> None:
-    gone = "\n    and not exists (select 1 from cograil.jobs j where j.id = e.job_id)"
+    gone = " and not exists (select 1 from cograil.jobs j where j.id = e.job_id)"
     partition_queries.DELETE_LEFTOVERS = without(partition_queries.DELETE_LEFTOVERS, gone)
 
 
@@ -181,7 +181,7 @@ def _rejected_is_approved() -> None:
 def _bulk_apart() -> None:
     move_operation = bulk_queries.move_operation
 
-    async def commit_and_move(tx: Transaction, operation: bulk_queries.Operation) -> None:
+    async def commit_and_move(tx: Transaction, operation: bulk_queries.BulkOperation) -> None:
         await commit_halfway(tx)
         await move_operation(tx, operation)
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from cograil.model.app_events import Event
+from cograil.model.app_events import AppEvent
 from cograil.model.outcome import Completed, Failed, Outcome, WorkItem
 from cograil.runners.context import Context, Limits
 from cograil.runners.handler_params import Extra
@@ -51,7 +51,7 @@ class Recorder:
             self.saved.append((json.loads(data), phase))
         return self.owns
 
-    async def tell(self, item: WorkItem, event: Event) -> bool:
+    async def tell(self, item: WorkItem, event: AppEvent) -> bool:
         await self.before_saving.wait()
         if self.owns:
             self.told.append((event.type, event.subject, json.loads(event.data)))

@@ -18,7 +18,6 @@ from cograil.engine.advance import UNLIMITED, Evaluation
 from cograil.model.job import (
     Bounds,
     Changes,
-    ChildJob,
     ChildRefused,
     ChildRequest,
     EventWrite,
@@ -26,6 +25,7 @@ from cograil.model.job import (
     JobState,
     NodeState,
     Outputs,
+    PreparedChildJob,
     Reported,
     TaskWrite,
 )
@@ -118,7 +118,7 @@ class Rows:
         advance: Callable[..., Changes] = engine.advance,
         *,
         is_revoked: bool = False,
-        prepare: Callable[[ChildRequest], ChildJob | ChildRefused] | None = None,
+        prepare: Callable[[ChildRequest], PreparedChildJob | ChildRefused] | None = None,
         evaluation: Evaluation = UNLIMITED,
     ) -> Changes:
         """Ask advance until it has all it needs; `prepare` makes the jobs of subworkflow nodes ready."""

@@ -15,7 +15,6 @@ from cograil.model.job import (
     CancelRequested,
     Changes,
     ChildEnded,
-    ChildJob,
     ChildRefused,
     ChildRequest,
     ExpandMore,
@@ -24,6 +23,7 @@ from cograil.model.job import (
     Late,
     Lost,
     NodeState,
+    PreparedChildJob,
     Reported,
     RetryRequested,
     Signalled,
@@ -63,7 +63,7 @@ class Job:
         self.to_expand: list[str] = []
         self.dispatched: list[tuple[str, int]] = []
         self.alone: set[tuple[str, int]] = set()  # those of them that have a worker for themselves
-        self.children: dict[str, ChildJob] = {}  # the jobs that subworkflow nodes wait for
+        self.children: dict[str, PreparedChildJob] = {}  # the jobs that subworkflow nodes wait for
         self.refuses = refuses  # workflows of which no job can be made
         self.was_revoked = False  # in the last advance
         self.advance(Submitted())
@@ -114,7 +114,7 @@ class Job:
             evaluation=self.evaluation,
         )
 
-    def prepare(self, wanted: ChildRequest) -> ChildJob | ChildRefused:
+    def prepare(self, wanted: ChildRequest) -> PreparedChildJob | ChildRefused:
         """A job for this node, which exists once the node waits for it."""
         if wanted.workflow_id in self.refuses:
             return ChildRefused("workflow_not_found", "there is none")
@@ -122,7 +122,9 @@ class Job:
         state = JobState(
             name, "default", 2, "pending", orjson.dumps(wanted.inputs), 0, self.now, parent_job="job"
         )
-        return ChildJob(wanted.node_id, wanted.workflow_id, wanted.version or 1, state, Changes("running", 0))
+        return PreparedChildJob(
+            wanted.node_id, wanted.workflow_id, wanted.version or 1, state, Changes("running", 0)
+        )
 
     def child_ended(self, node_id: str, status: str = "completed", output: Json = None) -> ChildEnded:
         """The news that the job of this node has ended."""

@@ -13,9 +13,9 @@ from cograil.model.job import (
     CancelRequested,
     Changes,
     ChildEnded,
-    ChildJob,
     ChildRefused,
     ChildRequest,
+    PreparedChildJob,
     Submitted,
 )
 from cograil.model.states import JOB_TERMINAL
@@ -35,7 +35,7 @@ class Families:
         self.stopped: set[int] = set()  # those that took too long
         self.unborn: dict[str, Rows] = {}
 
-    def prepare(self, wanted: ChildRequest) -> ChildJob | ChildRefused:
+    def prepare(self, wanted: ChildRequest) -> PreparedChildJob | ChildRefused:
         """verbs/child_jobs.py: the job that a node wants, made when its parent's changes are written."""
         db, workflow = self.db, CHILDREN.get(wanted.workflow_id)
         if workflow is None:
@@ -47,7 +47,7 @@ class Families:
         state = rows.load([], db.now)
         state.job_id = str(db.new_id())
         self.unborn[state.job_id] = rows
-        return ChildJob(wanted.node_id, workflow.workflow_id, 1, state, changes)
+        return PreparedChildJob(wanted.node_id, workflow.workflow_id, 1, state, changes)
 
     def write(self, job: int, changes: Changes) -> None:
         """link_children.sql, report_to_parents.sql and cancel_children.sql."""
@@ -63,7 +63,7 @@ class Families:
             for number in self._open_children(job):
                 self.db.tell(number, CancelRequested("parent", ""))
 
-    def _bear(self, job: int, child: ChildJob) -> None:
+    def _bear(self, job: int, child: PreparedChildJob) -> None:
         db, place = self.db, (job, child.node_id)
         before = self.links.get(place)
         is_over = before is None or db.jobs[before].status in JOB_TERMINAL or before in self.stopped

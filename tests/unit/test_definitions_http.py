@@ -6,7 +6,7 @@ import pytest
 
 from cograil.definitions import load_workflow, read_workflow
 from cograil.errors import InvalidWorkflow
-from cograil.model.workflow import Json, Node, NodeType
+from cograil.model.workflow import Json, NodeType, WorkflowNode
 
 
 def text_of(request: str, more: str = "") -> str:
@@ -21,7 +21,7 @@ def params(request: str, scope: dict[str, Json] | None = None) -> Json:
 
 def test_a_request_is_a_task_with_the_handler_http() -> None:
     node = read_workflow(text_of("{url: 'http://x/'}")).nodes["a"]
-    assert node == Node("a", NodeType.TASK, handler="http", params=node.params)
+    assert node == WorkflowNode("a", NodeType.TASK, handler="http", params=node.params)
     node = read_workflow(
         text_of(
             "{url: 'http://x/'}", ", queue: q, timeout_seconds: 5, retry: {max_attempts: 1}, required: false"

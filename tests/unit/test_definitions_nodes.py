@@ -6,7 +6,7 @@ import pytest
 
 from cograil.definitions import load_workflow, read_workflow
 from cograil.errors import InvalidWorkflow, Problem
-from cograil.model.workflow import Node, NodeType, RetryPolicy
+from cograil.model.workflow import NodeType, RetryPolicy, WorkflowNode
 
 SEED_EXAMPLE = """\
 workflow_id: my_custom_pipeline
@@ -44,7 +44,7 @@ def refused(node: str) -> list[str]:
     return [problem.code for problem in problems(text)]
 
 
-def node(text: str, node_id: str = "a") -> Node:
+def node(text: str, node_id: str = "a") -> WorkflowNode:
     return read_workflow(f"workflow_id: w\nnodes:\n  a: {text}\n  b: {{handler: h}}\n").nodes[node_id]
 
 
@@ -64,7 +64,7 @@ def test_what_is_left_out_has_its_default() -> None:
         None,
         None,
     )
-    assert workflow.nodes["a"] == Node("a", NodeType.TASK, handler="h")
+    assert workflow.nodes["a"] == WorkflowNode("a", NodeType.TASK, handler="h")
     assert workflow.nodes["a"].retry == RetryPolicy(3, "exponential", 5.0, 300.0, 0.0, None)
     assert workflow.nodes["a"].timeout_seconds == 3600
     assert workflow.nodes["a"].queue == "default"
@@ -77,7 +77,7 @@ def test_what_is_written_is_kept() -> None:
         " jitter: 1, retry_on: [timeout, lost]}}"
     )
     policy = RetryPolicy(10, "fixed", 0.2, 1.0, 1.0, frozenset({"timeout", "lost"}))
-    assert found == Node(
+    assert found == WorkflowNode(
         "a",
         NodeType.TASK,
         required=False,

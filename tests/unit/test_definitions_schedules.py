@@ -6,7 +6,7 @@ import pytest
 
 from cograil.definitions import read_workflow
 from cograil.errors import InvalidWorkflow
-from cograil.model.schedule import Plan
+from cograil.model.schedule import SchedulePlan
 
 FILE = """\
 workflow_id: report
@@ -27,7 +27,7 @@ schedules:
 def test_schedules_are_read_and_left_out_of_the_version() -> None:
     plain, scheduled = read_workflow(FILE), read_workflow(FILE + SCHEDULES)
     assert scheduled.schedules == {
-        "nightly": Plan(
+        "nightly": SchedulePlan(
             "report", "30 2 * * *", "Europe/Paris", {"region": "north"}, due_input="day", overlap="allow"
         )
     }

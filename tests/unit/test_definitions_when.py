@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from cograil.definitions import read_workflow
-from cograil.model.workflow import Node, RenderError
+from cograil.model.workflow import RenderError, WorkflowNode
 
 
-def node(text: str) -> Node:
+def node(text: str) -> WorkflowNode:
     return read_workflow(f"workflow_id: w\nnodes:\n  a: {text}\n").nodes["a"]
 
 

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cograil.workspace import Bounds, WorkspaceError
+from cograil.workspace import ArchiveBounds, WorkspaceError
 from cograil.workspace.rootfs_extract import extract_root
 
 Entry = tuple[str, str, str]  # kind, name, content or where it leads
@@ -166,11 +166,11 @@ def test_an_archive_that_ends_too_early_is_refused(root: Path) -> None:
 def test_it_is_bounded(root: Path) -> None:
     given = archive(("file", "a", "x" * 50_000), ("file", "b", "y"))
     with pytest.raises(WorkspaceError, match="more than"):
-        extract_root(given, root, bounds=Bounds(bytes=20_000))
+        extract_root(given, root, bounds=ArchiveBounds(bytes=20_000))
     given.seek(0)
     (root / "more").mkdir()
     with pytest.raises(WorkspaceError, match="too many"):
-        extract_root(given, root / "more", bounds=Bounds(entries=1))
+        extract_root(given, root / "more", bounds=ArchiveBounds(entries=1))
 
 
 STEPS = st.sampled_from(["a", "b", "c", "..", ".", ""])

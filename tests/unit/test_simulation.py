@@ -21,7 +21,7 @@ from simulation import Simulation, run_all
 from cograil.engine import approvals, attempts, timers
 from cograil.engine.working_copy import WorkingCopy
 from cograil.model.job import Lost, NodeState, NodeWrite, Reported, Started
-from cograil.model.workflow import Node
+from cograil.model.workflow import WorkflowNode
 
 SEEDS = 5000
 CAUGHT_WITHIN = 3000
@@ -162,7 +162,7 @@ def test_it_notices_held_jobs_that_keep_everybody_awake(monkeypatch: pytest.Monk
 
 
 def test_it_notices_an_approval_that_is_decided_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    def is_open(node: Node, state: NodeState | None, now: datetime) -> bool:
+    def is_open(node: WorkflowNode, state: NodeState | None, now: datetime) -> bool:
         return state is not None and state.status in ("waiting", "completed")
 
     def complete(job: WorkingCopy, write: NodeWrite, *more: Any) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from cograil.workspace import Workspace, WorkspaceError, file_listing, list_files, tar_create, write_archive
+from cograil.workspace import Workspace, WorkspaceError, file_list, list_files, tar_create, write_archive
 from cograil.workspace.confined_tree import remove_tree
 
 
@@ -159,17 +159,17 @@ def test_more_names_than_may_be_seen_are_refused(
     for number in range(30):
         path = room / name.format(number)
         path.mkdir() if name.endswith("/") else path.touch()
-    monkeypatch.setattr(file_listing, "MAX_SEEN", 40)
+    monkeypatch.setattr(file_list, "MAX_SEEN", 40)
     assert refusals(room) == []
     (room / "all.tar.gz").unlink()
-    monkeypatch.setattr(file_listing, "MAX_SEEN", 29)
+    monkeypatch.setattr(file_list, "MAX_SEEN", 29)
     assert refusals(room) == ["too_many_files"] * 2
 
 
 def test_more_files_than_may_be_told_are_refused(room: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(30):
         (room / str(number)).touch()
-    for module in (tar_create, file_listing):
+    for module in (tar_create, file_list):
         monkeypatch.setattr(module, "MAX_FILES", 29)
     assert refusals(room) == ["too_many_files"] * 2
 
@@ -187,15 +187,15 @@ def test_names_at_the_end_of_a_long_path_do_not_fill_the_memory(
     for number in range(200):
         os.mkdir(str(number), dir_fd=at)
     os.close(at)
-    monkeypatch.setattr(file_listing, "MAX_CHARACTERS", 4 * 1024**2)
+    monkeypatch.setattr(file_list, "MAX_CHARACTERS", 4 * 1024**2)
     assert refusals(room) == ["too_many_files"] * 2
-    monkeypatch.setattr(file_listing, "MAX_CHARACTERS", 8 * 1024**2)
+    monkeypatch.setattr(file_list, "MAX_CHARACTERS", 8 * 1024**2)
     assert refusals(room) == []
 
 
 def test_a_walk_is_not_endlessly_deep(room: Path) -> None:
     at = os.open(room, os.O_RDONLY)
-    for _ in range(file_listing.DEEPEST_WALK + 1):
+    for _ in range(file_list.DEEPEST_WALK + 1):
         os.mkdir("d", dir_fd=at)
         inner = os.open("d", os.O_RDONLY, dir_fd=at)
         os.close(at)

@@ -17,10 +17,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tars import BLOCK, entry, header, pax, tar_gz
 
-from cograil.workspace import Bounds, Extracted, Workspace, WorkspaceError, extract
+from cograil.workspace import ArchiveBounds, Extracted, Workspace, WorkspaceError, extract
 from cograil.workspace.tar_extract import MAX_SKIPPED
 
-SMALL = Bounds(bytes=64 * 1024**2, entries=50, ratio=100, free_bytes=1024**2)
+SMALL = ArchiveBounds(bytes=64 * 1024**2, entries=50, ratio=100, free_bytes=1024**2)
 
 
 @pytest.fixture
@@ -168,7 +168,7 @@ def test_a_hundred_thousand_entries_are_the_most(room: Path, count: int) -> None
     thousand = gzip.compress(one * 1000, 1)
     (room / "a.tar.gz").write_bytes(thousand * (count // 1000) + tar_gz(one * (count % 1000)))
     with Workspace(room) as workspace:
-        bounds = Bounds(ratio=10_000)
+        bounds = ArchiveBounds(ratio=10_000)
         if count == 100_000:
             assert len(extract(workspace, "a.tar.gz", "out", bounds=bounds).skipped) == MAX_SKIPPED
             return

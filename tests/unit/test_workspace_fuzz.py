@@ -15,10 +15,10 @@ import pytest
 from hostile_archives import hard, link
 from tars import BLOCK, entry, pax
 
-from cograil.workspace import Bounds, Workspace, WorkspaceError, extract
+from cograil.workspace import ArchiveBounds, Workspace, WorkspaceError, extract
 from cograil.workspace.confined_tree import remove_tree
 
-SMALL = Bounds(bytes=1024**2, entries=50, ratio=100, free_bytes=256 * 1024)
+SMALL = ArchiveBounds(bytes=1024**2, entries=50, ratio=100, free_bytes=256 * 1024)
 PARTS = [
     entry(b"x", b"one" * 300),
     entry(b"d/", kind=b"5"),

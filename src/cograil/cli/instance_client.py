@@ -20,7 +20,7 @@ from cograil.processes import make_engine_context, open_client, open_reader
 from cograil.processes.invocation import program
 from cograil.settings import Settings
 from cograil.store import job_queries
-from cograil.store.api_keys import AuditEntry, add_audits
+from cograil.store.api_keys import AuditRecord, add_audits
 from cograil.store.database import Database, Transaction
 from cograil.store.job_progress_queries import resolve_job
 from cograil.verbs.advance import EngineContext
@@ -69,7 +69,7 @@ async def audit(tx: Transaction, action: str, target: str, *, tenant: str | None
     """Add an entry to the audit log; it commits with the transaction."""
     by = {"session_user": tx.connection.info.user, "by": current_user()}
     await add_audits(
-        tx, [AuditEntry(tenant or chosen_tenant(), "", NOBODY, "cli", action, target, data=by | data)]
+        tx, [AuditRecord(tenant or chosen_tenant(), "", NOBODY, "cli", action, target, data=by | data)]
     )
 
 

@@ -13,7 +13,7 @@ from cograil.cli.display.output import warn
 from cograil.cli.instance_client import InstanceClient
 from cograil.errors import DatabaseUnavailable, WaitTimeout
 from cograil.store.database import Transaction
-from cograil.store.job_progress_queries import JobProgress, load_progress
+from cograil.store.job_progress_queries import JobProgressSnapshot, load_progress
 from cograil.store.listener import Listener
 from cograil.store.write_batch import DONE_CHANNEL
 from cograil.verbs.explain import explain
@@ -28,7 +28,7 @@ class ProgressView(Protocol):
 
     pause: float
 
-    async def update(self, tx: Transaction, job: JobProgress) -> None: ...
+    async def update(self, tx: Transaction, job: JobProgressSnapshot) -> None: ...
 
     def show_stall(self, messages: list[str]) -> None: ...
 
@@ -68,7 +68,7 @@ async def wait_for_end(
     view: ProgressView,
     *,
     timeout: float | None = None,
-) -> JobProgress:
+) -> JobProgressSnapshot:
     """Return the job once it has ended; `view` shows it until then.
 
     Raises WaitTimeout after `timeout` seconds; the job continues. An outage of the database is waited out for
@@ -76,7 +76,7 @@ async def wait_for_end(
     """
     clock = asyncio.get_running_loop().time
     began = changed_at = answered_at = clock()
-    before: JobProgress | None = None
+    before: JobProgressSnapshot | None = None
     while True:
         try:
             job = await _query(client, job_id, view, is_stalled=clock() - changed_at > STALLED_SECONDS)
@@ -98,7 +98,9 @@ async def wait_for_end(
         await listener.wait(view.pause if left is None else min(view.pause, left))
 
 
-async def _query(client: InstanceClient, job_id: str, view: ProgressView, *, is_stalled: bool) -> JobProgress:
+async def _query(
+    client: InstanceClient, job_id: str, view: ProgressView, *, is_stalled: bool
+) -> JobProgressSnapshot:
     async with client.db.transaction("watch") as tx:
         job = await load_progress(tx, job_id, client.tenant)
         await view.update(tx, job)

@@ -8,7 +8,7 @@ yaml_loader parses the text, mapping_reader reads one mapping, `*_section` and `
 unlinked_nodes holds nodes before their edges are known, edges, graph and checks verify the whole workflow, and
 diagnostics collects problems. Expressions pass through lexer, parser, evaluation and operators.
 
-The same text gives the same workflow everywhere: there is no clock, no database and no network here. Handlers
+The same text gives the same workflow everywhere: it uses no clock, no database and no network. Handlers
 are only names.
 """
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 from cograil.definitions.approval_forms import read_form
-from cograil.definitions.mapping_reader import MISSING, MappingReader, Range
+from cograil.definitions.mapping_reader import MISSING, MappingReader, NumberRange
 from cograil.definitions.template_collector import TemplateCollector
 from cograil.definitions.templates import compile_text
-from cograil.model.workflow import Approval, Node
+from cograil.model.workflow import Approval, WorkflowNode
 
-DEADLINE = Range(0, 315_360_000, excludes_minimum=True)  # ten years
+DEADLINE = NumberRange(0, 315_360_000, excludes_minimum=True)  # ten years
 ON_TIMEOUT = ("reject", "fail")
 
 
-def read_approval(node: Node, parent: MappingReader, templates: TemplateCollector) -> Node:
+def read_approval(node: WorkflowNode, parent: MappingReader, templates: TemplateCollector) -> WorkflowNode:
     """Return the node with its approval. Problems are reported; an invalid message becomes an empty one."""
     if not parent.require("approval", "describe what needs approval"):
         return node

@@ -21,7 +21,7 @@ from cograil.definitions.mapping_reader import MISSING, MappingReader
 from cograil.definitions.operators import as_choice, as_text
 from cograil.definitions.template_collector import TemplateCollector
 from cograil.definitions.templates import CompiledTemplate, compile_template
-from cograil.definitions.unlinked_nodes import Target, read_next, read_targets
+from cograil.definitions.unlinked_nodes import NodeReference, read_next, read_targets
 from cograil.model.evaluation_budget import Budget
 from cograil.model.workflow import Branch, Json, Scope
 from cograil.strict_json import kind_of
@@ -35,7 +35,7 @@ class ParsedBranch:
 
     name: str
     test: CompiledTemplate | None
-    targets: tuple[Target, ...]
+    targets: tuple[NodeReference, ...]
     is_default: bool
 
     def branch(self) -> Branch:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from cograil.definitions.diagnostics import Diagnostics, child
 from cograil.definitions.exclusive_branches import ExclusiveBranches
 from cograil.definitions.graph import Graph
-from cograil.definitions.partial_graph import Outlook
+from cograil.definitions.partial_graph import PartialGraph
 from cograil.definitions.template_collector import CollectedTemplate
 from cograil.definitions.templates import CompiledTemplate
 from cograil.definitions.unlinked_nodes import UnlinkedNode
@@ -18,7 +18,7 @@ from cograil.model.workflow import InputSpec, NodeType
 UnlinkedNodes = Mapping[str, UnlinkedNode]
 
 
-def check_graph(unlinked_nodes: UnlinkedNodes, outlook: Outlook, diagnostics: Diagnostics) -> None:
+def check_graph(unlinked_nodes: UnlinkedNodes, outlook: PartialGraph, diagnostics: Diagnostics) -> None:
     """Report problems of the graph, except those that fixing an unresolved edge may solve."""
     graph = outlook.graph
     for cycle in graph.cycles():
@@ -43,14 +43,14 @@ def _check_starts(starts: list[str], graph: Graph, diagnostics: Diagnostics) -> 
             diagnostics.add("dag_start_has_predecessors", message, child("/nodes", start), at_key=True)
 
 
-def _check_reachable(starts: list[str], outlook: Outlook, diagnostics: Diagnostics) -> None:
+def _check_reachable(starts: list[str], outlook: PartialGraph, diagnostics: Diagnostics) -> None:
     for node_id in outlook.graph.edges:
         if node_id not in starts and not any(outlook.may_come_before(start, node_id) for start in starts):
             message = f"{node_id!r} cannot be reached from the start node {starts[0]!r}; add an edge to it"
             diagnostics.add("dag_unreachable", message, child("/nodes", node_id), at_key=True)
 
 
-def _check_fan_ins(unlinked_nodes: UnlinkedNodes, outlook: Outlook, diagnostics: Diagnostics) -> None:
+def _check_fan_ins(unlinked_nodes: UnlinkedNodes, outlook: PartialGraph, diagnostics: Diagnostics) -> None:
     for node_id, unlinked in unlinked_nodes.items():
         if unlinked.node.type is NodeType.FAN_IN and not any(
             outlook.may_be(source, NodeType.FAN_OUT) for source in outlook.possible_sources(node_id)
@@ -98,7 +98,7 @@ class ReferenceChecker:
     def __init__(
         self,
         unlinked_nodes: UnlinkedNodes,
-        outlook: Outlook,
+        outlook: PartialGraph,
         inputs: Mapping[str, InputSpec] | None,
         diagnostics: Diagnostics,
     ) -> None:

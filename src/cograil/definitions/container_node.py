@@ -8,13 +8,13 @@ from cograil.definitions.mapping_reader import MISSING, MappingReader
 from cograil.definitions.template_collector import TemplateCollector, strings_in
 from cograil.model.artifact_plan import make_plan
 from cograil.model.container_spec import ContainerBody, InvalidRequest, read_body
-from cograil.model.workflow import CONTAINER, Json, Node
+from cograil.model.workflow import CONTAINER, Json, WorkflowNode
 from cograil.strict_json import kind_of
 
 KEYS = tuple(field.alias or name for name, field in ContainerBody.model_fields.items())
 
 
-def read_container(node: Node, parent: MappingReader, templates: TemplateCollector) -> Node:
+def read_container(node: WorkflowNode, parent: MappingReader, templates: TemplateCollector) -> WorkflowNode:
     """Return the node as a task. A body without templates is checked now, any other when it is rendered."""
     node = replace(node, handler=CONTAINER)
     if not parent.require("container", "give the image to run"):

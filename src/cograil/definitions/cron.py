@@ -36,8 +36,8 @@ def check_calendar(cron: str, timezone: str) -> None:
     try:
         ZoneInfo(timezone)
     except (ZoneInfoNotFoundError, ValueError, OSError):
-        shown = ascii(timezone[:64])
-        message = f"{shown} is not a time zone; use a name such as Europe/Paris or UTC"
+        preview = ascii(timezone[:64])
+        message = f"{preview} is not a time zone; use a name such as Europe/Paris or UTC"
         problems.append(Problem("invalid_value", message, "/timezone"))
     try:
         if len(cron) > MAX_CRON:

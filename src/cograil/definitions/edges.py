@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from cograil.definitions.diagnostics import Diagnostics
 from cograil.definitions.graph import Graph
-from cograil.definitions.unlinked_nodes import Dependencies, Target, UnlinkedNode
+from cograil.definitions.unlinked_nodes import Dependencies, NodeReference, UnlinkedNode
 from cograil.model.workflow import Edge
 
 IMPLIED_END = "END"
@@ -75,8 +75,8 @@ def _edges_into(
 
 
 def _known(
-    targets: Iterable[Target], source: str, unlinked_nodes: UnlinkedNodes, diagnostics: Diagnostics
-) -> Iterator[Target]:
+    targets: Iterable[NodeReference], source: str, unlinked_nodes: UnlinkedNodes, diagnostics: Diagnostics
+) -> Iterator[NodeReference]:
     """Yield the targets of `source` that exist. `END` without such a node is the end of the workflow."""
     for target in targets:
         if target.node_id == source:
@@ -95,8 +95,11 @@ def _known(
 
 
 def _known_sources(
-    unlinked: UnlinkedNode, targets: Iterable[Target], unlinked_nodes: UnlinkedNodes, diagnostics: Diagnostics
-) -> Iterator[Target]:
+    unlinked: UnlinkedNode,
+    targets: Iterable[NodeReference],
+    unlinked_nodes: UnlinkedNodes,
+    diagnostics: Diagnostics,
+) -> Iterator[NodeReference]:
     for target in targets:
         if target.node_id == unlinked.node.node_id:
             message = f"{target.node_id!r} depends on itself; use `retry` to repeat a node"

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from cograil.definitions.diagnostics import child
 from cograil.definitions.mapping_reader import MISSING, MappingReader
 from cograil.definitions.template_collector import TemplateCollector
-from cograil.model.workflow import Json, Node
+from cograil.model.workflow import Json, WorkflowNode
 from cograil.strict_json import kind_of
 
 HANDLER = "http"
@@ -24,7 +24,7 @@ _NOT_IN_URL = re.compile(r"[\x00-\x20\x7f\\]")
 _STATUS_CLASS = re.compile(r"[1-5]xx")
 
 
-def read_http(node: Node, parent: MappingReader, templates: TemplateCollector) -> Node:
+def read_http(node: WorkflowNode, parent: MappingReader, templates: TemplateCollector) -> WorkflowNode:
     """Return the node as a task whose params are the request, always with method and expect_status."""
     node = replace(node, handler=HANDLER)
     if not parent.require("http", "give the url"):
@@ -116,8 +116,8 @@ def _check_status(status: Json, pointer: str, keys: MappingReader) -> None:
     is_code = isinstance(status, int) and not isinstance(status, bool)
     if (is_code and 100 <= status <= 599) or (isinstance(status, str) and _STATUS_CLASS.fullmatch(status)):
         return
-    shown = repr(status)[:80] if is_code or isinstance(status, str) else kind_of(status)
-    message = f"expect_status must be a code from 100 to 599 or a class such as 2xx, not {shown}"
+    preview = repr(status)[:80] if is_code or isinstance(status, str) else kind_of(status)
+    message = f"expect_status must be a code from 100 to 599 or a class such as 2xx, not {preview}"
     keys.diagnostics.add(
         "invalid_value" if is_code or isinstance(status, str) else "invalid_type", message, pointer
     )

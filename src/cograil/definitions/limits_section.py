@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import re
 
-from cograil.definitions.mapping_reader import MISSING, MappingReader, Range
+from cograil.definitions.mapping_reader import MISSING, MappingReader, NumberRange
 from cograil.definitions.template_collector import TemplateCollector
 from cograil.model.workflow import Limit
 from cograil.strict_json import kind_of
 
-COUNT = Range(1, 1_000_000)
-SPAN = Range(0, 86_400, excludes_minimum=True)
+COUNT = NumberRange(1, 1_000_000)
+SPAN = NumberRange(0, 86_400, excludes_minimum=True)
 
 _RATE = re.compile(r"([1-9][0-9]{0,5}|1000000)/([smh])")
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}

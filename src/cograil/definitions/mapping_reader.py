@@ -21,7 +21,7 @@ MISSING: Any = object()
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class NumberRange:
     """The numbers that a key accepts."""
 
     minimum: float
@@ -132,10 +132,10 @@ class MappingReader:
     def flag(self, key: str, default: bool) -> bool:
         return bool(self._typed(key, bool, "true or false", default))
 
-    def integer(self, key: str, default: int, allowed: Range) -> int:
+    def integer(self, key: str, default: int, allowed: NumberRange) -> int:
         return int(self._number(key, default, allowed, int, "an integer"))
 
-    def number(self, key: str, default: float, allowed: Range) -> float:
+    def number(self, key: str, default: float, allowed: NumberRange) -> float:
         return float(self._number(key, default, allowed, (int, float), "a number"))
 
     def words(self, key: str) -> tuple[str, ...] | None:
@@ -166,7 +166,7 @@ class MappingReader:
             self._asked.add(key)
             yield key, value, self.at(key)
 
-    def _number(self, key: str, default: float, allowed: Range, kind: Any, what: str) -> float:
+    def _number(self, key: str, default: float, allowed: NumberRange, kind: Any, what: str) -> float:
         value = self._typed(key, kind, what, default)
         if value not in allowed:
             self._refuse(key, f"must be {allowed}, not {value!r}")

@@ -10,7 +10,7 @@ from cograil.definitions.branches import ParsedBranch, read_branches, read_condi
 from cograil.definitions.container_node import read_container
 from cograil.definitions.http_node import read_http
 from cograil.definitions.limits_section import read_limits
-from cograil.definitions.mapping_reader import MISSING, MappingReader, Range, check_id
+from cograil.definitions.mapping_reader import MISSING, MappingReader, NumberRange, check_id
 from cograil.definitions.subworkflow_node import read_subworkflow
 from cograil.definitions.template_collector import TemplateCollector
 from cograil.definitions.templates import CompiledTemplate
@@ -20,17 +20,17 @@ from cograil.model.workflow import (
     CONTAINER,
     DEFAULT_QUEUE,
     DEFAULT_TIMEOUT_SECONDS,
-    Node,
     NodeType,
     RetryPolicy,
+    WorkflowNode,
 )
 from cograil.strict_json import kind_of
 
-TIMEOUT = Range(0, 86_400, excludes_minimum=True)
-LONG_TIMEOUT = Range(
+TIMEOUT = NumberRange(0, 86_400, excludes_minimum=True)
+LONG_TIMEOUT = NumberRange(
     0, 3 * 86_400, excludes_minimum=True
 )  # a container may run for a day, plus the transfer of files
-DELAY = Range(0, 86_400)
+DELAY = NumberRange(0, 86_400)
 AGGREGATIONS = ("collect", "concat", "sum", "first", "last")
 BACKOFFS = ("fixed", "linear", "exponential")
 
@@ -72,7 +72,7 @@ def read_nodes(section: MappingReader, templates: TemplateCollector) -> dict[str
 
 def _read_node(node_id: str, keys: MappingReader, templates: TemplateCollector) -> UnlinkedNode:
     kind = _read_type(keys)
-    node = Node(
+    node = WorkflowNode(
         node_id,
         NodeType.TASK if kind in (None, *WORK) else NodeType(kind),
         required=keys.flag("required", True),
@@ -93,7 +93,9 @@ def _read_node(node_id: str, keys: MappingReader, templates: TemplateCollector) 
     return unlinked
 
 
-def _with_shared_keys(kind: str, node: Node, keys: MappingReader, templates: TemplateCollector) -> Node:
+def _with_shared_keys(
+    kind: str, node: WorkflowNode, keys: MappingReader, templates: TemplateCollector
+) -> WorkflowNode:
     """Return the node with the keys that several types share."""
     if kind not in (NodeType.START, NodeType.END):
         node = replace(node, when=read_condition(node.node_id, keys, "when", templates))
@@ -117,8 +119,8 @@ def _read_type(keys: MappingReader) -> str | None:
         return NodeType.TASK
     if isinstance(value, str) and value in TYPES:
         return value
-    shown = repr(value) if isinstance(value, str) else kind_of(value)
-    message = f"type must be one of {', '.join(TYPES)}, not {shown}"
+    preview = repr(value) if isinstance(value, str) else kind_of(value)
+    message = f"type must be one of {', '.join(TYPES)}, not {preview}"
     keys.diagnostics.add(
         "unknown_kind", message, keys.at("type"), did_you_mean=(str(value), list(map(str, TYPES)))
     )
@@ -142,11 +144,11 @@ def read_retry(parent: MappingReader, default: RetryPolicy) -> RetryPolicy:
     codes = keys.words("retry_on")
     plain = RetryPolicy()
     policy = RetryPolicy(
-        max_attempts=keys.integer("max_attempts", plain.max_attempts, Range(1, 10)),
+        max_attempts=keys.integer("max_attempts", plain.max_attempts, NumberRange(1, 10)),
         backoff=keys.choice("backoff", BACKOFFS, plain.backoff),
         initial_delay_seconds=keys.number("initial_delay_seconds", plain.initial_delay_seconds, DELAY),
         max_delay_seconds=keys.number("max_delay_seconds", plain.max_delay_seconds, DELAY),
-        jitter=keys.number("jitter", plain.jitter, Range(0, 1)),
+        jitter=keys.number("jitter", plain.jitter, NumberRange(0, 1)),
         retry_on=None if codes is None else frozenset(codes),
     )
     keys.close()
@@ -157,12 +159,12 @@ def read_retry(parent: MappingReader, default: RetryPolicy) -> RetryPolicy:
 class _Reading:
     """A node with the keys that all types share, and the reader for the others."""
 
-    node: Node
+    node: WorkflowNode
     keys: MappingReader
     templates: TemplateCollector
 
     def unlinked(
-        self, node: Node | None = None, parsed_branches: tuple[ParsedBranch, ...] = ()
+        self, node: WorkflowNode | None = None, parsed_branches: tuple[ParsedBranch, ...] = ()
     ) -> UnlinkedNode:
         targets = tuple(
             (parsed_branch.name, target)
@@ -214,7 +216,7 @@ def _read_source(reading: _Reading) -> CompiledTemplate | None:
     return None
 
 
-def _with_work(reading: _Reading, keys: MappingReader, *, in_children: bool) -> Node:
+def _with_work(reading: _Reading, keys: MappingReader, *, in_children: bool) -> WorkflowNode:
     """Return the node with the handler and params from `keys`."""
     node = reading.node
     if keys.require("handler", "give the name of the handler"):

@@ -314,8 +314,8 @@ class _Parser:
 
     def _unexpected(self, token: Token) -> TemplateError:
         is_edge = self._text.startswith(("{{", "}}"), token.offset)  # read as parentheses, see lexer.py
-        shown = self._text[token.offset : token.offset + 2] if is_edge else token.value
-        return self._syntax(token, f"unexpected {shown}")
+        symbol = self._text[token.offset : token.offset + 2] if is_edge else token.value
+        return self._syntax(token, f"unexpected {symbol}")
 
     def _error(self, token: Token, code: str, message: str) -> TemplateError:
         return TemplateError.at(self._text, token.offset, code, message)

@@ -14,7 +14,7 @@ from cograil.definitions.unresolved_edges import Doubts
 from cograil.model.workflow import Edge, NodeType
 
 
-class Outlook:
+class PartialGraph:
     """The graph with all edges that may be meant, and with those only that will stay."""
 
     def __init__(self, unlinked_nodes: UnlinkedNodes, graph: Graph, doubts: Doubts) -> None:
@@ -34,13 +34,13 @@ class Outlook:
 
     def possible_sources(self, node_id: str) -> list[str]:
         """Whom the node may wait for directly."""
-        found = set(self._possible.predecessors[node_id])
-        found.update(
+        sources = set(self._possible.predecessors[node_id])
+        sources.update(
             source for source in self._doubts.leads if self._may_lead(source, 1 << self._at(node_id))
         )
         if node_id in self._doubts.waits:
-            found.update(other for other in self.graph.edges if not self._is_at_or_behind(other, node_id))
-        return [other for other in self.graph.edges if other in found]
+            sources.update(other for other in self.graph.edges if not self._is_at_or_behind(other, node_id))
+        return [other for other in self.graph.edges if other in sources]
 
     def sure_sources(self, node_id: str) -> tuple[str, ...]:
         """Whom the node waits for in any case."""
@@ -100,21 +100,21 @@ class Outlook:
 
     def _possible_ancestors(self, node_id: str) -> int:
         """Those on a way to the node, of which at most one part leads by a pointer to anywhere."""
-        found = self._before(node_id)
+        ancestors = self._before(node_id)
         way = self._possible.ancestors[node_id] | 1 << self._at(node_id)
         for source in self._doubts.leads:
             if self._may_lead(source, way):
-                found |= self._before(source)
-        return found
+                ancestors |= self._before(source)
+        return ancestors
 
     def _before(self, node_id: str) -> int:
         """The node, what comes before it, and what may because some of these may wait for anything."""
         if node_id not in self._may_be_before:
-            way = found = self._possible.ancestors[node_id] | 1 << self._at(node_id)
+            way = before = self._possible.ancestors[node_id] | 1 << self._at(node_id)
             for waiting in self._doubts.waits:
                 if way >> self._at(waiting) & 1:
-                    found |= self._not_behind[waiting]
-            self._may_be_before[node_id] = found
+                    before |= self._not_behind[waiting]
+            self._may_be_before[node_id] = before
         return self._may_be_before[node_id]
 
     @cached_property

@@ -12,25 +12,25 @@ from typing import cast
 from cograil.definitions.cron import MAX_CRON, check_calendar
 from cograil.definitions.diagnostics import child
 from cograil.definitions.inputs_section import INPUTS, apply_inputs
-from cograil.definitions.mapping_reader import ID, MappingReader, Range
+from cograil.definitions.mapping_reader import ID, MappingReader, NumberRange
 from cograil.errors import InvalidInput
-from cograil.model.schedule import MISSED, OVERLAPS, Missed, Overlap, Plan
+from cograil.model.schedule import MISSED, OVERLAPS, Missed, Overlap, SchedulePlan
 from cograil.model.workflow import Json, Workflow
 
 KEY = "schedules"
 MAX_SCHEDULES = 100
 MAX_TIMEZONE = 64
-PRIORITY = Range(0, 10)
+PRIORITY = NumberRange(0, 10)
 SAMPLE_MOMENT = datetime(2026, 1, 1, tzinfo=UTC).isoformat().replace("+00:00", "Z")
 
 
-def read_schedules(section: MappingReader, workflow: Workflow) -> dict[str, Plan]:
+def read_schedules(section: MappingReader, workflow: Workflow) -> dict[str, SchedulePlan]:
     """Return the schedules by name; problems are reported."""
     if len(section.values) > MAX_SCHEDULES:
         message = f"the file has {len(section.values)} schedules; at most {MAX_SCHEDULES} are allowed"
         section.diagnostics.add("too_large", message, section.pointer, at_key=True)
         return {}
-    schedules: dict[str, Plan] = {}
+    schedules: dict[str, SchedulePlan] = {}
     for name, value, pointer in section.items():
         if not ID.fullmatch(name):
             rule = "1 to 64 letters, digits, `_`, `.` and `-`, the first a letter or digit"
@@ -41,9 +41,9 @@ def read_schedules(section: MappingReader, workflow: Workflow) -> dict[str, Plan
     return schedules
 
 
-def _read_schedule(keys: MappingReader, workflow: Workflow) -> Plan:
+def _read_schedule(keys: MappingReader, workflow: Workflow) -> SchedulePlan:
     has_cron = keys.require("cron", "give a cron expression, such as '30 6 * * 1-5'")
-    plan = Plan(
+    plan = SchedulePlan(
         workflow.workflow_id,
         cron=keys.text("cron", max_length=MAX_CRON),
         timezone=keys.text("timezone", "UTC", max_length=MAX_TIMEZONE),
@@ -64,7 +64,7 @@ def _read_inputs(keys: MappingReader) -> dict[str, Json]:
     return {} if inputs is None else {name: value for name, value, _ in inputs.items()}
 
 
-def _check_calendar(keys: MappingReader, plan: Plan, *, has_cron: bool) -> None:
+def _check_calendar(keys: MappingReader, plan: SchedulePlan, *, has_cron: bool) -> None:
     try:
         check_calendar(plan.cron, plan.timezone)
     except InvalidInput as error:
@@ -74,7 +74,7 @@ def _check_calendar(keys: MappingReader, plan: Plan, *, has_cron: bool) -> None:
                 keys.diagnostics.add(problem.code, problem.message, keys.at(key))
 
 
-def _check_inputs(keys: MappingReader, plan: Plan, workflow: Workflow) -> None:
+def _check_inputs(keys: MappingReader, plan: SchedulePlan, workflow: Workflow) -> None:
     """Report the problems of the inputs that jobs of this schedule would have."""
     inputs = dict(plan.input or {})
     if plan.due_input is not None:

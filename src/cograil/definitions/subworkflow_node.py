@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cograil.definitions.mapping_reader import MAX_VERSION, MISSING, MappingReader, Range, check_id
+from cograil.definitions.mapping_reader import MAX_VERSION, MISSING, MappingReader, NumberRange, check_id
 from cograil.definitions.template_collector import TemplateCollector
 from cograil.definitions.templates import CompiledTemplate
-from cograil.model.workflow import Node, Subworkflow
+from cograil.model.workflow import Subworkflow, WorkflowNode
 from cograil.strict_json import kind_of
 
 
-def read_subworkflow(node: Node, parent: MappingReader, templates: TemplateCollector) -> Node:
+def read_subworkflow(node: WorkflowNode, parent: MappingReader, templates: TemplateCollector) -> WorkflowNode:
     """Return the node with the workflow that it starts. A missing or invalid workflow id is reported."""
     if not parent.require("subworkflow", "give the id of the workflow to start"):
         return node
@@ -19,7 +19,7 @@ def read_subworkflow(node: Node, parent: MappingReader, templates: TemplateColle
     keys.require("workflow_id", "give the id of the workflow to start")
     workflow_id = keys.text_or_none("workflow_id")
     is_pinned = keys.get("version") is not MISSING
-    version = keys.integer("version", 1, Range(1, MAX_VERSION))
+    version = keys.integer("version", 1, NumberRange(1, MAX_VERSION))
     inputs = _read_inputs(node.node_id, keys, templates)
     keys.close()
     if workflow_id is None or not check_id(

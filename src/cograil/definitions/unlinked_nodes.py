@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 from cograil.definitions.diagnostics import child
 from cograil.definitions.mapping_reader import MISSING, MappingReader
-from cograil.model.workflow import Json, Node
+from cograil.model.workflow import Json, WorkflowNode
 from cograil.strict_json import kind_of
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class NodeReference:
     """A reference to a node, with its pointer in the file."""
 
     node_id: str
@@ -22,22 +22,22 @@ class Target:
 class Dependencies:
     """An explicit `depends_on`."""
 
-    all_of: tuple[Target, ...] = ()
-    any_of: tuple[Target, ...] = ()
+    all_of: tuple[NodeReference, ...] = ()
+    any_of: tuple[NodeReference, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class UnlinkedNode:
     """A node without edges, and the references that define them."""
 
-    node: Node
+    node: WorkflowNode
     pointer: str
-    next: tuple[Target, ...] = ()
-    branch_targets: tuple[tuple[str, Target], ...] = ()  # with the names of the branches
+    next: tuple[NodeReference, ...] = ()
+    branch_targets: tuple[tuple[str, NodeReference], ...] = ()  # with the names of the branches
     depends_on: Dependencies | None = None
 
 
-def read_next(keys: MappingReader) -> tuple[Target, ...]:
+def read_next(keys: MappingReader) -> tuple[NodeReference, ...]:
     """Return the targets under `next`: one name, several, or none."""
     return read_targets(keys, "next", may_be_empty=True)
 
@@ -57,13 +57,13 @@ def read_dependencies(keys: MappingReader) -> Dependencies | None:
 
 def read_targets(
     keys: MappingReader, key: str, hint: str = "", *, may_be_empty: bool = False
-) -> tuple[Target, ...]:
+) -> tuple[NodeReference, ...]:
     """Return the node names under a key. A duplicate is reported."""
     value = keys.get(key)
     if value is MISSING:
         return ()
     if isinstance(value, str):
-        return (Target(value, keys.at(key)),)
+        return (NodeReference(value, keys.at(key)),)
     if not isinstance(value, list):
         message = f"{key} must be the name of a node or a list of names{hint}, not {kind_of(value)}"
         keys.diagnostics.add("invalid_type", message, keys.at(key))
@@ -73,8 +73,8 @@ def read_targets(
     return _listed(keys, key, value)
 
 
-def _listed(keys: MappingReader, key: str, values: list[Json]) -> tuple[Target, ...]:
-    targets: dict[str, Target] = {}
+def _listed(keys: MappingReader, key: str, values: list[Json]) -> tuple[NodeReference, ...]:
+    targets: dict[str, NodeReference] = {}
     for index, value in enumerate(values):
         pointer = child(keys.at(key), index)
         if not isinstance(value, str):
@@ -83,5 +83,5 @@ def _listed(keys: MappingReader, key: str, values: list[Json]) -> tuple[Target, 
         elif value in targets:
             keys.diagnostics.add("dag_duplicate_edge", f"{value!r} is listed twice; remove one", pointer)
         else:
-            targets[value] = Target(value, pointer)
+            targets[value] = NodeReference(value, pointer)
     return tuple(targets.values())

@@ -3,7 +3,7 @@
 Where a pointer was misspelt, a node that looks unreachable may not be: one mistake should not be reported
 as two. But only what hangs on that pointer is in doubt; all else about the graph is known.
 
-A pointer that is left out, or that has to be removed, is no doubt: the file says what it says.
+A pointer that is left out, or that has to be removed, is not in doubt: the file says what it says.
 """
 
 from __future__ import annotations

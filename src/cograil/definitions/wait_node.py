@@ -6,17 +6,17 @@ import re
 from dataclasses import replace
 from datetime import datetime
 
-from cograil.definitions.mapping_reader import MISSING, MappingReader, Range
+from cograil.definitions.mapping_reader import MISSING, MappingReader, NumberRange
 from cograil.definitions.template_collector import TemplateCollector
-from cograil.model.workflow import Json, Node
+from cograil.model.workflow import Json, WorkflowNode
 from cograil.strict_json import kind_of
 
-MAX_WAIT = Range(0, 315_360_000)  # ten years
+MAX_WAIT = NumberRange(0, 315_360_000)  # ten years
 
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|[-+]\d\d:\d\d)")
 
 
-def read_wait(node: Node, parent: MappingReader, templates: TemplateCollector) -> Node:
+def read_wait(node: WorkflowNode, parent: MappingReader, templates: TemplateCollector) -> WorkflowNode:
     """Return the node with its `seconds` or `until`."""
     if not parent.require("wait", "give seconds or until"):
         return node

@@ -16,9 +16,9 @@ from cograil.definitions.edges import connect
 from cograil.definitions.graph import Graph
 from cograil.definitions.inputs_section import read_inputs
 from cograil.definitions.limits_section import read_limits
-from cograil.definitions.mapping_reader import ID, MAX_VERSION, MISSING, MappingReader, Range, check_id
+from cograil.definitions.mapping_reader import ID, MAX_VERSION, MISSING, MappingReader, NumberRange, check_id
 from cograil.definitions.nodes import read_nodes
-from cograil.definitions.partial_graph import Outlook
+from cograil.definitions.partial_graph import PartialGraph
 from cograil.definitions.schedules_section import KEY as SCHEDULES
 from cograil.definitions.schedules_section import read_schedules
 from cograil.definitions.template_collector import TemplateCollector
@@ -26,10 +26,10 @@ from cograil.definitions.templates import CompiledTemplate
 from cograil.definitions.unlinked_nodes import UnlinkedNode
 from cograil.definitions.unresolved_edges import find_doubts
 from cograil.definitions.yaml_loader import Unreadable, read_yaml
-from cograil.model.workflow import Branch, InputSpec, Json, Node, Template, Workflow
+from cograil.model.workflow import Branch, InputSpec, Json, Template, Workflow, WorkflowNode
 
 MAX_NODES = 1_000
-TIMEOUT = Range(0, 315_360_000, excludes_minimum=True)  # ten years
+TIMEOUT = NumberRange(0, 315_360_000, excludes_minimum=True)  # ten years
 
 
 def read_workflow(text: str, source: str = "", *, app: str | None = None) -> Workflow:
@@ -63,7 +63,7 @@ def _build(document: Json, diagnostics: Diagnostics, source: str = "", app: str 
     if len(unlinked_nodes) > MAX_NODES:
         raise diagnostics.error(source)
     graph = connect(unlinked_nodes, diagnostics)
-    outlook = Outlook(unlinked_nodes, graph, find_doubts(unlinked_nodes, graph, document, diagnostics))
+    outlook = PartialGraph(unlinked_nodes, graph, find_doubts(unlinked_nodes, graph, document, diagnostics))
     check_graph(unlinked_nodes, outlook, diagnostics)
     check_recursion(workflow.workflow_id, unlinked_nodes, diagnostics)
     check_forms(unlinked_nodes, diagnostics)
@@ -87,7 +87,7 @@ def _read_top(top: MappingReader, templates: TemplateCollector) -> Workflow:
     timeout_seconds = top.number("timeout_seconds", 1, TIMEOUT)
     return Workflow(
         workflow_id,
-        version=top.integer("version", 1, Range(1, MAX_VERSION)),
+        version=top.integer("version", 1, NumberRange(1, MAX_VERSION)),
         name=top.text("name", workflow_id, max_length=128),
         nodes={},
         inputs=_read_inputs(top),
@@ -154,7 +154,7 @@ def _read_unlinked_nodes(top: MappingReader, templates: TemplateCollector) -> di
     return read_nodes(section, templates)
 
 
-def _nodes(unlinked_nodes: Mapping[str, UnlinkedNode], graph: Graph) -> dict[str, Node]:
+def _nodes(unlinked_nodes: Mapping[str, UnlinkedNode], graph: Graph) -> dict[str, WorkflowNode]:
     return {
         node_id: replace(
             unlinked_nodes[node_id].node,

@@ -49,8 +49,8 @@ def _integer(text: str, base: int) -> int:
     digits = text.lstrip("+-0")
     number = int(text, base) if len(digits) <= 24 else MAX_INTEGER + 1
     if not MIN_INTEGER <= number <= MAX_INTEGER:
-        shown = text if len(text) <= 24 else f"{text[:20]}..."
-        raise BadNumber(f"{shown} does not fit into 64 bits; quote it to keep its digits")
+        preview = text if len(text) <= 24 else f"{text[:20]}..."
+        raise BadNumber(f"{preview} does not fit into 64 bits; quote it to keep its digits")
     return number
 
 

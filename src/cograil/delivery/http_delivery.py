@@ -38,7 +38,7 @@ NOT_FINAL = frozenset({408, 410, 429})
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class DeliveryResponse:
     """How a request ended: with a status, or with an error and none.
 
     `is_blocked`: it was not sent, for it must not go there.
@@ -61,7 +61,7 @@ class Answer:
 
 async def post(
     claimed: Claimed, guard: OutboundGuard, connections: KeptConnections, timeout_seconds: float
-) -> Answer:
+) -> DeliveryResponse:
     """Send it once. Whatever happens is an answer, within this time."""
     sending = orjson.loads(claimed.sending)
     job = None if claimed.job_id is None else (claimed.job_id, sending.get("trace_parent"))
@@ -78,7 +78,7 @@ async def _post(
     guard: OutboundGuard,
     connections: KeptConnections,
     timeout_seconds: float,
-) -> Answer:
+) -> DeliveryResponse:
     import httpx2  # noqa: PLC0415  most processes never send a request
 
     try:
@@ -88,13 +88,13 @@ async def _post(
             async with connections.open_request(destination, "POST", headers, claimed.body) as response:
                 return _answer(response, has_end=await _read_some(response))
     except ForbiddenDestination as error:
-        return Answer(error=f"blocked ({error.reason}): {error}", is_blocked=True)
+        return DeliveryResponse(error=f"blocked ({error.reason}): {error}", is_blocked=True)
     except UnknownHost as error:
-        return Answer(error=str(error))
+        return DeliveryResponse(error=str(error))
     except TimeoutError:
-        return Answer(error=f"no whole answer within {timeout_seconds:g} s")
+        return DeliveryResponse(error=f"no whole answer within {timeout_seconds:g} s")
     except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
-        return Answer(error=f"{type(error).__name__}: {error}"[:SHOWN_CHARACTERS])
+        return DeliveryResponse(error=f"{type(error).__name__}: {error}"[:SHOWN_CHARACTERS])
 
 
 def _headers(claimed: Claimed, trace_parent: str | None) -> Headers:
@@ -138,15 +138,15 @@ async def _read_some(response: httpx2.Response) -> bool:
     return True
 
 
-def _answer(response: httpx2.Response, *, has_end: bool) -> Answer:
+def _answer(response: httpx2.Response, *, has_end: bool) -> DeliveryResponse:
     status = response.status_code
     if not has_end:
-        return Answer(error=f"answered {status} with more than {MAX_ANSWER_BYTES // 1024} KiB")
+        return DeliveryResponse(error=f"answered {status} with more than {MAX_ANSWER_BYTES // 1024} KiB")
     if 200 <= status < 300:
-        return Answer(status)
+        return DeliveryResponse(status)
     said = {3: "a redirect, which is not followed", GONE: "gone"}
     error = said.get(status) or said.get(status // 100) or f"the receiver answered {status}"
-    return Answer(status, error, _retry_after(response.headers.get("retry-after")))
+    return DeliveryResponse(status, error, _retry_after(response.headers.get("retry-after")))
 
 
 def _retry_after(text: str | None) -> float | None:
@@ -170,7 +170,10 @@ def _seconds_until(text: str) -> float:
 
 
 def judge(
-    claimed: Claimed, answer: Answer, settings: RelaySettings, dice: Callable[[], float] = random.random
+    claimed: Claimed,
+    answer: DeliveryResponse,
+    settings: RelaySettings,
+    dice: Callable[[], float] = random.random,
 ) -> Tried:
     """What becomes of the delivery: delivered, to be tried again, or dead."""
     delivery_id, fence, status = claimed.delivery_id, claimed.fence, answer.status
@@ -183,13 +186,13 @@ def judge(
     return Tried(delivery_id, fence, "pending", wait, status, answer.error)
 
 
-def pause(tries: int, answer: Answer, pace: float, dice: Callable[[], float]) -> float:
+def pause(tries: int, answer: DeliveryResponse, pace: float, dice: Callable[[], float]) -> float:
     """Seconds until the next try; what the receiver asked for is the least."""
     usual = BACKOFF[min(tries, len(BACKOFF)) - 1] * (1 - JITTER + 2 * JITTER * dice())
     return max(usual * pace, answer.retry_after or 0.0)
 
 
-def _is_final(claimed: Claimed, answer: Answer) -> bool:
+def _is_final(claimed: Claimed, answer: DeliveryResponse) -> bool:
     if answer.status == GONE:
         return True
     if answer.is_blocked:

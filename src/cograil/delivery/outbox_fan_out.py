@@ -19,7 +19,7 @@ from cograil.model.hop_count import HOP, hops_of
 from cograil.model.ids import new_id
 from cograil.store import outbox_queries as store
 from cograil.store.database import Transaction
-from cograil.store.outbox_queries import CALLBACK, NewDelivery, OutboxEvent, Subscription
+from cograil.store.outbox_queries import CALLBACK, NewDelivery, OutboxEvent, WebhookSubscription
 from cograil.store.retention_queries import try_turn
 from cograil.verbs.callback_targets import CLOUDEVENTS, full_type
 
@@ -83,7 +83,7 @@ async def spread_oldest(tx: Transaction, own_hands: int) -> Spread:
         return Spread(0, is_full=True)
 
 
-def _deliveries(told: OutboxEvent, subscriptions: Iterable[Subscription]) -> Iterator[NewDelivery]:
+def _deliveries(told: OutboxEvent, subscriptions: Iterable[WebhookSubscription]) -> Iterator[NewDelivery]:
     """For everybody who wants to hear it. What cannot be told to one is a dead letter of theirs alone."""
     yield from _to(told, CALLBACK, _callback_wish, told)
     for one in subscriptions:
@@ -123,7 +123,7 @@ def _callback_wish(told: OutboxEvent) -> Wish | None:
     return Wish(CALLBACK, callback["url"], style, callback.get("secret") or None, headers)
 
 
-def _subscription_wish(told: OutboxEvent, one: Subscription) -> Wish | None:
+def _subscription_wish(told: OutboxEvent, one: WebhookSubscription) -> Wish | None:
     fits = one.workflow_id is None or one.workflow_id == told.workflow_id
     if one.tenant_id != told.tenant_id or not fits or not _wants(one.types, told.type):
         return None

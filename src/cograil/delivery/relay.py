@@ -18,7 +18,7 @@ import structlog
 from cograil import fault_injection, metrics, tracing
 from cograil.delivery.circuit_breaker import OPEN_SECONDS, Breakers
 from cograil.delivery.cloudevents import CALLBACK_DISABLED
-from cograil.delivery.http_delivery import GONE, Answer, is_of_container_job, judge, post
+from cograil.delivery.http_delivery import GONE, DeliveryResponse, is_of_container_job, judge, post
 from cograil.delivery.origin_limits import Lanes
 from cograil.delivery.outbox_fan_out import BATCH, Spread, spread, spread_oldest
 from cograil.egress import KeptConnections, OutboundGuard, PublicOnly
@@ -187,7 +187,7 @@ class Relay:
         except Exception as error:
             facts = {"delivery_id": claimed.delivery_id, "relay": self.name} | _of_job(claimed)
             log.exception("delivery failed", **facts)
-            self._note(claimed, Answer(error=f"{type(error).__name__} in the relay"))
+            self._note(claimed, DeliveryResponse(error=f"{type(error).__name__} in the relay"))
         return False
 
     def _give_back(self, claimed: Claimed) -> None:
@@ -195,7 +195,7 @@ class Relay:
         _count(claimed, "pending")
         self._done.append(Tried(claimed.delivery_id, claimed.fence, "pending", counts=False))
 
-    def _note(self, claimed: Claimed, answer: Answer, seconds: float = 0.0) -> None:
+    def _note(self, claimed: Claimed, answer: DeliveryResponse, seconds: float = 0.0) -> None:
         self._breakers.note(claimed.origin, answer.is_of_somebody_well)
         self._lanes.note(claimed.origin, answer.is_delivered)
         tried = judge(claimed, answer, self.settings)

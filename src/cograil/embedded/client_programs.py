@@ -37,11 +37,11 @@ def find_newest_programs(server_version: int, *, needs_tls: bool = False) -> Bin
 
 
 def _choose(server_version: int, *, needs_tls: bool, prefer_newest: bool) -> Binaries:
-    found = list(_candidates(needs_tls=needs_tls))
-    fitting = [one for one in found if one.version >= server_version]
+    candidates = list(_candidates(needs_tls=needs_tls))
+    fitting = [programs for programs in candidates if programs.version >= server_version]
     if fitting:
-        return (max if prefer_newest else min)(fitting, key=lambda one: one.version)
-    versions = ", ".join(sorted({str(one.version) for one in found})) or "none"
+        return (max if prefer_newest else min)(fitting, key=lambda programs: programs.version)
+    versions = ", ".join(sorted({str(programs.version) for programs in candidates})) or "none"
     tls = ", built with TLS," if needs_tls else ""
     raise UsageError(
         f"the server is PostgreSQL {server_version}: pg_dump and psql of version {server_version} "
@@ -52,7 +52,7 @@ def _choose(server_version: int, *, needs_tls: bool, prefer_newest: bool) -> Bin
 
 def _candidates(*, needs_tls: bool) -> Iterator[Binaries]:
     if not needs_tls:
-        yield from (one for one in installed().values() if DEBIAN not in one.directory.parents)
+        yield from (programs for programs in installed().values() if DEBIAN not in programs.directory.parents)
     for program in sorted(DEBIAN.glob("*/bin/pg_dump")):
         if version := program_version(program):
             yield Binaries(version, program.parent)
@@ -65,10 +65,10 @@ def _candidates(*, needs_tls: bool) -> Iterator[Binaries]:
 def program_version(program: Path) -> int:
     """The major version of a client program; 0 when it does not run here."""
     try:
-        said = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout
+        output = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout
     except (OSError, subprocess.CalledProcessError):
         return 0
-    match = re.search(r"\) (\d+)", said)
+    match = re.search(r"\) (\d+)", output)
     return int(match[1]) if match else 0
 
 

@@ -27,7 +27,7 @@ INSTANCE_NAME = "instance.json"
 
 # `is_held` takes the lock for an instant: somebody who starts just then must not be turned away.
 PATIENCE_SECONDS = 0.2
-# A command that only looks holds the directory for the time of its queries: whoever starts waits for it.
+# A command that only looks holds the directory for the time of its queries: an instance that starts waits for it.
 BRIEF = " briefly"
 BRIEF_PATIENCE_SECONDS = 30.0
 
@@ -77,7 +77,7 @@ class DirectoryLock:
         remove_instance(self.path.parent)
 
     def release(self) -> None:
-        """The file stays: whoever removed it could lock out of a lock that somebody just took."""
+        """The file stays: a process that removed it could break a lock that another one just took."""
         if self._descriptor is not None:
             os.ftruncate(self._descriptor, 0)
             fcntl.flock(self._descriptor, fcntl.LOCK_UN)  # also for a child that has not exec'ed yet
@@ -164,14 +164,14 @@ class Instance:
 def write_instance(instance: Instance) -> None:
     """Tell others where we are. They see all of it or nothing."""
     target = instance.data_dir / INSTANCE_NAME
-    facts = asdict(instance) | {
+    document = asdict(instance) | {
         "started_at": instance.started_at.isoformat(),
         "data_dir": str(instance.data_dir),
     }
     descriptor, temporary = tempfile.mkstemp(prefix=f".{INSTANCE_NAME}.", dir=instance.data_dir)  # mode 0600
     try:
         with open(descriptor, "w", encoding="utf-8") as file:
-            json.dump(facts, file, indent=2)
+            json.dump(document, file, indent=2)
             file.flush()
             os.fsync(file.fileno())
         Path(temporary).rename(target)
@@ -183,9 +183,9 @@ def write_instance(instance: Instance) -> None:
 def read_instance(data_dir: Path) -> Instance | None:
     """The instance that was last here; ask it whether it is alive. None when there was none."""
     try:
-        facts = json.loads((data_dir / INSTANCE_NAME).read_text(encoding="utf-8"))
-        started_at = datetime.fromisoformat(facts.pop("started_at")).astimezone(UTC)
-        return Instance(**facts | {"started_at": started_at, "data_dir": data_dir})
+        document = json.loads((data_dir / INSTANCE_NAME).read_text(encoding="utf-8"))
+        started_at = datetime.fromisoformat(document.pop("started_at")).astimezone(UTC)
+        return Instance(**document | {"started_at": started_at, "data_dir": data_dir})
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (ValueError, TypeError, KeyError, AttributeError):

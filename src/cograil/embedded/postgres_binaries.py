@@ -39,11 +39,11 @@ def binaries(version: int | None = None) -> Binaries:
 
     Raises DatabaseUnavailable, which tells what there is, when they are not on this machine.
     """
-    found = installed()
-    wanted = version or (PREFERRED_VERSION if PREFERRED_VERSION in found else max(found, default=0))
-    if wanted in found:
-        return found[wanted]
-    there = ", ".join(map(str, sorted(found))) or "none"
+    by_version = installed()
+    wanted = version or (PREFERRED_VERSION if PREFERRED_VERSION in by_version else max(by_version, default=0))
+    if wanted in by_version:
+        return by_version[wanted]
+    there = ", ".join(map(str, sorted(by_version))) or "none"
     missing = f"PostgreSQL {wanted}" if wanted else "PostgreSQL"
     raise DatabaseUnavailable(
         f"the programs of {missing} are not on this machine (found: {there}); "
@@ -54,12 +54,12 @@ def binaries(version: int | None = None) -> Binaries:
 @cache
 def installed() -> dict[int, Binaries]:
     """Every usable PostgreSQL on this machine, by major version; the wheels win."""
-    found: dict[int, Binaries] = {}
+    by_version: dict[int, Binaries] = {}
     for server in _servers():
         version = _major_version(server)
         if version >= OLDEST_VERSION:
-            found.setdefault(version, Binaries(version, server.parent))
-    return found
+            by_version.setdefault(version, Binaries(version, server.parent))
+    return by_version
 
 
 def _servers() -> Iterator[Path]:

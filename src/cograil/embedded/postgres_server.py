@@ -76,7 +76,7 @@ class EmbeddedPostgres:
 
     `start` must be called in the main thread: the kernel ties the life of a child to the thread that
     made it. `report` is told, in words for people, what a long start is waiting for. `guest` overrides
-    as whom root runs the server (see `guest.py`). One that `is_brief` is waited for by whoever starts next.
+    as whom root runs the server (see `guest.py`). One that `is_brief` is waited for by the next instance that starts.
     """
 
     def __init__(
@@ -190,9 +190,9 @@ class EmbeddedPostgres:
         )
         if done.returncode != 0:
             shutil.rmtree(new, ignore_errors=True)
-            said = (done.stderr or done.stdout).decode("utf-8", "replace").strip()
-            hint = ACCOUNT_HINT if "could not look up effective user ID" in said else ""
-            raise DatabaseUnavailable(f"initdb failed in {self.data_dir}:\n{said[-2000:]}{hint}")
+            output = (done.stderr or done.stdout).decode("utf-8", "replace").strip()
+            hint = ACCOUNT_HINT if "could not look up effective user ID" in output else ""
+            raise DatabaseUnavailable(f"initdb failed in {self.data_dir}:\n{output[-2000:]}{hint}")
         new.rename(self.cluster)
         _sync_directory(self.data_dir)
 
@@ -302,8 +302,8 @@ def _initdb(programs: Binaries, new: Path) -> list[str]:
 
 def _environment() -> dict[str, str]:
     """Nothing of ours that could change what PostgreSQL does, and no secrets."""
-    kept = ("PATH", "HOME", "TMPDIR", "LD_LIBRARY_PATH")
-    return {name: os.environ[name] for name in kept if name in os.environ} | {"LC_ALL": "C"}
+    inherited = ("PATH", "HOME", "TMPDIR", "LD_LIBRARY_PATH")
+    return {name: os.environ[name] for name in inherited if name in os.environ} | {"LC_ALL": "C"}
 
 
 def _fits(directory: Path) -> bool:

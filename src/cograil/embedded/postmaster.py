@@ -1,6 +1,6 @@
 """The server that ran in a cluster before us, as its `postmaster.pid` tells.
 
-We hold the lock of the data directory, so whoever made that server is dead. Either the server is still
+We hold the lock of the data directory, so the process that started that server is dead. Either the server is still
 shutting down, and we wait; or it is dead, and its process id may belong to a stranger by now.
 """
 

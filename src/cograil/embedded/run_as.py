@@ -4,7 +4,7 @@ Nor can, for its first start, a number without an account, as in many containers
 user namespace, where it has the number of an account.
 
 Root runs it, in this order, as
-1. whoever owns the cluster, if that is not root;
+1. the owner of the cluster, if that is not root;
 2. the guest of a user namespace: no account, no other owner of files;
 3. an existing account, `postgres` or `nobody`, where namespaces are forbidden (many containers).
 What counts is a trial: whether the server's program runs that way, in this directory.

@@ -22,7 +22,7 @@ from typing import Any
 
 from cograil.engine import approvals, attempts, fan_out, job_completion, node_start, timers
 from cograil.engine.manual_retry import retry_node
-from cograil.engine.readiness import Verdict, dependencies_met, verdict
+from cograil.engine.readiness import NextMove, dependencies_met, verdict
 from cograil.engine.wait_reason import waiting_for
 from cograil.engine.working_copy import WorkingCopy, as_error
 from cograil.model.evaluation_budget import AllowanceSpent, Budget, Clock
@@ -48,7 +48,7 @@ from cograil.model.job import (
     Submitted,
 )
 from cograil.model.states import JOB_TERMINAL
-from cograil.model.workflow import Node, NodeType, RenderError, Workflow
+from cograil.model.workflow import NodeType, RenderError, Workflow, WorkflowNode
 
 DEFAULT_BOUNDS = Bounds()
 SILENT_TYPES = (NodeType.START, NodeType.END)
@@ -249,7 +249,7 @@ def _create(job: WorkingCopy, submitted: Submitted) -> None:
     )
 
 
-def _expand_more(job: WorkingCopy, node: Node) -> None:
+def _expand_more(job: WorkingCopy, node: WorkflowNode) -> None:
     if job.state.is_paused or not job.has_outputs_for(node):
         return
     if job.status_of(node.node_id) == "running" and job.may_begin(node.node_id):
@@ -331,11 +331,11 @@ def _close_fan_outs(job: WorkingCopy) -> None:
             fan_out.end_fan_out(job, name)
 
 
-def _visit(job: WorkingCopy, node: Node) -> None:
+def _visit(job: WorkingCopy, node: WorkflowNode) -> None:
     match verdict(job, node):
-        case Verdict.WAIT:
+        case NextMove.WAIT:
             return
-        case Verdict.RUN:
+        case NextMove.RUN:
             if node_start.has_inputs(job, node):
                 if job.may_begin(node.node_id):
                     _start(job, node)
@@ -345,7 +345,7 @@ def _visit(job: WorkingCopy, node: Node) -> None:
             _skip(job, node, skip.value)
 
 
-def _ready(job: WorkingCopy, node: Node) -> NodeWrite:
+def _ready(job: WorkingCopy, node: WorkflowNode) -> NodeWrite:
     write = job.row(node.node_id)
     job.move(write, "ready")
     if node.type not in SILENT_TYPES:
@@ -354,7 +354,7 @@ def _ready(job: WorkingCopy, node: Node) -> NodeWrite:
     return write
 
 
-def _start(job: WorkingCopy, node: Node) -> None:
+def _start(job: WorkingCopy, node: WorkflowNode) -> None:
     """Start the node, skip it when its `when` is false, or fail it when its `when` cannot be evaluated."""
     try:
         is_wanted = node.when is None or node_start.is_wanted(job, node, node.when)
@@ -364,10 +364,10 @@ def _start(job: WorkingCopy, node: Node) -> None:
     node_start.start_node(job, _ready(job, node), node) if is_wanted else _skip(job, node, "when")
 
 
-def _skip(job: WorkingCopy, node: Node, reason: str) -> None:
+def _skip(job: WorkingCopy, node: WorkflowNode, reason: str) -> None:
     write = job.row(node.node_id)
     job.move(write, "skip")
     write.state.skip_reason = reason
-    if reason == Verdict.SKIP_FAILURE.value:
+    if reason == NextMove.SKIP_FAILURE.value:
         write.state.error = {"code": "upstream_failed", "message": "a node it needs has failed"}
     job.event("node_skipped", node.node_id, reason=reason)

@@ -6,12 +6,12 @@ from datetime import datetime, timedelta
 
 from cograil.engine.working_copy import WorkingCopy, as_error, dump
 from cograil.model.job import NodeState, NodeWrite, Signalled
-from cograil.model.workflow import Approval, Json, Node, NodeType, RenderError
+from cograil.model.workflow import Approval, Json, NodeType, RenderError, WorkflowNode
 
 DECISIONS = {"approve": "approved", "reject": "rejected"}
 
 
-def request_approval(job: WorkingCopy, write: NodeWrite, node: Node) -> None:
+def request_approval(job: WorkingCopy, write: NodeWrite, node: WorkflowNode) -> None:
     """Request a decision. The node waits for a signal or for its timeout."""
     approval = node.approval
     assert approval is not None
@@ -37,7 +37,7 @@ def _deadline(job: WorkingCopy, approval: Approval) -> datetime | None:
     return None if seconds is None else job.now + timedelta(seconds=seconds)
 
 
-def is_open(node: Node, state: NodeState | None, now: datetime) -> bool:
+def is_open(node: WorkflowNode, state: NodeState | None, now: datetime) -> bool:
     """Whether a signal to this node counts now."""
     is_waiting = node.type is NodeType.APPROVAL and state is not None and state.status == "waiting"
     return is_waiting and state is not None and (state.not_before is None or state.not_before > now)
@@ -53,7 +53,7 @@ def apply_signal(job: WorkingCopy, signal: Signalled) -> None:
     _decide(job, job.row(signal.node_id), DECISIONS[signal.name], signal.by, signal.reason, signal.data)
 
 
-def time_out(job: WorkingCopy, write: NodeWrite, node: Node) -> None:
+def time_out(job: WorkingCopy, write: NodeWrite, node: WorkflowNode) -> None:
     """End the node after its timeout: fail it or reject it, as the definition says."""
     assert node.approval is not None
     if node.approval.on_timeout == "fail":

@@ -22,14 +22,14 @@ from cograil.model.job import (
 )
 from cograil.model.outcome import Completed, Failed
 from cograil.model.states import NODE_TERMINAL
-from cograil.model.workflow import Json, Node, RenderError
+from cograil.model.workflow import Json, RenderError, WorkflowNode
 
 EXTERNAL_LOSS_FACTOR = 30  # work outside the worker survives this many times more worker losses
 ACTIVE = frozenset({"dispatched", "running"})
 
 
 def dispatch(
-    job: WorkingCopy, write: NodeWrite, node: Node, params: bytes | None, limit: TaskLimit | None
+    job: WorkingCopy, write: NodeWrite, node: WorkflowNode, params: bytes | None, limit: TaskLimit | None
 ) -> None:
     """Dispatch the next attempt. `params` None: those of the last attempt.
 
@@ -64,7 +64,7 @@ def dispatch(
     job.event("node_dispatched", state.node_id, queue=node.queue, handler=node.handler, attempt=state.attempt)
 
 
-def begin_task(job: WorkingCopy, write: NodeWrite, node: Node) -> None:
+def begin_task(job: WorkingCopy, write: NodeWrite, node: WorkflowNode) -> None:
     """Render the params of a task and dispatch it. The node fails when they cannot be rendered."""
     try:
         params = dump({} if node.params is None else job.render(node.params, node))
@@ -139,20 +139,20 @@ def end_child(job: WorkingCopy, child: ChildEnded) -> None:
     _retry_or_fail(job, write, error, None, retryable=not is_cancelled)
 
 
-def time_out_child(job: WorkingCopy, write: NodeWrite, node: Node) -> None:
+def time_out_child(job: WorkingCopy, write: NodeWrite, node: WorkflowNode) -> None:
     """Cancel the child job of a subworkflow node that takes too long, and retry or fail the node."""
     job.stops_children += (node.node_id,)
     job.event("node_timeout", node.node_id, attempt=write.state.attempt)
     _retry_or_fail(job, write, _timeout_error(node), None)
 
 
-def time_out(job: WorkingCopy, write: NodeWrite, node: Node) -> None:
+def time_out(job: WorkingCopy, write: NodeWrite, node: WorkflowNode) -> None:
     """Fail a wait node that takes too long. A retry would take as long."""
     job.event("node_timeout", node.node_id)
     job.fail(write, _timeout_error(node))
 
 
-def _timeout_error(node: Node) -> dict[str, Json]:
+def _timeout_error(node: WorkflowNode) -> dict[str, Json]:
     return {"code": "timeout", "message": f"{node.node_id} did not end within {node.timeout_seconds:.15g} s"}
 
 
@@ -191,7 +191,7 @@ def _release(job: WorkingCopy, write: NodeWrite, loss: Lost) -> None:
     _make_ready(job, write, {"code": "released", "message": message}, loss.task_id, seconds=0.0)
 
 
-def _max_worker_losses(job: WorkingCopy, node: Node) -> int:
+def _max_worker_losses(job: WorkingCopy, node: WorkflowNode) -> int:
     """Return how many workers may die while running this node. External work is rarely the cause."""
     return job.bounds.poison_limit * (EXTERNAL_LOSS_FACTOR if node.runs_externally else 1)
 

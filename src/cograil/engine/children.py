@@ -6,11 +6,11 @@ from datetime import timedelta
 
 from cograil.engine.working_copy import WorkingCopy, as_error, dump
 from cograil.model.job import ChildRefused, ChildRequest, NodeWrite
-from cograil.model.workflow import Json, Node, RenderError
+from cograil.model.workflow import Json, RenderError, WorkflowNode
 from cograil.strict_json import kind_of
 
 
-def start_child_job(job: WorkingCopy, write: NodeWrite, node: Node) -> None:
+def start_child_job(job: WorkingCopy, write: NodeWrite, node: WorkflowNode) -> None:
     """Start the next attempt with a new child job.
 
     Without a prepared child job, request one in `missing_jobs`. The node fails when it is refused.
@@ -48,7 +48,7 @@ def start_child_job(job: WorkingCopy, write: NodeWrite, node: Node) -> None:
     )
 
 
-def _inputs(job: WorkingCopy, node: Node) -> dict[str, Json]:
+def _inputs(job: WorkingCopy, node: WorkflowNode) -> dict[str, Json]:
     assert node.subworkflow is not None
     if node.subworkflow.inputs is None:
         return {}

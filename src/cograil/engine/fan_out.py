@@ -12,13 +12,13 @@ from cograil.engine.limit_keys import limit_of
 from cograil.engine.working_copy import WorkingCopy, as_error, dump
 from cograil.model.evaluation_budget import AllowanceSpent, ExpressionTooCostly
 from cograil.model.job import NodeWrite, TaskLimit
-from cograil.model.workflow import Json, Node, NodeType, RenderError
+from cograil.model.workflow import Json, NodeType, RenderError, WorkflowNode
 from cograil.strict_json import kind_of
 
 Child = tuple[str, str, bytes | None]  # node_id, status, output
 
 
-def begin_fan_out(job: WorkingCopy, write: NodeWrite, node: Node) -> None:
+def begin_fan_out(job: WorkingCopy, write: NodeWrite, node: WorkflowNode) -> None:
     """Render the list and create the first children. An empty list completes at once."""
     try:
         items = _items(job, node)
@@ -33,13 +33,13 @@ def begin_fan_out(job: WorkingCopy, write: NodeWrite, node: Node) -> None:
     expand(job, write, node)
 
 
-def continue_fan_out(job: WorkingCopy, node: Node) -> None:
+def continue_fan_out(job: WorkingCopy, node: WorkflowNode) -> None:
     """Create the next chunk of children."""
     if job.status_of(node.node_id) == "running":
         expand(job, job.row(node.node_id), node)
 
 
-def expand(job: WorkingCopy, write: NodeWrite, node: Node) -> None:
+def expand(job: WorkingCopy, write: NodeWrite, node: WorkflowNode) -> None:
     """Create at most one chunk of children; request another pass when there are more."""
     state = write.state
     total = state.total or 0
@@ -58,7 +58,7 @@ def expand(job: WorkingCopy, write: NodeWrite, node: Node) -> None:
         job.to_expand.append(node.node_id)
 
 
-def _create_child(job: WorkingCopy, node: Node, index: int) -> NodeWrite | None:
+def _create_child(job: WorkingCopy, node: WorkflowNode, index: int) -> NodeWrite | None:
     """Create the next child; None when this pass has no steps left to evaluate its params."""
     job.budget.begin_node()
     child = job.row(f"{node.node_id}__{index}", parent=node.node_id, index=index)
@@ -71,7 +71,7 @@ def _create_child(job: WorkingCopy, node: Node, index: int) -> NodeWrite | None:
     return child
 
 
-def begin_child(job: WorkingCopy, child: NodeWrite, node: Node) -> None:
+def begin_child(job: WorkingCopy, child: NodeWrite, node: WorkflowNode) -> None:
     """Render the params of a ready child from its item and dispatch it. It fails when they cannot be rendered.
 
     After a child that was too costly, the next ones in this pass fail without being evaluated.
@@ -92,7 +92,7 @@ def begin_child(job: WorkingCopy, child: NodeWrite, node: Node) -> None:
     dispatch(job, child, node, params, limit)
 
 
-def _child_params(job: WorkingCopy, node: Node, index: int) -> bytes:
+def _child_params(job: WorkingCopy, node: WorkflowNode, index: int) -> bytes:
     items = _items(job, node)
     if index >= len(items):
         # The source may read a node of an any_of that ended in the meantime.
@@ -102,20 +102,20 @@ def _child_params(job: WorkingCopy, node: Node, index: int) -> bytes:
     return dump(job.render(node.params, node, {"item": items[index], "index": index}))
 
 
-def limit_of_child(job: WorkingCopy, node: Node, index: int) -> TaskLimit | None:
+def limit_of_child(job: WorkingCopy, node: WorkflowNode, index: int) -> TaskLimit | None:
     """Return the limit of the task of a child; None without one. Raises RenderError."""
     if node.limit is None:
         return None
     return limit_of(job, node, {"item": _items(job, node)[index], "index": index})
 
 
-def _items(job: WorkingCopy, node: Node) -> list[Json]:
+def _items(job: WorkingCopy, node: WorkflowNode) -> list[Json]:
     if node.node_id not in job.items:
         job.items[node.node_id] = _render_items(job, node)
     return job.items[node.node_id]
 
 
-def _render_items(job: WorkingCopy, node: Node) -> list[Json]:
+def _render_items(job: WorkingCopy, node: WorkflowNode) -> list[Json]:
     assert node.source is not None
     items = job.render(node.source, node)
     if not isinstance(items, list):
@@ -140,7 +140,7 @@ def end_fan_out(job: WorkingCopy, node_id: str) -> None:
     write.state.error = error
 
 
-def fan_outs_before(job: WorkingCopy, node: Node) -> list[str]:
+def fan_outs_before(job: WorkingCopy, node: WorkflowNode) -> list[str]:
     """Return the completed fan-outs whose children this fan-in aggregates."""
     return [
         name
@@ -149,7 +149,7 @@ def fan_outs_before(job: WorkingCopy, node: Node) -> list[str]:
     ]
 
 
-def begin_fan_in(job: WorkingCopy, write: NodeWrite, node: Node) -> None:
+def begin_fan_in(job: WorkingCopy, write: NodeWrite, node: WorkflowNode) -> None:
     """Aggregate the children. A failed child of a required fan-out fails the fan-in."""
     fan_outs = fan_outs_before(job, node)
     failed = [name for name in fan_outs if job.workflow.nodes[name].required and _failures(job, name)]

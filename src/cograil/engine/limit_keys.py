@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from cograil.engine.working_copy import WorkingCopy
 from cograil.model.job import TaskLimit
-from cograil.model.workflow import Json, Node, RenderError, Workflow
+from cograil.model.workflow import Json, RenderError, Workflow, WorkflowNode
 
 MAX_KEY_LENGTH = 256
 
 
-def limit_of(job: WorkingCopy, node: Node, extra: dict[str, Json] | None = None) -> TaskLimit | None:
+def limit_of(job: WorkingCopy, node: WorkflowNode, extra: dict[str, Json] | None = None) -> TaskLimit | None:
     """Return the limit of a task of this node; None without one. Raises RenderError.
 
     `extra` holds `item` and `index` for a child of a fan-out.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 
 from cograil.engine.attempts import uncount_failed_child
-from cograil.engine.readiness import Verdict
+from cograil.engine.readiness import NextMove
 from cograil.engine.working_copy import WorkingCopy
 from cograil.model.job import RetryRequested
 
@@ -68,5 +68,5 @@ def _reopen_descendants(job: WorkingCopy, node_id: str) -> list[str]:
 
 def _failed_by_upstream(status: str, skip_reason: str | None, error: object) -> bool:
     if status == "skipped":
-        return skip_reason == Verdict.SKIP_FAILURE.value
+        return skip_reason == NextMove.SKIP_FAILURE.value
     return status == "failed" and isinstance(error, dict) and error.get("code") == "children_failed"

@@ -7,18 +7,18 @@ from datetime import UTC, datetime, timedelta
 from cograil.engine import approvals, attempts, children, fan_out
 from cograil.engine.working_copy import WorkingCopy, as_error, dump
 from cograil.model.job import NodeWrite
-from cograil.model.workflow import Json, Node, NodeType, RenderError, Template
+from cograil.model.workflow import Json, NodeType, RenderError, Template, WorkflowNode
 from cograil.strict_json import kind_of
 
 MAX_WAIT_SECONDS = 315_360_000  # ten years
 
 
-def has_inputs(job: WorkingCopy, node: Node) -> bool:
+def has_inputs(job: WorkingCopy, node: WorkflowNode) -> bool:
     """Whether every output that this node may read is loaded; records the missing ones."""
     return job.has_outputs_for(node) and _has_children_for(job, node)
 
 
-def _has_children_for(job: WorkingCopy, node: Node) -> bool:
+def _has_children_for(job: WorkingCopy, node: WorkflowNode) -> bool:
     if node.type is not NodeType.FAN_IN:
         return True
     absent = {name for name in fan_out.fan_outs_before(job, node) if name not in job.outputs.children}
@@ -26,7 +26,7 @@ def _has_children_for(job: WorkingCopy, node: Node) -> bool:
     return not absent
 
 
-def start_node(job: WorkingCopy, write: NodeWrite, node: Node) -> None:
+def start_node(job: WorkingCopy, write: NodeWrite, node: WorkflowNode) -> None:
     """Start a ready node."""
     match node.type:
         case NodeType.TASK:
@@ -48,7 +48,7 @@ def start_node(job: WorkingCopy, write: NodeWrite, node: Node) -> None:
             children.start_child_job(job, write, node)
 
 
-def is_wanted(job: WorkingCopy, node: Node, when: Template) -> bool:
+def is_wanted(job: WorkingCopy, node: WorkflowNode, when: Template) -> bool:
     """Return the value of the node's `when`. Raises RenderError when it is not true or false."""
     value = job.render(when, node)
     if not isinstance(value, bool):
@@ -56,7 +56,7 @@ def is_wanted(job: WorkingCopy, node: Node, when: Template) -> bool:
     return value
 
 
-def _take_branch(job: WorkingCopy, write: NodeWrite, node: Node) -> None:
+def _take_branch(job: WorkingCopy, write: NodeWrite, node: WorkflowNode) -> None:
     """Take the first branch whose condition is true; the default branch is last."""
     try:
         taken = next((b for b in node.branches if b.test is None or job.render(b.test, node) is True), None)
@@ -64,14 +64,14 @@ def _take_branch(job: WorkingCopy, write: NodeWrite, node: Node) -> None:
         job.fail(write, as_error(error))
         return
     if taken is None:
-        job.fail(write, {"code": "no_branch", "message": "no branch matches and there is no default"})
+        job.fail(write, {"code": "no_branch", "message": "no branch matches and the node has no default"})
         return
     write.state.taken_branch = taken.name
     skipped = [branch.name for branch in node.branches if branch is not taken]
     job.complete(write, dump({"taken_branch": taken.name, "skipped_branches": skipped}))
 
 
-def _begin_wait(job: WorkingCopy, write: NodeWrite, node: Node) -> None:
+def _begin_wait(job: WorkingCopy, write: NodeWrite, node: WorkflowNode) -> None:
     try:
         until = _wait_until(job, node)
     except RenderError as error:
@@ -89,13 +89,13 @@ def _begin_wait(job: WorkingCopy, write: NodeWrite, node: Node) -> None:
     job.event("node_started", node.node_id, waits_until=until)
 
 
-def _wait_deadline(began_at: datetime, node: Node) -> datetime | None:
+def _wait_deadline(began_at: datetime, node: WorkflowNode) -> datetime | None:
     """Return when the wait times out; None when its definition sets no timeout."""
     seconds = node.longest_wait_seconds
     return None if seconds is None else began_at + timedelta(seconds=seconds)
 
 
-def end_wait(job: WorkingCopy, write: NodeWrite, node: Node) -> None:
+def end_wait(job: WorkingCopy, write: NodeWrite, node: WorkflowNode) -> None:
     """End a wait whose time has come: complete the node or time it out."""
     if node.approval is not None:
         approvals.time_out(job, write, node)
@@ -107,13 +107,13 @@ def end_wait(job: WorkingCopy, write: NodeWrite, node: Node) -> None:
         job.complete(write, dump({"waited_until": write.state.not_before}))
 
 
-def _has_timed_out(write: NodeWrite, node: Node) -> bool:
+def _has_timed_out(write: NodeWrite, node: WorkflowNode) -> bool:
     """Whether the wait ended by its timeout and not by its own time."""
     began_at, until = write.state.started_at, write.state.not_before
     return began_at is not None and until is not None and until == _wait_deadline(began_at, node)
 
 
-def _wait_until(job: WorkingCopy, node: Node) -> datetime:
+def _wait_until(job: WorkingCopy, node: WorkflowNode) -> datetime:
     """Return the end of the wait in UTC. A time outside the range of UTC cannot be stored."""
     try:
         if node.wait_seconds is not None:

@@ -11,7 +11,7 @@ from enum import Enum
 from typing import Protocol
 
 from cograil.model.job import NodeState
-from cograil.model.workflow import Edge, Node, NodeType, Workflow
+from cograil.model.workflow import Edge, NodeType, Workflow, WorkflowNode
 
 
 class NodeStates(Protocol):
@@ -32,7 +32,7 @@ class EdgeState(Enum):
     BROKEN = "broken"
 
 
-class Verdict(Enum):
+class NextMove(Enum):
     """The next move of a pending node."""
 
     WAIT = "wait"
@@ -41,7 +41,7 @@ class Verdict(Enum):
     SKIP_FAILURE = "upstream_failed"
 
 
-def edge_state(states: NodeStates, edge: Edge, target: Node) -> EdgeState:
+def edge_state(states: NodeStates, edge: Edge, target: WorkflowNode) -> EdgeState:
     """Return the state of this edge."""
     source = states.find(edge.source)
     if source is None:
@@ -55,7 +55,7 @@ def edge_state(states: NodeStates, edge: Edge, target: Node) -> EdgeState:
                 return EdgeState.BROKEN
             return EdgeState.ALIVE
         case "skipped":
-            return EdgeState.BROKEN if source.skip_reason == Verdict.SKIP_FAILURE.value else EdgeState.DEAD
+            return EdgeState.BROKEN if source.skip_reason == NextMove.SKIP_FAILURE.value else EdgeState.DEAD
         case "failed":
             if states.workflow.nodes[edge.source].required:
                 return EdgeState.BROKEN
@@ -67,17 +67,17 @@ def edge_state(states: NodeStates, edge: Edge, target: Node) -> EdgeState:
     return EdgeState.OPEN
 
 
-def verdict(states: NodeStates, node: Node) -> Verdict:
+def verdict(states: NodeStates, node: WorkflowNode) -> NextMove:
     """Return whether the node waits, runs or is skipped. A skipped source satisfies all_of but not any_of.
 
     Gates are checked first, then any_of, then all_of. A check that is still open makes the node wait, so the
     order in which the sources end does not change the result.
     """
     if not node.all_of and not node.any_of:
-        return Verdict.RUN
+        return NextMove.RUN
     all_ends = [edge_state(states, edge, node) for edge in node.all_of]
     if not node.any_of and EdgeState.DEAD not in all_ends and EdgeState.BROKEN not in all_ends:
-        return Verdict.WAIT if EdgeState.OPEN in all_ends else Verdict.RUN  # most nodes
+        return NextMove.WAIT if EdgeState.OPEN in all_ends else NextMove.RUN  # most nodes
     any_ends = [edge_state(states, edge, node) for edge in node.any_of]
     if node.type is NodeType.END:
         return _end_verdict(all_ends, any_ends)
@@ -85,39 +85,39 @@ def verdict(states: NodeStates, node: Node) -> Verdict:
     return _gate_verdict(gates) or _any_verdict(any_ends) or _all_verdict(all_ends, has_any_of=bool(any_ends))
 
 
-def dependencies_met(states: NodeStates, node: Node) -> list[str]:
+def dependencies_met(states: NodeStates, node: WorkflowNode) -> list[str]:
     """Return the predecessors that let this node run: every all_of source and the alive any_of sources."""
     needed = {edge.source for edge in node.all_of}
     needed |= {edge.source for edge in node.any_of if edge_state(states, edge, node) is EdgeState.ALIVE}
     return [name for name in node.predecessors if name in needed]
 
 
-def _gate_verdict(ends: list[EdgeState]) -> Verdict | None:
+def _gate_verdict(ends: list[EdgeState]) -> NextMove | None:
     """Skip a node whose branch was not taken, whatever its other edges are."""
     if EdgeState.DEAD in ends:
-        return Verdict.SKIP_BRANCH
-    return Verdict.WAIT if EdgeState.OPEN in ends else None
+        return NextMove.SKIP_BRANCH
+    return NextMove.WAIT if EdgeState.OPEN in ends else None
 
 
-def _any_verdict(ends: list[EdgeState]) -> Verdict | None:
+def _any_verdict(ends: list[EdgeState]) -> NextMove | None:
     if not ends or EdgeState.ALIVE in ends:
         return None
     if EdgeState.OPEN in ends:
-        return Verdict.WAIT
-    return Verdict.SKIP_FAILURE if EdgeState.BROKEN in ends else Verdict.SKIP_BRANCH
+        return NextMove.WAIT
+    return NextMove.SKIP_FAILURE if EdgeState.BROKEN in ends else NextMove.SKIP_BRANCH
 
 
-def _all_verdict(ends: list[EdgeState], *, has_any_of: bool) -> Verdict:
+def _all_verdict(ends: list[EdgeState], *, has_any_of: bool) -> NextMove:
     if EdgeState.BROKEN in ends:
-        return Verdict.SKIP_FAILURE
+        return NextMove.SKIP_FAILURE
     if EdgeState.OPEN in ends:
-        return Verdict.WAIT
+        return NextMove.WAIT
     is_unwanted = not has_any_of and EdgeState.ALIVE not in ends
-    return Verdict.SKIP_BRANCH if is_unwanted else Verdict.RUN
+    return NextMove.SKIP_BRANCH if is_unwanted else NextMove.RUN
 
 
-def _end_verdict(all_ends: list[EdgeState], any_ends: list[EdgeState]) -> Verdict:
+def _end_verdict(all_ends: list[EdgeState], any_ends: list[EdgeState]) -> NextMove:
     """Run an end node once no edge before it is open. It is never skipped."""
     if EdgeState.OPEN in all_ends or (EdgeState.OPEN in any_ends and EdgeState.ALIVE not in any_ends):
-        return Verdict.WAIT
-    return Verdict.RUN
+        return NextMove.WAIT
+    return NextMove.RUN

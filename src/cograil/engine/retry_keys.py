@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from cograil.model.idempotency_keys import KeyRoots
 from cograil.model.job import NodeState
-from cograil.model.workflow import Node, NodeType, Workflow
+from cograil.model.workflow import NodeType, Workflow, WorkflowNode
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class KeyPlan:
     new: tuple[str, ...]
 
 
-def has_key(node: Node) -> bool:
+def has_key(node: WorkflowNode) -> bool:
     """Whether the node has external effects under its idempotency key."""
     return bool(node.handler) or node.type is NodeType.SUBWORKFLOW
 

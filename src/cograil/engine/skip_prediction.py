@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from cograil.engine.readiness import EdgeState, Verdict, edge_state, verdict
+from cograil.engine.readiness import EdgeState, NextMove, edge_state, verdict
 from cograil.model.job import NodeState
 from cograil.model.workflow import Edge, Workflow
 
@@ -46,7 +46,7 @@ def predict_skips(workflow: Workflow, known: Mapping[str, NodeState]) -> SkipPre
     while is_new:
         is_new = False
         for name, node in workflow.nodes.items():
-            if prediction.find(name) is None and verdict(prediction, node) is Verdict.SKIP_BRANCH:
-                prediction.skipped[name] = NodeState(name, "skipped", skip_reason=Verdict.SKIP_BRANCH.value)
+            if prediction.find(name) is None and verdict(prediction, node) is NextMove.SKIP_BRANCH:
+                prediction.skipped[name] = NodeState(name, "skipped", skip_reason=NextMove.SKIP_BRANCH.value)
                 is_new = True
     return prediction

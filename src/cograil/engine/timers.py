@@ -9,7 +9,7 @@ from cograil.engine.limit_keys import limit_of
 from cograil.engine.working_copy import WorkingCopy, as_error
 from cograil.model.job import JobState, NodeWrite
 from cograil.model.states import JOB_TERMINAL
-from cograil.model.workflow import Node, RenderError
+from cograil.model.workflow import RenderError, WorkflowNode
 
 
 def start_if_due(job: WorkingCopy) -> bool:
@@ -53,7 +53,7 @@ def _redispatch(job: WorkingCopy, node_id: str) -> None:
         )
 
 
-def _dispatch_again(job: WorkingCopy, write: NodeWrite, node: Node) -> None:
+def _dispatch_again(job: WorkingCopy, write: NodeWrite, node: WorkflowNode) -> None:
     limit = None
     if node.limit is not None:
         if not job.has_outputs_for(node):

@@ -12,7 +12,6 @@ from cograil.model.evaluation_budget import Budget, ExpressionTooCostly
 from cograil.model.job import (
     Bounds,
     Changes,
-    ChildJob,
     ChildRequest,
     EventWrite,
     InvalidSubmission,
@@ -20,11 +19,12 @@ from cograil.model.job import (
     NodeState,
     NodeWrite,
     Outputs,
+    PreparedChildJob,
     RandomFloat,
     TaskWrite,
 )
 from cograil.model.states import JOB_MOVES, NODE_MOVES, NODE_TERMINAL, moved
-from cograil.model.workflow import Json, Node, RenderError, Template, Workflow
+from cograil.model.workflow import Json, RenderError, Template, Workflow, WorkflowNode
 
 _PARSED_SHIFT = 7  # parsing 2**7 bytes takes about as long as a step
 
@@ -73,7 +73,7 @@ class WorkingCopy:
         self.missing: set[str] = set()
         self.missing_children: set[str] = set()
         self.missing_jobs: tuple[ChildRequest, ...] = ()
-        self.children: tuple[ChildJob, ...] = ()
+        self.children: tuple[PreparedChildJob, ...] = ()
         self.stops_children: tuple[str, ...] = ()  # nodes whose child jobs are cancelled
 
     # -- reading -------------------------------------------------------------------------------------
@@ -106,11 +106,13 @@ class WorkingCopy:
         node = write.state if write is not None else self.state.nodes.get(node_id)
         return "pending" if node is None else node.status
 
-    def definition_of(self, state: NodeState) -> Node:
+    def definition_of(self, state: NodeState) -> WorkflowNode:
         """The node's definition; a child is defined by its fan-out."""
         return self.workflow.nodes[state.parent or state.node_id]
 
-    def render(self, template: Template, node: Node | None, extra: dict[str, Json] | None = None) -> Json:
+    def render(
+        self, template: Template, node: WorkflowNode | None, extra: dict[str, Json] | None = None
+    ) -> Json:
         """The template's value. Raises RenderError; call `has_outputs_for` first."""
         nodes: dict[str, Json] = {}
         for reference in template.references:
@@ -140,7 +142,7 @@ class WorkingCopy:
             self.budget.spend(steps)
         return self.outputs.value(node_id)
 
-    def _add_predecessor(self, scope: dict[str, Json], node: Node) -> None:
+    def _add_predecessor(self, scope: dict[str, Json], node: WorkflowNode) -> None:
         """`output` is that of the predecessor that completed: of several branches, the one that ran."""
         completed = [name for name in node.predecessors if self.status_of(name) == "completed"]
         if completed:
@@ -148,7 +150,7 @@ class WorkingCopy:
             scope["output"] = value
             scope["upstream"] = {"output": value}
 
-    def has_outputs_for(self, node: Node) -> bool:
+    def has_outputs_for(self, node: WorkflowNode) -> bool:
         """Whether all outputs that the node may read are loaded; records the missing ones."""
         is_complete = True
         for node_id in node.reads:
@@ -173,7 +175,7 @@ class WorkingCopy:
         self.is_cut = True
         return True
 
-    def leave_missing(self, node: Node) -> None:
+    def leave_missing(self, node: WorkflowNode) -> None:
         """Leave a node to the next pass, which loads its outputs."""
         self.missing.difference_update(node.reads)
         self.missing_children.difference_update(node.predecessors)

@@ -1,4 +1,4 @@
-"""An event of an app or of a handler: checked once, whoever tells it."""
+"""An event of an app or of a handler: checked once, in one place."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ MAX_SUBJECT = 256
 _TYPE = re.compile(r"[a-z][a-z0-9_-]*(?:\.[A-Za-z0-9_-]+)+")
 
 
-class Event(NamedTuple):
+class AppEvent(NamedTuple):
     """What an attempt tells; `data` and `checkpoint` are JSON text, no checkpoint leaves the last as it is.
 
-    `mark` is its own: whoever tells it again because an answer was lost told it the first time.
+    `mark` is its own: a caller that repeats it because an answer was lost does not record it twice.
     """
 
     mark: str

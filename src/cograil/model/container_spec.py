@@ -87,7 +87,7 @@ def _artifact_id(value: str) -> str:
 def _environment(value: dict[str, str]) -> dict[str, str]:
     for name, text in value.items():
         if not _ENVIRONMENT_NAME.fullmatch(name):
-            raise ValueError(f"{name[:60]!r} is no name of a variable")
+            raise ValueError(f"{name[:60]!r} is not the name of a variable")
         _text(text)
     if sum(len(name) + len(text) for name, text in value.items()) > MAX_ENVIRONMENT_BYTES:
         raise ValueError(f"must hold at most {MAX_ENVIRONMENT_BYTES:,} characters")
@@ -224,24 +224,26 @@ def read_body(value: Any, kind: type[B]) -> B:
 
 def _said(value: dict[str, Any]) -> dict[str, Any]:
     """Without what is null, which means what saying nothing means: clients in Go write so what is empty."""
-    said = {name: one for name, one in value.items() if one is not None}
-    if isinstance(callback := said.get("callback"), dict):
-        said["callback"] = {name: one for name, one in callback.items() if one is not None}
-    if isinstance(artifacts := said.get("artifacts"), list):
-        said["artifacts"] = [_said_of_artifact(one) if isinstance(one, dict) else one for one in artifacts]
-    return said
+    fields = {name: item for name, item in value.items() if item is not None}
+    if isinstance(callback := fields.get("callback"), dict):
+        fields["callback"] = {name: item for name, item in callback.items() if item is not None}
+    if isinstance(artifacts := fields.get("artifacts"), list):
+        fields["artifacts"] = [
+            _said_of_artifact(artifact) if isinstance(artifact, dict) else artifact for artifact in artifacts
+        ]
+    return fields
 
 
 def _said_of_artifact(artifact: dict[str, Any]) -> dict[str, Any]:
     return {
-        name: one
-        for name, one in artifact.items()
-        if one is not None and not (one == "" and name in ("depends", "subdir"))
+        name: item
+        for name, item in artifact.items()
+        if item is not None and not (item == "" and name in ("depends", "subdir"))
     }
 
 
 def _where(steps: tuple[int | str, ...]) -> str:
-    """`artifacts[0].out`. The kind of an artifact is no step of a caller."""
+    """`artifacts[0].out`. The kind of an artifact is left out: callers do not write it."""
     text = ""
     for place, step in enumerate(steps):
         if isinstance(step, int):

@@ -186,8 +186,10 @@ class _Index:
             self.keys: frozenset[Any] = frozenset(members)
             self.compounds: list[Json] = []
         else:
-            self.keys = frozenset(_key_of(one) for one in members if not isinstance(one, list | dict))
-            self.compounds = [one for one in members if isinstance(one, list | dict)]
+            self.keys = frozenset(
+                _key_of(member) for member in members if not isinstance(member, list | dict)
+            )
+            self.compounds = [member for member in members if isinstance(member, list | dict)]
 
 
 def _key_of(value: Json) -> Any:

@@ -2,7 +2,7 @@
 
 What we tell others names the hop. A receiver that answers an event by asking us for something hands the
 header on, as any gateway does; the job that it submits remembers it among its labels, and what is told of
-that job is one hop further. So a circle ends, whoever closed it.
+that job is one hop further. So a circle ends, wherever it was closed.
 """
 
 from __future__ import annotations

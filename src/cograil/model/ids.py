@@ -34,7 +34,7 @@ def new_id() -> str:
 
 
 def is_id(text: str) -> bool:
-    """Whether this could be an id of ours at all; whoever has another has made a mistake."""
+    """Whether this could be an id of ours at all."""
     try:
         return str(UUID(text)) == text.lower()
     except ValueError:

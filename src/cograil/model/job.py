@@ -91,7 +91,7 @@ class Outputs:
 
     raw: dict[str, bytes | None] = field(default_factory=dict)
     children: dict[str, list[tuple[str, str, bytes | None]]] = field(default_factory=dict)
-    jobs: dict[str, ChildJob | ChildRefused] | None = None
+    jobs: dict[str, PreparedChildJob | ChildRefused] | None = None
     _parsed: dict[str, Json] = field(default_factory=dict)
 
     def is_parsed(self, node_id: str) -> bool:
@@ -239,7 +239,7 @@ class NodeWrite:
     """A node row to write. `task_id`, `input` and `output` None keep the stored values."""
 
     state: NodeState
-    is_new: bool  # there is no row yet
+    is_new: bool  # it has no row yet
     task_id: int | None = None
     input: bytes | None = None
     output: bytes | None = None
@@ -303,7 +303,7 @@ class ChildRefused:
 
 
 @dataclass(slots=True)
-class ChildJob:
+class PreparedChildJob:
     """A prepared child job of a subworkflow node, with its first advance."""
 
     node_id: str
@@ -334,7 +334,7 @@ class Changes:
     events: list[EventWrite] = field(default_factory=list)
     to_expand: list[str] = field(default_factory=list)
     closes_nodes: bool = False  # every node that is not terminal becomes cancelled
-    children: tuple[ChildJob, ...] = ()  # jobs to make
+    children: tuple[PreparedChildJob, ...] = ()  # jobs to make
     stops_children: tuple[str, ...] = ()  # the jobs of these nodes are told to stop: they take too long
     cancels_children: bool = False  # the jobs of its subworkflow nodes are told to stop
     missing: frozenset[str] = frozenset()  # outputs of these nodes

@@ -52,14 +52,14 @@ def outside_error(status: str, error: Json, hidden: Hidden) -> str | None:
         return CANCELLED
     if not isinstance(error, Mapping):
         return None
-    told = str(error.get("message") or error.get("code") or "failed")
-    told = told.replace("child job ", "job ")  # whose id becomes that of the request
+    message = str(error.get("message") or error.get("code") or "failed")
+    message = message.replace("child job ", "job ")  # whose id becomes that of the request
     # What the error knows of itself counts too: the rows of a job inside may be gone before this one.
     reasons = list(_reasons(error))
-    told = _without(told, _said(reasons, "worker"), A_WORKER, before="(?:worker )?")
-    told = _without(told, {*hidden.nodes, *_named(reasons)}, A_STEP, after=r"(?:__\d+)?")
+    message = _without(message, _said(reasons, "worker"), A_WORKER, before="(?:worker )?")
+    message = _without(message, {*hidden.nodes, *_named(reasons)}, A_STEP, after=r"(?:__\d+)?")
     inner = [*hidden.inner_jobs, *_said(reasons, "job_id")]
-    return _Eraser(replace(hidden, inner_jobs=inner)).text(told)
+    return _Eraser(replace(hidden, inner_jobs=inner)).text(message)
 
 
 def _reasons(error: Mapping[str, Json]) -> Iterator[Mapping[str, Json]]:
@@ -71,13 +71,13 @@ def _reasons(error: Mapping[str, Json]) -> Iterator[Mapping[str, Json]]:
 
 
 def _said(reasons: Iterable[Mapping[str, Json]], name: str) -> list[str]:
-    return [said for one in reasons if isinstance(said := one.get(name), str) and said]
+    return [value for reason in reasons if isinstance(value := reason.get(name), str) and value]
 
 
 def _named(reasons: Iterable[Mapping[str, Json]]) -> Iterator[str]:
     """The nodes that these say have failed."""
-    for one in reasons:
-        named = [one.get("node_id"), *(one.get("failed_nodes") or ()), *(one.get("children") or ())]
+    for reason in reasons:
+        named = [reason.get("node_id"), *(reason.get("failed_nodes") or ()), *(reason.get("children") or ())]
         yield from (name for name in named if isinstance(name, str) and name)
 
 
@@ -88,8 +88,8 @@ def _without(text: str, names: Collection[str], instead: str, before: str = "", 
 
 def _words(names: Iterable[str], before: str = "", after: str = "") -> re.Pattern[str]:
     """These words, and none that only begins or ends like one. Longer ones first, so none is cut in two."""
-    one = "|".join(re.escape(name) for name in sorted(names, key=len, reverse=True))
-    return re.compile(rf"(?<![\w-]){before}(?:{one}){after}(?![\w-])")
+    alternatives = "|".join(re.escape(name) for name in sorted(names, key=len, reverse=True))
+    return re.compile(rf"(?<![\w-]){before}(?:{alternatives}){after}(?![\w-])")
 
 
 def _jobs_in(result: Json) -> Iterator[str]:
@@ -121,12 +121,12 @@ class _Eraser:
         return [self.cleared(item) for item in value] if isinstance(value, list) else value
 
     def _cleared_object(self, value: dict[str, Any]) -> dict[str, Any]:
-        made: dict[str, Any] = {}
+        cleaned: dict[str, Any] = {}
         for key, item in value.items():
             if not self._is_ours(key, item):
                 name = self._jobless(key)
-                made[name if name not in made else f"{name} ({len(made)})"] = self.cleared(item)
-        return made
+                cleaned[name if name not in cleaned else f"{name} ({len(cleaned)})"] = self.cleared(item)
+        return cleaned
 
     def text(self, text: str) -> str:
         """The id of the request for that of a job, and "a step" for a child of a fan-out."""
@@ -136,8 +136,8 @@ class _Eraser:
     def _jobless(self, text: str) -> str:
         return _ID.sub(self._outside_id, text) if len(text) >= 36 else text
 
-    def _outside_id(self, found: re.Match[str]) -> str:
-        return self._hidden.request_id if found[1].lower() in self._job_ids else found[0]
+    def _outside_id(self, match: re.Match[str]) -> str:
+        return self._hidden.request_id if match[1].lower() in self._job_ids else match[0]
 
     def _is_ours(self, key: str, value: Any) -> bool:
         """Whether this says nothing but how it was done."""

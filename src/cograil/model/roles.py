@@ -1,4 +1,4 @@
-"""Who calls, and what they may do. A route names the least role it needs; without one there is no route."""
+"""Who calls, and what they may do. A route names the least role it needs; a route without a role does not exist."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Literal
 
 Role = Literal["viewer", "submitter", "operator", "admin", "worker", "gateway", "platform"]
 
-# Whoever is further along may do what those before may. The others stand apart.
+# A role may do what the roles before it may. The others stand apart.
 LADDER: tuple[Role, ...] = ("viewer", "submitter", "operator", "admin")
 ROLES: tuple[Role, ...] = (*LADDER, "worker", "gateway", "platform")
 NOBODY = "00000000-0000-0000-0000-000000000000"
@@ -15,7 +15,7 @@ NOBODY = "00000000-0000-0000-0000-000000000000"
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Whoever holds the key of this request. The tenant comes from the key and from nowhere else."""
+    """The holder of the key of this request. The tenant comes from the key and from nowhere else."""
 
     tenant: str
     role: Role

@@ -22,7 +22,7 @@ MISSED: tuple[Missed, ...] = get_args(Missed)
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class SchedulePlan:
     """What a schedule runs, and when. `due_input` is the input that is given the moment."""
 
     workflow_id: str
@@ -42,7 +42,7 @@ class Schedule:
 
     tenant_id: str
     name: str
-    plan: Plan
+    plan: SchedulePlan
     next_at: datetime | None
     job_under_way: str | None = None
     origin: Origin = "user"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from cograil.model.evaluation_budget import Budget
-    from cograil.model.schedule import Plan
+    from cograil.model.schedule import SchedulePlan
 
 Json = Any  # str | int | float | bool | None | list | dict, nested; checked where it enters
 Scope = Mapping[str, Json]
@@ -153,7 +153,7 @@ class Subworkflow:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """At most so many at a time, or so many in a span of time, for each value of the key."""
+    """A maximum of tasks at a time, or in a span of time, for each value of the key."""
 
     concurrency: int | None = None
     rate: float | None = None  # how many may begin
@@ -162,7 +162,7 @@ class Limit:
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class WorkflowNode:
     """One step. Of a fan_out, handler, queue, params, timeout and retry are those of its children."""
 
     node_id: str
@@ -200,7 +200,7 @@ class Node:
     def __post_init__(self) -> None:
         """What follows from the rest, worked out once and not at every decision."""
         sources = tuple(dict.fromkeys(edge.source for edge in (*self.all_of, *self.any_of)))
-        given: tuple[Template | None, ...] = (
+        optional: tuple[Template | None, ...] = (
             self.params,
             self.source,
             self.wait_seconds,
@@ -211,7 +211,7 @@ class Node:
             None if self.limit is None else self.limit.key,
             *(branch.test for branch in self.branches),
         )
-        templates = [template for template in given if template is not None]
+        templates = [template for template in optional if template is not None]
         read = frozenset().union(*(template.references for template in templates))
         if any(template.uses_output for template in templates):
             read |= frozenset(sources)
@@ -227,14 +227,16 @@ class Workflow:
     workflow_id: str
     version: int
     name: str
-    nodes: Mapping[str, Node]
+    nodes: Mapping[str, WorkflowNode]
     inputs: Mapping[str, InputSpec] | None = None
     description: str = ""
     timeout_seconds: float | None = None
     fail_fast: bool = False  # the first failure of a required node cancels the rest
     limit: Limit | None = None  # of its jobs
     outputs: Mapping[str, Template] | None = None  # what its jobs result in; None: what all nodes returned
-    schedules: Mapping[str, Plan] = field(default_factory=dict)  # of the file; not part of the version
+    schedules: Mapping[str, SchedulePlan] = field(
+        default_factory=dict
+    )  # of the file; not part of the version
     document: Mapping[str, Json] = field(default_factory=dict)
     digest: str = ""
     app: str | None = None  # that published it and alone starts jobs of it; None: a workflow of users

@@ -16,7 +16,7 @@ from cograil.store.database import Database
 from cograil.verbs import partitions
 from cograil.verbs.buckets import prune as prune_buckets
 from cograil.verbs.idempotency import prune as prune_records
-from cograil.verbs.partitions import Missing, Reach
+from cograil.verbs.partitions import MissingPartition, Reach
 from cograil.verbs.retention import FIRST_ID, delete_expired, id_before, prune_processes
 from cograil.verbs.schedules import prune_firings
 
@@ -124,7 +124,7 @@ async def create_ahead(db: Database, period_days: int) -> int:
     return results.count("made")
 
 
-async def _create(db: Database, missing: Missing) -> str:
+async def _create(db: Database, missing: MissingPartition) -> str:
     async with db.transaction("retention") as tx:
         result = await partitions.make(tx, missing)
     if result == "large":

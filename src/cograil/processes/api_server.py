@@ -25,7 +25,7 @@ from cograil.processes.instance_discovery import (
     require_queues,
 )
 from cograil.processes.lifecycle import run_async, stop_on_signals
-from cograil.processes.process_readiness import Health
+from cograil.processes.process_readiness import ProcessHealth
 from cograil.settings import Settings
 from cograil.store.connect_retry import look, opened
 from cograil.store.database import BUSY, Database
@@ -46,7 +46,7 @@ async def _serve(settings: Settings) -> None:
     async with open_api(conninfo, settings) as instance:
         await look(partial(check_schema, instance.db))
         stop = stop_on_signals()  # until here one signal is enough: nobody was served
-        health = Health(instance.db, {}, app_checks(settings, has_worker=False))
+        health = ProcessHealth(instance.db, {}, app_checks(settings, has_worker=False))
         probes = probe_routes(health.checks, health.samples)
         app = log_requests(application(instance, probes, apps=all_doors(instance)), settings)
         async with (
@@ -74,7 +74,7 @@ async def open_api(conninfo: str, settings: Settings) -> AsyncIterator[ApiContex
     ):
         if not is_loopback(settings.host) and not await look(instance.keys.has_keys):
             raise UsageError(
-                f"cannot listen on {settings.host}: there are no keys yet, and whoever reaches the port may "
+                f"cannot listen on {settings.host}: there are no keys yet, and anybody who reaches the port may "
                 "do everything; make one with `cograil keys create --role admin` or name a file with one in "
                 "API_KEY_FILE, then start it here again (docs/how-to/deploy.md)"
             )

@@ -31,10 +31,10 @@ async def _step_through(ctx: Context, operation: str, db: Database, settings: Se
         ctx.raise_if_cancelled()
         try:
             async with db.transaction("bulk") as tx:
-                seen = await step_bulk(tx, engine_context, operation, ctx.job_id)
+                progress = await step_bulk(tx, engine_context, operation, ctx.job_id)
         except NotFound as error:
             raise Fail(str(error), code=error.code) from error
-        told = f"{seen.done} done, {seen.failed} failed, {seen.skipped} skipped"
-        ctx.progress(seen.ended, seen.total, told)
-        if seen.finished_at is not None or not seen.is_wanted:
-            return outcome_of(seen)
+        summary = f"{progress.done} done, {progress.failed} failed, {progress.skipped} skipped"
+        ctx.progress(progress.ended, progress.total, summary)
+        if progress.finished_at is not None or not progress.is_wanted:
+            return outcome_of(progress)

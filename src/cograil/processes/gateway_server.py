@@ -56,7 +56,7 @@ async def open_gateway(
     async def approve(keys: KeyAuthenticator) -> None:
         if not is_loopback(settings.host) and not await keys.has_keys():
             raise UsageError(
-                f"the gateway cannot listen on {settings.host}: there are no keys yet, and whoever reaches "
+                f"the gateway cannot listen on {settings.host}: there are no keys yet, and anybody who reaches "
                 "the port may do everything; start it on 127.0.0.1, make one with `cograil keys create`, "
                 "then start it here again"
             )
@@ -71,9 +71,9 @@ async def open_gateway(
 
 async def _find(settings: Settings, inside: Place) -> Place:
     """What the settings say, else what this process has, else what runs on the data directory."""
-    given = settings.gateway
-    database = given.database_url or settings.database.url or inside.database
-    api = given.api_url or inside.api
+    configured = settings.gateway
+    database = configured.database_url or settings.database.url or inside.database
+    api = configured.api_url or inside.api
     if (database and api) or not is_held(settings.data_dir):
         return Place(database, api)
     try:

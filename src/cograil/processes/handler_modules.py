@@ -37,10 +37,10 @@ def _import(module: str) -> None:
             and f"{module}.".startswith(f"{error.name}.")
         ):
             raise UsageError(
-                f"there is no module {error.name!r} for --app {module}, neither here nor installed"
+                f"no module {error.name!r} for --app {module}, neither here nor installed"
             ) from error
-        said = "".join(traceback.format_exception(type(error), error, _of_users(error.__traceback__)))
-        raise UsageError(f"the app {module!r} cannot be imported:\n{said}".rstrip()) from error
+        report = "".join(traceback.format_exception(type(error), error, _of_users(error.__traceback__)))
+        raise UsageError(f"the app {module!r} cannot be imported:\n{report}".rstrip()) from error
 
 
 def summarize(error: str) -> str:

@@ -49,7 +49,7 @@ async def open_reader(
 ) -> AsyncIterator[Database]:
     """As `open_client`, for looking only: where nothing runs, PostgreSQL is started for this block.
 
-    Raises NoInstance when there is no database either. Must be entered in the main thread.
+    Raises NoInstance without a database too. Must be entered in the main thread.
     """
     if settings.database.url or not _may_be_started(settings.data_dir):
         async with open_client(settings, application=application, is_schema_checked=is_schema_checked) as db:
@@ -96,12 +96,12 @@ async def find_conninfo(settings: Settings) -> str:
 async def check_schema(db: Database) -> None:
     """Raises SchemaMismatch unless the database has the schema of this program, or one it can work with."""
     async with db.single("schema") as tx:
-        found = await status(tx.connection)
-    if found.problems:
-        raise SchemaMismatch("; ".join(found.problems))
-    if found.pending:
+        schema = await status(tx.connection)
+    if schema.problems:
+        raise SchemaMismatch("; ".join(schema.problems))
+    if schema.pending:
         raise SchemaMismatch(
-            f"the database has schema {found.current}, this program needs {found.known}: "
+            f"the database has schema {schema.current}, this program needs {schema.known}: "
             "run `cograil db migrate`"
         )
 

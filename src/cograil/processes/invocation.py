@@ -32,9 +32,9 @@ def _script() -> Path | None:
     return next((path for path in candidates if path.name == NAME and path.is_file()), None)
 
 
-def _is_same(one: Path, other: Path) -> bool:
+def _is_same(path: Path, other: Path) -> bool:
     try:
-        return os.path.samefile(one, other)
+        return os.path.samefile(path, other)
     except OSError:
         return False
 

@@ -18,7 +18,7 @@ FRESH_SECONDS = 2.0  # however many ask, the database is asked no more often tha
 PATIENCE_SECONDS = 2.0
 
 
-class Health:
+class ProcessHealth:
     """Readiness: of the database, of its schema, and of the parts that run here."""
 
     def __init__(
@@ -42,10 +42,10 @@ class Health:
 
     async def checks(self) -> dict[str, str]:
         """What readiness depends on: "ok", or what is wrong."""
-        found = dict(await self._database())
-        found |= {name: OK if is_running() else "not running" for name, is_running in self._parts.items()}
-        found |= {name: tell() for name, tell in self._conditions.items()}
-        return found | {"draining": "stopping" if self.is_draining else OK}
+        results = dict(await self._database())
+        results |= {name: OK if is_running() else "not running" for name, is_running in self._parts.items()}
+        results |= {name: tell() for name, tell in self._conditions.items()}
+        return results | {"draining": "stopping" if self.is_draining else OK}
 
     async def samples(self) -> list[tuple[str, str, str, float]]:
         """What /metrics shows of the database; nothing while it does not answer."""
@@ -74,8 +74,8 @@ class Health:
     async def _ask(self) -> dict[str, str]:
         try:
             async with asyncio.timeout(PATIENCE_SECONDS), self._db.transaction("probe") as tx:
-                found = {"database": OK, "schema": _schema(await status(tx.connection)), "clock": _clock()}
-            return found | {name: await ask(self._db) for name, ask in self._apps.items()}
+                results = {"database": OK, "schema": _schema(await status(tx.connection)), "clock": _clock()}
+            return results | {name: await ask(self._db) for name, ask in self._apps.items()}
         except TimeoutError:
             return {"database": f"no answer within {PATIENCE_SECONDS:g} s", "schema": "unknown"}
         except (psycopg.Error, DatabaseUnavailable):
@@ -88,7 +88,7 @@ def _clock() -> str:
     return OK if wrong is None else f"{DEGRADED}: {wrong}"
 
 
-def _schema(found: SchemaStatus) -> str:
-    if found.problems or found.pending:
-        return f"has {found.current}, needs {found.known}"
+def _schema(schema: SchemaStatus) -> str:
+    if schema.problems or schema.pending:
+        return f"has {schema.current}, needs {schema.known}"
     return OK

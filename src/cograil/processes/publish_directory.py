@@ -24,9 +24,9 @@ ENDINGS = (".yaml", ".yml")
 
 
 def workflow_files(directory: Path) -> list[Path]:
-    """The workflow files of this directory, by name. Raises UsageError when there is no such directory."""
+    """The workflow files of this directory, by name. Raises UsageError when the directory does not exist."""
     if not directory.is_dir():
-        raise UsageError(f"--workflows {directory}: there is no such directory")
+        raise UsageError(f"--workflows {directory}: the directory does not exist")
     return sorted(path for path in directory.iterdir() if path.suffix in ENDINGS and path.is_file())
 
 
@@ -57,15 +57,17 @@ async def publish_files(
     """Publish these files; with `is_dev` they replace old content. A bad file is reported and left out."""
     published = []
     for path in files:
-        one = await _publish_file(db, engine_context, path, is_dev)
-        if one.workflow is not None and not one.problem:
-            one = dataclasses.replace(one, warnings=tuple(_missing_handlers(one.workflow, handlers)))
-        published.append(one)
-        for schedule in one.schedules:
-            log.info(f"schedule {schedule.change}", schedule=schedule.name, workflow=one.name, file=str(path))
-        if one.workflow is None or one.problem:
-            log.error("workflow not published", file=str(path), error=one.problem)
-        for warning in one.warnings:
+        file = await _publish_file(db, engine_context, path, is_dev)
+        if file.workflow is not None and not file.problem:
+            file = dataclasses.replace(file, warnings=tuple(_missing_handlers(file.workflow, handlers)))
+        published.append(file)
+        for schedule in file.schedules:
+            log.info(
+                f"schedule {schedule.change}", schedule=schedule.name, workflow=file.name, file=str(path)
+            )
+        if file.workflow is None or file.problem:
+            log.error("workflow not published", file=str(path), error=file.problem)
+        for warning in file.warnings:
             log.warning("a handler of a workflow is missing", file=str(path), warning=warning)
     return published
 

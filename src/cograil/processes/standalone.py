@@ -26,7 +26,7 @@ from cograil.processes.lifecycle import (
     run_async,
     stop_on_signals,
 )
-from cograil.processes.process_readiness import Health
+from cograil.processes.process_readiness import ProcessHealth
 from cograil.processes.worker_main import load_handlers, work_on
 from cograil.runners import handler_output
 from cograil.settings import Settings
@@ -63,15 +63,15 @@ async def _relay(settings: Settings, health_port: int | None) -> None:
 
     log = structlog.get_logger("relay")
     async with _checked_database(settings, "cograil relay") as db:
-        one = Relay(db, settings, process_name())
+        relay = Relay(db, settings, process_name())
         stop = stop_on_signals()
         async with (
-            _probes(settings, health_port, db, "relay", lambda: one.is_ready),
-            kept_running(one.run(), one.stop) as running,
+            _probes(settings, health_port, db, "relay", lambda: relay.is_ready),
+            kept_running(relay.run(), relay.stop) as running,
         ):
-            log.info("ready", name=one.name, pid=os.getpid())
+            log.info("ready", name=relay.name, pid=os.getpid())
             await first_of(stop, running)
-    log.info("stopped", name=one.name)
+    log.info("stopped", name=relay.name)
 
 
 async def _orchestrate(settings: Settings, health_port: int | None) -> None:
@@ -80,27 +80,27 @@ async def _orchestrate(settings: Settings, health_port: int | None) -> None:
 
     log = structlog.get_logger("orchestrator")
     async with _checked_database(settings, "cograil orchestrator") as db:
-        one = Orchestrator(db, settings, make_engine_context(settings), process_name())
+        orchestrator = Orchestrator(db, settings, make_engine_context(settings), process_name())
         scheduler = Scheduler(db, make_engine_context(settings))
         stop = stop_on_signals()
         async with (
-            _probes(settings, health_port, db, "orchestrator", lambda: one.is_ready),
-            kept_running(one.run(), one.stop) as running,
+            _probes(settings, health_port, db, "orchestrator", lambda: orchestrator.is_ready),
+            kept_running(orchestrator.run(), orchestrator.stop) as running,
             kept_running(scheduler.run(), scheduler.stop) as scheduling,
         ):
-            log.info("ready", name=one.name, pid=os.getpid())
+            log.info("ready", name=orchestrator.name, pid=os.getpid())
             await first_of(stop, running, scheduling)
-    log.info("stopped", name=one.name)
+    log.info("stopped", name=orchestrator.name)
 
 
 async def _work(settings: Settings, health_port: int | None) -> None:
     log = structlog.get_logger("worker")
     workers: list[Worker] = []
 
-    def tell(one: Worker) -> None:
-        workers.append(one)
+    def tell(worker: Worker) -> None:
+        workers.append(worker)
         queues = list(settings.queues.names) or "all"
-        log.info("ready", name=one.name, pid=os.getpid(), queues=queues, handlers=one.registry.names())
+        log.info("ready", name=worker.name, pid=os.getpid(), queues=queues, handlers=worker.registry.names())
 
     async with (
         _checked_database(settings, "cograil worker") as db,
@@ -138,6 +138,6 @@ async def _probes(
     from cograil.http.server.port import bind, serving  # noqa: PLC0415
     from cograil.http.server.probes import probe_app  # noqa: PLC0415  a web server is 15 MB
 
-    health = Health(db, {part: is_ready}, queue_checks(settings))
+    health = ProcessHealth(db, {part: is_ready}, queue_checks(settings))
     async with serving(probe_app(health.checks, health.samples), bind(settings.host, port)):
         yield

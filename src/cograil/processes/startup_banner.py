@@ -37,7 +37,7 @@ def welcome(
     apps: dict[str, str],
 ) -> None:
     """Say what runs, where, and what to do next."""
-    published = [one.name for one in files if not one.problem]
+    published = [file.name for file in files if not file.problem]
     is_watcher = not files and any(app.tells_next_step for app in enabled_apps(settings))
     if not _is_for_people(settings):
         log.info("ready", url=url, data=_place(settings, host), pid=os.getpid(), workflows=published)
@@ -45,7 +45,7 @@ def welcome(
             log.info(sentence, app=name)
         return
     option = "" if _is_default(settings) else f" --data-dir {shlex.quote(str(settings.data_dir))}"
-    first = next((_submit(one.workflow) for one in files if one.workflow and not one.problem), None)
+    first = next((_submit(file.workflow) for file in files if file.workflow and not file.problem), None)
     step = f"{program()} {first or 'init my_project'}{option if first else ''}"
     _say(
         f"cograil {version_of('cograil')} is up: database, orchestrator, worker.",
@@ -55,8 +55,8 @@ def welcome(
         f"  data       {_place(settings, host)}",
         *(f"  {name:10} {sentence}" for name, sentence in apps.items()),
         *([f"  workflows  {', '.join(published)}"] if published else []),
-        *(f"  {one.name}: NOT published, {one.problem}" for one in files if one.problem),
-        *(f"  {one.name}: {warning}" for one in files for warning in one.warnings),
+        *(f"  {file.name}: NOT published, {file.problem}" for file in files if file.problem),
+        *(f"  {file.name}: {warning}" for file in files for warning in file.warnings),
         "",
         *([] if is_watcher else [f"  try        {step}        (in another terminal)"]),
         "  stop       Ctrl-C",
@@ -85,12 +85,12 @@ def tell_worker_runs(settings: Settings) -> None:
 
 def _submit(workflow: Workflow) -> str:
     """A command that submits a job of this workflow as it is printed, with the inputs that it must have."""
-    words = [
+    arguments = [
         f"--input {shlex.quote(f'{spec.name}={EXAMPLES.get(spec.type, chr(120))}')}"
         for spec in (workflow.inputs or {}).values()
         if spec.required and not spec.has_default
     ]
-    return " ".join(["submit", workflow.workflow_id, *words, "--wait"])
+    return " ".join(["submit", workflow.workflow_id, *arguments, "--wait"])
 
 
 def goodbye(settings: Settings) -> None:

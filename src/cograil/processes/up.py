@@ -39,7 +39,7 @@ from cograil.processes.database_host import Host, prepare_database
 from cograil.processes.handler_modules import summarize
 from cograil.processes.instance_discovery import make_engine_context, require_queues
 from cograil.processes.lifecycle import first_of, kept_running, process_name, run_async, stop_on_signals
-from cograil.processes.process_readiness import Health
+from cograil.processes.process_readiness import ProcessHealth
 from cograil.processes.publish_directory import PublishedFile, publish_files, workflow_files
 from cograil.processes.reloader import Reloader
 from cograil.processes.startup_banner import goodbye, tell_worker_error, tell_worker_runs, welcome
@@ -94,7 +94,7 @@ def up(
     if workflows is not None:
         workflow_files(workflows)
     logs.configure(settings.log.level, settings.log.format)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # while there is no loop to hear it
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # before a loop runs that handles it
     with (
         _take_port(settings) as listening,
         nullcontext() if gateway_port is None else bind(settings.host, gateway_port) as gateway,
@@ -129,7 +129,7 @@ class Supervisor:
         self.gateway = gateway
         self.front = front
         self.is_published = False
-        self.worker_error: str | None = None  # why there is no worker, if it could not start
+        self.worker_error: str | None = None  # why the worker could not start
 
     async def run(self) -> None:
         """Start all parts, wait for a signal or for a part that fails, stop all parts."""
@@ -184,7 +184,7 @@ class Supervisor:
         return WorkerChild(order, db, is_reloadable=self.development.is_reloading, on_start=note)
 
     async def _note_start(self, db: Database, orchestrator: Orchestrator, error: str | None) -> None:
-        """Tell people at the terminal and, through `explain`, those who wait why there is no worker.
+        """Tell people at the terminal and, through `explain`, those who wait why no worker runs.
 
         An error of the first start ends `up`, which prints it.
         """
@@ -206,9 +206,9 @@ class Supervisor:
         engine_context = make_engine_context(self.settings)
         return await publish_files(db, engine_context, self._workflow_files(), worker.handlers, is_dev=is_dev)
 
-    def _health(self, db: Database, parts: Mapping[str, object]) -> Health:
+    def _health(self, db: Database, parts: Mapping[str, object]) -> ProcessHealth:
         apps = app_checks(self.settings, has_worker=True)
-        return Health(db, _states(parts), apps, {"workflows": self._published})
+        return ProcessHealth(db, _states(parts), apps, {"workflows": self._published})
 
     def _published(self) -> str:
         """For /readyz: who is told that we are ready may submit what is in the directory."""
@@ -222,16 +222,18 @@ class Supervisor:
             return None
 
         async def publish_again() -> None:
-            for one in await self._publish(db, worker):
-                if one.is_new:
-                    log.info("workflow published again", workflow=one.name, file=str(one.path))
+            for file in await self._publish(db, worker):
+                if file.is_new:
+                    log.info("workflow published again", workflow=file.name, file=str(file.path))
 
         publish = publish_again if self.development.is_dev else None
         here = Path.cwd()
         return Reloader(here, lambda: worker.loaded_files, worker.reload, self._workflow_files, publish)
 
     @asynccontextmanager
-    async def _open_doors(self, conninfo: str, health: Health, worker: WorkerChild) -> AsyncIterator[None]:
+    async def _open_doors(
+        self, conninfo: str, health: ProcessHealth, worker: WorkerChild
+    ) -> AsyncIterator[None]:
         """The API with the pages and the doors of apps, and the ports that some have of their own."""
         async with open_api(conninfo, self.settings) as instance:
             probes = probe_routes(health.checks, health.samples, worker.counts)
@@ -263,7 +265,7 @@ class Supervisor:
         return open_gateway(self.settings, listening, Place(conninfo, url_of(self.settings.host, port)))
 
     async def _keep_database(self) -> None:
-        """A PostgreSQL of ours that ends is started again; whoever was connected connects anew."""
+        """A PostgreSQL of ours that ends is started again; its clients connect anew."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             if self.host.revive():
@@ -276,6 +278,6 @@ def _states(parts: Mapping[str, object]) -> dict[str, Callable[[], bool]]:
 
 
 def _take_port(settings: Settings) -> socket.socket:
-    """Whoever starts a second instance by mistake hears of the first one, not of its port."""
+    """Report the first instance, and not its port, when a second one is started by mistake."""
     with nullcontext() if settings.database.url else hold_directory(settings.data_dir):
         return bind(settings.host, settings.port)

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from cograil import strict_json
 from cograil.errors import InvalidInput
-from cograil.model.app_events import Event, checked_event
+from cograil.model.app_events import AppEvent, checked_event
 from cograil.model.ids import new_id, task_name
 from cograil.model.outcome import Completed, Recorded, WorkItem
 from cograil.model.workflow import Json
@@ -50,7 +50,7 @@ class Channel(Protocol):
         Return False when the worker no longer owns the attempt; nothing is saved then.
         """
 
-    async def tell(self, item: WorkItem, event: Event) -> bool:
+    async def tell(self, item: WorkItem, event: AppEvent) -> bool:
         """Publish this event and save its checkpoint in one transaction.
 
         Return False when the worker no longer owns the attempt; nothing is published then.
@@ -212,7 +212,7 @@ class Context:
         except InvalidInput as error:
             raise Fail(f"event: {error}", code="bad_event") from error
         saved = None if checkpoint is None else self._checkpoint_text(checkpoint)
-        event = Event(new_id(), type, subject, text, saved, escaped(str(phase))[:MAX_PHASE])
+        event = AppEvent(new_id(), type, subject, text, saved, escaped(str(phase))[:MAX_PHASE])
         return self._await_or_block(self._tell(event))
 
     def step(self, name: str, step: Callable[..., Any], *args: Any) -> Any:
@@ -346,7 +346,7 @@ class Context:
         self._wait_in_thread(saving)
         return _NOTHING_TO_AWAIT
 
-    async def _tell(self, event: Event) -> None:
+    async def _tell(self, event: AppEvent) -> None:
         """Publish one event at a time: the mark of the last event detects a repeat."""
         if self._telling is None:
             self._telling = asyncio.Lock()

@@ -39,7 +39,7 @@ class Log:
         self._write(level, message, {}, logger)
 
     def close(self) -> None:
-        """Drop all lines from now on, and let go of whoever took them."""
+        """Drop all lines from now on, and drop the reference to their receiver."""
         self._note = _drop
 
     def _write(self, level: str, message: object, fields: dict[str, Json], logger: str = "") -> None:

@@ -68,8 +68,15 @@ class Params:
             listed = error.errors(include_url=False, include_input=False, include_context=False)
         else:
             return []
-        found = [ParamProblem(tuple(map(str, one["loc"])), one["type"], one["msg"]) for one in listed]
-        return [one for one in found if one.path[0] not in rendered or one.kind == "extra_forbidden"]
+        problems = [
+            ParamProblem(tuple(map(str, problem["loc"])), problem["type"], problem["msg"])
+            for problem in listed
+        ]
+        return [
+            problem
+            for problem in problems
+            if problem.path[0] not in rendered or problem.kind == "extra_forbidden"
+        ]
 
     def bind(self, params: Mapping[str, Json], specials: Mapping[str, Any]) -> dict[str, Any]:
         """Return the keyword arguments of the call. Raises InvalidParams with every problem."""
@@ -125,8 +132,11 @@ def _field(parameter: inspect.Parameter, types: dict[str, Any]) -> Any:
 
 def _problems(error: ValidationError) -> list[dict[str, str]]:
     listed = error.errors(include_url=False, include_input=False, include_context=False)
-    shown = listed[:MAX_PROBLEMS_SHOWN]
-    return [_problem(".".join(map(str, one["loc"])), one["type"], one["msg"]) for one in shown]
+    shown_errors = listed[:MAX_PROBLEMS_SHOWN]
+    return [
+        _problem(".".join(map(str, problem["loc"])), problem["type"], problem["msg"])
+        for problem in shown_errors
+    ]
 
 
 def _problem(param: str, kind: str, message: str) -> dict[str, str]:

@@ -20,7 +20,7 @@ from typing import Any
 
 import orjson
 
-from cograil.model.app_events import Event
+from cograil.model.app_events import AppEvent
 from cograil.model.outcome import Completed, Failed, Outcome, Released, WorkItem
 
 LENGTH = Struct(">I")
@@ -81,16 +81,16 @@ def read_item(message: Message) -> WorkItem:
     return WorkItem(**message["run"])
 
 
-def event_message(event: Event) -> Message:
+def event_message(event: AppEvent) -> Message:
     """Encode the request of a child to publish an event."""
     checkpoint = None if event.checkpoint is None else event.checkpoint.decode()
     return {"event": [event.mark, event.type, event.subject, event.data.decode(), checkpoint, event.phase]}
 
 
-def read_event(message: Message) -> Event:
+def read_event(message: Message) -> AppEvent:
     mark, kind, subject, data, checkpoint, phase = message["event"]
     saved = None if checkpoint is None else checkpoint.encode()
-    return Event(mark, kind, subject, data.encode(), saved, phase)
+    return AppEvent(mark, kind, subject, data.encode(), saved, phase)
 
 
 def outcome_message(outcome: Outcome, memory: int) -> bytes:

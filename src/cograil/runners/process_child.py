@@ -20,7 +20,7 @@ from typing import Any
 
 from cograil import logs
 from cograil.errors import CograilError
-from cograil.model.app_events import Event
+from cograil.model.app_events import AppEvent
 from cograil.model.outcome import Failed, Outcome, WorkItem
 from cograil.runners import handler_output, ipc, python_runner
 from cograil.runners.context import Context, Limits
@@ -49,7 +49,7 @@ class PipeChannel:
     async def save_step(self, item: WorkItem, name: str, output: bytes) -> bool:
         return await self._ask({"step": name, "output": output.decode()})
 
-    async def tell(self, item: WorkItem, event: Event) -> bool:
+    async def tell(self, item: WorkItem, event: AppEvent) -> bool:
         return await self._ask(ipc.event_message(event))
 
     def create_transaction(self, item: WorkItem, connection: Any) -> TransactionBackend:
@@ -63,15 +63,15 @@ class PipeChannel:
 
     def receive_answer(self, number: int, is_saved: bool) -> None:
         """Resolve one request with the answer of the worker."""
-        if (asked := self._pending_answers.pop(number, None)) is not None and not asked.done():
-            asked.set_result(is_saved)
+        if (answer := self._pending_answers.pop(number, None)) is not None and not answer.done():
+            answer.set_result(is_saved)
 
     async def _ask(self, question: ipc.Message) -> bool:
         self._last += 1
-        asked: asyncio.Future[bool] = self._loop.create_future()
-        self._pending_answers[self._last] = asked
+        answer: asyncio.Future[bool] = self._loop.create_future()
+        self._pending_answers[self._last] = answer
         self._writer.write(ipc.packed({"ask": self._last, **question}))
-        return await asked
+        return await answer
 
     def _tell(self, message: ipc.Message) -> None:
         text = ipc.packed(message)

@@ -95,7 +95,7 @@ async def note_key_use(tx: Transaction, key_id: str) -> None:
     await tx.execute(NOTE_KEY_USE, id=key_id)
 
 
-class AuditEntry(NamedTuple):
+class AuditRecord(NamedTuple):
     """One entry of the audit log: a change and its author."""
 
     tenant: str
@@ -108,7 +108,7 @@ class AuditEntry(NamedTuple):
     address: str = ""
     data: Mapping[str, Any] | None = None
 
-    def of(self, target: str) -> AuditEntry:
+    def of(self, target: str) -> AuditRecord:
         """Return the same entry for this target."""
         return self._replace(target=target)
 
@@ -117,7 +117,7 @@ class AuditEntry(NamedTuple):
         return (*self[:-1], None if self.data is None else orjson.dumps(self.data))
 
 
-async def add_audits(tx: Transaction, entries: Sequence[AuditEntry]) -> None:
+async def add_audits(tx: Transaction, entries: Sequence[AuditRecord]) -> None:
     """Append entries to the audit log, in the transaction of the change."""
     columns = AUDIT()
     columns.rows += [entry.row() for entry in entries]

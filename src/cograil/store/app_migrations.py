@@ -68,8 +68,8 @@ async def _recorded(conn: AsyncConnection[Any], version: int) -> str | None:
     """Return the checksum of an applied migration; None when it is not applied."""
     async with conn.cursor(row_factory=tuple_row) as cursor:
         await cursor.execute("select checksum from schema_migrations where version = %s", [version])
-        row = await cursor.fetchone()
-    return None if row is None else str(row[0])
+        rows = await cursor.fetchall()
+    return next((str(checksum) for (checksum,) in rows), None)
 
 
 async def _grant(conn: AsyncConnection[Any], schema: sql.Identifier) -> None:

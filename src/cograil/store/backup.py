@@ -85,25 +85,25 @@ def restore_database(
     place, environment = program_arguments(conninfo)
     options = ["-X", "-q", "-v", "ON_ERROR_STOP=1", "--single-transaction", "-f", "-"]
     reader = [str(programs.path("pg_restore")), "--no-owner", "--no-privileges", "-f", "-", str(source)]
-    with tempfile.TemporaryFile() as said, tempfile.TemporaryFile() as reader_said:
+    with tempfile.TemporaryFile() as errors, tempfile.TemporaryFile() as reader_errors:
         psql = subprocess.Popen(
             [str(programs.path("psql")), *options, "-d", place],
             env=environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
-            stderr=said,
+            stderr=errors,
         )
-        dump = subprocess.Popen(reader, stdout=subprocess.PIPE, stderr=reader_said)
+        dump = subprocess.Popen(reader, stdout=subprocess.PIPE, stderr=reader_errors)
         try:
             is_whole = _feed(psql, dump, "\n".join(grants), is_clean=is_clean)
         finally:
             _stop(dump)
             _stop(psql)
         if psql.returncode != 0 or not is_whole:
-            said.seek(0)
-            reader_said.seek(0)
+            errors.seek(0)
+            reader_errors.seek(0)
             raise DatabaseUnavailable(
-                f"the restore failed and nothing was changed: {_text(said.read() or reader_said.read())}"
+                f"the restore failed and nothing was changed: {_text(errors.read() or reader_errors.read())}"
             )
     return left_out
 
@@ -133,8 +133,8 @@ def _feed(
         if dump.wait() != 0:
             psql.kill()  # without its end nothing is committed
             return False
-        rights = "".join(f"{one.text} \\gexec\n" for one in IN_DATABASE)
-        ends = "".join(f"{one} \\gexec\n" for one in restored_statements())
+        rights = "".join(f"{statement.text} \\gexec\n" for statement in IN_DATABASE)
+        ends = "".join(f"{statement} \\gexec\n" for statement in restored_statements())
         psql.stdin.write(f"\nreset search_path;\n{grants}\n{rights}{ends}{ANALYZE}".encode())
         psql.stdin.close()
         psql.wait()
@@ -184,5 +184,5 @@ def _list_dump(programs: Binaries, source: Path) -> str:
     return done.stdout
 
 
-def _text(said: bytes) -> str:
-    return said.decode("utf-8", "replace").strip()[-2000:]
+def _text(output: bytes) -> str:
+    return output.decode("utf-8", "replace").strip()[-2000:]

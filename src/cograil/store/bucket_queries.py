@@ -14,12 +14,11 @@ MAX_SECONDS = 1e9  # for what is full in a thousand years a moment cannot be kep
 async def take_tokens(
     tx: Transaction, tenant: str, name: str, capacity: float, per_second: float, amount: float
 ) -> float:
-    """0 when they were taken, else how many seconds it takes until so many are there."""
+    """0 when they were taken, else in how many seconds that number is there."""
     params = {"capacity": float(capacity), "per_second": float(per_second), "amount": float(amount)}
-    rows = await tx.fetch(TAKE_TOKENS, tenant=tenant, name=name, longest=MAX_SECONDS, **params)
-    return float(rows[0][0])
+    return float(await tx.fetch_value(TAKE_TOKENS, tenant=tenant, name=name, longest=MAX_SECONDS, **params))
 
 
 async def prune_buckets(tx: Transaction, limit: int) -> int:
-    """Remove up to so many that are full again; how many that were."""
+    """Remove up to `limit` buckets that are full again; how many that were."""
     return await tx.execute(PRUNE_BUCKETS, limit=limit)

@@ -55,7 +55,7 @@ class JobFilter:
 
 
 @dataclass(slots=True)
-class Operation:
+class BulkOperation:
     """A bulk operation: the request and its progress."""
 
     operation_id: str
@@ -88,9 +88,9 @@ class Operation:
             entry["count"] += number
 
 
-def _operation(row: Any) -> Operation:
+def _operation(row: Any) -> BulkOperation:
     """Build the operation from a row whose columns are in the order of the fields."""
-    operation = Operation(*row)
+    operation = BulkOperation(*row)
     operation.filter = JobFilter.from_json(orjson.loads(row.filter))
     operation.reasons = orjson.loads(row.reasons)
     return operation
@@ -118,7 +118,7 @@ async def match_jobs(
     return ids, next((total for _, total in rows), 0)
 
 
-async def make_operation(tx: Transaction, operation: Operation) -> None:
+async def make_operation(tx: Transaction, operation: BulkOperation) -> None:
     """Insert a new operation."""
     await tx.execute(
         MAKE_OPERATION,
@@ -134,13 +134,13 @@ async def make_operation(tx: Transaction, operation: Operation) -> None:
     )
 
 
-async def lock_operation(tx: Transaction, operation_id: str, job_id: str) -> Operation | None:
+async def lock_operation(tx: Transaction, operation_id: str, job_id: str) -> BulkOperation | None:
     """Lock and return the operation; None when there is none."""
     rows = await tx.fetch_named(LOCK_OPERATION, id=operation_id, job=job_id)
     return next((_operation(row) for row in rows), None)
 
 
-async def move_operation(tx: Transaction, operation: Operation) -> None:
+async def move_operation(tx: Transaction, operation: BulkOperation) -> None:
     """Store the progress of the operation."""
     await tx.execute(
         MOVE_OPERATION,
@@ -155,7 +155,7 @@ async def move_operation(tx: Transaction, operation: Operation) -> None:
     )
 
 
-async def find_operation(tx: Transaction, job_id: str, tenant: str = "default") -> Operation | None:
+async def find_operation(tx: Transaction, job_id: str, tenant: str = "default") -> BulkOperation | None:
     """Return the operation that this job runs; None if it is not the job of one."""
     rows = await tx.fetch_named(FIND_OPERATION, tenant=tenant, job=job_id)
     return next((_operation(row) for row in rows), None)

@@ -2,7 +2,7 @@
 
 The edge opens a transaction (`async with db.transaction("submit") as tx`); verbs and store functions
 take it first and never commit. Every statement and every commit passes a named fault point, so tests
-can crash a process at each of them. JSON columns arrive as their text: whoever needs a value parses it.
+can crash a process at each of them. JSON columns arrive as their text, to be parsed where the value is needed.
 
 Behind a pooler that hands a session to another client after each transaction nothing of a session may be
 relied on: no prepared statements, no LISTEN, and our settings hold for one transaction each.
@@ -53,7 +53,11 @@ BUSY = 3  # the connections that an orchestrator or a worker has use for at once
 RECONNECT_SECONDS = 1.0
 # A loop that is too busy lost its session between two statements: nothing of the transaction was done.
 STALLED = psycopg.errors.IdleInTransactionSessionTimeout
-LOST = (psycopg.OperationalError, psycopg.InterfaceError, STALLED)  # it is gone, by whoever's doing
+LOST = (
+    psycopg.OperationalError,
+    psycopg.InterfaceError,
+    STALLED,
+)  # the connection is gone, whatever ended it
 DOOR_PATIENCE_SECONDS = 1.5  # at a door, for a server that answers nobody
 
 
@@ -173,6 +177,11 @@ class Transaction:
         cursor = await self._run(statement, params, factory)
         return await cursor.fetchall() if cursor.description else []
 
+    async def fetch_value(self, statement: Statement, /, **params: Any) -> Any:
+        """Return the first column of the only row of this statement."""
+        ((value, *_),) = await self.fetch(statement, **params)
+        return value
+
     async def execute(self, statement: Statement, /, **params: Any) -> int:
         """Run this statement and return how many rows it changed."""
         if fault_injection.is_on:
@@ -278,7 +287,7 @@ class Database:
         """Commits when the block ends, rolls back when it raises.
 
         With a tenant, a role that row-level security binds sees the rows of that tenant and no others.
-        A COMMIT that raised may have committed: whoever must know reads again.
+        A COMMIT that raised may have committed: read again to find out.
         """
         beginning = self._begin if tenant is None else self._begin + _as_tenant(tenant)
         async with self._connection() as connection:
@@ -387,15 +396,15 @@ def _beginning(settings: dict[str, str], begin: str) -> bytes:
 def _as_tenant(tenant: str) -> bytes:
     """Until the end of the transaction. A tenant is a plain word: it stands in the text of a statement."""
     if not IS_TENANT(tenant):
-        raise ValueError(f"{tenant!r} is no tenant")
+        raise ValueError(f"{tenant!r} is not the name of a tenant")
     return f", set_config('cograil.tenant', '{tenant}', true)".encode()
 
 
 async def _begin(connection: AsyncConnection[Row], beginning: bytes) -> datetime:
     """Begin; the database's time of this transaction."""
     asked_at = time.monotonic()
-    *_, told = await _say(connection, beginning)
-    now = EPOCH + timedelta(microseconds=int(told.get_value(0, 0) or b""))
+    *_, result = await _say(connection, beginning)
+    now = EPOCH + timedelta(microseconds=int(result.get_value(0, 0) or b""))
     clock.synchronize(now, asked_at)
     return now
 
@@ -408,9 +417,9 @@ async def _say(connection: AsyncConnection[Row], words: bytes) -> list[PGresult]
     async with connection.lock:
         connection.pgconn.send_query(words)
         results: list[PGresult] = await connection.wait(generators.execute(connection.pgconn))
-    for one in results:
-        if one.status == ExecStatus.FATAL_ERROR:
-            raise psycopg.errors.error_from_result(one, encoding=connection.info.encoding)
+    for result in results:
+        if result.status == ExecStatus.FATAL_ERROR:
+            raise psycopg.errors.error_from_result(result, encoding=connection.info.encoding)
     return results
 
 

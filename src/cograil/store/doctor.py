@@ -33,7 +33,7 @@ SAFE_SETTINGS = ("fsync", "full_page_writes", "synchronous_commit")
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class DoctorCheck:
     """One question to the database; `statement` returns the ids of what is wrong."""
 
     code: str
@@ -64,46 +64,46 @@ class Finding:
 
 
 INVARIANTS = (
-    Check("I01", "doctor_terminal_shape", "the columns of a job agree with its status"),
-    Check("I02", "doctor_nothing_outlives_its_job", "nothing is alive under a job that has ended"),
-    Check("I03", "doctor_one_live_attempt", "a dispatched node has exactly one live attempt"),
-    Check("I04", "doctor_attempts_dense", "attempts are numbered without gaps and within their limit"),
-    Check("I05", "doctor_one_winner", "a node completes once and does not run again after that"),
-    Check("I06", "doctor_dependencies_first", "no node starts before what it depends on has ended"),
-    Check("I07", "doctor_fan_out_counts", "fan-outs count their children rightly"),
-    Check("I08", "doctor_events_gapless", "events are numbered without gaps"),
-    Check("I09", "doctor_history_legal", "histories are legal and agree with the state"),
-    Check("I10", "doctor_outbox_complete", "the end of a job is told once to its callback"),
-    Check("I11", "doctor_keys_unique", "idempotency keys and published versions are unique"),
-    Check("I12", "doctor_tenant_closure", "references lead to rows of the same tenant"),
-    Check("I13", "doctor_definition_exists", "every job has the definition it is pinned to"),
+    DoctorCheck("I01", "doctor_terminal_shape", "the columns of a job agree with its status"),
+    DoctorCheck("I02", "doctor_nothing_outlives_its_job", "nothing is alive under a job that has ended"),
+    DoctorCheck("I03", "doctor_one_live_attempt", "a dispatched node has exactly one live attempt"),
+    DoctorCheck("I04", "doctor_attempts_dense", "attempts are numbered without gaps and within their limit"),
+    DoctorCheck("I05", "doctor_one_winner", "a node completes once and does not run again after that"),
+    DoctorCheck("I06", "doctor_dependencies_first", "no node starts before what it depends on has ended"),
+    DoctorCheck("I07", "doctor_fan_out_counts", "fan-outs count their children rightly"),
+    DoctorCheck("I08", "doctor_events_gapless", "events are numbered without gaps"),
+    DoctorCheck("I09", "doctor_history_legal", "histories are legal and agree with the state"),
+    DoctorCheck("I10", "doctor_outbox_complete", "the end of a job is told once to its callback"),
+    DoctorCheck("I11", "doctor_keys_unique", "idempotency keys and published versions are unique"),
+    DoctorCheck("I12", "doctor_tenant_closure", "references lead to rows of the same tenant"),
+    DoctorCheck("I13", "doctor_definition_exists", "every job has the definition it is pinned to"),
 )
 
 LIVENESS = (
-    Check("L1", "doctor_leases_over", "attempts of lost workers are taken back", 30.0),
-    Check(
+    DoctorCheck("L1", "doctor_leases_over", "attempts of lost workers are taken back", 30.0),
+    DoctorCheck(
         NEWS_CODE, "doctor_news_waiting", "what happened to jobs is acted on: does an orchestrator run?", 30.0
     ),
-    Check("L3", "doctor_jobs_stuck", "open jobs wait for something"),
-    Check("L4", "doctor_idle_transactions", "no session sleeps in a transaction", 30.0),
-    Check(
+    DoctorCheck("L3", "doctor_jobs_stuck", "open jobs wait for something"),
+    DoctorCheck("L4", "doctor_idle_transactions", "no session sleeps in a transaction", 30.0),
+    DoctorCheck(
         "L5",
         "doctor_deliveries_waiting",
         "what is to be told is sent when it is due: does a relay run?",
         60.0,
     ),
-    Check("L6", "doctor_receivers_failing", "receivers take what they are told"),
-    Check(
+    DoctorCheck("L6", "doctor_receivers_failing", "receivers take what they are told"),
+    DoctorCheck(
         "L7",
         "doctor_dead_letters",
         "nothing was given up this week: see `cograil deliveries list --state dead`",
     ),
-    Check(
+    DoctorCheck(
         "L8",
         "doctor_subscriptions_disabled",
         "every subscription is told: see `cograil subscriptions enable`",
     ),
-    Check(
+    DoctorCheck(
         "L9",
         "doctor_clocks",
         "the clocks of workers and orchestrators are right: set them by NTP",
@@ -118,14 +118,14 @@ async def check_invariants(source: Transaction | Connection) -> list[Finding]:
     Takes a connection, or a transaction whose view is used: while others write, give a connection, for
     the usual transaction sees a new moment with each statement. Changes nothing.
     """
-    found = await _ask_all(source, INVARIANTS, "red")
-    return [finding for finding in found if finding.level != "green"]
+    findings = await _ask_all(source, INVARIANTS, "red")
+    return [finding for finding in findings if finding.level != "green"]
 
 
 async def check_liveness(source: Transaction | Connection) -> list[Finding]:
     """What has not moved though it should; empty when all is well."""
-    found = await _ask_all(source, LIVENESS, "yellow")
-    return [finding for finding in found if finding.level != "green"]
+    findings = await _ask_all(source, LIVENESS, "yellow")
+    return [finding for finding in findings if finding.level != "green"]
 
 
 async def examine(conn: Connection) -> list[Finding]:
@@ -136,7 +136,10 @@ async def examine(conn: Connection) -> list[Finding]:
     findings.append(await _roles(conn))
     findings += await _ask_all(conn, INVARIANTS, "red")
     findings += await _ask_all(conn, LIVENESS, "yellow")
-    return [await _without_orchestrator(conn, one) if one.code == NEWS_CODE else one for one in findings]
+    return [
+        await _without_orchestrator(conn, finding) if finding.code == NEWS_CODE else finding
+        for finding in findings
+    ]
 
 
 async def _without_orchestrator(conn: Connection, finding: Finding) -> Finding:
@@ -192,13 +195,15 @@ async def _schema(conn: Connection) -> Finding:
     return Finding("green", "S3", "schema", message)
 
 
-async def _ask_all(source: Transaction | Connection, checks: Iterable[Check], level: Level) -> list[Finding]:
+async def _ask_all(
+    source: Transaction | Connection, checks: Iterable[DoctorCheck], level: Level
+) -> list[Finding]:
     conn = source.connection if isinstance(source, Transaction) else source
     async with _one_moment(conn):
         return [await _ask(conn, check, level) for check in checks]
 
 
-async def _ask(conn: Connection, check: Check, level: Level) -> Finding:
+async def _ask(conn: Connection, check: DoctorCheck, level: Level) -> Finding:
     """One check; all offenders are counted, the first few are named."""
     query = (
         f"select id, count(*) over () from ({statement(check.statement).text}) as offending(id)"
@@ -209,12 +214,12 @@ async def _ask(conn: Connection, check: Check, level: Level) -> Finding:
         rows = await cursor.fetchall()
     if not rows:
         return Finding("green", check.code, check.name, check.promise)
-    return Finding(
-        level, check.code, check.name, check.promise, tuple(str(row[0]) for row in rows), rows[0][1]
-    )
+    shown_ids = tuple(str(offender) for offender, _ in rows)
+    _, total = rows[0]
+    return Finding(level, check.code, check.name, check.promise, shown_ids, total)
 
 
-def _params(check: Check) -> dict[str, float] | None:
+def _params(check: DoctorCheck) -> dict[str, float] | None:
     return None if check.grace_seconds is None else {"grace": check.grace_seconds}
 
 

@@ -1,7 +1,7 @@
 """A new epoch: after a restore no number that a worker may still hold is handed out again.
 
 `cograil.new_epoch()` (migration 0036) leaves out numbers of tasks and processes, and fences. Orchestrators
-call it by themselves when they see another cluster or timeline; whoever restores into the same cluster calls
+call it by themselves when they see another cluster or timeline; a restore into the same cluster calls
 it before anything works on the database.
 """
 
@@ -16,11 +16,9 @@ from cograil.errors import SchemaMismatch
 
 async def begin_epoch(connection: AsyncConnection[Any]) -> int:
     """Begin a new epoch in this database; its number. Raises SchemaMismatch for a schema that has none."""
-    found = await (
-        await connection.execute("select to_regprocedure('cograil.new_epoch(boolean)') is not null")
-    ).fetchone()
-    if found is None or not found[0]:
+    cursor = await connection.execute("select to_regprocedure('cograil.new_epoch(boolean)') is not null")
+    if await cursor.fetchone() != (True,):
         raise SchemaMismatch("the schema of this database has no epochs yet; run `cograil db migrate` first")
-    row = await (await connection.execute("select cograil.new_epoch()")).fetchone()
-    assert row is not None
-    return int(row[0])
+    cursor = await connection.execute("select cograil.new_epoch()")
+    (epoch,) = (await cursor.fetchall())[0]
+    return int(epoch)

@@ -48,7 +48,7 @@ class TaskGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class WaitMoment:
     """A node, or children of one fan-out, that wait for a moment."""
 
     node_id: str
@@ -76,15 +76,21 @@ async def task_groups(tx: Transaction, job_id: str) -> list[TaskGroup]:
     return [TaskGroup(*row) for row in await tx.fetch(EXPLAIN_TASKS, job=job_id)]
 
 
-async def moments(tx: Transaction, job_id: str) -> list[Moment]:
+async def moments(tx: Transaction, job_id: str) -> list[WaitMoment]:
     """What this job waits for by the clock, soonest first."""
     rows = await tx.fetch(EXPLAIN_BACKOFFS, job=job_id)
-    return [Moment(*(*row[:6], None if row[6] is None else orjson.loads(row[6]))) for row in rows]
+    return [
+        WaitMoment(
+            node_id, parent, status, nodes, until, attempt, None if error is None else orjson.loads(error)
+        )
+        for node_id, parent, status, nodes, until, attempt, error in rows
+    ]
 
 
 async def engine_state(tx: Transaction, job_id: str) -> EngineState:
     """The engine as this job sees it."""
-    return EngineState(*(await tx.fetch(EXPLAIN_ENGINE, job=job_id))[0])
+    (row,) = await tx.fetch(EXPLAIN_ENGINE, job=job_id)
+    return EngineState(*row)
 
 
 class HeldBy(NamedTuple):
@@ -107,7 +113,7 @@ async def held_by(tx: Transaction, job_id: str) -> list[HeldBy]:
 
 async def limit_holders(tx: Transaction, what: str, key: str) -> list[str]:
     """The jobs that have a place under this limit, some at least: nobody reads the names of thousands."""
-    return [row[0] for row in await tx.fetch(EXPLAIN_LIMIT_HOLDERS, what=what, key=key)]
+    return [job_id for (job_id,) in await tx.fetch(EXPLAIN_LIMIT_HOLDERS, what=what, key=key)]
 
 
 async def pauses(tx: Transaction, job_id: str) -> list[Row]:

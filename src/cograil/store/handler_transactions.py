@@ -37,7 +37,7 @@ Connection = AsyncConnection[Any]
 Pool = AsyncConnectionPool[Connection]
 
 
-class Session(Transaction):
+class HandlerSession(Transaction):
     """A transaction on a connection with the driver's default settings."""
 
     __slots__ = ()
@@ -101,7 +101,7 @@ class HandlerConnections:
         if self._identity is None:
             async with self._db.single("identify") as tx:
                 self._identity = await _identity(tx)
-        return await _identity(Session(connection, "identify", clock.now())) == self._identity
+        return await _identity(HandlerSession(connection, "identify", clock.now())) == self._identity
 
     async def close(self) -> None:
         """Close all connections."""
@@ -121,7 +121,7 @@ async def begin(connection: Connection, *, is_borrowed: bool) -> Transaction:
     settings = BORROWED_SETTINGS if is_borrowed else SETTINGS
     assignments = ", ".join(f"set_config('{name}', '{value}', true)" for name, value in settings.items())
     await connection.execute(f"select {assignments}".encode(), prepare=False)
-    return Session(connection, "handler", clock.now())
+    return HandlerSession(connection, "handler", clock.now())
 
 
 async def commit(tx: Transaction) -> None:

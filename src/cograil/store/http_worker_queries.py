@@ -41,12 +41,13 @@ async def join_remote_worker(
 ) -> Life:
     """A life of this worker that holds nothing; its lease goes on. Call it under the lock of its name."""
     params = {"tenant": tenant, "name": name, "lease": lease_seconds, "queues": queues, "handlers": handlers}
-    return Life(*(await tx.fetch(JOIN_REMOTE_WORKER, **params))[0])
+    (row,) = await tx.fetch(JOIN_REMOTE_WORKER, **params)
+    return Life(*row)
 
 
 async def ready_handlers(tx: Transaction) -> list[str]:
     """For which handlers there is something to do."""
-    return [row[0] for row in await tx.fetch(READY_HANDLERS)]
+    return [handler for (handler,) in await tx.fetch(READY_HANDLERS)]
 
 
 async def find_held_task(
@@ -57,9 +58,9 @@ async def find_held_task(
     rows = await tx.fetch(FIND_HELD_TASK, **params)
     if not rows:
         return None
-    worker, name, attempt, job, node, handler, timeout, root, found = rows[0]
-    words = {"tenant_id": tenant, "key_root": root}
-    item = WorkItem(task_id, found, job, node, attempt, handler, {}, timeout, **words)
+    worker, name, attempt, job, node, handler, timeout, root, held_fence = rows[0]
+    extra = {"tenant_id": tenant, "key_root": root}
+    item = WorkItem(task_id, held_fence, job, node, attempt, handler, {}, timeout, **extra)
     return HeldTask(worker, name, item)
 
 
@@ -79,10 +80,10 @@ async def find_repeated(
     worker: str | None = None,
 ) -> bool:
     """Whether this very outcome of the attempt is recorded; by this worker, if one is named."""
-    said = (
+    result = (
         {"output": outcome.output.decode(), "code": None, "message": None}
         if isinstance(outcome, Completed)
         else {"output": None, "code": outcome.code, "message": outcome.message}
     )
     params = {"tenant": tenant, "job": job_id, "task": task_id, "fence": fence, "worker": worker}
-    return bool(await tx.fetch(FIND_REPEATED, **params, **said))
+    return bool(await tx.fetch(FIND_REPEATED, **params, **result))

@@ -22,7 +22,7 @@ MIN_PREFIX = 8
 
 
 @dataclass(frozen=True, slots=True)
-class NodeProgress:
+class NodeProgressSnapshot:
     """The progress of one node; for a fan-out also the number of ended children."""
 
     node_id: str
@@ -45,7 +45,7 @@ class NodeProgress:
 
 
 @dataclass(frozen=True, slots=True)
-class JobProgress:
+class JobProgressSnapshot:
     """The progress of a job at `now`, by the clock of the database. Pending nodes are not in `nodes`."""
 
     job_id: str
@@ -54,22 +54,22 @@ class JobProgress:
     started_at: datetime | None
     finished_at: datetime | None
     now: datetime
-    nodes: dict[str, NodeProgress] = field(default_factory=dict)
+    nodes: dict[str, NodeProgressSnapshot] = field(default_factory=dict)
 
     @property
     def is_over(self) -> bool:
         return self.status in JOB_TERMINAL
 
 
-async def load_progress(tx: Transaction, job_id: str, tenant: str = "default") -> JobProgress:
+async def load_progress(tx: Transaction, job_id: str, tenant: str = "default") -> JobProgressSnapshot:
     """Return the progress of the job and its nodes, without children. Raises JobNotFound."""
     jobs = await tx.fetch(WATCH_JOB, tenant=tenant, job=job_id)
     if not jobs:
         raise JobNotFound(job_id)
-    nodes = await tx.fetch_as(NodeProgress, WATCH_NODES, tenant=tenant, job=job_id)
+    nodes = await tx.fetch_as(NodeProgressSnapshot, WATCH_NODES, tenant=tenant, job=job_id)
     status, created_at, started_at, finished_at, now = jobs[0]
     by_id = {node.node_id: node for node in nodes}
-    return JobProgress(job_id, status, created_at, started_at, finished_at, now, by_id)
+    return JobProgressSnapshot(job_id, status, created_at, started_at, finished_at, now, by_id)
 
 
 async def is_over(tx: Transaction, job_id: str, tenant: str = "default") -> bool:

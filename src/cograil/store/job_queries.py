@@ -103,7 +103,7 @@ async def find_jobs(tx: Transaction, ids: Sequence[str], tenant: str = "default"
     return {row.job_id: job_view(row) for row in rows}
 
 
-class Page(list[View]):
+class ViewPage(list[View]):
     """One page of a longer list."""
 
     def __init__(self, views: Iterable[View], *, has_more: bool) -> None:
@@ -122,7 +122,7 @@ async def list_jobs(
     limit: int = 50,
     max_bytes: int = ANY_BYTES,
     is_apart: bool = False,
-) -> Page:
+) -> ViewPage:
     """Return jobs, newest first: at least one, and no more once their inputs and results exceed `max_bytes`.
 
     Beside the states of the engine `statuses` may contain `waiting`: jobs that wait for a person or a time. With
@@ -141,7 +141,7 @@ async def list_jobs(
         max_bytes=max_bytes,
     )
     matches = rows[0].matches if rows else 0
-    return Page([job_view(row) for row in rows], has_more=matches >= limit or len(rows) < matches)
+    return ViewPage([job_view(row) for row in rows], has_more=matches >= limit or len(rows) < matches)
 
 
 def job_index(statuses: Sequence[str] | None, workflow: str | None, correlation: str | None) -> str:

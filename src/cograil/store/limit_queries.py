@@ -53,24 +53,24 @@ async def held_keys(tx: Transaction, after: str, most: int) -> list[HeldKey]:
 
 
 async def lock_waiting(tx: Transaction, held: HeldKey, places: int) -> int:
-    """How many could go now, of so many at most; nobody takes these away before the transaction ends."""
+    """How many could go now, at most `limit`; nobody takes these away before the transaction ends."""
     params = held._asdict() | {"places": places}
     params.pop("free")
-    return int((await tx.fetch(LOCK_WAITING, **params))[0][0])
+    return int(await tx.fetch_value(LOCK_WAITING, **params))
 
 
 async def let_go(tx: Transaction, allowed: Sequence[tuple[HeldKey, int]]) -> int:
-    """Let so many go under each of these limits, and no more than there are places; how many did."""
+    """Release up to the given number under each limit, and no more than there are places; how many did."""
     let_go = 0
     for what, chosen in (("task", LET_GO_TASKS), ("job", ADMIT_JOBS)):
-        asked = ASKED()
-        asked.rows += [
+        requests = ASKED()
+        requests.rows += [
             (held.key, held.concurrency, held.rate, held.per_seconds, places)
             for held, places in allowed
             if held.what == what
         ]
-        if asked.rows:
-            let_go += int((await tx.fetch(chosen, **asked.params()))[0][0])
+        if requests.rows:
+            let_go += int(await tx.fetch_value(chosen, **requests.params()))
     return let_go
 
 

@@ -22,7 +22,7 @@ class Listener:
 
     `on_notice(channel, payload)` is called in the loop. After a reconnect it is called with
     `RECONNECTED`, for whatever was said meanwhile was not heard. `conninfo` must lead to a session of
-    our own (`Database.direct`); with None nothing is ever heard, and whoever relies on it polls.
+    our own (`Database.direct`); with None no notification arrives, and callers poll.
     """
 
     def __init__(self, conninfo: str | None, channels: Sequence[str], on_notice: OnNotice) -> None:

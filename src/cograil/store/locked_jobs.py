@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
 
 import orjson
 
@@ -76,11 +78,12 @@ async def lock_jobs(tx: Transaction, ids: Sequence[str]) -> LockedJobs:
 async def find_due(tx: Transaction, limit: int, aside: Iterable[str] = ()) -> list[str]:
     """The jobs that have news or are due, by their ids alone: nothing of them has to be readable."""
     params = {"limit": limit, "aside": uuids(list(aside))}
-    return [row[0] for row in await tx.fetch(FIND_DUE, **params)]
+    return [job_id for (job_id,) in await tx.fetch(FIND_DUE, **params)]
 
 
 def _locked(rows: list[Row]) -> LockedJobs:
-    return LockedJobs({row[0]: JobState(*row) for row in rows})
+    states = [JobState(*row) for row in rows]
+    return LockedJobs({state.job_id: state for state in states})
 
 
 News = dict[str, list[Input]]
@@ -103,24 +106,36 @@ async def take_inbox(tx: Transaction, jobs: LockedJobs, limit: int = NO_LIMIT) -
     news: News = {}
     rows = await tx.fetch(TAKE_INBOX, ids=uuids(list(jobs.states)), limit=limit)
     jobs.taken += len(rows)
-    if rows and jobs.first is None:
-        jobs.first = rows[0][0]
     for row in rows:
-        job_id, node_id, tx.now = row[1], row[3], max(tx.now, row[-1])
-        if row[2] == "submitted":
+        number, job_id, kind, node_id, attempt, task_id, worker, started_at, *payload, read_at = row
+        output, error, node_status, *columns = payload
+        tx.now = max(tx.now, read_at)
+        if jobs.first is None:
+            jobs.first = number
+        if kind == "submitted":
             jobs.new.append(job_id)
-        news.setdefault(job_id, []).append(_happening(row))
+        entry = _input(kind, node_id, attempt, task_id, worker, started_at, output, error)
+        news.setdefault(job_id, []).append(entry)
         nodes = jobs.states[job_id].nodes
-        if row[10] is not None and node_id not in nodes:
-            nodes[node_id] = _state(node_id, row[10:-1])
+        if node_status is not None and node_id not in nodes:
+            nodes[node_id] = node_state(node_id, node_status, *columns)
     return news
 
 
 PLAIN: dict[str, Input] = {"resumed": Resumed(), "submitted": Submitted()}
 
 
-def _happening(row: Row) -> Input:
-    _, _, kind, node_id, attempt, task_id, worker, started_at, output, error = row[:10]
+def _input(
+    kind: str,
+    node_id: Any,
+    attempt: Any,
+    task_id: Any,
+    worker: str | None,
+    started_at: datetime | None,
+    output: Any,
+    error: Any,
+) -> Input:
+    """The input of the engine that an inbox row stands for; which columns it fills depends on its kind."""
     if kind in PLAIN:
         return PLAIN[kind]
     match kind:
@@ -137,8 +152,8 @@ def _happening(row: Row) -> Input:
         case "more":
             return ExpandMore(node_id)
         case "child":
-            said = orjson.loads(error)
-            return ChildEnded(node_id, attempt, said["child"], said["status"], output, said["error"])
+            child = orjson.loads(error)
+            return ChildEnded(node_id, attempt, child["child"], child["status"], output, child["error"])
         case "cancel":
             return CancelRequested(**orjson.loads(error))
         case "signal":
@@ -151,15 +166,18 @@ def _failed(error: dict[str, Json]) -> Failed:
     return Failed(error["code"], error["message"], is_retryable, error.get("details"), error.get("after"))
 
 
-def _state(node_id: str, columns: Row) -> NodeState:
-    error = columns[13]
-    return NodeState(node_id, *(*columns[:13], None if error is None else orjson.loads(error), *columns[14:]))
+def node_state(*columns: Any) -> NodeState:
+    """The node of a row that has the columns of `NodeState` in their order, with its error as JSON text."""
+    node = NodeState(*columns)
+    if node.error is not None:
+        node.error = orjson.loads(node.error)
+    return node
 
 
 async def load_nodes(tx: Transaction, jobs: LockedJobs, ids: Sequence[str]) -> None:
     """Fill in the nodes of these jobs, without outputs."""
-    for row in await tx.fetch(LOAD_NODES, ids=uuids(ids)):
-        jobs.states[row[0]].nodes[row[1]] = _state(row[1], row[2:])
+    for job_id, node_id, *columns in await tx.fetch(LOAD_NODES, ids=uuids(ids)):
+        jobs.states[job_id].nodes[node_id] = node_state(node_id, *columns)
 
 
 async def load_children_wake(tx: Transaction, states: Iterable[JobState]) -> None:
@@ -187,16 +205,18 @@ async def load_children(tx: Transaction, wanted: Sequence[tuple[str, str]]) -> l
 async def revoke_tasks(tx: Transaction, jobs: LockedJobs, ids: Sequence[str]) -> Revoked:
     """Take away all tasks of these jobs; what was running becomes known. Take the inbox after this."""
     revoked = Revoked()
-    for worker, job_id, node_id, *about in await tx.fetch(REVOKE_TASKS, ids=uuids(ids)):
-        revoked.workers.add(worker)
-        revoked.began.setdefault(job_id, []).append(Started(node_id, *about[:4]))
-        jobs.states[job_id].nodes.setdefault(node_id, _state(node_id, tuple(about[4:])))
+    for row in await tx.fetch(REVOKE_TASKS, ids=uuids(ids)):
+        worker_id, job_id, node_id, attempt, task_id, worker, started_at, *columns = row
+        revoked.workers.add(worker_id)
+        started = Started(node_id, attempt, task_id, worker, started_at)
+        revoked.began.setdefault(job_id, []).append(started)
+        jobs.states[job_id].nodes.setdefault(node_id, node_state(node_id, *columns))
     return revoked
 
 
 async def count_ancestors(tx: Transaction, job_id: str, most: int) -> int:
     """How many jobs a child of this one would have above it, counted up to one more than `most`."""
-    return int((await tx.fetch(COUNT_ANCESTORS, job=job_id, most=most))[0][0])
+    return int(await tx.fetch_value(COUNT_ANCESTORS, job=job_id, most=most))
 
 
 async def load_submitted(tx: Transaction, ids: Sequence[str]) -> list[Row]:

@@ -20,14 +20,14 @@ MAX_ROWS = 2_000  # rows that one page scans
 LAST = 10**17
 
 
-class LogCursor(NamedTuple):
+class LogPosition(NamedTuple):
     """The position of a log line: its row, and its number in the row."""
 
     row: int
     line: int
 
     @classmethod
-    def read(cls, text: str) -> LogCursor:
+    def read(cls, text: str) -> LogPosition:
         """Parse the text form of a cursor. Raises ValueError."""
         row, line = text.split(".")
         return cls(int(row), int(line))
@@ -36,7 +36,7 @@ class LogCursor(NamedTuple):
         return f"{self.row}.{self.line}"
 
 
-START, END = LogCursor(0, 0), LogCursor(LAST, 0)
+START, END = LogPosition(0, 0), LogPosition(LAST, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,28 +57,28 @@ class LogPage:
     """Lines in order, each with its `cursor`; `next` is the cursor of the next page, or None."""
 
     lines: Sequence[View]
-    next: LogCursor | None
+    next: LogPosition | None
 
 
 async def job_logs(
-    tx: Transaction, job_id: str, tenant: str, wanted: LogFilter, *, after: LogCursor = START, limit: int
+    tx: Transaction, job_id: str, tenant: str, wanted: LogFilter, *, after: LogPosition = START, limit: int
 ) -> LogPage:
     """Return the lines after a cursor, in order; a page may be short or empty although there are more."""
     rows = await _fetch(tx, JOB_LOGS, job_id, tenant, wanted, after, limit)
     lines, stopped = _split(rows)
-    more = None if stopped is None else LogCursor(stopped, LAST)
+    more = None if stopped is None else LogPosition(stopped, LAST)
     if len(lines) == limit:
         more = lines[-1].cursor
     return LogPage([line.view() for line in lines], more)
 
 
 async def newest_job_logs(
-    tx: Transaction, job_id: str, tenant: str, wanted: LogFilter, *, before: LogCursor = END, limit: int
+    tx: Transaction, job_id: str, tenant: str, wanted: LogFilter, *, before: LogPosition = END, limit: int
 ) -> LogPage:
     """Return the last lines before a cursor, in order; `next` leads to older lines."""
     rows = await _fetch(tx, NEWEST_JOB_LOGS, job_id, tenant, wanted, before, limit)
     lines, stopped = _split(rows)
-    more = None if stopped is None else LogCursor(stopped, 0)
+    more = None if stopped is None else LogPosition(stopped, 0)
     if len(lines) == limit:
         more = lines[0].cursor
     return LogPage([line.view() for line in lines], more)
@@ -90,7 +90,7 @@ async def _fetch(
     job_id: str,
     tenant: str,
     wanted: LogFilter,
-    cursor: LogCursor,
+    cursor: LogPosition,
     limit: int,
 ) -> list[Row]:
     return await tx.fetch(
@@ -107,10 +107,10 @@ async def _fetch(
     )
 
 
-class LogLine(NamedTuple):
+class StoredLogLine(NamedTuple):
     """One row of the statements: a line with its position, node and attempt."""
 
-    cursor: LogCursor
+    cursor: LogPosition
     node_id: str
     attempt: int
     text: bytes
@@ -123,13 +123,13 @@ class LogLine(NamedTuple):
         return position | defaults | fields
 
 
-def _split(rows: Sequence[Row]) -> tuple[list[LogLine], int | None]:
+def _split(rows: Sequence[Row]) -> tuple[list[StoredLogLine], int | None]:
     """Return the lines in order, and the row at which the scan stopped; None when it read all rows."""
-    lines: list[LogLine] = []
+    lines: list[StoredLogLine] = []
     stopped: int | None = None
     for row_id, number, node_id, attempt, text in rows:
         if number is None:
             stopped = row_id
         else:
-            lines.append(LogLine(LogCursor(row_id, number), node_id, attempt, text))
+            lines.append(StoredLogLine(LogPosition(row_id, number), node_id, attempt, text))
     return sorted(lines), stopped

@@ -89,7 +89,7 @@ class Applied:
 class SchemaStatus:
     """What the database has and what this program knows; 0 is an empty database.
 
-    A database that has more than the program knows is no problem when all of that is compatible.
+    A database may have more migrations than the program knows when all of these are compatible.
     """
 
     current: int
@@ -125,10 +125,10 @@ async def status(conn: Connection, directory: Traversable | None = None) -> Sche
 
 async def plan(conn: Connection, directory: Traversable | None = None) -> list[Migration]:
     """What `migrate` would apply, in order. Raises SchemaMismatch where it would."""
-    found = await status(conn, directory)
-    if found.problems:
-        raise SchemaMismatch("; ".join(found.problems))
-    return list(found.pending)
+    schema = await status(conn, directory)
+    if schema.problems:
+        raise SchemaMismatch("; ".join(schema.problems))
+    return list(schema.pending)
 
 
 async def migrate(
@@ -150,7 +150,7 @@ async def migrate(
             done.append(migration)
             if on_step:
                 on_step(migration)
-    await plan(conn, directory)  # whoever was quicker than us must have applied the same
+    await plan(conn, directory)  # another process that was quicker must have applied the same
     return done
 
 
@@ -266,7 +266,7 @@ async def _apply(conn: Connection, migration: Migration) -> bool:
 
 
 async def _columns(conn: Connection) -> set[str]:
-    """The columns of our records, none when there is no table.
+    """The columns of our records, none when the table does not exist.
 
     Read from the catalog: to_regclass() may answer from a cache older than the lock we waited for.
     """

@@ -105,7 +105,7 @@ class OutboxEvent(NamedTuple):
     inside: RelatedJobs | None = None  # set when `has_outsiders`
 
 
-class Subscription(NamedTuple):
+class WebhookSubscription(NamedTuple):
     """A receiver of the events of a tenant; no types mean all types, no workflow means any."""
 
     tenant_id: str
@@ -206,7 +206,7 @@ class Tried(NamedTuple):
     counts: bool = True
 
 
-class Outlook(NamedTuple):
+class OutboxOutlook(NamedTuple):
     """Whether outbox rows and due deliveries wait, and in how many seconds the next delivery is due."""
 
     has_outbox: bool
@@ -236,9 +236,9 @@ async def set_aside(tx: Transaction, row_id: int, delivery_id: str, reason: str)
     await tx.execute(SET_ASIDE, row=row_id, id=delivery_id, reason=reason)
 
 
-async def load_subscriptions(tx: Transaction, tenants: Collection[str]) -> list[Subscription]:
+async def load_subscriptions(tx: Transaction, tenants: Collection[str]) -> list[WebhookSubscription]:
     """Return the enabled subscriptions of these tenants."""
-    return [Subscription(*row) for row in await tx.fetch(LOAD_SUBSCRIPTIONS, tenants=list(tenants))]
+    return [WebhookSubscription(*row) for row in await tx.fetch(LOAD_SUBSCRIPTIONS, tenants=list(tenants))]
 
 
 async def insert_deliveries(
@@ -263,12 +263,12 @@ async def record_deliveries(tx: Transaction, tries: Sequence[Tried], hold_second
     return await tx.execute(RECORD_DELIVERIES, hold=hold_seconds, **columns.params())
 
 
-async def next_delivery(tx: Transaction) -> Outlook:
+async def next_delivery(tx: Transaction) -> OutboxOutlook:
     """Return what waits for delivery."""
     sent_at = time.monotonic()
     ((has_outbox, has_waiting, seconds, now),) = await tx.fetch(NEXT_DELIVERY)
     clock.synchronize(now, sent_at)
-    return Outlook(has_outbox, has_waiting, seconds)
+    return OutboxOutlook(has_outbox, has_waiting, seconds)
 
 
 async def prune_deliveries(tx: Transaction, delivered_days: float, dead_days: float) -> int:
@@ -298,7 +298,7 @@ async def insert_outbox(
 # -- subscriptions ----------------------------------------------------------------------------------
 
 
-async def add_subscription(tx: Transaction, subscription: Subscription, by: str) -> None:
+async def add_subscription(tx: Transaction, subscription: WebhookSubscription, by: str) -> None:
     """Insert this subscription."""
     await tx.execute(
         ADD_SUBSCRIPTION,

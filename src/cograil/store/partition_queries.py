@@ -37,20 +37,19 @@ async def make_partition(
 ) -> str:
     """`made`; or `locked`, `rows` (the default one has some of this period), `large` (it takes too long)."""
     params = {"parent": parent, "first": first, "until": until, "suffix": suffix, "most_bytes": most_bytes}
-    return str((await tx.fetch(MAKE_PARTITION, **params))[0][0])
+    return str(await tx.fetch_value(MAKE_PARTITION, **params))
 
 
 async def drop_partition(tx: Transaction, name: str) -> str:
     """`dropped`; or `locked`, `jobs` (some of its period are still there), `gone`."""
-    return str((await tx.fetch(DROP_PARTITION, name=name))[0][0])
+    return str(await tx.fetch_value(DROP_PARTITION, name=name))
 
 
 async def has_staying_jobs(tx: Transaction, first: str, until: str, before: datetime) -> bool:
     """Whether a job born in this period is active, or ended at this moment or later."""
-    rows = await tx.fetch(HAS_STAYING_JOBS, first=first, until=until, before=before)
-    return bool(rows[0][0])
+    return bool(await tx.fetch_value(HAS_STAYING_JOBS, first=first, until=until, before=before))
 
 
 async def delete_leftovers(tx: Transaction, first: str, until: str, *, limit: int) -> int:
-    """Delete what is left of so many jobs of this period that are gone; how many events that were."""
+    """Delete what is left of up to `limit` jobs of this period that are gone; how many events that were."""
     return await tx.execute(DELETE_LEFTOVERS, first=first, until=until, limit=limit)

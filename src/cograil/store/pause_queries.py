@@ -42,7 +42,7 @@ async def pause_name(tx: Transaction, tenant: str, kind: str, name: str, by: str
 
 
 async def resume_name(tx: Transaction, tenant: str, kind: str, name: str) -> bool:
-    """Whether it was paused. Whoever waited for it is told."""
+    """Whether it was paused. Jobs that waited for it are notified."""
     if not await tx.fetch(RESUME_NAME, tenant=tenant, kind=kind, name=name):
         return False
     await tx.fetch(TELL_RESUMED, tenant=tenant, kind=kind, name=name)

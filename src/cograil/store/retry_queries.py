@@ -8,7 +8,8 @@ from typing import Any
 import orjson
 
 from cograil.model.job import NodeState
-from cograil.store.database import Row, Transaction
+from cograil.store.database import Transaction
+from cograil.store.locked_jobs import node_state
 from cograil.store.statements import statement
 
 LOAD_FOR_RETRY = statement("load_for_retry")
@@ -19,21 +20,16 @@ KEEP_KEY_ROOTS = statement("keep_key_roots")
 COMPLETED_CHILDREN = statement("completed_children")
 
 
-def _node(row: Row) -> NodeState:
-    error = None if row[14] is None else orjson.loads(row[14])
-    return NodeState(*(*row[:14], error, *row[15:]))
-
-
 async def load_nodes(tx: Transaction, job_id: str) -> dict[str, NodeState]:
     """Return the nodes of the finished job, by node id."""
-    nodes = [_node(row) for row in await tx.fetch(LOAD_FOR_RETRY, job=job_id)]
+    nodes = [node_state(*row) for row in await tx.fetch(LOAD_FOR_RETRY, job=job_id)]
     return {node.node_id: node for node in nodes}
 
 
 async def load_node(tx: Transaction, job_id: str, node_id: str) -> NodeState | None:
     """Return one node or child; None when it has no row."""
     rows = await tx.fetch(LOAD_CHILD, job=job_id, node=node_id)
-    return next((_node(row) for row in rows), None)
+    return next((node_state(*row) for row in rows), None)
 
 
 async def load_attributes(tx: Transaction, job_id: str) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from cograil.model.schedule import Firing, Origin, Plan, Schedule
+from cograil.model.schedule import Firing, Origin, Schedule, SchedulePlan
 from cograil.model.workflow import Json
 from cograil.store.array_params import Columns, bools, jsonbs, texts, times, uuids
 from cograil.store.database import Row, Transaction
@@ -76,7 +76,7 @@ SHOWN = (
 View = dict[str, Json]
 
 
-def _facts(plan: Plan, next_at: datetime | None) -> dict[str, Any]:
+def _facts(plan: SchedulePlan, next_at: datetime | None) -> dict[str, Any]:
     return {
         "workflow": plan.workflow_id,
         "version": plan.version,
@@ -95,18 +95,18 @@ async def add_schedule(
     tx: Transaction,
     tenant: str,
     name: str,
-    plan: Plan,
+    plan: SchedulePlan,
     next_at: datetime | None,
     by: str,
     origin: Origin = "user",
 ) -> bool:
     """Whether it was made; False when there is one of this name."""
-    facts = _facts(plan, next_at) | {"origin": origin}
-    return bool(await tx.fetch(ADD_SCHEDULE, tenant=tenant, name=name, by=by, **facts))
+    params = _facts(plan, next_at) | {"origin": origin}
+    return bool(await tx.fetch(ADD_SCHEDULE, tenant=tenant, name=name, by=by, **params))
 
 
 async def change_schedule(
-    tx: Transaction, tenant: str, name: str, plan: Plan, next_at: datetime | None
+    tx: Transaction, tenant: str, name: str, plan: SchedulePlan, next_at: datetime | None
 ) -> bool:
     """Whether there was one."""
     return bool(await tx.fetch(CHANGE_SCHEDULE, tenant=tenant, name=name, **_facts(plan, next_at)))
@@ -169,15 +169,30 @@ async def lock_file_schedules(
 
 
 def _schedule(row: Row) -> Schedule:
-    tenant, name, workflow, version, given, due_input, priority, cron, timezone, overlap, missed, *rest = row
-    plan = Plan(workflow, cron, timezone, orjson.loads(given), version, due_input, priority, overlap, missed)
+    (
+        tenant,
+        name,
+        workflow,
+        version,
+        job_input,
+        due_input,
+        priority,
+        cron,
+        timezone,
+        overlap,
+        missed,
+        *rest,
+    ) = row
+    plan = SchedulePlan(
+        workflow, cron, timezone, orjson.loads(job_input), version, due_input, priority, overlap, missed
+    )
     return Schedule(tenant, name, plan, *rest)
 
 
 async def find_fired(tx: Transaction, tenant: str, name: str, moments: Sequence[datetime]) -> set[datetime]:
     """Those of these moments that have led to a job."""
     rows = await tx.fetch(FIND_FIRED, tenant=tenant, name=name, moments=times(list(moments)))
-    return {row[0] for row in rows}
+    return {due_at for (due_at,) in rows}
 
 
 async def add_firings(tx: Transaction, firings: Sequence[Firing]) -> None:
@@ -191,13 +206,13 @@ async def add_firings(tx: Transaction, firings: Sequence[Firing]) -> None:
 async def note_fired(tx: Transaction, next_moments: Sequence[tuple[Schedule, datetime | None]]) -> None:
     """When each of these is due next."""
     noted = NOTED()
-    noted.rows += [(one.tenant_id, one.name, next_at) for one, next_at in next_moments]
+    noted.rows += [(schedule.tenant_id, schedule.name, next_at) for schedule, next_at in next_moments]
     await tx.execute(NOTE_FIRED, **noted.params())
 
 
 async def seconds_to_next(tx: Transaction) -> float | None:
     """In how many seconds the next one is due; None while there is none."""
-    seconds: float | None = (await tx.fetch(NEXT_SCHEDULE))[0][0]
+    seconds: float | None = await tx.fetch_value(NEXT_SCHEDULE)
     return seconds
 
 

@@ -38,8 +38,8 @@ def engine_conninfo(
 
     Of several hosts it is the one that takes writes, and one that is silent does not keep us long.
     """
-    given = conninfo_to_dict(url)
-    has_hosts = "," in str(given.get("host") or given.get("hostaddr") or "")
+    options = conninfo_to_dict(url)
+    has_hosts = "," in str(options.get("host") or options.get("hostaddr") or "")
     defaults: dict[str, Any] = {
         "application_name": application,
         "connect_timeout": 3 if has_hosts else 10,
@@ -52,5 +52,5 @@ def engine_conninfo(
         defaults["target_session_attrs"] = "read-write"
     if not is_pooled:
         wanted = [f"-c {name}={value}" for name, value in session_settings(settings, role).items()]
-        given["options"] = " ".join([str(given.get("options") or ""), *wanted]).strip()
-    return make_conninfo(**{**defaults, **given})
+        options["options"] = " ".join([str(options.get("options") or ""), *wanted]).strip()
+    return make_conninfo(**{**defaults, **options})

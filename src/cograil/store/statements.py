@@ -25,13 +25,13 @@ def statement(name: str, parts: frozenset[str] | None = None, package: str = "co
     """
     source = resources.files(package).joinpath(f"sql/{name}.sql").read_text("utf-8")
     first, *rest = re.split(r"-- part: (\w+)\n", source)
-    found = {part: _plain(text) for part, text in zip(rest[::2], rest[1::2], strict=True)}
-    if not found:
+    parts_by_name = {part: _plain(text) for part, text in zip(rest[::2], rest[1::2], strict=True)}
+    if not parts_by_name:
         return Statement(name, _plain(source), source)
-    *optional, last = found
-    chosen = [found[part] for part in optional if parts is None or part in parts]
+    *optional, last = parts_by_name
+    chosen = [parts_by_name[part] for part in optional if parts is None or part in parts]
     before = f"{_plain(first)} {', '.join(chosen)} " if chosen else ""
-    return Statement(name, before + found[last], source)
+    return Statement(name, before + parts_by_name[last], source)
 
 
 def _plain(source: str) -> str:
@@ -47,8 +47,8 @@ def native(text: str) -> tuple[str, tuple[str, ...]]:
     """
     names: dict[str, int] = {}
 
-    def number(found: re.Match[str]) -> str:
-        return f"${names.setdefault(found[1], len(names) + 1)}"
+    def number(match: re.Match[str]) -> str:
+        return f"${names.setdefault(match[1], len(names) + 1)}"
 
     return re.sub(r"%\((\w+)\)s", number, text).replace("%%", "%"), tuple(names)
 

@@ -51,7 +51,7 @@ class TableSize:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Somebody for whom dead rows are kept, for so many seconds and transactions."""
+    """A session for which dead rows are kept, with the age of its snapshot in seconds and transactions."""
 
     kind: str
     name: str
@@ -67,8 +67,8 @@ class Snapshot:
 
     def __str__(self) -> str:
         since = f"for {self.seconds:.0f} s" if self.seconds is not None else ""
-        words = (self.kind, self.name, self.application, self.state, since)
-        return f"{' '.join(word for word in words if word)}, {self.transactions} transactions behind"
+        parts = (self.kind, self.name, self.application, self.state, since)
+        return f"{' '.join(word for word in parts if word)}, {self.transactions} transactions behind"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +85,12 @@ class Partitions:
         rest = f"{megabytes(self.default_bytes)} in the default ones"
         if self.until is None:
             return f"none; {rest}, which go by rows"
-        made = "made until" if self.until > self.now else "none made since"
-        return f"{self.count} with {megabytes(self.total_bytes)}, {made} {self.until:%Y-%m-%d}; {rest}"
+        reach = "made until" if self.until > self.now else "none made since"
+        return f"{self.count} with {megabytes(self.total_bytes)}, {reach} {self.until:%Y-%m-%d}; {rest}"
 
 
 @dataclass(frozen=True, slots=True)
-class Health:
+class TableHealth:
     """The tables, the largest first, who holds a snapshot, the oldest first, and the partitions."""
 
     sizes: tuple[TableSize, ...] = ()
@@ -99,20 +99,20 @@ class Health:
 
     def findings(self) -> list[Finding]:
         """What the doctor says of it: H1 dead rows, H2 old snapshots, which only warn, H3 partitions."""
-        told = [self._dead_rows(), self._old_snapshots()]
-        return told + [Finding("green", "H3", "partitions", str(self.partitions))] * bool(self.partitions)
+        findings = [self._dead_rows(), self._old_snapshots()]
+        return findings + [Finding("green", "H3", "partitions", str(self.partitions))] * bool(self.partitions)
 
     def _dead_rows(self) -> Finding:
-        dead = [one.table for one in self.sizes if one.is_mostly_dead]
+        dead = [table.table for table in self.sizes if table.is_mostly_dead]
         if dead:
             message = "much of it is dead: vacuum does not keep up, or an old snapshot (H2) keeps it"
             return Finding("yellow", "H1", "dead_rows", message, tuple(dead), len(dead))
-        total = sum(one.total_bytes for one in self.sizes)
+        total = sum(table.total_bytes for table in self.sizes)
         message = f"{len(self.sizes)} tables, {megabytes(total)}, vacuum keeps up"
         return Finding("green", "H1", "dead_rows", message)
 
     def _old_snapshots(self) -> Finding:
-        old = [str(one) for one in self.snapshots if one.is_old]
+        old = [str(snapshot) for snapshot in self.snapshots if snapshot.is_old]
         if old:
             message = "rows that die are kept as long as this is; end it"
             return Finding("yellow", "H2", "old_snapshots", message, tuple(old), len(old))
@@ -124,16 +124,16 @@ def megabytes(size: int) -> str:
     return f"{size / 1_048_576:,.1f} MB"
 
 
-async def look(conn: Connection) -> Health:
+async def look(conn: Connection) -> TableHealth:
     """How the tables are now. Changes nothing; needs a migrated database."""
-    return Health(
+    return TableHealth(
         tuple(TableSize(*row) for row in await _rows(conn, TABLE_SIZES)),
         tuple(Snapshot(*row) for row in await _rows(conn, OLD_SNAPSHOTS)),
-        Partitions(*(await _rows(conn, PARTITIONS))[0]),
+        next(Partitions(*row) for row in await _rows(conn, PARTITIONS)),
     )
 
 
-async def _rows(conn: Connection, asked: Statement) -> list[tuple[Any, ...]]:
+async def _rows(conn: Connection, statement: Statement) -> list[tuple[Any, ...]]:
     async with conn.cursor(row_factory=tuple_row) as cursor:
-        await cursor.execute(asked.text.encode(), prepare=False)
+        await cursor.execute(statement.text.encode(), prepare=False)
         return await cursor.fetchall()

@@ -13,7 +13,7 @@ import orjson
 
 from cograil import clock
 from cograil.errors import CheckpointOutOfOrder
-from cograil.model.app_events import Event
+from cograil.model.app_events import AppEvent
 from cograil.model.outcome import Completed, Failed, WorkItem
 from cograil.store.array_params import Columns, bigints, ints, jsons, texts, uuids
 from cograil.store.database import Transaction
@@ -121,7 +121,7 @@ class EndedJob(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Heartbeat:
+class WorkerHeartbeat:
     """The state of a worker according to the database."""
 
     is_alive: bool
@@ -312,7 +312,7 @@ async def heartbeat_worker(
     lease_seconds: float,
     info: dict[str, Any],
     handlers: Sequence[str] | None = None,
-) -> Heartbeat:
+) -> WorkerHeartbeat:
     """Extend the lease. When `is_alive` is False the lease was lost, and with it every attempt of this worker.
 
     `handlers` are its current handlers, when some were added after its start.
@@ -323,7 +323,7 @@ async def heartbeat_worker(
     (row,) = await tx.fetch_named(HEARTBEAT_WORKER, **params)
     clock.synchronize(row.now, sent_at)
     fences = dict(zip(row.task_ids, row.fences, strict=True))
-    return Heartbeat(row.is_alive, fences, row.has_ready_tasks, row.has_alone_tasks, row.makes_room)
+    return WorkerHeartbeat(row.is_alive, fences, row.has_ready_tasks, row.has_alone_tasks, row.makes_room)
 
 
 def _attempt_params(worker: int, name: str, item: WorkItem) -> dict[str, Any]:
@@ -365,7 +365,7 @@ async def save_checkpoint(
     return bool(rows)
 
 
-async def add_attempt_event(tx: Transaction, worker: int, name: str, item: WorkItem, event: Event) -> bool:
+async def add_attempt_event(tx: Transaction, worker: int, name: str, item: WorkItem, event: AppEvent) -> bool:
     """Write this event to the outbox with its checkpoint; return False when the attempt was lost."""
     rows = await tx.fetch(
         ADD_ATTEMPT_EVENT,

@@ -22,7 +22,7 @@ SHOW_WORKFLOW = statement("show_workflow")
 
 
 @dataclass(frozen=True, slots=True)
-class Published:
+class StoredVersion:
     """One stored version. `is_new` is False when the same content was already stored."""
 
     definition_id: int
@@ -32,7 +32,7 @@ class Published:
     is_new: bool
 
 
-class WorkflowVersion(NamedTuple):
+class ResolvedVersion(NamedTuple):
     """A published version of a workflow."""
 
     definition_id: int
@@ -42,7 +42,7 @@ class WorkflowVersion(NamedTuple):
 
 async def store_workflow(
     tx: Transaction, tenant: str, workflow: Workflow, source: str, *, is_draft: bool
-) -> Published:
+) -> StoredVersion:
     """Store this version, or return the stored one of the same name: the caller compares the digests."""
     params = {
         "tenant": tenant,
@@ -57,7 +57,7 @@ async def store_workflow(
     # After waiting for a concurrent publish, only a new statement sees its row.
     rows = await tx.fetch(PUBLISH_WORKFLOW, **params) or await tx.fetch(PUBLISH_WORKFLOW, **params)
     definition_id, digest, is_new = rows[0]
-    return Published(definition_id, workflow.workflow_id, workflow.version, digest, is_new)
+    return StoredVersion(definition_id, workflow.workflow_id, workflow.version, digest, is_new)
 
 
 async def unpublish_other(tx: Transaction, tenant: str, workflow: Workflow) -> None:
@@ -73,10 +73,10 @@ async def unpublish_other(tx: Transaction, tenant: str, workflow: Workflow) -> N
 
 async def find_workflow(
     tx: Transaction, tenant: str, workflow_id: str, version: int | None
-) -> WorkflowVersion | None:
+) -> ResolvedVersion | None:
     """Return a published version, the latest when `version` is None; None when there is none."""
     rows = await tx.fetch(FIND_WORKFLOW, tenant=tenant, workflow_id=workflow_id, version=version)
-    return next((WorkflowVersion(*row) for row in rows), None)
+    return next((ResolvedVersion(*row) for row in rows), None)
 
 
 async def is_paused(tx: Transaction, tenant: str, workflow_id: str) -> bool:

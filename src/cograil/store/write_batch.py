@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from cograil import tracing
-from cograil.model.job import Changes, ChildJob, JobState, NodeState, NodeWrite, TaskWrite
+from cograil.model.job import Changes, JobState, NodeState, NodeWrite, PreparedChildJob, TaskWrite
 from cograil.model.workflow import Json
 from cograil.store.array_params import Columns, jsonbs, texts, uuids
 from cograil.store.database import Transaction
@@ -96,7 +96,7 @@ class JobAttributes(NamedTuple):
 
 
 @dataclass(slots=True)
-class Batch:
+class WriteBatch:
     """The rows of one write statement."""
 
     new_jobs: Columns = field(default_factory=NEW_JOBS)
@@ -204,7 +204,7 @@ class Batch:
             if changes.cancels_children:
                 self.children_to_cancel.append((state.job_id, None))
 
-    def _add_child(self, job_id: str, child: ChildJob) -> None:
+    def _add_child(self, job_id: str, child: PreparedChildJob) -> None:
         self.child_links.append((job_id, child.node_id, child.state.job_id, child.state.key_roots))
         self.add_new(child.state, child.changes, JobAttributes(child.workflow_id, child.workflow_version))
 
@@ -388,7 +388,7 @@ async def _write(tx: Transaction, parts: list[Columns], notifications: Columns, 
     )
 
 
-async def write_batch(tx: Transaction, batch: Batch, owner: int | None) -> None:
+async def write_batch(tx: Transaction, batch: WriteBatch, owner: int | None) -> None:
     """Write the batch in one statement, then run the statements that few batches need.
 
     These close the open children of jobs that were cut short, cancel child jobs, link child jobs with their

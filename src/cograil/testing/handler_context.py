@@ -41,7 +41,7 @@ class Context(runners.Context):
     `ctx.transaction()`, with the connection that the handler gives, and returns an asynchronous context
     manager; without it `ctx.transaction()` is refused.
 
-    What the handler tells is in `progresses`, `logged`, `checkpoints`, `steps` and `told`.
+    What the handler tells is in `progresses`, `logged`, `checkpoints`, `steps` and `events`.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Context(runners.Context):
         self.progresses: list[Progress] = []
         self.logged: list[LogLine] = []
         self.checkpoints: list[Json] = [] if checkpoint is None else [checkpoint]
-        self.told: list[tuple[str, Json]] = []
+        self.events: list[tuple[str, Json]] = []
         self._transaction = transaction
         super().__init__(work._replace(steps=dict(self.steps), **item), _Recorder(self), loop=_Immediately())
 
@@ -88,7 +88,7 @@ class Context(runners.Context):
             checked_event(type, subject or self.idempotency_key, data, self._limits.event_bytes)
         except InvalidInput as error:
             raise Fail(f"event: {error}", code="bad_event") from error
-        self.told.append((type, dict(data)))
+        self.events.append((type, dict(data)))
         if checkpoint is not None:
             self.checkpoints.append(orjson.loads(self._checkpoint_text(checkpoint)))
         return _DONE

@@ -20,7 +20,7 @@ class Timeout(Exception):
     """Raise it, or give it instead of a handler: the attempt takes longer than it may."""
 
 
-class Handlers:
+class StubbedHandlers:
     """The handlers of a test: those that it gives, else those that are registered."""
 
     def __init__(self, stubs: Mapping[str, Stub]) -> None:
@@ -38,7 +38,9 @@ class Handlers:
     def _set(self, name: str, stub: Stub) -> None:
         self._values[name] = stub
         if callable(stub) and not _is_exception(stub):
-            self._registry = self._registry.only(one for one in self._registry.names() if one != name)
+            self._registry = self._registry.only(
+                registered for registered in self._registry.names() if registered != name
+            )
             self._registry.register(stub, name)
 
     def run(self, item: WorkItem, context: Context) -> Outcome:

@@ -10,7 +10,6 @@ import orjson
 from cograil.engine import advance
 from cograil.model.job import (
     Changes,
-    ChildJob,
     ChildRefused,
     ChildRequest,
     EventWrite,
@@ -19,6 +18,7 @@ from cograil.model.job import (
     JobState,
     NodeState,
     Outputs,
+    PreparedChildJob,
     Reported,
     TaskWrite,
 )
@@ -26,7 +26,7 @@ from cograil.model.outcome import Completed
 from cograil.model.states import JOB_TERMINAL, NODE_TERMINAL
 from cograil.model.workflow import Json, Workflow
 
-Prepare = Callable[[ChildRequest], ChildJob | ChildRefused]
+Prepare = Callable[[ChildRequest], PreparedChildJob | ChildRefused]
 
 
 class MemoryJob:
@@ -98,7 +98,7 @@ class MemoryJob:
             if not (changes.missing or changes.missing_children or changes.missing_jobs):
                 return changes
             if changes.missing_jobs:
-                ready = {one.node_id: prepare(one) for one in changes.missing_jobs}
+                ready = {request.node_id: prepare(request) for request in changes.missing_jobs}
                 outputs.jobs = (outputs.jobs or {}) | ready
             outputs.raw |= {name: self.outputs.get(name) for name in changes.missing}
             outputs.children |= {name: self._children_of(name) for name in changes.missing_children}

@@ -35,7 +35,7 @@ class NodeResult:
     skip_reason: str | None
 
 
-class Event(NamedTuple):
+class EngineEvent(NamedTuple):
     """One event of the job, as `cograil events` shows it."""
 
     type: str
@@ -52,7 +52,7 @@ class JobResult:
     result: Json
     error: Json
     nodes: dict[str, NodeResult]
-    events: list[Event]
+    events: list[EngineEvent]
     attempts: list[Call]
     started_at: datetime
     finished_at: datetime

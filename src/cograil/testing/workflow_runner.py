@@ -20,11 +20,11 @@ from cograil.model.job import (
     CancelRequested,
     Changes,
     ChildEnded,
-    ChildJob,
     ChildRefused,
     ChildRequest,
     Input,
     JobState,
+    PreparedChildJob,
     Reported,
     Signalled,
     Submitted,
@@ -33,9 +33,9 @@ from cograil.model.job import (
 from cograil.model.outcome import Completed, Failed
 from cograil.model.workflow import Json, Workflow
 from cograil.testing.handler_context import Context
-from cograil.testing.handler_stubs import Handlers, Stub
+from cograil.testing.handler_stubs import Stub, StubbedHandlers
 from cograil.testing.in_memory_job import MemoryJob
-from cograil.testing.run_result import Call, Event, JobResult, NodeResult
+from cograil.testing.run_result import Call, EngineEvent, JobResult, NodeResult
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 MAX_ATTEMPTS = 100_000  # of one test: a workflow that never ends is a mistake
@@ -125,28 +125,28 @@ class _World:
     calls: dict[str, list[Call]] = field(default_factory=dict)
     answers: list[tuple[datetime, MemoryJob, Signalled]] = field(default_factory=list)
     kept: dict[tuple[str, str], Context] = field(default_factory=dict)  # the last attempt of each node
-    told: set[str] = field(default_factory=set)  # child jobs whose end their parents know of
-    _handlers: Handlers | None = None
+    reported_children: set[str] = field(default_factory=set)  # child jobs whose end their parents know of
+    _handlers: StubbedHandlers | None = None
     _known: dict[str, Workflow] = field(default_factory=dict)
 
     def submit(
         self, workflow: Workflow, inputs: dict[str, Json], parent: tuple[MemoryJob, str] | None = None
     ) -> MemoryJob:
-        given = apply_inputs(workflow, inputs)
-        job = MemoryJob(f"00000000-0000-7000-8000-{len(self.jobs) + 1:012}", workflow, given, self.now)
+        job_input = apply_inputs(workflow, inputs)
+        job = MemoryJob(f"00000000-0000-7000-8000-{len(self.jobs) + 1:012}", workflow, job_input, self.now)
         job.parent = parent
         self.jobs.append(job)
         self.calls[job.job_id] = []
-        self._known |= {one.workflow_id: one for one in map(_read, self.subworkflows)}
+        self._known |= {workflow.workflow_id: workflow for workflow in map(_read, self.subworkflows)}
         self.advance(job, Submitted())
         return job
 
     def run(self) -> None:
         """Until the first job is over and nothing is left to do: run what is out, else let time pass."""
-        self._handlers = Handlers(self.stubs)
+        self._handlers = StubbedHandlers(self.stubs)
         first, count = self.jobs[0], 0
         while not first.is_over:
-            job = next((one for one in self.jobs if one.tasks or one.has_more), None)
+            job = next((candidate for candidate in self.jobs if candidate.tasks or candidate.has_more), None)
             if job is None:
                 self._let_time_pass()
             elif job.tasks:
@@ -160,9 +160,9 @@ class _World:
     def advance(self, job: MemoryJob, *news: Input) -> None:
         """Apply news to a job, and what it decides to others."""
         before = len(job.events)
-        prepared: dict[str, ChildJob | ChildRefused] = {}
+        prepared: dict[str, PreparedChildJob | ChildRefused] = {}
 
-        def prepare(wanted: ChildRequest) -> ChildJob | ChildRefused:
+        def prepare(wanted: ChildRequest) -> PreparedChildJob | ChildRefused:
             if wanted.node_id not in prepared:  # it may be asked for twice before a decision stands
                 prepared[wanted.node_id] = self._prepare(job, wanted)
             return prepared[wanted.node_id]
@@ -175,7 +175,11 @@ class _World:
             self._stop_children(job, changes)
         if job.is_over and job.parent is not None:
             self._tell_parent(job, *job.parent)
-        for child in [one for one in self.jobs if one.is_over and one.parent and one.parent[0] is job]:
+        for child in [
+            candidate
+            for candidate in self.jobs
+            if candidate.is_over and candidate.parent and candidate.parent[0] is job
+        ]:
             self._tell_parent(child, job, child.parent[1] if child.parent else "")
 
     def _run_task(self, job: MemoryJob, task: TaskWrite) -> None:
@@ -186,8 +190,10 @@ class _World:
         if isinstance(outcome, Failed) and outcome.code == "timeout":
             self.now += timedelta(seconds=task.timeout_seconds)
         is_completed = isinstance(outcome, Completed)
-        key, said, moved = item.idempotency_key, context.logged, context.progresses
-        call = Call(task.node_id, task.handler, task.attempt, item.params, is_completed, key, said, moved)
+        key, logs, progresses = item.idempotency_key, context.logged, context.progresses
+        call = Call(
+            task.node_id, task.handler, task.attempt, item.params, is_completed, key, logs, progresses
+        )
         self.calls[job.job_id].append(call)
         self.kept[job.job_id, task.node_id] = context
         self.advance(job, Reported(task.node_id, task.attempt, 1, outcome, "test", self.now))
@@ -214,8 +220,8 @@ class _World:
         if not moments:
             raise UsageError(self._why_stuck())
         self.now = max(self.now, min(moments))
-        due = [one for one in self.answers if one[0] <= self.now]
-        self.answers = [one for one in self.answers if one[0] > self.now]
+        due = [answer for answer in self.answers if answer[0] <= self.now]
+        self.answers = [answer for answer in self.answers if answer[0] > self.now]
         for _, job, signal in due:
             if not job.is_over and job.nodes[signal.node_id].status == "waiting":
                 self.advance(job, signal)
@@ -244,17 +250,17 @@ class _World:
         answer = _answer_of(self.approvals[node_id])
         approval = job.workflow.nodes[node_id].approval
         if approval is not None and approval.approvers and answer.by not in approval.approvers:
-            asked = ", ".join(approval.approvers)
+            approvers = ", ".join(approval.approvers)
             by = answer.by or approval.approvers[0]
             if answer.by is not None:
-                raise UsageError(f"{answer.by} may not answer {node_id!r}; it is up to {asked}")
+                raise UsageError(f"{answer.by} may not answer {node_id!r}; it is up to {approvers}")
             answer = Answer(answer.decision, by, answer.reason, answer.data, answer.after)
         signal = Signalled(answer.decision, node_id, answer.by, answer.reason, answer.data)
         self.answers.append((self.now + answer.after, job, signal))
 
     # -- subworkflows
 
-    def _prepare(self, parent: MemoryJob, wanted: ChildRequest) -> ChildJob | ChildRefused:
+    def _prepare(self, parent: MemoryJob, wanted: ChildRequest) -> PreparedChildJob | ChildRefused:
         """A job for this node; it is submitted when the decision that wants it stands."""
         workflow = self._known.get(wanted.workflow_id)
         if workflow is None:
@@ -267,7 +273,9 @@ class _World:
         except CograilError as error:
             return ChildRefused(error.code, str(error))
         state = JobState(job.job_id, "default", 2, "pending", b"{}", 0, self.now, parent_job=parent.job_id)
-        return ChildJob(wanted.node_id, workflow.workflow_id, workflow.version, state, Changes("running", 0))
+        return PreparedChildJob(
+            wanted.node_id, workflow.workflow_id, workflow.version, state, Changes("running", 0)
+        )
 
     def _stop_children(self, job: MemoryJob, changes: Changes) -> None:
         for child in self.jobs:
@@ -277,9 +285,9 @@ class _World:
                 self.advance(child, CancelRequested("engine", "its parent stops it"))
 
     def _tell_parent(self, job: MemoryJob, parent: MemoryJob, node_id: str) -> None:
-        if job.job_id in self.told or parent.is_over or node_id not in parent.nodes:
+        if job.job_id in self.reported_children or parent.is_over or node_id not in parent.nodes:
             return
-        self.told.add(job.job_id)
+        self.reported_children.add(job.job_id)
         attempt = parent.nodes[node_id].attempt
         self.advance(parent, ChildEnded(node_id, attempt, job.job_id, job.status, job.result, job.error))
 
@@ -293,14 +301,14 @@ class _World:
             result=None if job.result is None else orjson.loads(job.result),
             error=job.error,
             nodes={name: _node_result(job, name) for name in [*job.workflow.nodes, *job.nodes]},
-            events=[Event(event.type, event.node_id, event.data) for event in job.events],
+            events=[EngineEvent(event.type, event.node_id, event.data) for event in job.events],
             attempts=self.calls[job.job_id],
             started_at=job.created_at,
             finished_at=job.finished_at,
             children=[
-                self.result_of(one)
-                for one in self.jobs
-                if one.parent and one.parent[0] is job and one.is_over
+                self.result_of(child)
+                for child in self.jobs
+                if child.parent and child.parent[0] is job and child.is_over
             ],
         )
 
@@ -313,15 +321,15 @@ def _node_result(job: MemoryJob, name: str) -> NodeResult:
     return NodeResult(name, row.status, row.attempt, output, row.error, row.skip_reason)
 
 
-def _answer_of(given: Any) -> Answer:
-    if isinstance(given, Answer):
-        return given
-    if isinstance(given, Mapping):
-        return Answer(data=dict(given))
-    if given in (True, "approve"):
+def _answer_of(answer: Any) -> Answer:
+    if isinstance(answer, Answer):
+        return answer
+    if isinstance(answer, Mapping):
+        return Answer(data=dict(answer))
+    if answer in (True, "approve"):
         return Answer()
-    if given in (False, "reject"):
+    if answer in (False, "reject"):
         return Answer("reject")
     raise UsageError(
-        f"an approval is answered with True, False, data of its form or an Answer, not {given!r}"
+        f"an approval is answered with True, False, data of its form or an Answer, not {answer!r}"
     )

@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from cograil.model.states import JOB_TERMINAL, NODE_STATES, NODE_TERMINAL
-from cograil.model.workflow import Json, Node, NodeType, Workflow
+from cograil.model.workflow import Json, NodeType, Workflow, WorkflowNode
 from cograil.store.job_queries import View
 from cograil.store.job_snapshot import JobSnapshot, NodeSnapshot
 
@@ -43,7 +43,7 @@ def graph_of(workflow: Workflow) -> View:
     return {"nodes": [_outline(node) for node in workflow.nodes.values()], "edges": edges}
 
 
-def _edges(node: Node) -> Iterable[Json]:
+def _edges(node: WorkflowNode) -> Iterable[Json]:
     seen = set()
     for edge in (*node.all_of, *node.any_of):
         if edge.source not in seen:
@@ -51,7 +51,7 @@ def _edges(node: Node) -> Iterable[Json]:
             yield edge
 
 
-def _outline(node: Node) -> View:
+def _outline(node: WorkflowNode) -> View:
     what = node.handler
     if node.subworkflow is not None:
         what = node.subworkflow.workflow_id

@@ -14,12 +14,12 @@ from cograil.engine.timers import is_past_deadline
 from cograil.model.job import (
     Bounds,
     Changes,
-    ChildJob,
     ChildRefused,
     ChildRequest,
     Input,
     JobState,
     Outputs,
+    PreparedChildJob,
     RandomFloat,
     Reported,
     Submitted,
@@ -33,7 +33,7 @@ from cograil.store import write_batch
 from cograil.store.database import Transaction
 from cograil.store.locked_jobs import LockedJobs, News, Revoked
 from cograil.store.scan_cursors import InboxCursor
-from cograil.store.write_batch import Batch
+from cograil.store.write_batch import WriteBatch
 from cograil.verbs.allowance import StepAllowance
 from cograil.verbs.child_jobs import new_child
 from cograil.verbs.definition_cache import DefinitionCache
@@ -164,7 +164,7 @@ async def advance_locked(
     Jobs in `revoke`, and those past their deadline, lose their tasks before their inbox is taken:
     what was reported before that counts, and nothing can be reported after.
     """
-    batch = Batch()
+    batch = WriteBatch()
     steps = steps or StepAllowance()
     timed = [state for state in locked.states.values() if state.deadline is not None]
     cut = {state.job_id for state in timed if is_past_deadline(state, tx.now)} | set(revoke)
@@ -205,7 +205,7 @@ async def _decide_revoked(
     engine_context: EngineContext,
     locked: LockedJobs,
     ids: list[str],
-    batch: Batch,
+    batch: WriteBatch,
     news: News,
     known: Known,
     steps: StepAllowance,
@@ -214,13 +214,13 @@ async def _decide_revoked(
 
     The inbox is taken in a new statement, which sees every report that was there before the tasks went.
     """
-    those = LockedJobs({job_id: locked.states[job_id] for job_id in ids})
-    revoked = await store.revoke_tasks(tx, those, ids)
+    subset = LockedJobs({job_id: locked.states[job_id] for job_id in ids})
+    revoked = await store.revoke_tasks(tx, subset, ids)
     batch.revoked_workers |= revoked.workers
-    _add_inputs(news, await store.take_inbox(tx, those))
+    _add_inputs(news, await store.take_inbox(tx, subset))
     _add_inputs(news, revoked.began)
-    locked.taken += those.taken
-    return await decide(tx, engine_context, those.states, news, known, revoked=ids, steps=steps)
+    locked.taken += subset.taken
+    return await decide(tx, engine_context, subset.states, news, known, revoked=ids, steps=steps)
 
 
 def _add_inputs(news: News, more: Mapping[str, Sequence[Input]]) -> None:
@@ -302,20 +302,20 @@ async def _prepare_children(
     parent: JobState,
     wanted: Iterable[ChildRequest],
     steps: StepAllowance,
-) -> dict[str, ChildJob | ChildRefused]:
+) -> dict[str, PreparedChildJob | ChildRefused]:
     """The jobs that these subworkflow nodes would begin, each with its first advance. Writes nothing."""
-    prepared: dict[str, ChildJob | ChildRefused] = {}
-    for one in wanted:
+    prepared: dict[str, PreparedChildJob | ChildRefused] = {}
+    for request in wanted:
         made = await new_child(
-            tx, engine_context.definitions, parent, one, strict_queues=engine_context.strict_queues
+            tx, engine_context.definitions, parent, request, strict_queues=engine_context.strict_queues
         )
         if isinstance(made, ChildRefused):
-            prepared[one.node_id] = made
+            prepared[request.node_id] = made
             continue
         workflow, state = made
         changes = await decide_first(tx, engine_context, state, steps)
-        child = ChildJob(one.node_id, workflow.workflow_id, workflow.version, state, changes)
-        prepared[one.node_id] = child
+        child = PreparedChildJob(request.node_id, workflow.workflow_id, workflow.version, state, changes)
+        prepared[request.node_id] = child
     return prepared
 
 
@@ -338,11 +338,11 @@ def _known_outputs(known: Mapping[str, bytes | None] | None, news: Iterable[Inpu
 
 
 async def _load_missing(
-    tx: Transaction, decided: dict[str, Changes], asked: list[str], outputs: dict[str, Outputs]
+    tx: Transaction, decided: dict[str, Changes], job_ids: list[str], outputs: dict[str, Outputs]
 ) -> list[str]:
     """Load what these decisions lacked; the jobs that must be decided again."""
-    nodes = [(job_id, name) for job_id in asked for name in decided[job_id].missing]
-    parents = [(job_id, name) for job_id in asked for name in decided[job_id].missing_children]
+    nodes = [(job_id, name) for job_id in job_ids for name in decided[job_id].missing]
+    parents = [(job_id, name) for job_id in job_ids for name in decided[job_id].missing_children]
     if nodes:
         for job_id, name in nodes:
             outputs[job_id].raw[name] = None

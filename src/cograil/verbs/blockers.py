@@ -31,7 +31,7 @@ ORDER = (
 
 
 @dataclass(frozen=True, slots=True)
-class Blocker:
+class JobBlocker:
     """One reason, the most fundamental first. `kind` is one of ORDER."""
 
     kind: str

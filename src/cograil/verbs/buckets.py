@@ -1,4 +1,4 @@
-"""Token buckets: so many at once, so many per second in the long run.
+"""Token buckets: a capacity for bursts, and a rate per second in the long run.
 
 What has flowed in is computed when somebody takes, by PostgreSQL's clock; nothing refills in the
 background. One that is full again is removed by the sweep: a new one is full, too. A taker has the

@@ -24,7 +24,7 @@ from cograil.errors import (
 from cograil.model.handler_ownership import ENGINE
 from cograil.model.ids import new_id
 from cograil.store import bulk_queries as store
-from cograil.store.bulk_queries import JobFilter, Operation
+from cograil.store.bulk_queries import BulkOperation, JobFilter
 from cograil.store.database import Transaction
 from cograil.verbs.advance import EngineContext
 from cograil.verbs.cancel import cancel
@@ -34,9 +34,9 @@ from cograil.verbs.submit import Submission, submit
 
 __all__ = [
     "HANDLER",
+    "BulkOperation",
     "BulkPreview",
     "JobFilter",
-    "Operation",
     "begin_bulk",
     "find_bulk",
     "outcome_of",
@@ -104,12 +104,14 @@ async def begin_bulk(
     _, total = await store.match_jobs(tx, tenant, wanted, tx.now, after=None, limit=1)
     published = await publish(tx, read_workflow(WORKFLOW, app=ENGINE), WORKFLOW, tenant)
     operation_id = new_id()
-    given = {"operation": operation_id, "verb": verb, "filter": wanted.as_json()}
+    job_input = {"operation": operation_id, "verb": verb, "filter": wanted.as_json()}
     submission = Submission(
-        WORKFLOW_ID, given, definition_id=published.definition_id, submitted_by=by or None, app=ENGINE
+        WORKFLOW_ID, job_input, definition_id=published.definition_id, submitted_by=by or None, app=ENGINE
     )
     (job_id,) = await submit(tx, engine_context, [submission], tenant)
-    await store.make_operation(tx, Operation(operation_id, tenant, job_id, verb, wanted, by, reason, total))
+    await store.make_operation(
+        tx, BulkOperation(operation_id, tenant, job_id, verb, wanted, by, reason, total)
+    )
     return job_id
 
 
@@ -123,23 +125,23 @@ def _completed(verb: str, wanted: JobFilter) -> JobFilter:
 
 async def step_bulk(
     tx: Transaction, engine_context: EngineContext, operation_id: str, job_id: str, *, limit: int = STEP_JOBS
-) -> Operation:
+) -> BulkOperation:
     """Take the next jobs of the operation in the name of this job; the operation as it is then.
 
     It is over when it is finished, or when the job has ended and it is not wanted any more. Raises
-    NotFound when there is no such operation.
+    NotFound for an unknown operation.
     """
     operation = await store.lock_operation(tx, operation_id, job_id)
     if operation is None:
-        raise NotFound(f"there is no bulk operation {operation_id}")
+        raise NotFound(f"bulk operation {operation_id} does not exist")
     if operation.finished_at is not None or not operation.is_wanted:
         return operation
     assert operation.created_at is not None
     ids, _ = await store.match_jobs(
         tx, operation.tenant_id, operation.filter, operation.created_at, after=operation.cursor, limit=limit
     )
-    for one in ids:
-        await _take(tx, engine_context, operation, one)
+    for target_id in ids:
+        await _take(tx, engine_context, operation, target_id)
     operation.job_id = job_id
     operation.cursor = ids[-1] if ids else operation.cursor
     if len(ids) < limit:
@@ -148,13 +150,15 @@ async def step_bulk(
     return operation
 
 
-def _finish(tx: Transaction, operation: Operation) -> None:
+def _finish(tx: Transaction, operation: BulkOperation) -> None:
     operation.finished_at = tx.now
     if (missing := operation.total - operation.ended) > 0:
         operation.count("skipped", "no_longer_fits", "it had ended or gone on by then", missing)
 
 
-async def _take(tx: Transaction, engine_context: EngineContext, operation: Operation, job_id: str) -> None:
+async def _take(
+    tx: Transaction, engine_context: EngineContext, operation: BulkOperation, job_id: str
+) -> None:
     """Cancel or retry one job, and note what came of it. What goes wrong with it is undone alone."""
     try:
         async with tx.connection.transaction():
@@ -172,7 +176,7 @@ async def _take(tx: Transaction, engine_context: EngineContext, operation: Opera
 
 
 async def _do(
-    tx: Transaction, engine_context: EngineContext, operation: Operation, job_id: str
+    tx: Transaction, engine_context: EngineContext, operation: BulkOperation, job_id: str
 ) -> tuple[str, str] | None:
     """Cancel or retry this job; the code and the message of a reason why there was nothing to do."""
     if operation.verb == "cancel":
@@ -186,15 +190,15 @@ async def _do(
     return None
 
 
-async def find_bulk(tx: Transaction, job_id: str, tenant: str = "default") -> Operation:
+async def find_bulk(tx: Transaction, job_id: str, tenant: str = "default") -> BulkOperation:
     """The operation of this job. Raises NotFound when the job is none."""
-    found = await store.find_operation(tx, job_id, tenant)
-    if found is None:
-        raise NotFound(f"job {job_id} is no bulk operation")
-    return found
+    operation = await store.find_operation(tx, job_id, tenant)
+    if operation is None:
+        raise NotFound(f"job {job_id} is not a bulk operation")
+    return operation
 
 
-def outcome_of(operation: Operation) -> dict[str, Any]:
+def outcome_of(operation: BulkOperation) -> dict[str, Any]:
     """What came of it, as JSON for people and programs."""
     return {
         "verb": operation.verb,

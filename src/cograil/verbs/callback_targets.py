@@ -157,7 +157,7 @@ def _header_problems(headers: Json, pointer: str) -> Iterator[Problem]:
         if not _HEADER_NAME.fullmatch(name) or _OURS.fullmatch(name):
             yield Problem("callback_header", f"the header {name[:64]!r} cannot be given", pointer)
         elif not isinstance(value, str) or not _is_header_value(value):
-            message = f"the header {name} is no line of at most {MAX_HEADER_VALUE} plain characters"
+            message = f"the header {name} is not a line of at most {MAX_HEADER_VALUE} plain characters"
             yield Problem("callback_header", message, pointer)
 
 

@@ -36,14 +36,14 @@ async def new_child(
         message = f"{wanted.workflow_id} would be below more than {MAX_ANCESTORS} jobs"
         return ChildRefused("subworkflow_too_deep", message)
     try:
-        found = await find_definition(tx, parent.tenant_id, wanted.workflow_id, wanted.version)
-        workflow = await definitions.get(tx, found.definition_id)
+        definition = await find_definition(tx, parent.tenant_id, wanted.workflow_id, wanted.version)
+        workflow = await definitions.get(tx, definition.definition_id)
         check_starter(workflow, (await definitions.get(tx, parent.definition_id)).app)
         if strict_queues:
             require_queues(workflow)
-        said = _submission(tx, parent, wanted, workflow)
-        definition_id, is_paused = found.definition_id, found.is_paused
-        state = new_job(tx, parent.tenant_id, said, definition_id, workflow, is_paused=is_paused)
+        submission = _submission(tx, parent, wanted, workflow)
+        definition_id, is_paused = definition.definition_id, definition.is_paused
+        state = new_job(tx, parent.tenant_id, submission, definition_id, workflow, is_paused=is_paused)
     except CograilError as error:
         return ChildRefused(error.code, str(error))
     state.parent_job = parent.job_id

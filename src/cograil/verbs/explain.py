@@ -14,12 +14,12 @@ from cograil.model.job import shown_node_status
 from cograil.model.states import JOB_TERMINAL, NODE_TERMINAL
 from cograil.store import explain_queries, job_queries
 from cograil.store.database import Transaction
-from cograil.store.explain_queries import EngineState, Moment, TaskGroup
+from cograil.store.explain_queries import EngineState, TaskGroup, WaitMoment
 from cograil.verbs import explain_waits
-from cograil.verbs.blockers import ORDER, Blocker, Look
+from cograil.verbs.blockers import ORDER, JobBlocker, Look
 from cograil.verbs.definition_cache import DefinitionCache
 
-__all__ = ["ORDER", "Blocker", "Explanation", "explain"]
+__all__ = ["ORDER", "JobBlocker", "JobExplanation", "explain"]
 
 WHY_ALONE = (
     "workers died while running it, and one more loss must be its own doing; "
@@ -28,55 +28,59 @@ WHY_ALONE = (
 
 
 @dataclass(frozen=True, slots=True)
-class Explanation:
+class JobExplanation:
     """A job's status and what stands between it and its end; nothing does once it has ended."""
 
     job_id: str
     status: str
-    blockers: tuple[Blocker, ...]
+    blockers: tuple[JobBlocker, ...]
 
 
 async def explain(
     tx: Transaction, definitions: DefinitionCache, job_id: str, tenant: str = "default"
-) -> Explanation:
+) -> JobExplanation:
     """Why this job is not done. Raises JobNotFound."""
-    found = await job_queries.find_job(tx, job_id, tenant)
-    if found is None:
+    job_and_definition = await job_queries.find_job(tx, job_id, tenant)
+    if job_and_definition is None:
         raise JobNotFound(job_id)
-    job, definition_id = found
+    job, definition_id = job_and_definition
     if job["status"] in JOB_TERMINAL:
-        return Explanation(job_id, job["status"], ())
+        return JobExplanation(job_id, job["status"], ())
     workflow = await definitions.get(tx, definition_id)
     look = Look(tx, job, workflow, await explain_queries.engine_state(tx, job_id), tenant)
     blockers = [blocker for source in SOURCES for blocker in await source(look)]
     blockers.sort(key=lambda blocker: ORDER.index(blocker.kind))
-    return Explanation(job_id, job["status"], tuple(blockers))
+    return JobExplanation(job_id, job["status"], tuple(blockers))
 
 
-async def _of_engine(look: Look) -> Iterable[Blocker]:
+async def _of_engine(look: Look) -> Iterable[JobBlocker]:
     return _engine_blockers(look.engine)
 
 
-async def _of_tasks(look: Look) -> Iterable[Blocker]:
+async def _of_tasks(look: Look) -> Iterable[JobBlocker]:
     groups = await explain_queries.task_groups(look.tx, look.job_id)
     return [blocker for group in groups for blocker in _task_blockers(group, look.engine)]
 
 
-async def _of_moments(look: Look) -> Iterable[Blocker]:
+async def _of_moments(look: Look) -> Iterable[JobBlocker]:
     """Not of approvals and children: what is told of those has its moment with it."""
-    told = explain_waits.waiting_for_others(look)
+    explained = explain_waits.waiting_for_others(look)
     moments = await explain_queries.moments(look.tx, look.job_id)
-    return [_of_moment(one) for one in moments if one.status != "waiting" or one.node_id not in told]
+    return [
+        _of_moment(moment)
+        for moment in moments
+        if moment.status != "waiting" or moment.node_id not in explained
+    ]
 
 
-async def _of_start(look: Look) -> Iterable[Blocker]:
+async def _of_start(look: Look) -> Iterable[JobBlocker]:
     until = look.job["not_before"]
     if look.job["status"] != "pending" or until is None:
         return ()
-    return [Blocker("waiting_until", f"the job starts at {until.isoformat()}", None, until)]
+    return [JobBlocker("waiting_until", f"the job starts at {until.isoformat()}", None, until)]
 
 
-async def _of_deadline(look: Look) -> Iterable[Blocker]:
+async def _of_deadline(look: Look) -> Iterable[JobBlocker]:
     """Nothing holds the job up here: it is ended by the clock, whatever it still waits for."""
     until = look.job["deadline"]
     if until is None:
@@ -85,20 +89,22 @@ async def _of_deadline(look: Look) -> Iterable[Blocker]:
     message = f"the job fails at {until.isoformat()}, in {left:.0f} s, unless it has ended by then"
     if left <= 0:
         message = f"the job is past its deadline {until.isoformat()}; an orchestrator will end it"
-    return [Blocker("deadline", message, None, until, {"left_seconds": left})]
+    return [JobBlocker("deadline", message, None, until, {"left_seconds": left})]
 
 
-def _engine_blockers(engine: EngineState) -> Iterator[Blocker]:
+def _engine_blockers(engine: EngineState) -> Iterator[JobBlocker]:
     if engine.orchestrators == 0:
-        yield Blocker("no_orchestrator", "no orchestrator is running; start one with `cograil orchestrator`")
+        yield JobBlocker(
+            "no_orchestrator", "no orchestrator is running; start one with `cograil orchestrator`"
+        )
     if engine.news:
         assert engine.oldest_news_at is not None
         age = max(0.0, (engine.now - engine.oldest_news_at).total_seconds())
         message = f"{engine.news} news for {age:.1f} s, to be taken by an orchestrator"
-        yield Blocker("news", message, data={"news": engine.news, "age_seconds": age})
+        yield JobBlocker("news", message, data={"news": engine.news, "age_seconds": age})
 
 
-def _task_blockers(group: TaskGroup, engine: EngineState) -> Iterator[Blocker]:
+def _task_blockers(group: TaskGroup, engine: EngineState) -> Iterator[JobBlocker]:
     who = _who(group.node_id, group.parent, group.tasks)
     node_id = group.parent or group.node_id
     data = {"queue": group.queue, "handler": group.handler, "tasks": group.tasks}
@@ -108,20 +114,20 @@ def _task_blockers(group: TaskGroup, engine: EngineState) -> Iterator[Blocker]:
         seconds = (engine.now - (group.started_at or engine.now)).total_seconds()
         message = f"{who} running on {group.worker} for {seconds:.1f} s{_silence(group, engine)}"
         data |= {"worker": group.worker, "seconds": seconds, "is_silent": group.is_silent}
-        yield Blocker("running", message, node_id, data=data)
+        yield JobBlocker("running", message, node_id, data=data)
         return
     if group.workers_able == 0:
-        yield Blocker("no_worker", f"{who} queued: {_lack(group, engine)}", node_id, data=data)
+        yield JobBlocker("no_worker", f"{who} queued: {_lack(group, engine)}", node_id, data=data)
     elif group.is_exclusive:
-        yield Blocker("alone", f"{who} queued to run alone: {WHY_ALONE}", node_id, data=data)
+        yield JobBlocker("alone", f"{who} queued to run alone: {WHY_ALONE}", node_id, data=data)
     else:
         message = (
             f"{who} queued on {group.queue!r} behind {group.ahead} tasks; "
             f"{group.workers_able} workers can run it{_silent_workers(group)}"
         )
-        yield Blocker("queued", message, node_id, data=data | {"ahead": group.ahead})
+        yield JobBlocker("queued", message, node_id, data=data | {"ahead": group.ahead})
     if group.ahead_here:
-        yield Blocker("priority", _position(group), node_id, data=data | _place(group))
+        yield JobBlocker("priority", _position(group), node_id, data=data | _place(group))
 
 
 def _silence(group: TaskGroup, engine: EngineState) -> str:
@@ -175,20 +181,20 @@ def _lack(group: TaskGroup, engine: EngineState) -> str:
     return f"no worker has the handler {group.handler!r}; start one with `cograil worker --app MODULE`"
 
 
-def _of_moment(moment: Moment) -> Blocker:
+def _of_moment(moment: WaitMoment) -> JobBlocker:
     who = _who(moment.node_id, moment.parent, moment.nodes)
     node_id = moment.parent or moment.node_id
     if moment.status == "waiting":
-        return Blocker(
+        return JobBlocker(
             "waiting_until", f"{who} waiting until {moment.until.isoformat()}", node_id, moment.until
         )
     error = moment.error or {}
     why = f"attempt {moment.attempt} failed ({error.get('code', 'unknown')})"
     message = f"{who} to be tried again at {moment.until.isoformat()}: {why}"
-    return Blocker("backoff", message, node_id, moment.until, {"attempt": moment.attempt, "error": error})
+    return JobBlocker("backoff", message, node_id, moment.until, {"attempt": moment.attempt, "error": error})
 
 
-async def _of_dependencies(look: Look) -> Iterable[Blocker]:
+async def _of_dependencies(look: Look) -> Iterable[JobBlocker]:
     nodes = await job_queries.list_nodes(
         look.tx, look.job_id, look.workflow, tenant=look.tenant, children=False
     )
@@ -199,7 +205,7 @@ async def _of_dependencies(look: Look) -> Iterable[Blocker]:
         if status[name] == "pending" and waits_for:
             listed = ", ".join(f"{p} ({shown_node_status(status[p])})" for p in waits_for)
             blockers.append(
-                Blocker("dependency", f"{name} waits for {listed}", name, data={"nodes": waits_for})
+                JobBlocker("dependency", f"{name} waits for {listed}", name, data={"nodes": waits_for})
             )
     return blockers
 
@@ -210,7 +216,7 @@ def _who(node_id: str, parent: str | None, count: int) -> str:
     return f"{count} children of {parent} are" if count > 1 else f"{node_id} is"
 
 
-SOURCES: tuple[Callable[[Look], Awaitable[Iterable[Blocker]]], ...] = (
+SOURCES: tuple[Callable[[Look], Awaitable[Iterable[JobBlocker]]], ...] = (
     _of_engine,
     explain_waits.of_pauses,
     explain_waits.of_limits,

@@ -9,26 +9,26 @@ from typing import Any
 from cograil.model.workflow import NodeType
 from cograil.store import explain_queries, job_queries
 from cograil.store.explain_queries import HeldBy
-from cograil.verbs.blockers import Blocker, Look
+from cograil.verbs.blockers import JobBlocker, Look
 
 MAX_SHOWN = 20
 
 
-async def of_pauses(look: Look) -> Iterable[Blocker]:
+async def of_pauses(look: Look) -> Iterable[JobBlocker]:
     """By whom, since when and why."""
-    found = []
+    blockers = []
     for kind, name, by, reason, at in await explain_queries.pauses(look.tx, look.job_id):
         what = "the job" if kind == "job" else f"the {kind} {name!r}"
         who = f" by {by}" if by else ""
         why = f": {reason}" if reason else ""
         message = f"{what} was paused{who} at {at.isoformat()}{why}; `cograil resume {kind} {name}`"
-        found.append(
-            Blocker("paused", message, data={"kind": kind, "name": name, "by": by, "reason": reason})
+        blockers.append(
+            JobBlocker("paused", message, data={"kind": kind, "name": name, "by": by, "reason": reason})
         )
-    return found
+    return blockers
 
 
-async def of_limits(look: Look) -> Iterable[Blocker]:
+async def of_limits(look: Look) -> Iterable[JobBlocker]:
     """A limit names who has its places; a rate says when it allows the next."""
     return [
         blocker
@@ -37,10 +37,10 @@ async def of_limits(look: Look) -> Iterable[Blocker]:
     ]
 
 
-async def _of_limit(look: Look, held: HeldBy) -> list[Blocker]:
+async def _of_limit(look: Look, held: HeldBy) -> list[JobBlocker]:
     what = "the job is" if held.node_id is None else f"{held.node_id} is"
     data: dict[str, Any] = {"key": held.key, "concurrency": held.concurrency}
-    found = []
+    blockers = []
     if held.concurrency is not None:
         jobs = await explain_queries.limit_holders(look.tx, held.what, held.key)
         message = f"{what} held by the limit of {held.concurrency} at a time for {held.key!r}"
@@ -48,15 +48,15 @@ async def _of_limit(look: Look, held: HeldBy) -> list[Blocker]:
             message += f"; its places are with {', '.join(jobs[:3])}" + (
                 " and others" if len(jobs) > 3 else ""
             )
-        found.append(Blocker("limit", message, held.node_id, data=data | {"holders": jobs[:MAX_SHOWN]}))
+        blockers.append(JobBlocker("limit", message, held.node_id, data=data | {"holders": jobs[:MAX_SHOWN]}))
     if held.rate is not None:
         until = look.engine.now + timedelta(seconds=held.wait_seconds or 0.0)
         message = (
             f"{what} held by the rate of {held.rate:g} in {held.per_seconds:g} s for {held.key!r}; "
             f"the next may begin at {until.isoformat()}"
         )
-        found.append(Blocker("rate", message, held.node_id, until, data | {"rate": held.rate}))
-    return found
+        blockers.append(JobBlocker("rate", message, held.node_id, until, data | {"rate": held.rate}))
+    return blockers
 
 
 def waiting_for_others(look: Look) -> set[str]:
@@ -65,7 +65,7 @@ def waiting_for_others(look: Look) -> set[str]:
     return {name for name, node in look.workflow.nodes.items() if node.type in kinds}
 
 
-async def of_people_and_children(look: Look) -> Iterable[Blocker]:
+async def of_people_and_children(look: Look) -> Iterable[JobBlocker]:
     """Approvals that nobody gave yet, and child jobs that have not ended."""
     waiting = waiting_for_others(look)
     if not waiting:
@@ -85,18 +85,20 @@ def _at_most(view: dict[str, Any]) -> str:
     return f", until {until.isoformat()} at most" if until is not None else ""
 
 
-def _of_waiting(look: Look, view: dict[str, Any]) -> Blocker:
+def _of_waiting(look: Look, view: dict[str, Any]) -> JobBlocker:
     name = view["node_id"]
     if look.workflow.nodes[name].type is NodeType.SUBWORKFLOW:
         child = view["child_job"] or {"job_id": None, "status": "gone"}
         hint = f"`cograil explain {child['job_id']}`"
         message = f"{name} waits for its child job {child['job_id']}, which is {child['status']}"
         message += f"{_at_most(view)}; {hint}"
-        return Blocker("child", message, name, view["not_before"], {"child_job": child})
-    asked = view["input"] or {}
-    who = " or ".join(asked.get("approvers") or []) or "anybody"
-    by = f" --by {asked['approvers'][0]}" if asked.get("approvers") else ""
-    data = " --data '{...}'" if asked.get("form") else ""
+        return JobBlocker("child", message, name, view["not_before"], {"child_job": child})
+    request = view["input"] or {}
+    who = " or ".join(request.get("approvers") or []) or "anybody"
+    by = f" --by {request['approvers'][0]}" if request.get("approvers") else ""
+    data = " --data '{...}'" if request.get("form") else ""
     hint = f"`cograil approve {look.job_id} {name}{by}{data}`"
-    message = f"{name} waits for {who} to approve{_at_most(view)}: {asked.get('message', '')}; {hint}"
-    return Blocker("approval", message, name, view["not_before"], {"approvers": asked.get("approvers") or []})
+    message = f"{name} waits for {who} to approve{_at_most(view)}: {request.get('message', '')}; {hint}"
+    return JobBlocker(
+        "approval", message, name, view["not_before"], {"approvers": request.get("approvers") or []}
+    )

@@ -14,7 +14,7 @@ import orjson
 
 from cograil.definitions.cron import next_moment
 from cograil.errors import Conflict
-from cograil.model.schedule import FileChange, Plan, Schedule
+from cograil.model.schedule import FileChange, Schedule, SchedulePlan
 from cograil.model.workflow import Workflow
 from cograil.store import schedule_queries as store
 from cograil.store import workflow_queries
@@ -64,7 +64,7 @@ async def sync_schedules(
     if newest is None or newest.version != workflow.version:
         return []
     locked = await store.lock_file_schedules(tx, tenant, workflow.workflow_id, list(workflow.schedules))
-    known = {one.name: one for one in locked}
+    known = {schedule.name: schedule for schedule in locked}
     _require_free_names(workflow, known)
     changes = []
     for name, plan in workflow.schedules.items():
@@ -76,10 +76,16 @@ async def sync_schedules(
 
 def _require_free_names(workflow: Workflow, known: Mapping[str, Schedule]) -> None:
     for name in workflow.schedules:
-        one = known.get(name)
-        if one is None or (one.origin == "file" and one.plan.workflow_id == workflow.workflow_id):
+        schedule = known.get(name)
+        if schedule is None or (
+            schedule.origin == "file" and schedule.plan.workflow_id == workflow.workflow_id
+        ):
             continue
-        owner = f"is in the file of workflow {one.plan.workflow_id!r}" if one.origin == "file" else "exists"
+        owner = (
+            f"is in the file of workflow {schedule.plan.workflow_id!r}"
+            if schedule.origin == "file"
+            else "exists"
+        )
         raise Conflict(
             f"a schedule {name!r} {owner} already; use another name in the file of "
             f"{workflow.workflow_id!r}, or remove it with `cograil schedules remove {name}`"
@@ -91,7 +97,7 @@ async def _write(
     engine_context: EngineContext,
     tenant: str,
     name: str,
-    plan: Plan,
+    plan: SchedulePlan,
     old: Schedule | None,
     by: str,
 ) -> FileChange | None:
@@ -111,14 +117,18 @@ async def _write(
     return None if is_same else "changed"
 
 
-def _comparable(plan: Plan) -> bytes:
+def _comparable(plan: SchedulePlan) -> bytes:
     return orjson.dumps(plan, option=orjson.OPT_SORT_KEYS)
 
 
 async def _pause_removed(
     tx: Transaction, workflow: Workflow, locked: Sequence[Schedule]
 ) -> list[ScheduleChange]:
-    removed = [one for one in locked if one.name not in workflow.schedules and one.left_file_at is None]
-    for one in removed:
-        await store.leave_file(tx, one.tenant_id, one.name, REMOVED_BY, REMOVED_REASON)
-    return [ScheduleChange(one.name, "paused") for one in removed if one.paused_by is None]
+    removed = [
+        schedule
+        for schedule in locked
+        if schedule.name not in workflow.schedules and schedule.left_file_at is None
+    ]
+    for schedule in removed:
+        await store.leave_file(tx, schedule.tenant_id, schedule.name, REMOVED_BY, REMOVED_REASON)
+    return [ScheduleChange(schedule.name, "paused") for schedule in removed if schedule.paused_by is None]

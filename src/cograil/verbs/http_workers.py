@@ -68,8 +68,8 @@ async def held_task(
 
 async def report(tx: Transaction, held: HeldTask, outcome: Completed | Failed) -> None:
     """Record how an attempt ended. Raises StaleAttempt when it was lost a moment ago."""
-    given = [Report(held.item, outcome)]
-    if not await task_queries.report_tasks(tx, held.worker, held.worker_name, given):
+    reports = [Report(held.item, outcome)]
+    if not await task_queries.report_tasks(tx, held.worker, held.worker_name, reports):
         raise StaleAttempt(held.item.task_id)
 
 

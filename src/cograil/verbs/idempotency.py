@@ -1,6 +1,6 @@
 """Idempotency: what is asked twice under one key is done once.
 
-A key has a record with the fingerprint of what was asked. Whoever is told `New` (or to refresh) has the
+A key has a record with the fingerprint of the request. The caller that gets `New` (or a refresh) has the
 turn and its fence: he does the work, lets a job do it (`give`), records the answer (`answer`), or gives
 the turn back. What the others are told is up to the policy:
 
@@ -78,7 +78,7 @@ def replay(keep_seconds: float | None = None, turn_seconds: float | None = None)
 
 
 def attach(keep_seconds: float | None = None, turn_seconds: float = TURN_SECONDS) -> Policy:
-    """Join whoever is at it."""
+    """Join the request that is under way."""
     return Policy("attach", keep_seconds, turn_seconds)
 
 
@@ -160,50 +160,50 @@ async def decide(tx: Transaction, key: Key, fingerprint: str, policy: Policy) ->
     check_names(**key._asdict())
     await store.lock_key(tx, key)
     while True:
-        found = await store.find_record(tx, key, policy.fresh_seconds)
-        decision = _judge(found, fingerprint, policy) or await _take_turn(tx, key, fingerprint, policy, found)
+        state = await store.find_record(tx, key, policy.fresh_seconds)
+        decision = _judge(state, fingerprint, policy) or await _take_turn(tx, key, fingerprint, policy, state)
         if decision is not None:
             return decision
         # Somebody came past the lock, and the index or the fence stopped us: look again.
 
 
-def _judge(found: RecordState | None, fingerprint: str, policy: Policy) -> Decision | None:
-    """What the record says; None when whoever asks is to take a turn."""
-    if found is None or (found.is_expired and not found.is_live):
+def _judge(state: RecordState | None, fingerprint: str, policy: Policy) -> Decision | None:
+    """What the record says; None when the caller is to take a turn."""
+    if state is None or (state.is_expired and not state.is_live):
         return None
-    record = found.record
+    record = state.record
     if record.fingerprint != fingerprint or policy.kind == "reject":
         return Conflict(record)
     if policy.kind == "hold":
         return Held(record)
-    if found.is_fresh if policy.kind == "cache" else _is_settled(found, policy):
+    if state.is_fresh if policy.kind == "cache" else _is_settled(state, policy):
         return Replay(record)
-    if not found.is_live:
+    if not state.is_live:
         return None
-    return Stale(record) if _is_servable(found, policy) else Attach(record)
+    return Stale(record) if _is_servable(state, policy) else Attach(record)
 
 
 async def _take_turn(
-    tx: Transaction, key: Key, fingerprint: str, policy: Policy, found: RecordState | None
+    tx: Transaction, key: Key, fingerprint: str, policy: Policy, state: RecordState | None
 ) -> Decision | None:
     """Refresh an answer that can be served meanwhile, or begin the record anew; None for a lost race."""
-    if found is not None and _is_servable(found, policy):
-        fence = await store.refresh_record(tx, key, found.record.fence, policy.turn_seconds)
-        return None if fence is None else Stale(found.record, fence)
-    seen = None if found is None else found.record.fence
+    if state is not None and _is_servable(state, policy):
+        fence = await store.refresh_record(tx, key, state.record.fence, policy.turn_seconds)
+        return None if fence is None else Stale(state.record, fence)
+    seen = None if state is None else state.record.fence
     fence = await store.open_record(tx, key, fingerprint, seen, policy.turn_seconds, policy.keep_seconds)
     return None if fence is None else New(fence)
 
 
-def _is_servable(found: RecordState, policy: Policy) -> bool:
-    return policy.kind == "cache" and found.record.answered_at is not None and not found.is_expired
+def _is_servable(state: RecordState, policy: Policy) -> bool:
+    return policy.kind == "cache" and state.record.answered_at is not None and not state.is_expired
 
 
-def _is_settled(found: RecordState, policy: Policy) -> bool:
+def _is_settled(state: RecordState, policy: Policy) -> bool:
     """Whether the record is what there will be: for a replay also its job, or a turn without end."""
-    if found.record.answered_at is not None:
+    if state.record.answered_at is not None:
         return True
-    return policy.kind == "replay" and (found.record.job_id is not None or not found.is_bounded)
+    return policy.kind == "replay" and (state.record.job_id is not None or not state.is_bounded)
 
 
 # -- the turn ---------------------------------------------------------------------------------------------
@@ -253,8 +253,8 @@ async def lock(tx: Transaction, key: Key) -> None:
 
 async def find(tx: Transaction, key: Key) -> Record | None:
     """The record of this key while it counts, without deciding anything."""
-    found = await store.find_record(tx, key)
-    return None if found is None or (found.is_expired and not found.is_live) else found.record
+    state = await store.find_record(tx, key)
+    return None if state is None or (state.is_expired and not state.is_live) else state.record
 
 
 async def forget(tx: Transaction, key: Key) -> bool:

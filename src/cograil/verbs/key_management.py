@@ -22,7 +22,7 @@ MAX_NAME = 64
 
 @dataclass(frozen=True, slots=True)
 class NewKey:
-    """A key as it is told to whoever asked for it."""
+    """A key as it is shown to its creator."""
 
     key: str
     key_id: str
@@ -58,13 +58,13 @@ async def create_key(
 async def revoke_key(tx: Transaction, key_id: str) -> None:
     """End a key; doors that know it forget it within seconds. Raises NotFound."""
     if not await store.revoke_key(tx, key_id):
-        raise NotFound(f"there is no key {key_id}, or it was revoked already")
+        raise NotFound(f"key {key_id} does not exist, or it was revoked already")
 
 
 async def delete_key(tx: Transaction, key_id: str) -> None:
     """Forget a key that has ended; once all are forgotten, loopback is open again. Raises NotFound."""
     if not await store.delete_key(tx, key_id):
-        raise NotFound(f"there is no key {key_id} that has ended; revoke it first")
+        raise NotFound(f"key {key_id} does not exist or is still active; revoke it first")
 
 
 def split_key(text: str) -> tuple[str, str] | None:
@@ -86,14 +86,14 @@ def _hash(secret: str) -> bytes:
 
 
 def _problems(tenant: str, role: str, user_id: str, name: str) -> list[Problem]:
-    found = []
+    problems = []
     if not IS_TENANT(tenant):
         message = "a tenant is up to 63 small letters, digits, - and _, and begins with a letter or digit"
-        found.append(Problem("invalid_value", message, "/tenant"))
+        problems.append(Problem("invalid_value", message, "/tenant"))
     if role not in ROLES:
-        found.append(Problem("invalid_value", f"a role is one of {', '.join(ROLES)}", "/role"))
+        problems.append(Problem("invalid_value", f"a role is one of {', '.join(ROLES)}", "/role"))
     if not is_id(user_id):
-        found.append(Problem("invalid_value", "a user is a UUID", "/user"))
+        problems.append(Problem("invalid_value", "a user is a UUID", "/user"))
     if len(name) > MAX_NAME or not name.isprintable():
-        found.append(Problem("invalid_value", f"a name has at most {MAX_NAME} characters", "/name"))
-    return found
+        problems.append(Problem("invalid_value", f"a name has at most {MAX_NAME} characters", "/name"))
+    return problems

@@ -1,7 +1,7 @@
 """Named leases: one holder at a time, by PostgreSQL's clock, each with a higher fence than the last.
 
 A lease is held until its time is over, and a heartbeat extends it; or by a job, and then for as long as the
-job is not finished, without heartbeats and without anybody who would have to release it. Whoever finds it
+job is not finished, without heartbeats and without anybody who would have to release it. A caller that finds it
 taken learns the holder's job and can attach to that. Acquire and give take the lock of the name until
 the transaction ends: several leases in one transaction are taken in the order of their names.
 """

@@ -31,9 +31,9 @@ def _is_name(name: str) -> bool:
 
 async def require_live_job(tx: Transaction, tenant: str, job_id: str) -> None:
     """Raises JobNotFound, or AlreadyTerminal: what it held would be free at once."""
-    found = await job_queries.status_of_jobs(tx, [job_id], tenant) if is_id(job_id) else {}
-    if not found:
+    statuses = await job_queries.status_of_jobs(tx, [job_id], tenant) if is_id(job_id) else {}
+    if not statuses:
         raise JobNotFound(job_id)
-    status = next(iter(found.values()))
+    status = next(iter(statuses.values()))
     if status in JOB_TERMINAL:
         raise AlreadyTerminal(job_id, status)

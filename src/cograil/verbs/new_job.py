@@ -45,12 +45,12 @@ class Submission:
 
 async def find_definition(
     tx: Transaction, tenant: str, workflow_id: str, version: int | None
-) -> workflow_queries.WorkflowVersion:
+) -> workflow_queries.ResolvedVersion:
     """The published version, the newest when none is named. Raises WorkflowNotFound."""
-    found = await workflow_queries.find_workflow(tx, tenant, workflow_id, version)
-    if found is None:
+    workflow_version = await workflow_queries.find_workflow(tx, tenant, workflow_id, version)
+    if workflow_version is None:
         raise WorkflowNotFound(workflow_id, version)
-    return found
+    return workflow_version
 
 
 def require_queues(workflow: Workflow) -> None:
@@ -99,17 +99,17 @@ def checked(
     """The input with its defaults, and when the job must be done. Raises InvalidInput."""
     if problems := list(_problems(submission, tx.now)):
         raise InvalidInput(problems)
-    given = apply_inputs(workflow, submission.input, suggestions)
-    limit_of_new("", workflow, given)
+    job_input = apply_inputs(workflow, submission.input, suggestions)
+    limit_of_new("", workflow, job_input)
     begins_at = max(tx.now, submission.not_before or tx.now)
     limit = workflow.timeout_seconds
-    return input_text(given), None if limit is None else begins_at + timedelta(seconds=limit)
+    return input_text(job_input), None if limit is None else begins_at + timedelta(seconds=limit)
 
 
-def limit_of_new(tenant: str, workflow: Workflow, given: Json) -> TaskLimit | None:
+def limit_of_new(tenant: str, workflow: Workflow, job_input: Json) -> TaskLimit | None:
     """The limit under which a job with this input begins. Raises InvalidInput for a key that is none."""
     try:
-        return limit_of_job(tenant, workflow, given)
+        return limit_of_job(tenant, workflow, job_input)
     except RenderError as error:
         raise InvalidInput([Problem(error.code, str(error), "/limits/key")]) from error
 
@@ -130,7 +130,7 @@ def _problems(submission: Submission, now: datetime) -> Iterator[Problem]:
 
 
 def _are_labels(labels: Json) -> bool:
-    """Whoever submits from SQL may have given anything."""
+    """Whether these are labels: a submit from SQL may pass anything."""
     return (
         isinstance(labels, dict)
         and len(labels.keys() - {HOP}) <= MAX_LABELS
@@ -138,9 +138,9 @@ def _are_labels(labels: Json) -> bool:
     )
 
 
-def input_text(given: dict[str, Json]) -> bytes:
+def input_text(job_input: dict[str, Json]) -> bytes:
     """The input as JSON that the database can hold; its size is the business of the door."""
     try:
-        return strict_json.write(given, max_bytes=MAX_INPUT_BYTES)
+        return strict_json.write(job_input, max_bytes=MAX_INPUT_BYTES)
     except strict_json.InvalidJson as error:
         raise InvalidInput([Problem(error.code, error.message, error.pointer)]) from error

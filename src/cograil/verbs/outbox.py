@@ -18,7 +18,7 @@ from cograil.model.workflow import Json
 from cograil.setting_sections import OutboundSettings
 from cograil.store import outbox_queries as store
 from cograil.store.database import Transaction
-from cograil.store.outbox_queries import Subscription, View
+from cograil.store.outbox_queries import View, WebhookSubscription
 from cograil.verbs.callback_targets import SECRET_PREFIX, Receiver, check_receiver, check_secret, check_types
 
 DELIVERY_STATES = ("pending", "delivered", "dead")
@@ -67,9 +67,11 @@ async def subscribe(
             raise InvalidInput([Problem("invalid_value", f"more than {MAX_WORD} characters", "")])
     secret = receiver.secret or new_secret()
     headers = strict_json.write(dict(receiver.headers), max_bytes=MAX_DATA_BYTES)
-    one = Subscription(tenant, new_id(), receiver.url, wanted, workflow_id, secret, receiver.style, headers)
-    await store.add_subscription(tx, one, by)
-    return await show_subscription(tx, tenant, one.subscription_id) | {"secret": secret}
+    subscription = WebhookSubscription(
+        tenant, new_id(), receiver.url, wanted, workflow_id, secret, receiver.style, headers
+    )
+    await store.add_subscription(tx, subscription, by)
+    return await show_subscription(tx, tenant, subscription.subscription_id) | {"secret": secret}
 
 
 def new_secret() -> str:
@@ -84,10 +86,12 @@ async def list_subscriptions(tx: Transaction, tenant: str) -> list[View]:
 
 async def show_subscription(tx: Transaction, tenant: str, subscription_id: str) -> View:
     """One of them. Raises SubscriptionNotFound."""
-    found = await store.list_subscriptions(tx, tenant, subscription_id) if is_id(subscription_id) else []
-    if not found:
+    subscriptions = (
+        await store.list_subscriptions(tx, tenant, subscription_id) if is_id(subscription_id) else []
+    )
+    if not subscriptions:
         raise SubscriptionNotFound(subscription_id)
-    return found[0]
+    return subscriptions[0]
 
 
 async def unsubscribe(tx: Transaction, tenant: str, subscription_id: str) -> None:
@@ -115,15 +119,15 @@ async def rotate_subscription(
     The subscription with its secret, which is shown this once. What is already on its way is signed alike.
     Raises SubscriptionNotFound, or InvalidInput.
     """
-    found = await show_subscription(tx, tenant, subscription_id)
+    subscription = await show_subscription(tx, tenant, subscription_id)
     if not 0 <= overlap_hours <= MAX_OVERLAP_HOURS:
         message = f"between 0 and {MAX_OVERLAP_HOURS:g} hours"
         raise InvalidInput([Problem("out_of_range", message, "/overlap_hours")])
     secret = new_secret() if secret is None else secret
-    check_secret(secret, found["style"])
+    check_secret(secret, subscription["style"])
     if not await store.rotate_secret(tx, tenant, subscription_id, secret, overlap_hours * 3600):
         raise SubscriptionNotFound(subscription_id)
-    return found | {"secret": secret, "overlap_hours": overlap_hours}
+    return subscription | {"secret": secret, "overlap_hours": overlap_hours}
 
 
 async def list_deliveries(
@@ -144,10 +148,10 @@ async def list_deliveries(
 
 async def show_delivery(tx: Transaction, tenant: str, delivery_id: str) -> View:
     """One of them. Raises DeliveryNotFound."""
-    found = await store.list_deliveries(tx, tenant, delivery_id=delivery_id)
-    if not found:
+    deliveries = await store.list_deliveries(tx, tenant, delivery_id=delivery_id)
+    if not deliveries:
         raise DeliveryNotFound(delivery_id)
-    return found[0]
+    return deliveries[0]
 
 
 async def resend(tx: Transaction, tenant: str, delivery_id: str) -> View:
@@ -155,7 +159,7 @@ async def resend(tx: Transaction, tenant: str, delivery_id: str) -> View:
 
     Raises DeliveryNotFound, or Conflict when it is still on its way.
     """
-    found = await show_delivery(tx, tenant, delivery_id)
+    delivery = await show_delivery(tx, tenant, delivery_id)
     if not await store.resend_delivery(tx, tenant, delivery_id):
-        raise Conflict(f"delivery {delivery_id} is still on its way, after {found['tries']} tries")
+        raise Conflict(f"delivery {delivery_id} is still on its way, after {delivery['tries']} tries")
     return await show_delivery(tx, tenant, delivery_id)

@@ -1,6 +1,6 @@
 """Periods: which partitions of nodes and events are to be made ahead, and which are over.
 
-A period is so many days, counted from 1970, and holds the jobs that were born in it. When it is older than
+A period is a number of days, counted from 1970, and holds the jobs that were born in it. When it is older than
 the retention and nothing of it stays, its jobs go without their nodes and events, and then these go at once,
 with the partition. A job of it that stays is enough: then all of it goes by rows.
 """
@@ -25,7 +25,7 @@ MAX_BYTES = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Missing:
+class MissingPartition:
     """A partition that should be there."""
 
     parent: str
@@ -51,24 +51,26 @@ class Reach:
     old: tuple[str, ...] = ()
 
 
-async def find_missing(tx: Transaction, days: int) -> list[Missing]:
-    """What is to be made now, for periods of so many days."""
+async def find_missing(tx: Transaction, days: int) -> list[MissingPartition]:
+    """What is to be made now, for periods of this many days."""
     existing = await store.list_partitions(tx)
     now = int(tx.now.timestamp() * 1000)
-    return [one for parent in PARENTS for one in _missing(parent, existing, now, days * DAY_MILLIS)]
+    return [missing for parent in PARENTS for missing in _missing(parent, existing, now, days * DAY_MILLIS)]
 
 
-def _missing(parent: str, existing: Sequence[Partition], now: int, length: int) -> Iterator[Missing]:
+def _missing(parent: str, existing: Sequence[Partition], now: int, length: int) -> Iterator[MissingPartition]:
     """Begin where the last one ends: with other days than before, one period may be shorter."""
-    edge = max((millis_of(one.until) for one in existing if one.parent == parent), default=0)
+    edge = max(
+        (millis_of(partition.until) for partition in existing if partition.parent == parent), default=0
+    )
     begun = now // length * length
     for number in range(AHEAD):
         first, until = begun + number * length, begun + (number + 1) * length
         if edge < until:
-            yield Missing(parent, first_id(max(first, edge)), first_id(until))
+            yield MissingPartition(parent, first_id(max(first, edge)), first_id(until))
 
 
-async def make(tx: Transaction, missing: Missing) -> str:
+async def make(tx: Transaction, missing: MissingPartition) -> str:
     """Make it, or say why not: as the store does, or `busy` when it is somebody else's turn."""
     if not await try_turn(tx, TURN):
         return "busy"
@@ -78,20 +80,20 @@ async def make(tx: Transaction, missing: Missing) -> str:
 
 
 async def survey(tx: Transaction, before: datetime, days: int) -> Reach:
-    """What may go of what finished before this moment, with periods of so many days.
+    """What may go of what finished before this moment, with periods of this many days.
 
     A period that is not over yet is waited for, or it would be gone by rows before it could be dropped; but
     not one that is longer than we want them now.
     """
     existing = await store.list_partitions(tx)
     bound = first_id_at(before)
-    for one in existing:
-        is_wanted = millis_of(one.until) - millis_of(one.first) <= days * DAY_MILLIS
-        if one.first < bound < one.until and is_wanted:
-            bound = one.first
-    old = [one for one in existing if one.until <= bound]
+    for partition in existing:
+        is_wanted = millis_of(partition.until) - millis_of(partition.first) <= days * DAY_MILLIS
+        if partition.first < bound < partition.until and is_wanted:
+            bound = partition.first
+    old = [partition for partition in existing if partition.until <= bound]
     over = [period for period in _whole(old) if not await store.has_staying_jobs(tx, *period, before)]
-    return Reach(bound, tuple(over), tuple(one.name for one in old))
+    return Reach(bound, tuple(over), tuple(partition.name for partition in old))
 
 
 def _whole(partitions: Sequence[Partition]) -> Iterator[tuple[str, str]]:

@@ -38,7 +38,9 @@ async def pause_queue(
     """No worker gets a task of this queue. Raises Conflict when it is paused already."""
     _check_words(by, reason)
     if not WORD.fullmatch(queue):
-        message = f"{queue[:80]!a} is no queue: its name has 1 to 64 characters, no blanks and no braces"
+        message = (
+            f"{queue[:80]!a} is not the name of a queue: that has 1 to 64 characters, no blanks and no braces"
+        )
         raise InvalidInput([Problem("invalid_value", message, "")])
     if not await pause_queries.pause_name(tx, tenant, "queue", queue, by, reason):
         raise Conflict(f"queue {queue!r} is paused already")

@@ -13,13 +13,15 @@ import orjson
 from cograil.model.job import JobState, TaskLimit
 from cograil.store import limit_queries
 from cograil.store.database import Transaction
-from cograil.store.write_batch import Batch, write_batch
+from cograil.store.write_batch import WriteBatch, write_batch
 from cograil.verbs.definition_cache import DefinitionCache
 from cograil.verbs.new_job import limit_of_new
 from cograil.verbs.telemetry import note_written
 
 
-async def persist(tx: Transaction, definitions: DefinitionCache, batch: Batch, owner: int | None) -> None:
+async def persist(
+    tx: Transaction, definitions: DefinitionCache, batch: WriteBatch, owner: int | None
+) -> None:
     """Write this batch. A new job of a workflow with a limit is held until it is admitted.
 
     A job that ends leaves the queue of its limit, or frees its slot. `owner` is the id of the

@@ -6,10 +6,10 @@ from cograil.errors import VersionTaken
 from cograil.model.workflow import Workflow
 from cograil.store import workflow_queries
 from cograil.store.database import Transaction
-from cograil.store.workflow_queries import Published
+from cograil.store.workflow_queries import StoredVersion
 
 
-async def publish(tx: Transaction, workflow: Workflow, source: str, tenant: str = "default") -> Published:
+async def publish(tx: Transaction, workflow: Workflow, source: str, tenant: str = "default") -> StoredVersion:
     """Publish this version. The same content again changes nothing; other content raises VersionTaken."""
     published = await workflow_queries.store_workflow(tx, tenant, workflow, source, is_draft=False)
     if published.digest != workflow.digest:
@@ -22,7 +22,7 @@ async def publish(tx: Transaction, workflow: Workflow, source: str, tenant: str 
     return published
 
 
-async def replace(tx: Transaction, workflow: Workflow, source: str, tenant: str = "default") -> Published:
+async def replace(tx: Transaction, workflow: Workflow, source: str, tenant: str = "default") -> StoredVersion:
     """Publish this content under its version, whatever was there: for `cograil up --dev` only.
 
     Jobs that were made of the content before keep it.
@@ -31,6 +31,8 @@ async def replace(tx: Transaction, workflow: Workflow, source: str, tenant: str 
     return await publish(tx, workflow, source, tenant)
 
 
-async def keep_draft(tx: Transaction, workflow: Workflow, source: str, tenant: str = "default") -> Published:
+async def keep_draft(
+    tx: Transaction, workflow: Workflow, source: str, tenant: str = "default"
+) -> StoredVersion:
     """Keep a draft, pinned by its content, for `cograil run FILE`."""
     return await workflow_queries.store_workflow(tx, tenant, workflow, source, is_draft=True)

@@ -25,7 +25,7 @@ ANY_EVENTS = 2**62
 class Deleted:
     """What one batch did: `kept` are old enough but tied to what is active.
 
-    `last` is where the next one begins; None when there is no next one.
+    `last` is where the next one begins; None when this is the last one.
     """
 
     jobs: int

@@ -12,7 +12,7 @@ import orjson
 from cograil import tracing
 from cograil.definitions import apply_inputs
 from cograil.definitions.suggestions import hint_of_nodes, list_names
-from cograil.engine.readiness import Verdict
+from cograil.engine.readiness import NextMove
 from cograil.engine.retry_keys import KeyPlan, Rerun, has_key, plan_keys
 from cograil.engine.skip_prediction import SkipPrediction, predict_skips
 from cograil.errors import Conflict, JobNotFound, NodeNotFound, NotFinished
@@ -27,7 +27,7 @@ from cograil.store.database import Transaction
 from cograil.store.job_queries import list_failures
 from cograil.store.locked_jobs import LockedJobs
 from cograil.store.workflow_queries import is_paused
-from cograil.store.write_batch import Batch, JobAttributes
+from cograil.store.write_batch import JobAttributes, WriteBatch
 from cograil.verbs.advance import EngineContext, advance_locked, decide_first
 from cograil.verbs.callback_targets import check_callback
 from cograil.verbs.new_job import input_text, limit_of_new
@@ -46,7 +46,7 @@ class Takeover:
 
 
 @dataclass(frozen=True, slots=True)
-class RetryPreview:
+class RetryForecast:
     """What a retry would do. `reopened` are fan-outs of which only the children that did not complete run.
 
     `outdated` are nodes that keep what they made of inputs that are changed now, with these inputs.
@@ -116,15 +116,15 @@ async def retry(
     Raises JobNotFound, NodeNotFound, NotFinished, InvalidInput, or Conflict when there is nothing to run
     again, or the node would be skipped again because of a choice that is kept.
     """
-    found = await _find(tx, engine_context, job_id, node_id)
-    if found.state.status in JOB_TERMINAL:
-        plan = await _plan(tx, found, inputs, new_keys)
+    target = await _find(tx, engine_context, job_id, node_id)
+    if target.state.status in JOB_TERMINAL:
+        plan = await _plan(tx, target, inputs, new_keys)
         return await _as_new_job(tx, engine_context, plan, by, trace_parent, labels or {})
-    failed = await _require_failed(tx, found, inputs, new_keys)
+    failed = await _require_failed(tx, target, inputs, new_keys)
     if failed.parent is not None:
-        found.state.nodes[failed.node_id] = failed
+        target.state.nodes[failed.node_id] = failed
     signals = {job_id: [RetryRequested(failed.node_id, by)]}
-    await advance_locked(tx, engine_context, found.locked, signals=signals)
+    await advance_locked(tx, engine_context, target.locked, signals=signals)
     return job_id
 
 
@@ -136,20 +136,20 @@ async def preview_retry(
     *,
     inputs: Mapping[str, Json] | None = None,
     new_keys: bool = False,
-) -> RetryPreview:
+) -> RetryForecast:
     """What `retry` would do with the same arguments. Changes nothing; raises what it would raise."""
-    found = await _find(tx, engine_context, job_id, node_id)
-    if found.state.status in JOB_TERMINAL:
-        return _preview_new_job(await _plan(tx, found, inputs, new_keys))
-    failed = await _require_failed(tx, found, inputs, new_keys)
+    target = await _find(tx, engine_context, job_id, node_id)
+    if target.state.status in JOB_TERMINAL:
+        return _preview_new_job(await _plan(tx, target, inputs, new_keys))
+    failed = await _require_failed(tx, target, inputs, new_keys)
     nodes = await retry_queries.load_nodes(tx, job_id)
-    after = _descendants(found.workflow, failed.parent or failed.node_id)
-    completed = tuple(name for name in found.workflow.nodes if _is_completed(nodes.get(name)))
-    follow = [name for name in found.workflow.nodes if name in after and name not in completed]
+    after = _descendants(target.workflow, failed.parent or failed.node_id)
+    completed = tuple(name for name in target.workflow.nodes if _is_completed(nodes.get(name)))
+    follow = [name for name in target.workflow.nodes if name in after and name not in completed]
     skipped = tuple(name for name in follow if _is_unwanted(nodes.get(name)))
     again = (failed.node_id, *(name for name in follow if name not in skipped))
-    keyed = tuple(name for name in again if name == failed.node_id or has_key(found.workflow.nodes[name]))
-    return RetryPreview(job_id, True, completed, again, skipped=skipped, same_keys=keyed)
+    keyed = tuple(name for name in again if name == failed.node_id or has_key(target.workflow.nodes[name]))
+    return RetryForecast(job_id, True, completed, again, skipped=skipped, same_keys=keyed)
 
 
 async def _find(tx: Transaction, engine_context: EngineContext, job_id: str, node_id: str | None) -> _Found:
@@ -165,27 +165,27 @@ async def _find(tx: Transaction, engine_context: EngineContext, job_id: str, nod
 
 
 async def _require_failed(
-    tx: Transaction, found: _Found, inputs: Mapping[str, Json] | None, new_keys: bool
+    tx: Transaction, target: _Found, inputs: Mapping[str, Json] | None, new_keys: bool
 ) -> NodeState:
     """The node of a running job that is to be tried again in place."""
-    job_id, status = found.state.job_id, found.state.status
-    if found.node_id is None:
+    job_id, status = target.state.job_id, target.state.status
+    if target.node_id is None:
         wanted = f"name a failed node with {FROM_NODE} to retry it in place"
-        raise NotFinished(f"job {job_id} is still {status}; {wanted}; {await _failed_nodes(tx, found)}")
+        raise NotFinished(f"job {job_id} is still {status}; {wanted}; {await _failed_nodes(tx, target)}")
     if inputs:
         raise NotFinished(f"job {job_id} is still {status}; only a new job can have other inputs")
     if new_keys:
         raise NotFinished(f"job {job_id} is still {status}; only a new job can have new idempotency keys")
-    if found.node is None or found.node.status != "failed":
-        what = "pending" if found.node is None else found.node.status
-        message = f"node {found.node_id!r} of job {job_id} is {shown_node_status(what)}, not failed"
-        raise Conflict(f"{message}; {await _failed_nodes(tx, found)}")
-    return found.node
+    if target.node is None or target.node.status != "failed":
+        what = "pending" if target.node is None else target.node.status
+        message = f"node {target.node_id!r} of job {job_id} is {shown_node_status(what)}, not failed"
+        raise Conflict(f"{message}; {await _failed_nodes(tx, target)}")
+    return target.node
 
 
-async def _failed_nodes(tx: Transaction, found: _Found) -> str:
+async def _failed_nodes(tx: Transaction, target: _Found) -> str:
     """The nodes and children of a running job that can be retried in place, as part of a sentence."""
-    failures = await list_failures(tx, found.state.job_id, tenant=found.state.tenant_id)
+    failures = await list_failures(tx, target.state.job_id, tenant=target.state.tenant_id)
     if not failures:
         return "none of its nodes has failed"
     return f"its failed nodes: {list_names([failure['node_id'] for failure in failures])}"
@@ -196,36 +196,36 @@ def _is_completed(node: NodeState | None) -> bool:
 
 
 def _is_unwanted(node: NodeState | None) -> bool:
-    return node is not None and node.skip_reason == Verdict.SKIP_BRANCH.value
+    return node is not None and node.skip_reason == NextMove.SKIP_BRANCH.value
 
 
-async def _plan(tx: Transaction, found: _Found, inputs: Mapping[str, Json] | None, new_keys: bool) -> _Plan:
-    old, workflow = found.state, found.workflow
+async def _plan(tx: Transaction, target: _Found, inputs: Mapping[str, Json] | None, new_keys: bool) -> _Plan:
+    old, workflow = target.state, target.workflow
     check_retry(workflow, inputs)
-    if found.node_id is None and old.status == "completed":
+    if target.node_id is None and old.status == "completed":
         wanted = f"name the node from which to run it again with {FROM_NODE}"
         raise Conflict(f"job {old.job_id} is completed; {wanted}; its nodes: {list_names(workflow.nodes)}")
     nodes = await retry_queries.load_nodes(tx, old.job_id)
-    takeover = decide_takeover(workflow, nodes, found.node_id)
+    takeover = decide_takeover(workflow, nodes, target.node_id)
     prediction = predict_skips(workflow, {name: nodes[name] for name in takeover.kept})
-    if found.node_id in prediction.skipped:
-        raise Conflict(_why_skipped(prediction, found.node_id))
+    if target.node_id in prediction.skipped:
+        raise Conflict(_why_skipped(prediction, target.node_id))
     before = orjson.loads(old.input_text)
     changed = {name: value for name, value in (inputs or {}).items() if _differs(before, name, value)}
     text = old.input_text
     if changed or old.started_at is None:  # it may have been refused when it was opened
-        given = apply_inputs(workflow, before | changed)
-        limit_of_new(old.tenant_id, workflow, given)
-        text = input_text(given)
+        job_input = apply_inputs(workflow, before | changed)
+        limit_of_new(old.tenant_id, workflow, job_input)
+        text = input_text(job_input)
     skipped = frozenset(prediction.skipped)
     job_id = new_id()
-    keys = await _plan_keys(tx, found, nodes, takeover, job_id, is_new=new_keys)
-    return _Plan(old, workflow, found.node_id, nodes, takeover, skipped, text, tuple(changed), job_id, keys)
+    keys = await _plan_keys(tx, target, nodes, takeover, job_id, is_new=new_keys)
+    return _Plan(old, workflow, target.node_id, nodes, takeover, skipped, text, tuple(changed), job_id, keys)
 
 
 async def _plan_keys(
     tx: Transaction,
-    found: _Found,
+    target: _Found,
     nodes: dict[str, NodeState],
     takeover: Takeover,
     job_id: str,
@@ -234,10 +234,10 @@ async def _plan_keys(
 ) -> KeyPlan:
     rerun = [name for name in nodes if name not in takeover.kept | takeover.reopened]
     fans = [name for name in rerun if nodes[name].total is not None]
-    children = await retry_queries.completed_children(tx, found.state.job_id, fans) if fans else {}
-    again = Rerun(nodes, takeover.kept, takeover.reopened, children, found.node)
-    roots = KeyRoots.read(found.state.key_roots, found.state.job_id)
-    return plan_keys(found.workflow, roots, again, job_id, is_new=is_new)
+    children = await retry_queries.completed_children(tx, target.state.job_id, fans) if fans else {}
+    again = Rerun(nodes, takeover.kept, takeover.reopened, children, target.node)
+    roots = KeyRoots.read(target.state.key_roots, target.state.job_id)
+    return plan_keys(target.workflow, roots, again, job_id, is_new=is_new)
 
 
 def _why_skipped(prediction: SkipPrediction, node_id: str) -> str:
@@ -256,10 +256,10 @@ def _differs(before: Mapping[str, Json], name: str, value: Json) -> bool:
     return name not in before or input_text({name: before[name]}) != input_text({name: value})
 
 
-def _preview_new_job(plan: _Plan) -> RetryPreview:
+def _preview_new_job(plan: _Plan) -> RetryForecast:
     takeover = plan.takeover
     stays = takeover.kept | takeover.reopened
-    return RetryPreview(
+    return RetryForecast(
         plan.old.job_id,
         False,
         kept=_in_order(plan.workflow, takeover.kept),
@@ -283,7 +283,7 @@ def _outdated(plan: _Plan, stays: frozenset[str]) -> dict[str, tuple[str, ...]]:
     read = {}
     for name in _in_order(plan.workflow, stays):
         templates = plan.workflow.nodes[name].templates
-        names = tuple(one for one in plan.changed if any(t.reads_input(one) for t in templates))
+        names = tuple(changed for changed in plan.changed if any(t.reads_input(changed) for t in templates))
         if names:
             read[name] = names
     return read
@@ -301,11 +301,11 @@ async def _as_new_job(
     job_id = plan.job_id
     again = plan.node_id or ""
     ended = await retry_queries.copy_nodes(tx, old.job_id, job_id, takeover.kept, takeover.reopened, again)
-    words = await retry_queries.load_attributes(tx, old.job_id)
+    attributes = await retry_queries.load_attributes(tx, old.job_id)
     if labels:
-        words["labels"] = {**(words["labels"] or {}), **labels}
-    if old.started_at is None and words["callback"] is not None:
-        check_callback(words["callback"], engine_context.outbound)
+        attributes["labels"] = {**(attributes["labels"] or {}), **labels}
+    if old.started_at is None and attributes["callback"] is not None:
+        check_callback(attributes["callback"], engine_context.outbound)
     new = _new_state(tx, plan, job_id, by, _taken_over(nodes, takeover, ended))
     new.key_roots = plan.keys.roots
     new.is_held = workflow.limit is not None
@@ -319,8 +319,8 @@ async def _as_new_job(
     changes.to_expand.extend(
         name for name in takeover.reopened if nodes[name].expanded < (nodes[name].total or 0)
     )
-    batch = Batch()
-    batch.add_new(new, changes, JobAttributes(workflow.workflow_id, workflow.version, **words))
+    batch = WriteBatch()
+    batch.add_new(new, changes, JobAttributes(workflow.workflow_id, workflow.version, **attributes))
     await persist(tx, engine_context.definitions, batch, engine_context.owner)
     if new.key_roots is not None:
         await retry_queries.keep_key_roots(tx, job_id, new.key_roots)
@@ -350,27 +350,27 @@ def decide_takeover(workflow: Workflow, nodes: dict[str, NodeState], node_id: st
 
 
 def _descendants(workflow: Workflow, node_id: str | None) -> set[str]:
-    found: set[str] = set()
+    descendants: set[str] = set()
     queue = deque(workflow.nodes[node_id].successors if node_id is not None else ())
     while queue:
         name = queue.popleft()
-        if name not in found:
-            found.add(name)
+        if name not in descendants:
+            descendants.add(name)
             queue.extend(workflow.nodes[name].successors)
-    return found
+    return descendants
 
 
 def _taken_over(
     nodes: dict[str, NodeState], takeover: Takeover, ended: dict[str, int]
 ) -> dict[str, NodeState]:
-    kept = {name: nodes[name] for name in takeover.kept}
+    kept_nodes = {name: nodes[name] for name in takeover.kept}
     reopened = {
         name: replace(
             nodes[name], status="running", ended=ended[name], failed=0, error=None, finished_at=None
         )
         for name in takeover.reopened
     }
-    return kept | reopened
+    return kept_nodes | reopened
 
 
 def _after(now: datetime, nodes: Mapping[str, NodeState]) -> datetime:

@@ -1,4 +1,4 @@
-"""Schedules: made and changed by people, fired by whoever looks first, once for each moment.
+"""Schedules: made and changed by people, fired by the first scheduler that looks, once for each moment.
 
 Firing locks the schedule, keeps what becomes of the moment and submits the job in one transaction. Two who
 look at the same time do not both fire, and one that dies in between has fired nothing.
@@ -16,7 +16,7 @@ import orjson
 
 from cograil.definitions.cron import check_calendar, first_moments, moments_until, next_moment
 from cograil.errors import AlreadyTerminal, CograilError, Conflict, InvalidInput, Problem, ScheduleNotFound
-from cograil.model.schedule import Firing, Outcome, Plan, Schedule
+from cograil.model.schedule import Firing, Outcome, Schedule, SchedulePlan
 from cograil.model.workflow import Json
 from cograil.store import schedule_queries as store
 from cograil.store.database import Transaction
@@ -40,7 +40,13 @@ IS_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}").fullmatch
 
 
 async def create_schedule(
-    tx: Transaction, engine_context: EngineContext, tenant: str, name: str, plan: Plan, *, by: str = ""
+    tx: Transaction,
+    engine_context: EngineContext,
+    tenant: str,
+    name: str,
+    plan: SchedulePlan,
+    *,
+    by: str = "",
 ) -> View:
     """Run this by the calendar from now on. Raises InvalidInput, WorkflowNotFound, or Conflict for a name
     that is taken.
@@ -55,7 +61,7 @@ async def create_schedule(
 
 
 async def change_schedule(
-    tx: Transaction, engine_context: EngineContext, tenant: str, name: str, plan: Plan
+    tx: Transaction, engine_context: EngineContext, tenant: str, name: str, plan: SchedulePlan
 ) -> View:
     """Run this instead, from now on.
 
@@ -78,32 +84,34 @@ async def update_schedule(
     return await _change(tx, engine_context, tenant, name, replace(plan, **facts))
 
 
-async def _lock_changeable(tx: Transaction, tenant: str, name: str) -> Plan:
+async def _lock_changeable(tx: Transaction, tenant: str, name: str) -> SchedulePlan:
     """The plan of a schedule that may be changed here."""
-    found = await store.lock_schedule(tx, tenant, name) if IS_NAME(name) else None
-    if found is None:
+    schedule = await store.lock_schedule(tx, tenant, name) if IS_NAME(name) else None
+    if schedule is None:
         raise ScheduleNotFound(name)
-    if found.origin == "file":
+    if schedule.origin == "file":
         raise Conflict(
-            f"schedule {name!r} is in the file of workflow {found.plan.workflow_id!r}: change it there and "
+            f"schedule {name!r} is in the file of workflow {schedule.plan.workflow_id!r}: change it there and "
             "publish the file; no new version is needed"
         )
-    return found.plan
+    return schedule.plan
 
 
-async def _change(tx: Transaction, engine_context: EngineContext, tenant: str, name: str, plan: Plan) -> View:
+async def _change(
+    tx: Transaction, engine_context: EngineContext, tenant: str, name: str, plan: SchedulePlan
+) -> View:
     next_at = await checked_next(tx, engine_context, tenant, plan)
     await store.change_schedule(tx, tenant, name, plan, next_at)
     return await show_schedule(tx, tenant, name)
 
 
 async def checked_next(
-    tx: Transaction, engine_context: EngineContext, tenant: str, plan: Plan
+    tx: Transaction, engine_context: EngineContext, tenant: str, plan: SchedulePlan
 ) -> datetime | None:
     """When it is due first. What its jobs would be refused for is said now, and not at night."""
     check_calendar(plan.cron, plan.timezone)
-    found = await find_definition(tx, tenant, plan.workflow_id, plan.version)
-    workflow = await engine_context.definitions.get(tx, found.definition_id)
+    definition = await find_definition(tx, tenant, plan.workflow_id, plan.version)
+    workflow = await engine_context.definitions.get(tx, definition.definition_id)
     check_starter(workflow, None)
     checked(tx, _submission("", plan, tx.now), workflow)
     return next_moment(plan.cron, plan.timezone, tx.now)
@@ -116,28 +124,28 @@ async def list_schedules(tx: Transaction, tenant: str) -> list[View]:
 
 async def show_schedule(tx: Transaction, tenant: str, name: str) -> View:
     """One of them. Raises ScheduleNotFound."""
-    found = await store.list_schedules(tx, tenant, name) if IS_NAME(name) else []
-    if not found:
+    schedules = await store.list_schedules(tx, tenant, name) if IS_NAME(name) else []
+    if not schedules:
         raise ScheduleNotFound(name)
-    return found[0]
+    return schedules[0]
 
 
 async def passed_over(tx: Transaction, tenant: str, name: str) -> list[View]:
     """How many moments since the last job were passed over, and why. Raises ScheduleNotFound."""
     await show_schedule(tx, tenant, name)
-    found = await store.show_passed(tx, tenant, name)
-    return [one | {"reason": _why_passed(one)} for one in found]
+    counts = await store.show_passed(tx, tenant, name)
+    return [count | {"reason": _why_passed(count)} for count in counts]
 
 
-def _why_passed(one: View) -> str:
-    if one["outcome"] == "missed":
+def _why_passed(passed: View) -> str:
+    if passed["outcome"] == "missed":
         return "no orchestrator was running at the time, and the `missed` policy does not run them later"
-    if one["outcome"] == "refused":
+    if passed["outcome"] == "refused":
         return "the job was refused; `firings` says why"
-    if one["job_id"] is None:
+    if passed["job_id"] is None:
         return "the previous job was still running, and `overlap` is skip"
-    waits = f", waiting for {one['waiting_for']}" if one["waiting_for"] else ""
-    return f"job {one['job_id']} is still {one['job_status']}{waits}, and `overlap` is skip"
+    waits = f", waiting for {passed['waiting_for']}" if passed["waiting_for"] else ""
+    return f"job {passed['job_id']} is still {passed['job_status']}{waits}, and `overlap` is skip"
 
 
 async def run_schedule(tx: Transaction, engine_context: EngineContext, tenant: str, name: str) -> View:
@@ -145,10 +153,12 @@ async def run_schedule(tx: Transaction, engine_context: EngineContext, tenant: s
 
     Raises ScheduleNotFound, or why the job is refused.
     """
-    found = await store.lock_schedule(tx, tenant, name) if IS_NAME(name) else None
-    if found is None:
+    schedule = await store.lock_schedule(tx, tenant, name) if IS_NAME(name) else None
+    if schedule is None:
         raise ScheduleNotFound(name)
-    (made,) = await submit_each(tx, engine_context, [_submission(found.name, found.plan, tx.now)], tenant)
+    (made,) = await submit_each(
+        tx, engine_context, [_submission(schedule.name, schedule.plan, tx.now)], tenant
+    )
     if not isinstance(made, NewJobRow):
         raise made
     await store.add_firings(tx, [Firing(tenant, name, tx.now, "submitted", False, made.job_id)])
@@ -177,18 +187,18 @@ async def resume_schedule(tx: Transaction, tenant: str, name: str, *, detach: bo
     One that was removed from its workflow file needs `detach`: it becomes a schedule of its own, which the
     file no longer changes. Raises ScheduleNotFound, or Conflict.
     """
-    found = await store.lock_schedule(tx, tenant, name)
-    if found is None:
+    schedule = await store.lock_schedule(tx, tenant, name)
+    if schedule is None:
         raise ScheduleNotFound(name)
-    if found.left_file_at is not None and not detach:
+    if schedule.left_file_at is not None and not detach:
         raise Conflict(
-            f"schedule {name!r} was removed from the file of workflow {found.plan.workflow_id!r}: put it "
+            f"schedule {name!r} was removed from the file of workflow {schedule.plan.workflow_id!r}: put it "
             "back and publish the file, or resume it without the file with "
             f"`cograil schedules resume {name} --detach` (`detach` in the API)"
         )
     if detach and not await store.detach_schedule(tx, tenant, name):
         raise Conflict(f"schedule {name!r} was not removed from a workflow file; resume it without `detach`")
-    next_at = next_moment(found.plan.cron, found.plan.timezone, tx.now)
+    next_at = next_moment(schedule.plan.cron, schedule.plan.timezone, tx.now)
     if not await store.resume_schedule(tx, tenant, name, next_at):
         raise Conflict(f"schedule {name!r} is not paused")
     return await show_schedule(tx, tenant, name)
@@ -217,16 +227,16 @@ async def backfill(
     Raises ScheduleNotFound, or InvalidInput for a range that is none, has more than a thousand moments, or is
     not over yet.
     """
-    found = await store.lock_schedule(tx, tenant, name)
-    if found is None:
+    schedule = await store.lock_schedule(tx, tenant, name)
+    if schedule is None:
         raise ScheduleNotFound(name)
-    wanted = _moments_between(found.plan, first, until, tx.now)
+    wanted = _moments_between(schedule.plan, first, until, tx.now)
     fired = await store.find_fired(tx, tenant, name, wanted)
     left = [moment for moment in wanted if moment not in fired]
-    firings = [] if is_preview else await _submit(tx, engine_context, found, left, is_backfill=True)
+    firings = [] if is_preview else await _submit(tx, engine_context, schedule, left, is_backfill=True)
     if firings:
         await store.add_firings(tx, firings)
-    submitted = len(left) if is_preview else sum(one.outcome == "submitted" for one in firings)
+    submitted = len(left) if is_preview else sum(firing.outcome == "submitted" for firing in firings)
     return {
         "name": name,
         "submitted": submitted,
@@ -237,15 +247,15 @@ async def backfill(
     }
 
 
-def _moments_between(plan: Plan, first: datetime, until: datetime, now: datetime) -> list[datetime]:
+def _moments_between(plan: SchedulePlan, first: datetime, until: datetime, now: datetime) -> list[datetime]:
     if not first < until or until > now:
         message = "a range begins before it ends, and ends before now"
         raise InvalidInput([Problem("out_of_range", message, "/until")])
-    found = first_moments(plan.cron, plan.timezone, first, until, MAX_MOMENTS + 1)
-    if len(found) > MAX_MOMENTS:
+    moments = first_moments(plan.cron, plan.timezone, first, until, MAX_MOMENTS + 1)
+    if len(moments) > MAX_MOMENTS:
         message = f"this range has more than {MAX_MOMENTS:,} moments; take a shorter one"
         raise InvalidInput([Problem("out_of_range", message, "/until")])
-    return found
+    return moments
 
 
 # -- the clock --------------------------------------------------------------------------------------
@@ -273,23 +283,26 @@ class Fired:
 
 async def fire_due(tx: Transaction, engine_context: EngineContext, limit: int = AT_ONCE) -> Fired:
     """Fire what is due, of all tenants, except what is in somebody else's hands."""
-    found = await store.lock_due(tx, limit)
-    due = [one for one in found if await _is_known(tx, one)]
-    firings = [firing for one in due for firing in await _fire(tx, engine_context, one)]
+    schedules = await store.lock_due(tx, limit)
+    due = [schedule for schedule in schedules if await _is_known(tx, schedule)]
+    firings = [firing for schedule in due for firing in await _fire(tx, engine_context, schedule)]
     if firings:
         await store.add_firings(tx, firings)
     if due:
         await store.note_fired(
-            tx, [(one, next_moment(one.plan.cron, one.plan.timezone, tx.now)) for one in due]
+            tx,
+            [(schedule, next_moment(schedule.plan.cron, schedule.plan.timezone, tx.now)) for schedule in due],
         )
-    submitted = sum(one.outcome == "submitted" for one in firings)
-    return Fired(submitted, len(firings) - submitted, len(found) >= limit, _passed_of(due, firings))
+    submitted = sum(firing.outcome == "submitted" for firing in firings)
+    return Fired(submitted, len(firings) - submitted, len(schedules) >= limit, _passed_of(due, firings))
 
 
 def _passed_of(due: Sequence[Schedule], firings: Sequence[Firing]) -> tuple[Passed, ...]:
-    under_way = {(one.tenant_id, one.name): one.job_under_way for one in due}
+    under_way = {(schedule.tenant_id, schedule.name): schedule.job_under_way for schedule in due}
     counts = Counter(
-        (one.tenant_id, one.schedule, one.outcome) for one in firings if one.outcome != "submitted"
+        (firing.tenant_id, firing.schedule, firing.outcome)
+        for firing in firings
+        if firing.outcome != "submitted"
     )
     return tuple(
         Passed(name, outcome, count, under_way[tenant, name] if outcome == "overlapped" else None)
@@ -297,15 +310,15 @@ def _passed_of(due: Sequence[Schedule], firings: Sequence[Firing]) -> tuple[Pass
     )
 
 
-async def _is_known(tx: Transaction, one: Schedule) -> bool:
+async def _is_known(tx: Transaction, schedule: Schedule) -> bool:
     """Whether its moments can be worked out here: a host may not know a time zone that another one knows.
 
     One of which they cannot is paused and says why; else it would hold up all others, for good.
     """
     try:
-        check_calendar(one.plan.cron, one.plan.timezone)
+        check_calendar(schedule.plan.cron, schedule.plan.timezone)
     except InvalidInput as error:
-        await store.pause_schedule(tx, one.tenant_id, one.name, "cograil", str(error)[:MAX_WORD])
+        await store.pause_schedule(tx, schedule.tenant_id, schedule.name, "cograil", str(error)[:MAX_WORD])
         return False
     return True
 
@@ -320,24 +333,26 @@ async def seconds_to_next(tx: Transaction) -> float | None:
     return await store.seconds_to_next(tx)
 
 
-async def _fire(tx: Transaction, engine_context: EngineContext, one: Schedule) -> list[Firing]:
+async def _fire(tx: Transaction, engine_context: EngineContext, schedule: Schedule) -> list[Firing]:
     """What becomes of the moments of this schedule that have come."""
-    assert one.next_at is not None
-    plan = one.plan
-    came = moments_until(plan.cron, plan.timezone, one.next_at, tx.now, MAX_MOMENTS)
-    fired = await store.find_fired(tx, one.tenant_id, one.name, came)  # somebody made them good by hand
+    assert schedule.next_at is not None
+    plan = schedule.plan
+    came = moments_until(plan.cron, plan.timezone, schedule.next_at, tx.now, MAX_MOMENTS)
+    fired = await store.find_fired(
+        tx, schedule.tenant_id, schedule.name, came
+    )  # somebody made them good by hand
     came = [moment for moment in came if moment not in fired]
     wanted = wanted_moments(came, tx.now, plan.missed)
-    firings = [_passed(one, moment, "missed") for moment in came if moment not in wanted]
-    if one.job_under_way is not None and wanted:
+    firings = [_passed(schedule, moment, "missed") for moment in came if moment not in wanted]
+    if schedule.job_under_way is not None and wanted:
         if plan.overlap == "skip":
-            return [*firings, *[_passed(one, moment, "overlapped") for moment in wanted]]
+            return [*firings, *[_passed(schedule, moment, "overlapped") for moment in wanted]]
         if plan.overlap == "cancel":
-            await _cancel(tx, engine_context, one.job_under_way, one.name)
+            await _cancel(tx, engine_context, schedule.job_under_way, schedule.name)
     if plan.overlap != "allow" and len(wanted) > 1:  # one at a time is wanted, and the last is the newest
-        firings += [_passed(one, moment, "overlapped") for moment in wanted[:-1]]
+        firings += [_passed(schedule, moment, "overlapped") for moment in wanted[:-1]]
         wanted = wanted[-1:]
-    return firings + await _submit(tx, engine_context, one, wanted)
+    return firings + await _submit(tx, engine_context, schedule, wanted)
 
 
 def wanted_moments(came: Sequence[datetime], now: datetime, missed: str) -> list[datetime]:
@@ -360,34 +375,36 @@ async def _cancel(tx: Transaction, engine_context: EngineContext, job_id: str, n
 async def _submit(
     tx: Transaction,
     engine_context: EngineContext,
-    one: Schedule,
+    schedule: Schedule,
     due: Sequence[datetime],
     *,
     is_backfill: bool = False,
 ) -> list[Firing]:
     """A job for each of these moments. One that is refused is kept with the reason: nobody waits for it."""
-    made = await submit_each(
-        tx, engine_context, [_submission(one.name, one.plan, at) for at in due], one.tenant_id
+    results = await submit_each(
+        tx, engine_context, [_submission(schedule.name, schedule.plan, at) for at in due], schedule.tenant_id
     )
     return [
-        Firing(one.tenant_id, one.name, at, "submitted", is_backfill, job.job_id)
+        Firing(schedule.tenant_id, schedule.name, at, "submitted", is_backfill, job.job_id)
         if isinstance(job, NewJobRow)
-        else Firing(one.tenant_id, one.name, at, "refused", is_backfill, None, _reason(job))
-        for at, job in zip(due, made, strict=True)
+        else Firing(schedule.tenant_id, schedule.name, at, "refused", is_backfill, None, _reason(job))
+        for at, job in zip(due, results, strict=True)
     ]
 
 
-def _submission(name: str, plan: Plan, due_at: datetime) -> Submission:
+def _submission(name: str, plan: SchedulePlan, due_at: datetime) -> Submission:
     moment = due_at.isoformat().replace("+00:00", "Z")
-    given = dict(plan.input or {})
+    job_input = dict(plan.input or {})
     if plan.due_input is not None:
-        given[plan.due_input] = moment
-    one = Submission(plan.workflow_id, given, plan.version, priority=plan.priority, submitted_by="schedule")
-    return replace(one, labels={"schedule": name, "due_at": moment})
+        job_input[plan.due_input] = moment
+    submission = Submission(
+        plan.workflow_id, job_input, plan.version, priority=plan.priority, submitted_by="schedule"
+    )
+    return replace(submission, labels={"schedule": name, "due_at": moment})
 
 
-def _passed(one: Schedule, moment: datetime, outcome: Outcome) -> Firing:
-    return Firing(one.tenant_id, one.name, moment, outcome)
+def _passed(schedule: Schedule, moment: datetime, outcome: Outcome) -> Firing:
+    return Firing(schedule.tenant_id, schedule.name, moment, outcome)
 
 
 def _reason(error: CograilError) -> bytes:

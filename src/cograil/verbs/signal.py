@@ -21,7 +21,7 @@ from cograil.errors import (
 )
 from cograil.model.job import JobState, NodeState, Signalled
 from cograil.model.states import JOB_TERMINAL
-from cograil.model.workflow import Json, Node
+from cograil.model.workflow import Json, WorkflowNode
 from cograil.store import locked_jobs as store
 from cograil.store import retry_queries
 from cograil.store.database import Transaction
@@ -32,14 +32,16 @@ MAX_DATA_BYTES = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ApprovalAnswer:
     """What was decided, and the status of the job after it."""
 
     decision: str  # approved | rejected
     job_status: str
 
 
-async def signal(tx: Transaction, engine_context: EngineContext, job_id: str, answer: Signalled) -> Answer:
+async def signal(
+    tx: Transaction, engine_context: EngineContext, job_id: str, answer: Signalled
+) -> ApprovalAnswer:
     """Answer an approval that waits; the first answer counts.
 
     Raises JobNotFound, NodeNotFound, InvalidInput for what does not fit the form, Forbidden for somebody
@@ -47,7 +49,7 @@ async def signal(tx: Transaction, engine_context: EngineContext, job_id: str, an
     no longer, for it was answered or its time is up.
     """
     if answer.name not in DECISIONS:
-        raise UsageError(f"there is no signal {answer.name!r}; send one of {', '.join(DECISIONS)}")
+        raise UsageError(f"unknown signal {answer.name!r}; send one of {', '.join(DECISIONS)}")
     locked = await store.lock_jobs(tx, [job_id])
     if job_id not in locked.states:
         raise JobNotFound(job_id)
@@ -60,7 +62,7 @@ async def signal(tx: Transaction, engine_context: EngineContext, job_id: str, an
     _check(tx, job, node, state, answer)
     await _check_form(node, answer)
     decided = await advance_locked(tx, engine_context, locked, signals={job_id: [answer]})
-    return Answer(DECISIONS[answer.name], decided[job_id].status)
+    return ApprovalAnswer(DECISIONS[answer.name], decided[job_id].status)
 
 
 def waiting_approval(job: Mapping[str, Json], nodes: Iterable[Mapping[str, Json]]) -> str:
@@ -83,18 +85,20 @@ def waiting_approval(job: Mapping[str, Json], nodes: Iterable[Mapping[str, Json]
     return waiting[0]
 
 
-def _check(tx: Transaction, job: JobState, node: Node, state: NodeState | None, answer: Signalled) -> None:
+def _check(
+    tx: Transaction, job: JobState, node: WorkflowNode, state: NodeState | None, answer: Signalled
+) -> None:
     """Whether this answer counts. It is asked under the job's lock, so it still holds when it is decided."""
     approval = node.approval
     if approval is None:
-        raise Conflict(f"node {node.node_id!r} of job {job.job_id} asks nobody: it is no approval")
+        raise Conflict(f"node {node.node_id!r} of job {job.job_id} is not an approval node")
     if job.status in JOB_TERMINAL:
         raise AlreadyTerminal(job.job_id, job.status)
     if not is_open(node, state, tx.now):
         raise Conflict(f"node {node.node_id!r} of job {job.job_id} {_why_closed(state)}")
     if approval.approvers and answer.by not in approval.approvers:
-        asked = ", ".join(approval.approvers)
-        raise Forbidden(f"{answer.by or 'nobody'} may not answer {node.node_id!r}; it is up to {asked}")
+        approvers = ", ".join(approval.approvers)
+        raise Forbidden(f"{answer.by or 'nobody'} may not answer {node.node_id!r}; it is up to {approvers}")
     if problems := list(_problems(answer)):
         raise InvalidInput(problems)
 
@@ -118,7 +122,7 @@ def _problems(answer: Signalled) -> Iterator[Problem]:
         yield Problem(error.code, error.message, f"/data{error.pointer}")
 
 
-async def _check_form(node: Node, answer: Signalled) -> None:
+async def _check_form(node: WorkflowNode, answer: Signalled) -> None:
     """Raises InvalidInput where what was filled in does not fit the form. A rejection may leave it empty.
 
     It takes place in a thread: both the form and the answer come from callers.

@@ -1,4 +1,4 @@
-"""Named slots: at most so many at once, each a leased row of its own; never a counter.
+"""Named slots: a maximum of holders at once, each a leased row of its own; never a counter.
 
 A slot is held until its time is over, and a heartbeat extends it; or by a job, for as long as the job is not
 finished. How many are held is counted when one is taken, so nothing has to be undone for a holder that

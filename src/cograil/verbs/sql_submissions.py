@@ -85,5 +85,7 @@ def _read(text: bytes | None, pointer: str) -> Json:
 
 def _misfit(error: UsageError) -> InvalidSubmission:
     problems: Iterable[Problem] = error.problems if isinstance(error, Problems) else ()
-    details = [{"code": one.code, "message": one.message, "pointer": one.pointer} for one in problems]
+    details = [
+        {"code": problem.code, "message": problem.message, "pointer": problem.pointer} for problem in problems
+    ]
     return InvalidSubmission(error.code, str(error)[:2000], details)

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 from cograil.definitions.suggestions import Suggestions
 from cograil.errors import CograilError, NotFound, UsageError
-from cograil.store.api_keys import AuditEntry
+from cograil.store.api_keys import AuditRecord
 from cograil.store.database import Transaction
 from cograil.store.workflow_queries import is_paused
-from cograil.store.write_batch import Batch, JobAttributes, NewJobRow
+from cograil.store.write_batch import JobAttributes, NewJobRow, WriteBatch
 from cograil.verbs.advance import EngineContext, decide_first
 from cograil.verbs.allowance import StepAllowance
 from cograil.verbs.callback_targets import check_callback
@@ -34,8 +34,8 @@ async def submit(
 
     Raises WorkflowNotFound, WorkflowReserved, QueueNotNamed or InvalidInput, and then makes none.
     """
-    made = await submit_each(tx, engine_context, submissions, tenant, is_all_or_none=True)
-    return [one.job_id for one in made if isinstance(one, NewJobRow)]
+    results = await submit_each(tx, engine_context, submissions, tenant, is_all_or_none=True)
+    return [job.job_id for job in results if isinstance(job, NewJobRow)]
 
 
 async def submit_each(
@@ -44,37 +44,37 @@ async def submit_each(
     submissions: Sequence[Submission],
     tenant: str = "default",
     *,
-    entries: Sequence[AuditEntry] = (),
+    entries: Sequence[AuditRecord] = (),
     is_all_or_none: bool = False,
 ) -> list[NewJobRow | CograilError]:
     """Make the jobs that can be made; for each its row, or what is wrong with it.
 
     `entries`, one for each, go to the audit log with the jobs that they are about.
     """
-    batch = Batch()
+    batch = WriteBatch()
     definitions: dict[Name, Definition] = {}
-    made: list[NewJobRow | CograilError] = []
+    results: list[NewJobRow | CograilError] = []
     shared = _Shared(batch, definitions, StepAllowance(), Suggestions())
     for number, submission in enumerate(submissions):
         if number % JOBS_PER_SLICE == JOBS_PER_SLICE - 1:
             await asyncio.sleep(0)
         try:
-            made.append(await _add(tx, engine_context, tenant, submission, shared))
+            results.append(await _add(tx, engine_context, tenant, submission, shared))
         except (UsageError, NotFound) as error:
             if is_all_or_none:
                 raise
-            made.append(error)
-    for entry, one in zip(entries, made, strict=False):
-        if isinstance(one, NewJobRow):
-            batch.audit.rows.append(entry.of(one.job_id).row())
+            results.append(error)
+    for entry, job in zip(entries, results, strict=False):
+        if isinstance(job, NewJobRow):
+            batch.audit.rows.append(entry.of(job.job_id).row())
     await persist(tx, engine_context.definitions, batch, engine_context.owner)
-    return made
+    return results
 
 
 class _Shared(NamedTuple):
     """What the jobs of one submit have in common."""
 
-    batch: Batch
+    batch: WriteBatch
     definitions: dict[Name, Definition]
     steps: StepAllowance
     suggestions: Suggestions
@@ -113,6 +113,6 @@ async def _resolve(
 
 async def _find(tx: Transaction, tenant: str, submission: Submission) -> Definition:
     if submission.definition_id is None:
-        found = await find_definition(tx, tenant, submission.workflow_id, submission.version)
-        return found.definition_id, found.is_paused
+        definition = await find_definition(tx, tenant, submission.workflow_id, submission.version)
+        return definition.definition_id, definition.is_paused
     return submission.definition_id, await is_paused(tx, tenant, submission.workflow_id)

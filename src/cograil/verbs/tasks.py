@@ -17,11 +17,11 @@ from cograil.store.database import Transaction
 from cograil.store.job_queries import workflows_of
 from cograil.store.scan_cursors import ClaimCursors
 from cograil.store.task_queries import (
-    Heartbeat,
     Report,
     Slots,
     Step,
     Tick,
+    WorkerHeartbeat,
     add_attempt_event,
     claim_exclusive,
     heartbeat_worker,
@@ -36,11 +36,11 @@ from cograil.store.task_queries import (
 from cograil.verbs.telemetry import note_ended
 
 __all__ = [
-    "Heartbeat",
     "Report",
     "Slots",
     "Step",
     "Tick",
+    "WorkerHeartbeat",
     "add_attempt_event",
     "claim",
     "claim_exclusive",
@@ -67,7 +67,7 @@ async def claim(
     """Claim due tasks; an empty list when none is due.
 
     With `cursors` the scan continues where the last claim ended. When it finds nothing there, it scans once
-    more from the beginning. The heartbeat repairs a claim whose response was lost (`Heartbeat.task_ids`).
+    more from the beginning. The heartbeat repairs a claim whose response was lost (`WorkerHeartbeat.task_ids`).
     """
     cursors = cursors or ClaimCursors()
     is_ahead = cursors.begin()

@@ -13,23 +13,23 @@ from cograil.model.workflow import NodeType, Workflow
 from cograil.store.database import Transaction
 from cograil.store.locked_jobs import LockedJobs, attempts_of_children
 from cograil.store.task_queries import EndedJob
-from cograil.store.write_batch import Batch, JobAttributes
+from cograil.store.write_batch import JobAttributes, WriteBatch
 
 ENDED_NODES = frozenset({"completed", "failed"})
 
 
-def note_written(workflows: Mapping[int, Workflow], batch: Batch) -> None:
+def note_written(workflows: Mapping[int, Workflow], batch: WriteBatch) -> None:
     """Count the jobs that were made and those that have ended."""
     if batch.new_jobs.rows:
         metrics.jobs_submitted.inc(len(batch.new_jobs.rows))
     for state, changes, new in batch.traced:
-        facts: dict[str, str | int] = {
+        fields: dict[str, str | int] = {
             "cograil.workflow.id": new.workflow_id,
             "cograil.workflow.version": new.workflow_version,
         }
         queue = changes.tasks[0].queue if changes.tasks else "default"
         link = state.trace_link
-        tracing.record_submit(state.job_id, state.trace_caller, state.created_at, queue, facts, link)
+        tracing.record_submit(state.job_id, state.trace_caller, state.created_at, queue, fields, link)
     for status, jobs in Counter([changes.status for _, changes in batch.finished]).items():
         metrics.jobs_ended.labels(status).inc(jobs)
     for state, changes in batch.finished:
@@ -78,18 +78,18 @@ def _first_start(state: JobState, changes: Changes, workflow: Workflow | None) -
 
 def _tell_end(state: JobState, changes: Changes, workflow: Workflow) -> None:
     assert changes.finished_at is not None
-    facts: dict[str, str | int] = {
+    fields: dict[str, str | int] = {
         "cograil.workflow.id": workflow.workflow_id,
         "cograil.workflow.version": workflow.version,
         "cograil.job.status": changes.status,
     }
     error = None if changes.status == "completed" else changes.status
     moments = (state.created_at, changes.finished_at)
-    tracing.record_job_end(state.job_id, state.trace_parent, *moments, workflow.workflow_id, facts, error)
+    tracing.record_job_end(state.job_id, state.trace_parent, *moments, workflow.workflow_id, fields, error)
 
 
 def note_opened(
-    batch: Batch, locked: LockedJobs, decided: Mapping[str, Changes], workflows: Mapping[int, Workflow]
+    batch: WriteBatch, locked: LockedJobs, decided: Mapping[str, Changes], workflows: Mapping[int, Workflow]
 ) -> None:
     """Jobs that came by SQL: who made them makes no span, so we do, unless they brought one."""
     for job_id in locked.new:
@@ -117,9 +117,9 @@ async def note_joined(
             definition = workflow.nodes[node.node_id]
             if definition.type is not NodeType.FAN_IN or node.finished_at is None:
                 continue
-            fans = [one for one in definition.predecessors if workflow.nodes[one].type is NodeType.FAN_OUT]
+            fans = [name for name in definition.predecessors if workflow.nodes[name].type is NodeType.FAN_OUT]
             attempts = await attempts_of_children(tx, job_id, fans, tracing.MAX_LINKS)
             moments = (node.started_at or node.finished_at, node.finished_at)
             error = None if node.status == "completed" else "failed"
-            told = (job_id, states[job_id].trace_parent, node.node_id, moments, workflow.workflow_id)
-            tx.afterwards(partial(tracing.record_fan_in, *told, attempts, error))
+            span = (job_id, states[job_id].trace_parent, node.node_id, moments, workflow.workflow_id)
+            tx.afterwards(partial(tracing.record_fan_in, *span, attempts, error))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cograil import clock
 from cograil.store.database import Transaction
-from cograil.store.handler_transactions import Connection, Session
+from cograil.store.handler_transactions import Connection, HandlerSession
 
 __all__ = ["Transaction", "joined"]
 
@@ -14,4 +14,4 @@ def joined(connection: Connection, name: str) -> Transaction:
 
     `name` says in logs and traces whose it is. It does not commit: the worker does, with the result.
     """
-    return Session(connection, name, clock.now())
+    return HandlerSession(connection, name, clock.now())

@@ -15,7 +15,7 @@ import structlog
 
 from cograil import logs
 from cograil.errors import DatabaseUnavailable
-from cograil.model.app_events import Event
+from cograil.model.app_events import AppEvent
 from cograil.model.outcome import WorkItem
 from cograil.model.workflow import Json
 from cograil.store.database import Database
@@ -63,7 +63,7 @@ class WorkerChannel:
 
         return await _save_with_retries(once, "checkpoint")
 
-    async def tell(self, item: WorkItem, event: Event) -> bool:
+    async def tell(self, item: WorkItem, event: AppEvent) -> bool:
         """Publish an event durably. Return False when this worker no longer owns the attempt.
 
         Each event has a unique mark, so a retry after an error publishes it once.

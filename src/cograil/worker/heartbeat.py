@@ -28,11 +28,13 @@ from cograil.settings import LeaseSettings
 from cograil.store.database import Row, Transaction, connect
 from cograil.store.outage_errors import says_it_starts
 from cograil.verbs import tasks
-from cograil.verbs.tasks import Heartbeat
+from cograil.verbs.tasks import WorkerHeartbeat
 
 log = structlog.get_logger("worker")
 RETRY_SECONDS = 0.5
-NO_TASKS = Heartbeat(is_alive=True, fences={}, has_ready_tasks=False)  # the worker owns nothing for certain
+NO_TASKS = WorkerHeartbeat(
+    is_alive=True, fences={}, has_ready_tasks=False
+)  # the worker owns nothing for certain
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,7 @@ class Identity:
     name: str
 
 
-OnHeartbeat = Callable[[Identity, Heartbeat, int], None]
+OnHeartbeat = Callable[[Identity, WorkerHeartbeat, int], None]
 
 
 class HeartbeatThread(threading.Thread):

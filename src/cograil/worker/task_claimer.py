@@ -13,7 +13,7 @@ from cograil.model.outcome import WorkItem
 from cograil.store.database import Database
 from cograil.store.scan_cursors import ClaimCursors
 from cograil.verbs import tasks
-from cograil.verbs.tasks import Heartbeat, Slots
+from cograil.verbs.tasks import Slots, WorkerHeartbeat
 
 
 class TaskClaimer:
@@ -48,7 +48,7 @@ class TaskClaimer:
             self.is_claiming = False
             self.answered += 1
 
-    def note_heartbeat(self, heartbeat: Heartbeat) -> None:
+    def note_heartbeat(self, heartbeat: WorkerHeartbeat) -> None:
         """Remember what this heartbeat says about exclusive tasks."""
         self._may_have_exclusive, self.makes_room = heartbeat.has_alone_tasks, heartbeat.makes_room
 

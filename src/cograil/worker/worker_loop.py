@@ -25,7 +25,7 @@ from cograil.store.handler_transactions import HandlerConnections
 from cograil.store.listener import PING, RECONNECTED, Listener
 from cograil.store.write_batch import ALONE_CHANNEL, REVOKED_CHANNEL, TASKS_CHANNEL
 from cograil.verbs import tasks
-from cograil.verbs.tasks import Heartbeat, Report, Slots
+from cograil.verbs.tasks import Report, Slots, WorkerHeartbeat
 from cograil.worker.context_channel import ChannelServices, WorkerChannel
 from cograil.worker.heartbeat import HeartbeatThread, Identity
 from cograil.worker.held_attempt import Executors, HeldAttempt, start, start_traced
@@ -326,11 +326,11 @@ class Worker:
         load = {"running": len(self._held), "concurrency": self.settings.worker.concurrency}
         return process_facts() | load
 
-    def _on_heartbeat_in_thread(self, identity: Identity, heartbeat: Heartbeat, epoch: int) -> None:
+    def _on_heartbeat_in_thread(self, identity: Identity, heartbeat: WorkerHeartbeat, epoch: int) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self._on_heartbeat, identity, heartbeat, epoch)
 
-    def _on_heartbeat(self, identity: Identity, heartbeat: Heartbeat, epoch: int) -> None:
+    def _on_heartbeat(self, identity: Identity, heartbeat: WorkerHeartbeat, epoch: int) -> None:
         """Compare the held attempts with the tasks that the database assigns to this worker."""
         if identity is not self.identity:
             return

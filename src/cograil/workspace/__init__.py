@@ -1,13 +1,13 @@
 """A directory that others may have tampered with: nothing in it leads out of it."""
 
 from cograil.workspace.confined_tree import Workspace
-from cograil.workspace.file_listing import list_files
+from cograil.workspace.file_list import list_files
 from cograil.workspace.tar_create import write_archive
-from cograil.workspace.tar_extract import Bounds, Extracted, extract
+from cograil.workspace.tar_extract import ArchiveBounds, Extracted, extract
 from cograil.workspace.workspace_paths import PathParts, WorkspaceError, split_path
 
 __all__ = [
-    "Bounds",
+    "ArchiveBounds",
     "Extracted",
     "PathParts",
     "Workspace",

@@ -1,6 +1,6 @@
 """A workspace: files below one directory, reached step by step without following a link.
 
-Whoever runs in the workspace may replace any file or directory by a link to somewhere else, at any moment.
+A program that runs in the workspace may replace any file or directory by a link to somewhere else, at any moment.
 So no path is ever given to the kernel: every step is opened by its name in the directory before it, and a
 link is refused there. What is written appears whole under its name, or not at all.
 """
@@ -109,7 +109,7 @@ def open_regular(directory: int, name: str) -> Iterator[BinaryIO]:
         descriptor = os.open(name, _FILE, dir_fd=directory)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise WorkspaceError("not_a_regular_file", f"{name!r} is no regular file")
+        raise WorkspaceError("not_a_regular_file", f"{name!r} is not a regular file")
     with os.fdopen(descriptor, "rb") as file:
         yield file
 

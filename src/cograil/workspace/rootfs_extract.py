@@ -17,11 +17,18 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from cograil.workspace.confined_tree import NEW_FILE, Workspace
-from cograil.workspace.tar_extract import CHUNK, MAX_SKIPPED, Bounds, Extracted, GzipReader, TarExtractor
+from cograil.workspace.tar_extract import (
+    CHUNK,
+    MAX_SKIPPED,
+    ArchiveBounds,
+    Extracted,
+    GzipReader,
+    TarExtractor,
+)
 from cograil.workspace.tar_headers import Header
 from cograil.workspace.workspace_paths import MAX_NAME, PathParts, WorkspaceError
 
-ROOT_BOUNDS = Bounds(bytes=32 * 1024**3, entries=1_000_000)
+ROOT_BOUNDS = ArchiveBounds(bytes=32 * 1024**3, entries=1_000_000)
 DEEPEST = 64
 HARD_LINK, LINK = b"1", b"2"
 _SHELLS = (("bin", "sh"), ("usr", "bin", "sh"))
@@ -36,7 +43,7 @@ class RootExtracted(Extracted):
 
 
 def extract_root(
-    archive: BinaryIO, directory: Path, *, owner: int | None = None, bounds: Bounds = ROOT_BOUNDS
+    archive: BinaryIO, directory: Path, *, owner: int | None = None, bounds: ArchiveBounds = ROOT_BOUNDS
 ) -> RootExtracted:
     """Unpack a tar or tar.gz into an empty directory. Raises WorkspaceError; then some of it may be there.
 
@@ -55,7 +62,7 @@ def extract_root(
 class _PlainReader(GzipReader):
     """What is in a file that is not packed."""
 
-    def __init__(self, plain: BinaryIO, bounds: Bounds) -> None:
+    def __init__(self, plain: BinaryIO, bounds: ArchiveBounds) -> None:
         self._packed = plain
         self.bounds = bounds
         self._ready = memoryview(b"")
@@ -84,7 +91,7 @@ class _RootExtractor(TarExtractor):
         """All of it."""
         super().run()
         if not self._found.files:
-            raise WorkspaceError("archive_format", "this is no tar archive of a root file system")
+            raise WorkspaceError("archive_format", "this is not a tar archive of a root file system")
         for steps in sorted(self._modes, key=len, reverse=True):
             with suppress(WorkspaceError), self._into.directory(steps) as directory:
                 self._own(directory)
@@ -158,8 +165,8 @@ class _RootExtractor(TarExtractor):
             raise WorkspaceError("unsafe_entry", f"{'/'.join(steps)!r} is a hard link to nothing")
         try:
             with self._into.directory(target[:-1]) as source, self._place(steps) as directory:
-                found = os.stat(target[-1], dir_fd=source, follow_symlinks=False)
-                if stat.S_ISDIR(found.st_mode):
+                status = os.stat(target[-1], dir_fd=source, follow_symlinks=False)
+                if stat.S_ISDIR(status.st_mode):
                     raise FileNotFoundError
                 os.link(target[-1], steps[-1], src_dir_fd=source, dst_dir_fd=directory, follow_symlinks=False)
         except FileNotFoundError:

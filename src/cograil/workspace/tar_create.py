@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import BinaryIO
 
 from cograil.workspace.confined_tree import Workspace, open_regular
-from cograil.workspace.file_listing import changed, walk
+from cograil.workspace.file_list import changed, walk
 from cograil.workspace.workspace_paths import PathParts, WorkspaceError, split_path
 
 MAX_FILES = 100_000

@@ -33,7 +33,7 @@ HEADERS_EACH = 4  # of one entry: its own, and what may come before it
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class ArchiveBounds:
     """How much an archive may hold."""
 
     bytes: int = 16 * 1024**3
@@ -52,7 +52,7 @@ class Extracted:
 
 
 def extract(
-    workspace: Workspace, source: str, target: str, *, subdir: str = "", bounds: Bounds | None = None
+    workspace: Workspace, source: str, target: str, *, subdir: str = "", bounds: ArchiveBounds | None = None
 ) -> Extracted:
     """Unpack the archive `source` into the directory `target`.
 
@@ -61,11 +61,11 @@ def extract(
     """
     to, wanted = split_path(target, is_root_allowed=True), split_path(subdir) if subdir else ()
     with workspace.reading(source) as packed, workspace.staging() as staged, Workspace(staged) as inner:
-        found = TarExtractor(GzipReader(packed, bounds or Bounds()), inner).run()
+        summary = TarExtractor(GzipReader(packed, bounds or ArchiveBounds()), inner).run()
         steps = _chosen(inner, wanted)
         with inner.directory(steps) as chosen, workspace.directory(to, is_made=True) as directory:
             merge(chosen, directory)
-    return found
+    return summary
 
 
 def _chosen(inner: Workspace, wanted: PathParts) -> PathParts:
@@ -87,26 +87,26 @@ def _chosen(inner: Workspace, wanted: PathParts) -> PathParts:
 class GzipReader:
     """What is in a gzip file, within the bounds."""
 
-    def __init__(self, packed: BinaryIO, bounds: Bounds) -> None:
+    def __init__(self, packed: BinaryIO, bounds: ArchiveBounds) -> None:
         self._packed = packed
         self.bounds = bounds
         self._unpacker = zlib.decompressobj(GZIP)
         self._input = packed.read(CHUNK)
         self._taken = len(self._input)
-        self._ready = memoryview(b"")  # a slice of it is no copy
+        self._ready = memoryview(b"")  # a slice of it does not copy
         self._given = self._parts = 0
         if self._input[:2] != b"\x1f\x8b":
-            raise WorkspaceError("archive_format", "this is no tar.gz archive")
+            raise WorkspaceError("archive_format", "this is not a tar.gz archive")
 
     def take(self, most: int) -> memoryview:
-        """Some bytes, at most so many; none at the end. Raises WorkspaceError."""
+        """Some bytes, at most this number; none at the end. Raises WorkspaceError."""
         if not self._ready:
             self._ready = memoryview(self._unpack())
         taken, self._ready = self._ready[:most], self._ready[most:]
         return taken
 
     def exactly(self, count: int) -> Iterator[memoryview]:
-        """So many bytes, piece by piece. Raises WorkspaceError when there are fewer."""
+        """This number of bytes, piece by piece. Raises WorkspaceError when there are fewer."""
         while count:
             part = self.take(count)
             if not part:
@@ -282,7 +282,7 @@ def _name_of(name: bytes) -> str:
         return name.decode()
     except UnicodeDecodeError:
         raise WorkspaceError(
-            "unsafe_name", f"the archive holds a name that is no UTF-8: {name[:80]!r}"
+            "unsafe_name", f"the archive holds a name that is not UTF-8: {name[:80]!r}"
         ) from None
 
 

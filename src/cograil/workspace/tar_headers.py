@@ -59,8 +59,8 @@ def read_header(block: bytes) -> Header | None:
     """The header in these 512 bytes, or None for the end of the archive. Raises WorkspaceError."""
     if block == _ZEROS:
         return None
-    told = _number(block[148:156])
-    if told != sum(block[:148]) + sum(block[156:]) + 8 * 0x20:
+    checksum = _number(block[148:156])
+    if checksum != sum(block[:148]) + sum(block[156:]) + 8 * 0x20:
         raise bad_header("its checksum is wrong")
     kind = _KINDS.get(block[156:157])
     if kind is None:
@@ -82,7 +82,7 @@ def read_header(block: bytes) -> Header | None:
 
 def read_pax(content: bytes) -> dict[bytes, bytes]:
     """The records of a pax header: `length key=value`. Raises WorkspaceError."""
-    found: dict[bytes, bytes] = {}
+    records: dict[bytes, bytes] = {}
     at = 0
     while at < len(content):
         space = content.find(b" ", at, at + 8)
@@ -93,12 +93,12 @@ def read_pax(content: bytes) -> dict[bytes, bytes]:
         record = content[space + 1 : end]
         key, found_equals, value = record.partition(b"=")
         if end > len(content) or not record.endswith(b"\n") or not found_equals or not key:
-            raise bad_header("a pax record that is no record")
+            raise bad_header("a pax record that is not one")
         if key.startswith(b"GNU.sparse"):
             raise WorkspaceError("unsafe_entry", "the archive holds a sparse file")
-        found[key] = value[:-1]
+        records[key] = value[:-1]
         at = end
-    return found
+    return records
 
 
 def pax_size(value: bytes) -> int:

@@ -21,7 +21,7 @@ from cograil.errors import CograilError, UsageError
 from cograil.errors import Conflict as Refused
 from cograil.model.ids import new_id
 from cograil.model.workflow import Workflow
-from cograil.store.api_keys import AuditEntry
+from cograil.store.api_keys import AuditRecord
 from cograil.store.database import Transaction
 from cograil.store.write_batch import NewJobRow
 from cograil.verbs import buckets, idempotency
@@ -102,7 +102,7 @@ class Asked:
     address: str
     rate_per_minute: float
     is_stamped: bool
-    entry: AuditEntry  # what the engine's own audit log says of a submit
+    entry: AuditRecord  # what the engine's own audit log says of a submit
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ FIRST_ID = "00000000-0000-0000-0000-000000000000"
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class IntegrityProblem:
     """What is not as it was written; a capture is called by its event id, which is its chain."""
 
     chain: str
@@ -33,25 +33,25 @@ class Problem:
 
 
 @dataclass(slots=True)
-class Report:
+class IntegrityReport:
     """How much was looked at, and what was found."""
 
     chains: int = 0
     entries: int = 0
     captures: int = 0
     proofs: int = 0
-    problems: list[Problem] = field(default_factory=list)
+    problems: list[IntegrityProblem] = field(default_factory=list)
 
 
-async def check_vault(db: Database, trusted: Collection[bytes] = ()) -> Report:
+async def check_vault(db: Database, trusted: Collection[bytes] = ()) -> IntegrityReport:
     """Look at everything; with `trusted` keys, one of them must have signed each proof."""
-    report = Report()
+    report = IntegrityReport()
     await _check_log(db, report)
     await _check_captures(db, report, trusted)
     return report
 
 
-async def _check_log(db: Database, report: Report) -> None:
+async def _check_log(db: Database, report: IntegrityReport) -> None:
     """Each chain from its first entry on; of one that is broken only the first place is told."""
     current, seq, previous, is_broken = "", 0, NOTHING, False
     async for page in _pages(db):
@@ -65,7 +65,7 @@ async def _check_log(db: Database, report: Report) -> None:
             if broken is not None:
                 is_broken = True
                 report.problems.append(
-                    Problem(chain, f"entry {broken} is not as it was written, or is missing")
+                    IntegrityProblem(chain, f"entry {broken} is not as it was written, or is missing")
                 )
             seq, previous = entries[-1]["seq"], entries[-1]["hash"]
 
@@ -81,7 +81,7 @@ async def _pages(db: Database) -> AsyncIterator[list[Entry]]:
         chain, seq = page[-1].chain, page[-1].seq
 
 
-async def _check_captures(db: Database, report: Report, trusted: Collection[bytes]) -> None:
+async def _check_captures(db: Database, report: IntegrityReport, trusted: Collection[bytes]) -> None:
     after = FIRST_ID
     while True:
         async with db.single("check_captures") as tx:
@@ -95,7 +95,7 @@ async def _check_captures(db: Database, report: Report, trusted: Collection[byte
             if canonical_fingerprint(Fields(*nine)) != fingerprint:
                 told.append("its fields are not those of its fingerprint")
             told += _problems_of(id, fingerprint, proof, (seq, hash_), trusted)
-            report.problems += [Problem(id, one) for one in told]
+            report.problems += [IntegrityProblem(id, one) for one in told]
         after = rows[-1][0]
 
 

@@ -29,7 +29,7 @@ from cograil.runners.context import Context, Fail, Retry
 from cograil.settings import Settings
 from cograil.store import job_queries
 from cograil.store.database import Database, Transaction
-from cograil.store.handler_transactions import Session
+from cograil.store.handler_transactions import HandlerSession
 from cograil.verbs.outbox import tell
 
 SEALED_MESSAGE = "The capture was sealed; a verifiable proof is available."
@@ -83,7 +83,7 @@ class Sealer:
             raise Retry(f"the object storage: {error}", code="store_unreachable") from error
         signer = self.signer
         async with ctx.transaction() as joint:
-            tx = Session(joint.connection, "seal", clock.now())
+            tx = HandlerSession(joint.connection, "seal", clock.now())
             return {"state": await _write_proof(tx, capture, examined, signer)}
 
     async def _begin(self, ctx: Context, id: str) -> Capture:
@@ -124,7 +124,7 @@ class Sealer:
             raise Retry(f"the time-stamping authority: {error}", code="not_stamped") from error
         stamped = manifest.with_stamp(proof, response, self.signer)
         async with ctx.transaction() as joint:
-            tx = Session(joint.connection, "stamp", clock.now())
+            tx = HandlerSession(joint.connection, "stamp", clock.now())
             if await queries.stamp_capture(tx, capture, stamped):
                 digest = hashlib.sha256(response).hexdigest()
                 await note(tx, capture, "CAPTURE_TIMESTAMPED", {"response_sha256": digest})

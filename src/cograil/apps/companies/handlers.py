@@ -36,7 +36,7 @@ from cograil.model.workflow import Json
 from cograil.runners.context import Context, Fail, Retry
 from cograil.runners.handler_registry import Registry
 from cograil.store.database import Database, Transaction
-from cograil.store.handler_transactions import Session
+from cograil.store.handler_transactions import HandlerSession
 from cograil.verbs import buckets, leases
 
 BUCKET = "companies:recherche"  # one for all tenants: the register counts us, not them
@@ -211,7 +211,7 @@ async def _evaluate(tools: Tools, ctx: Context, journal: Journal, fence: int, tu
 async def _together(ctx: Context) -> AsyncIterator[Transaction]:
     """A transaction that commits with the result of this attempt."""
     async with ctx.transaction() as joint:
-        yield Session(joint.connection, "companies", clock.now())
+        yield HandlerSession(joint.connection, "companies", clock.now())
 
 
 def _journal(ctx: Context, siren: str, request_id: str | None) -> Journal:

@@ -38,7 +38,7 @@ class CompanySettings(SettingsSection):
     rcs_object: str = "Fiche entreprise"
     """What it is told as the object of a request."""
     rcs_recipient: str | None = None
-    """The SIRET of whoever gets the answer; API Entreprise wants one."""
+    """The SIRET of the recipient of the answer; API Entreprise requires one."""
     timeout_seconds: PositiveFloat = 5
     """How long one request to a source may take."""
     sync_seconds: Annotated[float, Field(ge=0, le=30)] = 1.2

@@ -64,7 +64,7 @@ class Reply:
     status: int
 
 
-class Caller:
+class SourceCaller:
     """Sends requests to sources, over connections that are kept; leaves those alone that are down."""
 
     def __init__(

@@ -17,7 +17,7 @@ from cograil.apps.companies import field_mapping
 from cograil.apps.companies.constants import AUTH_ERROR, INPI, NOT_FOUND, RCS, RECHERCHE
 from cograil.apps.companies.field_mapping import Fields
 from cograil.apps.companies.settings import CompanySettings
-from cograil.apps.companies.source_http import Caller, Reply, SourceFailure
+from cograil.apps.companies.source_http import Reply, SourceCaller, SourceFailure
 from cograil.model.workflow import Json
 
 INCLUDED = "siege,complements,finances,score"
@@ -56,7 +56,7 @@ Token = Callable[[], Awaitable[None]]  # returns when a request may be sent
 class Recherche:
     """API Recherche d'Entreprises: no key, but so many requests a second and no more."""
 
-    def __init__(self, caller: Caller, base: str, token: Token) -> None:
+    def __init__(self, caller: SourceCaller, base: str, token: Token) -> None:
         self._caller = caller
         self._base = base
         self._token = token
@@ -86,7 +86,7 @@ class Inpi:
 
     def __init__(
         self,
-        caller: Caller,
+        caller: SourceCaller,
         base: str,
         username: str,
         password: str,
@@ -153,7 +153,7 @@ def expiry(token: str) -> float | None:
 class Rcs:
     """API Entreprise: an extract of the register of commerce, for whoever has a token."""
 
-    def __init__(self, caller: Caller, settings: CompanySettings) -> None:
+    def __init__(self, caller: SourceCaller, settings: CompanySettings) -> None:
         self._caller = caller
         self._base = settings.rcs_url
         self._headers = {"authorization": f"Bearer {settings.rcs_token}"}
@@ -171,7 +171,7 @@ class Rcs:
         return Found(field_mapping.rcs_fields(reply.body), reply)
 
 
-def configured(settings: CompanySettings, caller: Caller, token: Token) -> dict[str, Source]:
+def configured(settings: CompanySettings, caller: SourceCaller, token: Token) -> dict[str, Source]:
     """The sources that can be asked, in their order: one without credentials is not."""
     found: dict[str, Source] = {RECHERCHE: Recherche(caller, settings.recherche_url, token)}
     if settings.inpi_username and settings.inpi_password:

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from cograil.apps.companies.enrichment import House
 from cograil.apps.companies.handlers import Tools, bucket_of, register
 from cograil.apps.companies.settings import CompanySettings
-from cograil.apps.companies.source_http import Caller
+from cograil.apps.companies.source_http import SourceCaller
 from cograil.apps.companies.sources import configured
 from cograil.apps.companies.sweeper import heartbeat_for_ever, sweep_for_ever
 from cograil.apps.companies.workflow import QUEUE
@@ -21,7 +21,7 @@ async def running_companies(registry: Registry, db: Database, settings: Settings
 
     own = settings.section(CompanySettings)
     house = House(make_engine_context(settings), own)
-    caller = Caller(PublicOnly(settings.outbound), own.timeout_seconds)
+    caller = SourceCaller(PublicOnly(settings.outbound), own.timeout_seconds)
     sources = configured(own, caller, bucket_of(db, own.recherche_per_second))
     register(registry, Tools(db, house, sources))
     deeds = [sweep_for_ever(db, house)]

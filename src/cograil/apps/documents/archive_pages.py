@@ -17,7 +17,7 @@ from typing import Any
 from zlib import crc32
 
 from cograil.apps.documents.rar_checksums import Sum, sums_of
-from cograil.workspace import Bounds, WorkspaceError, split_path
+from cograil.workspace import ArchiveBounds, WorkspaceError, split_path
 
 IMAGES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".tif", ".tiff", ".bmp", ".gif"})
 JUNK = frozenset({"thumbs.db", ".ds_store", "desktop.ini"})
@@ -26,11 +26,11 @@ ARCHIVES = ("zip", "rar", "rar5")
 UTF_8 = "UTF-8"
 BLOCK = 64 * 1024
 MAX_SKIPPED = 20  # that are told by name
-PAGE_BOUNDS = Bounds(bytes=8 * 1024**3, entries=20_000, ratio=200, free_bytes=64 * 1024**2)
+PAGE_BOUNDS = ArchiveBounds(bytes=8 * 1024**3, entries=20_000, ratio=200, free_bytes=64 * 1024**2)
 
 
 @dataclass(slots=True)
-class Taken:
+class ExtractedPages:
     """The pages in their order, and what was left where it was."""
 
     pages: list[Path] = field(default_factory=list)
@@ -38,7 +38,7 @@ class Taken:
     bytes: int = 0
 
 
-def take_pages(archive: Path, into: Path, bounds: Bounds = PAGE_BOUNDS) -> Taken:
+def take_pages(archive: Path, into: Path, bounds: ArchiveBounds = PAGE_BOUNDS) -> ExtractedPages:
     """Write the pictures of this archive to a directory; in their natural order.
 
     Raises WorkspaceError for an archive that is damaged, encrypted, too large, or tries to get out.
@@ -46,7 +46,7 @@ def take_pages(archive: Path, into: Path, bounds: Bounds = PAGE_BOUNDS) -> Taken
     import libarchive  # noqa: PLC0415  an extra, and a library in C
     from libarchive.exception import ArchiveError  # noqa: PLC0415
 
-    taken, named = Taken(), []
+    taken, named = ExtractedPages(), []
     packed = archive.stat().st_size
     try:
         with (
@@ -112,7 +112,7 @@ def _name_of(entry: Any) -> str:
     return name
 
 
-def _is_page(entry: Any, name: str, taken: Taken) -> bool:
+def _is_page(entry: Any, name: str, taken: ExtractedPages) -> bool:
     """Whether it is a picture of the document. Links, devices and what is hidden are not."""
     if entry.isdir:
         return False
@@ -130,7 +130,7 @@ def is_picture(name: str) -> bool:
     return not is_junk and Path(last).suffix in IMAGES
 
 
-def _write(entry: Any, page: Path, taken: Taken, packed: int, bounds: Bounds) -> Sum:
+def _write(entry: Any, page: Path, taken: ExtractedPages, packed: int, bounds: ArchiveBounds) -> Sum:
     """Write it; what it came to."""
     before, crc = taken.bytes, 0
     with page.open("xb") as file:

@@ -33,7 +33,7 @@ PDF = "application/pdf"
 TOKEN = "x-form-token"
 
 
-class Upload(Query):
+class FileUpload(Query):
     """What the file is called, and whose folder it goes to."""
 
     name: Annotated[str, Field(min_length=1, max_length=255)]
@@ -72,7 +72,9 @@ def _is_file(path: Path) -> bool:
         return False
 
 
-@documents.post("/documents/upload", "submitter", query=Upload, responses={201: "the file is in the folder"})
+@documents.post(
+    "/documents/upload", "submitter", query=FileUpload, responses={201: "the file is in the folder"}
+)
 async def upload(request: PageRequest) -> Response:
     """Put the body of the request into the watch folder under this name."""
     refuse_other_sites(request.headers)

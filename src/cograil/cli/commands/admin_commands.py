@@ -20,7 +20,7 @@ from cograil.errors import DatabaseUnavailable, UnsupportedEncoding
 from cograil.processes import run_async
 from cograil.settings import SettingDescription, Settings, describe, variable_of
 from cograil.store.doctor import ENCODING_CODE, Finding, examine
-from cograil.store.table_bloat import Health, look
+from cograil.store.table_bloat import TableHealth, look
 
 COULD_NOT_CHECK = 2
 LEVEL_STYLES = {"green": "green", "yellow": "yellow", "red": "bold red"}
@@ -46,11 +46,11 @@ def doctor(is_complete: bool, data_dir: Path | None, as_json: bool) -> int:
     try:
         findings, health = run_async(_examine(settings_for(data_dir)))
     except UnsupportedEncoding as error:
-        findings, health = [Finding("red", ENCODING_CODE, "encoding", str(error))], Health()
+        findings, health = [Finding("red", ENCODING_CODE, "encoding", str(error))], TableHealth()
     except (psycopg.Error, DatabaseUnavailable) as error:
         say(f"could not check: {error}")
         if as_json:
-            write_json({"status": "unknown", "findings": [], **asdict(Health())})
+            write_json({"status": "unknown", "findings": [], **asdict(TableHealth())})
         return COULD_NOT_CHECK
     worst = max((finding.level for finding in findings), key=list(LEVEL_STYLES).index)
     value = {"status": worst, "findings": [asdict(finding) for finding in findings], **asdict(health)}
@@ -58,17 +58,17 @@ def doctor(is_complete: bool, data_dir: Path | None, as_json: bool) -> int:
     return 1 if worst == "red" else 0
 
 
-def _show_report(findings: list[Finding], health: Health, *, is_complete: bool) -> None:
+def _show_report(findings: list[Finding], health: TableHealth, *, is_complete: bool) -> None:
     for finding in findings:
         _show_finding(finding)
     show_health(health, is_complete=is_complete)
 
 
-async def _examine(settings: Settings) -> tuple[list[Finding], Health]:
+async def _examine(settings: Settings) -> tuple[list[Finding], TableHealth]:
     async with connection_to(settings) as connection:
         findings = await examine(connection)
         if findings[-1].name == "schema":  # the schema is wrong, so there are no tables to check
-            return findings, Health()
+            return findings, TableHealth()
         health = await look(connection)
         checks = [app.doctor for app in enabled_apps(settings) if app.doctor is not None]
         app_findings = [finding for check in checks for finding in await check(settings)]

@@ -16,7 +16,7 @@ from cograil.cli.input_parsing import Timestamp, read_inputs
 from cograil.cli.instance_client import InstanceClient, audit, connected, connected_to_read, current_user
 from cograil.cli.options import async_command, instance_options
 from cograil.definitions.mapping_reader import MAX_VERSION
-from cograil.model.schedule import Plan
+from cograil.model.schedule import SchedulePlan
 from cograil.settings import Settings
 from cograil.store.database import Transaction
 from cograil.store.schedule_queries import View
@@ -158,14 +158,14 @@ def _complete(old: View, options: dict[str, Any]) -> dict[str, Any]:
 
 async def _read_plan(
     tx: Transaction, client: InstanceClient, settings: Settings, tenant: str, workflow: str, **options: Any
-) -> Plan:
+) -> SchedulePlan:
     """Return the plan of these options; inputs are parsed by the types that the workflow declares."""
     definition = await find_definition(tx, tenant, workflow, options["version"])
     declared = (await client.engine_context.definitions.get(tx, definition.definition_id)).inputs
     pairs, file = options.pop("inputs"), options.pop("input_file")
     old = options.pop("old_input", {})
     inputs = read_inputs(file, pairs, declared, max_bytes=settings.limits.input_bytes)
-    return Plan(workflow_id=workflow, input={**old, **inputs}, **options)
+    return SchedulePlan(workflow_id=workflow, input={**old, **inputs}, **options)
 
 
 def _show_change(schedule: View, as_json: bool, change: str) -> None:

@@ -18,7 +18,7 @@ from cograil.cli.options import app_option, async_command, instance_options, jso
 from cograil.definitions import read_workflow
 from cograil.definitions.suggestions import did_you_mean
 from cograil.errors import InvalidWorkflow, Problem, UsageError
-from cograil.model.workflow import Node, Workflow
+from cograil.model.workflow import Workflow, WorkflowNode
 from cograil.settings import Settings
 from cograil.store.database import Transaction
 from cograil.store.job_queries import list_processes
@@ -95,7 +95,7 @@ def _list_directory(path: Path) -> list[Path]:
     return files
 
 
-def unknown_handlers(workflow: Workflow, apps: Sequence[str]) -> Iterator[tuple[Node, str]]:
+def unknown_handlers(workflow: Workflow, apps: Sequence[str]) -> Iterator[tuple[WorkflowNode, str]]:
     """Yield each node whose handler is neither built in nor in these modules, with a message."""
     known = handler_names(apps)
     for node in workflow.nodes.values():

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from cograil.cli.display.formatting import ago, duration
 from cograil.cli.display.output import out, plain, table
-from cograil.store.table_bloat import Health, megabytes
+from cograil.store.table_bloat import TableHealth, megabytes
 
 
-def show_health(health: Health, *, is_complete: bool = False) -> None:
+def show_health(health: TableHealth, *, is_complete: bool = False) -> None:
     """Print the tables that have rows, largest first, and the sessions that hold a snapshot."""
     sizes = [size for size in health.sizes if is_complete or not size.is_empty]
     if sizes:

@@ -19,7 +19,7 @@ from cograil.cli.display.output import err, say, sign, warn
 from cograil.cli.job_wait import ProgressView
 from cograil.model.workflow import NodeType, Workflow
 from cograil.store.database import Transaction
-from cograil.store.job_progress_queries import JobProgress, NodeProgress, new_events
+from cograil.store.job_progress_queries import JobProgressSnapshot, NodeProgressSnapshot, new_events
 
 BAR_WIDTH = 20
 NAME_WIDTH = 28
@@ -40,7 +40,7 @@ class SilentProgress:
 
     pause = 1.0
 
-    async def update(self, tx: Transaction, job: JobProgress) -> None:
+    async def update(self, tx: Transaction, job: JobProgressSnapshot) -> None:
         pass
 
     def show_stall(self, messages: list[str]) -> None:
@@ -57,7 +57,7 @@ class LineProgress:
         self._seq = -1
         self._warned: set[str] = set()
 
-    async def update(self, tx: Transaction, job: JobProgress) -> None:
+    async def update(self, tx: Transaction, job: JobProgressSnapshot) -> None:
         if self._seq < 0:
             self._seq = 0
             say(f"job {job.job_id}")
@@ -84,7 +84,7 @@ class LiveProgress:
 
     def __init__(self, workflow: Workflow) -> None:
         self._workflow = workflow
-        self._job: JobProgress | None = None
+        self._job: JobProgressSnapshot | None = None
         self._queried_at = 0.0
         self._stall: list[str] = []
         self._live = Live(
@@ -98,7 +98,7 @@ class LiveProgress:
     def __exit__(self, *_: object) -> None:
         self._live.stop()
 
-    async def update(self, tx: Transaction, job: JobProgress) -> None:
+    async def update(self, tx: Transaction, job: JobProgressSnapshot) -> None:
         self._job, self._queried_at = job, time.monotonic()
 
     def show_stall(self, messages: list[str]) -> None:
@@ -116,10 +116,12 @@ class LiveProgress:
         return Group(frame, *notes)
 
 
-def draw_job(workflow: Workflow, job: JobProgress, now: datetime, width: int, height: int) -> RenderableType:
+def draw_job(
+    workflow: Workflow, job: JobProgressSnapshot, now: datetime, width: int, height: int
+) -> RenderableType:
     """Draw a job and its nodes in at most this many columns and lines."""
     nodes = [
-        job.nodes.get(name) or NodeProgress(name)
+        job.nodes.get(name) or NodeProgressSnapshot(name)
         for name, node in workflow.nodes.items()
         if node.type not in (NodeType.START, NodeType.END)
     ]
@@ -139,7 +141,7 @@ def draw_job(workflow: Workflow, job: JobProgress, now: datetime, width: int, he
     return Group(*parts)
 
 
-def _headline(workflow: Workflow, job: JobProgress, now: datetime) -> Text:
+def _headline(workflow: Workflow, job: JobProgressSnapshot, now: datetime) -> Text:
     style = STATE_STYLES[job.status]
     return Text.assemble(
         (f"{sign(job.status)} {printable(workflow.workflow_id)}", style),
@@ -152,7 +154,7 @@ def _headline(workflow: Workflow, job: JobProgress, now: datetime) -> Text:
 
 
 def _row(
-    node: NodeProgress, now: datetime, name_width: int, note_width: int, *, is_approval: bool
+    node: NodeProgressSnapshot, now: datetime, name_width: int, note_width: int, *, is_approval: bool
 ) -> list[RenderableType]:
     style = STATE_STYLES.get(node.status, "")
     name = Text(printable(node.node_id), style="dim" if style == "dim" else "")
@@ -166,7 +168,7 @@ def _row(
     return [Text(f"  {sign(node.status)}", style=style), name, bar, count, Text(clock, style="dim"), note]
 
 
-def _counts(node: NodeProgress) -> tuple[float, float] | None:
+def _counts(node: NodeProgressSnapshot) -> tuple[float, float] | None:
     """Return done and total: children of a fan-out, or the progress that the handler reports."""
     if node.total is not None:
         return node.ended, node.total
@@ -176,7 +178,7 @@ def _counts(node: NodeProgress) -> tuple[float, float] | None:
     return None
 
 
-def _bar(node: NodeProgress, done: float, total: float) -> ProgressBar:
+def _bar(node: NodeProgressSnapshot, done: float, total: float) -> ProgressBar:
     color = "red" if node.failed or node.status == "failed" else "cyan"
     return ProgressBar(
         total=max(total, 1e-9),
@@ -188,7 +190,7 @@ def _bar(node: NodeProgress, done: float, total: float) -> ProgressBar:
     )
 
 
-def _note(node: NodeProgress, now: datetime, *, is_approval: bool) -> str:
+def _note(node: NodeProgressSnapshot, now: datetime, *, is_approval: bool) -> str:
     match node.status:
         case "waiting" if is_approval:
             return "for approval: cograil approve, or reject"
@@ -214,27 +216,27 @@ def _note(node: NodeProgress, now: datetime, *, is_approval: bool) -> str:
     return ""
 
 
-def _outcome(node: NodeProgress) -> str:
+def _outcome(node: NodeProgressSnapshot) -> str:
     if node.taken_branch is not None:
         return f"took {printable(node.taken_branch)}"
     return f"{node.failed} failed" if node.failed else ""
 
 
-def _to_be_tried_attempt_suffix(node: NodeProgress) -> str:
+def _to_be_tried_attempt_suffix(node: NodeProgressSnapshot) -> str:
     return f"{node.backing_off} wait for a retry" if node.backing_off else ""
 
 
-def _attempt_suffix(node: NodeProgress) -> str:
+def _attempt_suffix(node: NodeProgressSnapshot) -> str:
     return f" attempt {node.attempt}" if node.attempt > 1 else ""
 
 
-def _note_style(node: NodeProgress) -> str:
+def _note_style(node: NodeProgressSnapshot) -> str:
     if node.status == "failed":
         return "red"
     return "yellow" if node.status == "ready" or node.attempt > 1 or node.backing_off else "dim"
 
 
-def _fold(nodes: list[NodeProgress], max_lines: int) -> tuple[list[NodeProgress], str]:
+def _fold(nodes: list[NodeProgressSnapshot], max_lines: int) -> tuple[list[NodeProgressSnapshot], str]:
     """Return the nodes that fit, active ones first, in their order, and a summary of the omitted ones."""
     if len(nodes) <= max_lines:
         return nodes, ""

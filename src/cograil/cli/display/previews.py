@@ -9,18 +9,18 @@ import click
 
 from cograil.cli.display.formatting import printable
 from cograil.cli.display.output import out, plain, render, say, table, warn
-from cograil.verbs.bulk import BulkPreview, Operation
-from cograil.verbs.retry import RetryPreview
+from cograil.verbs.bulk import BulkOperation, BulkPreview
+from cograil.verbs.retry import RetryForecast
 
 MAX_NAMES = 10
 
 
-def show_retry(preview: RetryPreview, as_json: bool) -> None:
+def show_retry(preview: RetryForecast, as_json: bool) -> None:
     """Show which nodes are kept, run again or are skipped, and which kept nodes have read a changed input."""
     render(asdict(preview), lambda: _print_retry(preview), as_json)
 
 
-def _print_retry(preview: RetryPreview) -> None:
+def _print_retry(preview: RetryForecast) -> None:
     target = "in place" if preview.is_in_place else "in a new job"
     say(f"a retry of job {preview.job_id} would run {target}; nothing was changed")
     rows = table("node", "what would happen", "")
@@ -39,7 +39,7 @@ def _print_retry(preview: RetryPreview) -> None:
     out().print(rows)
 
 
-def _warning(preview: RetryPreview, name: str) -> str:
+def _warning(preview: RetryForecast, name: str) -> str:
     names = preview.outdated.get(name)
     if not names:
         return ""
@@ -47,13 +47,13 @@ def _warning(preview: RetryPreview, name: str) -> str:
     return f"its output is based on the old {inputs} {', '.join(names)}"
 
 
-def _with_key(preview: RetryPreview, name: str) -> str:
+def _with_key(preview: RetryForecast, name: str) -> str:
     if name in preview.new_keys:
         return " with a new key"
     return " with the same key" if name in preview.same_keys else ""
 
 
-def show_keys(preview: RetryPreview) -> None:
+def show_keys(preview: RetryForecast) -> None:
     """Print the idempotency keys with which nodes run again."""
     if preview.same_keys:
         say(f"same idempotency key as before: {_names(preview.same_keys)}")
@@ -80,7 +80,7 @@ def _print_bulk(preview: BulkPreview) -> None:
         say(f"and {preview.count - len(preview.ids)} more")
 
 
-def show_operation(operation: Operation) -> None:
+def show_operation(operation: BulkOperation) -> None:
     """Print the progress of an operation, and why jobs were skipped or failed."""
     progress = "finished" if operation.finished_at else f"{operation.ended} of {operation.total} processed"
     say(f"{operation.verb} of {operation.total} jobs, {progress}")
@@ -91,7 +91,7 @@ def show_operation(operation: Operation) -> None:
     out().print(rows)
 
 
-def warn_of_changed_inputs(preview: RetryPreview) -> None:
+def warn_of_changed_inputs(preview: RetryForecast) -> None:
     """Warn that another system may return an earlier result for a changed input with the same key."""
     if preview.same_keys:
         warn(

@@ -46,7 +46,7 @@ LITTLE_SPACE, NO_SPACE = 0.1, 256 * 1024 * 1024  # of the disk, and bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class CheckResult:
     """What a check found."""
 
     state: State
@@ -54,7 +54,7 @@ class Finding:
     facts: dict[str, Json] = field(default_factory=dict)
 
 
-Look = Callable[[Call], Coroutine[Any, Any, Finding]]
+Look = Callable[[Call], Coroutine[Any, Any, CheckResult]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ def check(
 async def show_health(call: Call) -> Response:
     """Look at everything, in tiers."""
     begun = time.monotonic()
-    found: dict[str, tuple[Check, Finding, float]] = {}
+    found: dict[str, tuple[Check, CheckResult, float]] = {}
     async with asyncio.timeout(BUDGET_SECONDS):
         for tier in sorted({one.tier for one in CHECKS}):
             checks = [one for one in CHECKS if one.tier == tier]
@@ -132,33 +132,33 @@ async def show_check(call: Call) -> Response:
     return reply({"check": one.name} | _shown(one, finding, seconds), STATUS[finding.state])
 
 
-async def _looked(call: Call, one: Check) -> tuple[Finding, float]:
+async def _looked(call: Call, one: Check) -> tuple[CheckResult, float]:
     """What it found, whatever goes wrong, and how long that took."""
     begun, most = time.monotonic(), one.seconds or CHECK_SECONDS
     try:
         finding = await run_with_timeout(most, one.look(call))
     except TimeoutError:
-        finding = Finding("unhealthy", f"no answer within {most:g} s")
+        finding = CheckResult("unhealthy", f"no answer within {most:g} s")
     except Exception as error:  # what is wrong may name hosts and users: that is for the log
         log.warning("a check failed", check=one.name, error=repr(error))
-        finding = Finding("unhealthy", "it cannot be looked at; the log says why")
+        finding = CheckResult("unhealthy", "it cannot be looked at; the log says why")
     return finding, time.monotonic() - begun
 
 
-async def _looked_beyond(call: Call, one: Check) -> tuple[Finding, float]:
+async def _looked_beyond(call: Call, one: Check) -> tuple[CheckResult, float]:
     """The same for what stands on the database: while that does not answer, nothing more is asked of it."""
     database = next(one for one in CHECKS if one.name == "database")
     finding, seconds = await _looked(call, database)
     if finding.state == "unhealthy":
-        return Finding("unhealthy", "the database does not answer"), seconds
+        return CheckResult("unhealthy", "the database does not answer"), seconds
     return await _looked(call, one)
 
 
-async def _skipped() -> tuple[Finding, float]:
-    return Finding("skipped", "something before it is unhealthy"), 0.0
+async def _skipped() -> tuple[CheckResult, float]:
+    return CheckResult("skipped", "something before it is unhealthy"), 0.0
 
 
-def _counts_as(one: Check, finding: Finding) -> State:
+def _counts_as(one: Check, finding: CheckResult) -> State:
     return "degraded" if finding.state == "unhealthy" and not one.is_required else finding.state
 
 
@@ -168,7 +168,7 @@ def _worst(states: Iterable[State]) -> State:
     return next((state for state in worst if state in found), "healthy")
 
 
-def _summary(found: Sequence[tuple[Check, Finding]]) -> dict[str, Json]:
+def _summary(found: Sequence[tuple[Check, CheckResult]]) -> dict[str, Json]:
     """For each category its state, and how many checks are in which."""
     summary: dict[str, Json] = {}
     for category in dict.fromkeys(one.category for one, _ in found):
@@ -178,7 +178,7 @@ def _summary(found: Sequence[tuple[Check, Finding]]) -> dict[str, Json]:
     return summary
 
 
-def _shown(one: Check, finding: Finding, seconds: float) -> dict[str, Json]:
+def _shown(one: Check, finding: CheckResult, seconds: float) -> dict[str, Json]:
     return {
         "status": finding.state,
         "message": finding.message,
@@ -198,106 +198,108 @@ def _millis(seconds: float) -> float:
 
 
 @check("process", "process", 1)
-async def look_at_process(call: Call) -> Finding:
+async def look_at_process(call: Call) -> CheckResult:
     """The loop answers, so it runs; how far behind is it?"""
     begun = time.monotonic()
     await asyncio.sleep(0)
     lag = time.monotonic() - begun
     facts = {"pid": os.getpid(), "uptime_seconds": round(begun - STARTED, 1), "lag_ms": _millis(lag)}
-    return Finding("degraded" if lag > 1 else "healthy", "busy" if lag > 1 else "", facts)
+    return CheckResult("degraded" if lag > 1 else "healthy", "busy" if lag > 1 else "", facts)
 
 
 @check("config", "process", 1)
-async def look_at_config(call: Call) -> Finding:
+async def look_at_config(call: Call) -> CheckResult:
     """Whether a setting is on that is meant for tests."""
     settings = call.context.settings
     if settings.database.allow_unsafe:
-        return Finding("degraded", "the database may forget what it acknowledged: ALLOW_UNSAFE is on")
+        return CheckResult("degraded", "the database may forget what it acknowledged: ALLOW_UNSAFE is on")
     if settings.queues.strict and not settings.queues.names:
-        return Finding("unhealthy", "queues must be named and none is")
-    return Finding("healthy")
+        return CheckResult("unhealthy", "queues must be named and none is")
+    return CheckResult("healthy")
 
 
 # -- then: what we stand on -------------------------------------------------------------------------------
 
 
 @check("database", "database", DATABASE_TIER, seconds=DATABASE_SECONDS)
-async def look_at_database(call: Call) -> Finding:
+async def look_at_database(call: Call) -> CheckResult:
     """Whether it answers, and how soon."""
     begun = time.monotonic()
     async with call.transaction("probe") as tx:
         version = tx.connection.info.server_version
     seconds = time.monotonic() - begun
     facts = {"version": f"{version // 10000}.{version % 10000}", "answer_ms": _millis(seconds)}
-    return Finding("degraded" if seconds > SLOW_SECONDS else "healthy", facts=facts)
+    return CheckResult("degraded" if seconds > SLOW_SECONDS else "healthy", facts=facts)
 
 
 @check("disk", "database", 2, is_required=False)
-async def look_at_disk(call: Call) -> Finding:
+async def look_at_disk(call: Call) -> CheckResult:
     """Whether an embedded database has room."""
     settings = call.context.settings
     if settings.database.url or not settings.data_dir.is_dir():
-        return Finding("healthy", "the database is not kept here")
+        return CheckResult("healthy", "the database is not kept here")
     disk = await asyncio.to_thread(shutil.disk_usage, settings.data_dir)
     facts = {"free_bytes": disk.free, "total_bytes": disk.total}
     if disk.free < NO_SPACE:
-        return Finding("unhealthy", "the disk of the database is full", facts)
+        return CheckResult("unhealthy", "the disk of the database is full", facts)
     is_low = disk.free < LITTLE_SPACE * disk.total
-    return Finding("degraded" if is_low else "healthy", "the disk is nearly full" if is_low else "", facts)
+    return CheckResult(
+        "degraded" if is_low else "healthy", "the disk is nearly full" if is_low else "", facts
+    )
 
 
 @check("schema", "database", 3)
-async def look_at_schema(call: Call) -> Finding:
+async def look_at_schema(call: Call) -> CheckResult:
     """Whether the tables are those of this program."""
     async with call.context.db.single("probe") as tx:
         found = await status(tx.connection)
     facts = {"current": found.current, "known": found.known}
     if found.problems or found.pending:
-        return Finding("unhealthy", f"has {found.current}, needs {found.known}", facts)
-    return Finding("healthy", facts=facts)
+        return CheckResult("unhealthy", f"has {found.current}, needs {found.known}", facts)
+    return CheckResult("healthy", facts=facts)
 
 
 # -- then: who works on it --------------------------------------------------------------------------------
 
 
-async def _alive(call: Call, kind: str) -> Finding:
+async def _alive(call: Call, kind: str) -> CheckResult:
     async with call.transaction("probe") as tx:
         found = [one for one in await job_queries.list_processes(tx) if one["kind"] == kind]
     live = [one for one in found if one["is_live"]]
     facts = {"live": len(live), "silent": len(found) - len(live)}
     if not live:
-        return Finding("unhealthy", f"there is no {kind}", facts)
-    return Finding("healthy", facts=facts)
+        return CheckResult("unhealthy", f"there is no {kind}", facts)
+    return CheckResult("healthy", facts=facts)
 
 
 @check("orchestrators", "engine", 4)
-async def look_at_orchestrators(call: Call) -> Finding:
+async def look_at_orchestrators(call: Call) -> CheckResult:
     """Whether somebody advances jobs."""
     return await _alive(call, "orchestrator")
 
 
 @check("workers", "workers", 4, is_required=False)
-async def look_at_workers(call: Call) -> Finding:
+async def look_at_workers(call: Call) -> CheckResult:
     """Whether somebody runs tasks; without, jobs wait and nothing is lost."""
     return await _alive(call, "worker")
 
 
 @check("handlers", "workers", 4, is_required=False)
-async def look_at_handlers(call: Call) -> Finding:
+async def look_at_handlers(call: Call) -> CheckResult:
     """Whether every task that waits has a worker that could run it."""
     async with call.transaction("probe") as tx:
         _, missing = await health_work(tx, call.caller.tenant)
     if missing:
-        return Finding("degraded", "tasks wait for handlers that nobody has", {"missing": missing})
-    return Finding("healthy")
+        return CheckResult("degraded", "tasks wait for handlers that nobody has", {"missing": missing})
+    return CheckResult("healthy")
 
 
 @check("news", "engine", 4)
-async def look_at_news(call: Call) -> Finding:
+async def look_at_news(call: Call) -> CheckResult:
     """Whether what happened to jobs is soon looked at."""
     async with call.transaction("probe") as tx:
         seconds, _ = await health_work(tx, call.caller.tenant)
     facts = {"oldest_seconds": None if seconds is None else round(seconds, 3)}
     if seconds is not None and seconds > OLD_NEWS_LEASES * call.context.settings.lease.seconds:
-        return Finding("degraded", "news wait for long: orchestrators do not keep up", facts)
-    return Finding("healthy", facts=facts)
+        return CheckResult("degraded", "news wait for long: orchestrators do not keep up", facts)
+    return CheckResult("healthy", facts=facts)

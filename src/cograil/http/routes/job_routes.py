@@ -34,7 +34,7 @@ from cograil.http.streams.job_waiter import MAX_SECONDS
 from cograil.model.hop_count import HOP
 from cograil.model.workflow import Json, Workflow
 from cograil.store import job_queries
-from cograil.store.api_keys import AuditEntry
+from cograil.store.api_keys import AuditRecord
 from cograil.store.database import LOST, Transaction
 from cograil.store.job_queries import View
 from cograil.store.job_snapshot import JobWindow, search_jobs
@@ -322,7 +322,7 @@ async def _submit_each(call: Call, given: list[NewJob | CograilError]) -> list[J
     return results
 
 
-def _entries(call: Call, given: list[NewJob]) -> list[tuple[Submission, AuditEntry]]:
+def _entries(call: Call, given: list[NewJob]) -> list[tuple[Submission, AuditRecord]]:
     return [(submission_of(call, one), call.entry("submit")) for one in given]
 
 

@@ -18,7 +18,7 @@ from cograil.http.server.routing import Router
 from cograil.model.workflow import Json
 from cograil.store import job_queries
 from cograil.store.job_queries import View
-from cograil.store.log_queries import START, LogCursor, LogFilter, job_logs
+from cograil.store.log_queries import START, LogFilter, LogPosition, job_logs
 
 job_views = Router("jobs")
 DONE = ("completed", "skipped")
@@ -99,7 +99,7 @@ async def list_logs(call: Call) -> Response:
     """
     asked: LogQuery = call.query
     wanted = LogFilter(asked.node_id, asked.level, asked.search)
-    after = START if asked.after is None else LogCursor.read(asked.after)
+    after = START if asked.after is None else LogPosition.read(asked.after)
     async with call.transaction("show") as tx:
         job, _ = await find_job(call, tx)
         found = await job_logs(tx, job["job_id"], call.caller.tenant, wanted, after=after, limit=asked.limit)

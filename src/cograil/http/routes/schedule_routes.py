@@ -15,7 +15,7 @@ from cograil.http.server.field_types import Moment, WorkflowName
 from cograil.http.server.request_parsing import Body, Query
 from cograil.http.server.routing import Router
 from cograil.model import schedule as model
-from cograil.model.schedule import Plan
+from cograil.model.schedule import SchedulePlan
 from cograil.model.workflow import Json
 from cograil.verbs import schedules as verbs
 
@@ -38,10 +38,10 @@ class Calendar(Body):
     overlap: Literal["skip", "allow", "cancel"] = "skip"
     missed: Literal["once", "all", "skip"] = "once"
 
-    def plan(self) -> Plan:
+    def plan(self) -> SchedulePlan:
         """As the engine knows it."""
         facts: dict[str, Any] = self.model_dump(exclude={"name", "input_params"})
-        return Plan(input=self.input_params, **facts)
+        return SchedulePlan(input=self.input_params, **facts)
 
 
 class CalendarChange(Body):

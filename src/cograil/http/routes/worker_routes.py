@@ -224,7 +224,7 @@ async def heartbeat(call: Call) -> Response:
     response_model=job_schemas.Accepted,
 )
 async def take_result(call: Call) -> Response:
-    """Take the result of an attempt. Whoever did not hear the answer says the same again."""
+    """Take the result of an attempt. A caller that did not get the answer sends the same again."""
     given: TaskResult = call.body
     outcome = _outcome(call, given)
     if outcome is not None:

@@ -38,7 +38,7 @@ from cograil.http.streams.throttle import Throttle
 from cograil.model.ids import new_id
 from cograil.model.roles import Caller
 from cograil.settings import Settings
-from cograil.store.api_keys import AuditEntry, add_audits
+from cograil.store.api_keys import AuditRecord, add_audits
 from cograil.store.database import LOST, STALLED, Database, Transaction
 from cograil.verbs.advance import EngineContext
 
@@ -121,10 +121,10 @@ class Call(Generic[ContextT]):
         """Record this call in the audit log, in this transaction."""
         await add_audits(tx, [self.entry(action, target, **data)])
 
-    def entry(self, action: str, target: str = "", **data: Any) -> AuditEntry:
+    def entry(self, action: str, target: str = "", **data: Any) -> AuditRecord:
         """Return the audit entry of this call."""
         caller = self.caller
-        return AuditEntry(
+        return AuditRecord(
             caller.tenant,
             caller.key_id,
             caller.user_id,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from cograil.errors import CograilError, DatabaseUnavailable
-from cograil.store.api_keys import AuditEntry
+from cograil.store.api_keys import AuditRecord
 from cograil.store.database import LOST, Database, Transaction
 from cograil.store.job_queries import View, new_job_view
 from cograil.store.write_batch import NewJobRow
@@ -24,7 +24,7 @@ class PendingSubmit(NamedTuple):
     """A submit that waits for a batch."""
 
     submission: Submission
-    entry: AuditEntry
+    entry: AuditRecord
     job: asyncio.Future[View]
 
 
@@ -38,7 +38,7 @@ class SubmitBatcher:
         self._batches: set[asyncio.Task[None]] = set()
         self._in_database = 0  # batches that wait for the database
 
-    async def submit(self, submission: Submission, entry: AuditEntry) -> View:
+    async def submit(self, submission: Submission, entry: AuditRecord) -> View:
         """Create this job and return it. Raises what `verbs.submit` raises."""
         job: asyncio.Future[View] = asyncio.get_running_loop().create_future()
         self._pending.setdefault(entry.tenant, []).append(PendingSubmit(submission, entry, job))
@@ -106,7 +106,7 @@ async def submit_and_show(
     db: Database,
     engine_context: EngineContext,
     tenant: str,
-    requests: Sequence[tuple[Submission, AuditEntry]],
+    requests: Sequence[tuple[Submission, AuditRecord]],
 ) -> list[View | CograilError]:
     """Create these jobs in one transaction. Return for each its view, or the error of its submission."""
     async with db.transaction("submit", tenant=tenant) as tx:
@@ -117,7 +117,7 @@ async def submit_and_show_within(
     tx: Transaction,
     engine_context: EngineContext,
     tenant: str,
-    requests: Sequence[tuple[Submission, AuditEntry]],
+    requests: Sequence[tuple[Submission, AuditRecord]],
 ) -> list[View | CograilError]:
     """Do the same in the transaction of the caller."""
     submissions, entries = [request[0] for request in requests], [request[1] for request in requests]

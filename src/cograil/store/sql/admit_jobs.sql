@@ -3,12 +3,12 @@
 -- told so. Asked under the locks of the limits. Passed over are a job that is paused, for it would begin
 -- nothing with its place (its resume looks again), and one that somebody is writing: they may wait for a
 -- task that we have just let go. Who is under another limit than the first in line waits until he is the first.
-with asked as materialized (
+with requests as materialized (
   select * from unnest(%(asked_key)s::text[], %(asked_concurrency)s::int[], %(asked_rate)s::double precision[],
     %(asked_per_seconds)s::double precision[], %(asked_places)s::int[])
     as k(key, concurrency, rate, per_seconds, places)
-), chosen as materialized (
-  select c.job_id from asked k cross join lateral (
+), chosen_jobs as materialized (
+  select c.job_id from requests k cross join lateral (
     select a.job_id from cograil.admissions a join cograil.jobs j on j.id = a.job_id
     where a.admitted_at is null and a.limit_key = k.key and j.finished_at is null
       and j.paused_at is null and (j.not_before is null or j.not_before <= now())
@@ -18,12 +18,12 @@ with asked as materialized (
       select count(*) from cograil.admissions o join cograil.jobs p on p.id = o.job_id
       where o.limit_key = k.key and o.admitted_at is not null and p.finished_at is null)))
     for update of a, j skip locked) as c
-), admitted as (
-  update cograil.admissions set admitted_at = now() where job_id = any(array(select job_id from chosen))
-), begun as (
-  update cograil.jobs set is_held = false where id = any(array(select job_id from chosen))
+), admitted_jobs as (
+  update cograil.admissions set admitted_at = now() where job_id = any(array(select job_id from chosen_jobs))
+), released_jobs as (
+  update cograil.jobs set is_held = false where id = any(array(select job_id from chosen_jobs))
   returning id, tenant_id
-), told as (
-  insert into cograil.inbox (tenant_id, job_id, kind) select tenant_id, id, 'resumed' from begun
+), inbox_rows as (
+  insert into cograil.inbox (tenant_id, job_id, kind) select tenant_id, id, 'resumed' from released_jobs
 )
-select count(*), (select pg_notify('cograil_news', '') from begun having count(*) > 0) from begun
+select count(*), (select pg_notify('cograil_news', '') from released_jobs having count(*) > 0) from released_jobs

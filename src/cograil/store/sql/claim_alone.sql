@@ -5,7 +5,7 @@
 -- and locks only the claimed task.
 with paused as materialized (
   select tenant_id || '/' || name as name from cograil.pauses where kind = 'queue'
-), next as materialized (
+), next_task as materialized (
   select id from cograil.tasks
   where state = 'ready' and is_alone and handler = any(%(handlers)s::text[])
     and (%(queues)s::text[] is null or queue = any(%(queues)s::text[]))
@@ -15,7 +15,7 @@ with paused as materialized (
   update cograil.tasks t
   set state = 'running', worker_id = %(worker)s, fence = t.fence + 1, started_at = clock_timestamp(),
       deadline = clock_timestamp() + t.timeout_seconds * interval '1 second'
-  where t.id = any(array(select id from next))
+  where t.id = any(array(select id from next_task))
     and exists (select 1 from cograil.processes p
                 where p.id = %(worker)s and p.state = 'alive' and p.lease_until > now())
     and not exists (select 1 from cograil.tasks o where o.worker_id = %(worker)s and o.state = 'running')

@@ -8,25 +8,25 @@
 -- Nobody else can take those: the one before them never failed and is ours. `offset 0`: asked for each by its job;
 -- joined, a plan made while there was little compares all with all. What signs a delivery to a subscription is what
 -- the subscription says now.
-with recursive places as (
+with recursive origins as (
   (select origin, tenant_id from cograil.deliveries where state = 'pending' order by origin, tenant_id limit 1)
   union all
-  select n.origin, n.tenant_id from places p cross join lateral (
+  select n.origin, n.tenant_id from origins p cross join lateral (
     select d.origin, d.tenant_id from cograil.deliveries d
     where d.state = 'pending' and (d.origin, d.tenant_id) > (p.origin, p.tenant_id)
     order by d.origin, d.tenant_id limit 1) as n
-), room as materialized (
+), origin_room as materialized (
   select p.origin, p.tenant_id, coalesce(f.free, %(usual)s::int) as free, coalesce(f.is_proven, false) as is_proven,
          coalesce(h.held, 0) as held, coalesce(h.room, %(room)s::int) as room, coalesce(h.fresh, %(fresh)s::int) as fresh
-  from places p
+  from origins p
   left join unnest(%(lane_origin)s::text[], %(lane_free)s::int[], %(lane_is_proven)s::boolean[]) as f(origin, free, is_proven)
     on f.origin = p.origin
   left join unnest(%(tenant_id)s::text[], %(tenant_held)s::int[], %(tenant_room)s::int[], %(tenant_fresh)s::int[])
     as h(tenant_id, held, room, fresh) on h.tenant_id = p.tenant_id
-), found as materialized (
+), candidates as materialized (
   select r.*, t.id, t.not_before,
          row_number() over (partition by r.origin, r.tenant_id order by t.not_before, t.id) as nth
-  from room r cross join lateral (
+  from origin_room r cross join lateral (
     select d.id, d.not_before from cograil.deliveries d
     where d.state = 'pending' and d.origin = r.origin and d.tenant_id = r.tenant_id and d.not_before <= now()
       and r.free > 0
@@ -37,7 +37,7 @@ with recursive places as (
                or (e.seq, e.id) < (d.seq, d.id) and (e.holds_until is null or e.holds_until > now())) offset 0)
     order by d.not_before limit r.free for update of d skip locked) as t
 ), in_lane as (
-  select *, row_number() over (partition by origin order by nth, not_before, id) as place from found
+  select *, row_number() over (partition by origin order by nth, not_before, id) as place from candidates
 ), in_turn as (
   select *, row_number() over (partition by tenant_id, is_proven order by not_before, id) as turn
   from in_lane where place <= free
@@ -57,7 +57,7 @@ with recursive places as (
             and (d.seq, d.id) > (h.seq, h.id)
           order by d.seq, d.id limit %(following)s) as e) as f
   where f.is_free
-), taken as (
+), claimed as (
   update cograil.deliveries d
   set tries = d.tries + 1, fence = d.fence + 1, lease_until = now() + %(lease)s * interval '1 second',
       not_before = now() + %(lease)s * interval '1 second'
@@ -70,7 +70,7 @@ select t.id::text, t.fence, t.tries, t.tenant_id, t.destination, t.origin, t.url
          'old_secrets', coalesce((select jsonb_agg(o ->> 'secret') from jsonb_array_elements(s.old_secrets) as o
                                   where (o ->> 'until')::timestamptz > now()), '[]')) end,
        t.body, extract(epoch from now() - t.begun_at)::double precision, t.job_id::text
-from taken t
+from claimed t
 left join cograil.subscriptions s
   on s.tenant_id = t.tenant_id and s.id = case when t.destination <> 'callback' then t.destination::uuid end
 order by min(t.created_at) over (partition by coalesce(t.job_id, t.id), t.destination), t.job_id, t.seq, t.id

@@ -1,9 +1,9 @@
 -- name: count_ancestors
 -- How many jobs are above the children of this one, itself included; looks no further than the limit.
-with recursive above(id, number) as (
+with recursive ancestors(id, number) as (
   select %(job)s::uuid, 1
   union all
-  select j.parent_job, a.number + 1 from above a join cograil.jobs j on j.id = a.id
+  select j.parent_job, a.number + 1 from ancestors a join cograil.jobs j on j.id = a.id
   where j.parent_job is not null and a.number <= %(most)s::int
 )
-select max(number) from above
+select max(number) from ancestors

@@ -6,7 +6,7 @@ with counted as (
       where j.tenant_id = %(tenant)s and j.status >= s.status and j.status <= s.status
       order by j.status desc, j.id desc limit %(max_jobs)s) one) as jobs
   from unnest(%(statuses)s::text[]) s(status)
-), waiting as (
+), waiting_jobs as (
   select s.status, (select count(*) from (
       select from cograil.jobs j
       where j.tenant_id = %(tenant)s and j.status >= s.status and j.status <= s.status
@@ -14,10 +14,10 @@ with counted as (
       order by j.status desc, j.id desc limit %(max_jobs)s) one) as jobs
   from unnest(array['pending', 'running']) s(status)
 )
-select c.status, greatest(0, c.jobs - coalesce(w.jobs, 0)) from counted c left join waiting w using (status)
+select c.status, greatest(0, c.jobs - coalesce(w.jobs, 0)) from counted c left join waiting_jobs w using (status)
 where %(workflow)s::text is null
 union all
-select 'waiting', sum(w.jobs)::bigint from waiting w where %(workflow)s::text is null having count(*) > 0
+select 'waiting', sum(w.jobs)::bigint from waiting_jobs w where %(workflow)s::text is null having count(*) > 0
 union all
 select newest.shown, count(*)
 from (

@@ -1,10 +1,10 @@
 -- name: delete_leftovers
 -- Histories whose jobs are gone, in a period that is over and cannot be dropped: a retry came and ties a job
 -- of it to an active one after others had gone without their rows. Each job has an event with the number 1.
-with lost as materialized (
+with orphaned_jobs as materialized (
   select e.job_id from cograil.events e
   where e.job_id >= %(first)s::uuid and e.job_id < %(until)s::uuid and e.seq = 1
     and not exists (select 1 from cograil.jobs j where j.id = e.job_id)
   order by e.job_id limit %(limit)s
-), n as (delete from cograil.nodes where job_id = any(array(select job_id from lost)))
-delete from cograil.events where job_id = any(array(select job_id from lost))
+), deleted_nodes as (delete from cograil.nodes where job_id = any(array(select job_id from orphaned_jobs)))
+delete from cograil.events where job_id = any(array(select job_id from orphaned_jobs))

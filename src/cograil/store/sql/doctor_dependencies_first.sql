@@ -15,7 +15,7 @@ with steps as materialized (
   from cograil.events e join cograil.jobs j on j.id = e.job_id join cograil.workflows w on w.id = j.definition_id
   cross join lateral json_array_elements_text(e.data -> 'dependencies_met') as d(name)
   where e.type = 'node_ready'
-), judged as (
+), judged_nodes as (
   select r.job_id, r.node_id, r.seq, r.is_any,
          coalesce(bool_or((s.is_end and s.seq < r.seq and s.until > r.seq)
                           or (n.status = 'completed' and n.finished_at < r.retried_at)), false) as had_ended
@@ -24,7 +24,7 @@ with steps as materialized (
   left join cograil.nodes n on n.job_id = r.job_id and n.node_id = r.name
   group by r.job_id, r.node_id, r.seq, r.name, r.is_any
 )
-select job_id::text || '/' || node_id from judged
+select job_id::text || '/' || node_id from judged_nodes
 group by job_id, node_id, seq
 having not coalesce(bool_and(had_ended) filter (where not is_any), true)
     or not coalesce(bool_or(had_ended) filter (where is_any), true)

@@ -1,7 +1,7 @@
 -- name: doctor_one_live_attempt
 -- I03: a dispatched node has exactly one live attempt, the current one: a task, or its outcome on the
 -- way. No other node has a task. A node that waits for a job has one that lives, or the news of its end. A task that is running belongs to a worker.
-with live as (
+with live_attempts as (
   select job_id, node_id, attempt from cograil.tasks
   union all
   select job_id, node_id, attempt from cograil.inbox where kind in ('report', 'lost')
@@ -9,7 +9,7 @@ with live as (
 select n.job_id::text || '/' || n.node_id
 from cograil.nodes n join cograil.jobs j on j.id = n.job_id and j.finished_at is null
 where n.status = 'dispatched'
-  and (select count(*) from live l
+  and (select count(*) from live_attempts l
        where l.job_id = n.job_id and l.node_id = n.node_id and l.attempt = n.attempt) <> 1
 union all
 select t.job_id::text || '/' || t.node_id

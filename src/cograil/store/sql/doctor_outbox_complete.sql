@@ -4,7 +4,7 @@
 -- not of a job that was refused before it began, for its callback may be the reason. A delivery is of an event that
 -- there is, the only one of it to that destination; delivered means a 2xx and a time. What apps tell has numbers of
 -- its own, and is not looked at.
-with ended as (
+with ended_jobs as (
   select j.id, e.seq
   from cograil.jobs j
   join cograil.events e on e.job_id = j.id and e.type in ('job_completed', 'job_failed', 'job_cancelled')
@@ -13,15 +13,15 @@ with ended as (
     and (j.status <> 'failed' or j.started_at is not null)
 ), sent as (
   select id, job_id, seq, destination, created_at from cograil.deliveries where type like 'cograil.job.%%' and seq > 0
-), told as (
+), announced_jobs as (
   select job_id, seq from cograil.outbox where type like 'cograil.job.%%'
   union all
   select job_id, seq from sent where destination = 'callback' and created_at > now() - interval '1 hour'
 )
-select ended.id::text
-from ended left join told on told.job_id = ended.id and told.seq = ended.seq
-group by ended.id, ended.seq
-having count(told.job_id) <> 1
+select ended_jobs.id::text
+from ended_jobs left join announced_jobs on announced_jobs.job_id = ended_jobs.id and announced_jobs.seq = ended_jobs.seq
+group by ended_jobs.id, ended_jobs.seq
+having count(announced_jobs.job_id) <> 1
 union all
 select sent.id::text
 from sent join cograil.jobs j on j.id = sent.job_id

@@ -1,7 +1,7 @@
 -- name: doctor_tenant_closure
 -- I12: every reference leads to a row that is there and of the same tenant. Nodes and events may outlive their
 -- job in a partition whose period has ended and that has no active job: it is about to be dropped.
-with leaving as (
+with droppable_periods as (
   select distinct p.first, p.until from cograil.partitions p
   where p.until <= rpad(lpad(to_hex((extract(epoch from now()) * 1000)::bigint), 12, '0'), 32, '0')::uuid
     and not exists (select 1 from cograil.jobs j
@@ -20,7 +20,7 @@ select p.job_id::text || ' ' || p.what
 from parts p left join cograil.jobs j on j.id = p.job_id
 where j.tenant_id <> p.tenant_id
   or (j.id is null
-      and not (p.may_leave and exists (select 1 from leaving l where p.job_id >= l.first and p.job_id < l.until)))
+      and not (p.may_leave and exists (select 1 from droppable_periods l where p.job_id >= l.first and p.job_id < l.until)))
 union all
 select j.id::text from cograil.jobs j join cograil.workflows w on w.id = j.definition_id
 where w.tenant_id <> j.tenant_id

@@ -1,10 +1,10 @@
 -- name: end_subscription
 -- Nobody is there any more: nothing is sent to it from now on, and what was on its way is dead.
-with ended as (
+with disabled_subscription as (
   update cograil.subscriptions set disabled_at = now(), disabled_reason = %(reason)s
   where tenant_id = %(tenant)s and id = %(id)s::uuid and disabled_at is null returning id
-), dropped as (
+), dropped_deliveries as (
   update cograil.deliveries set state = 'dead', ended_at = now(), lease_until = null, last_error = %(reason)s
-  where state = 'pending' and tenant_id = %(tenant)s and destination = any(array(select id::text from ended))
+  where state = 'pending' and tenant_id = %(tenant)s and destination = any(array(select id::text from disabled_subscription))
 )
-select count(*) from ended
+select count(*) from disabled_subscription

@@ -14,7 +14,7 @@ with scanned as materialized (
       and task_id is not null and type in ('node_completed', 'task_failed')
     order by seq desc limit %(limit)s::bigint) e
   order by j.id desc, e.seq desc limit %(limit)s::bigint
-), started as materialized (
+), started_attempts as materialized (
   select job_id, task_id, max(data ->> 'attempt')::int as attempt, max(data ->> 'worker') as worker,
          max((data ->> 'started_at')::timestamptz) as started_at
   from cograil.events
@@ -26,7 +26,7 @@ select p.job_id::text, p.seq, p.task_id, p.workflow_id, p.node_id, coalesce((p.d
        case p.type when 'task_failed' then 'failed' else 'completed' end as state,
        coalesce(s.worker, p.data ->> 'worker') as worker, s.started_at, p.at as ended_at,
        p.data -> 'error' ->> 'code' as error_code, left(p.data -> 'error' ->> 'message', 1000) as error_message
-from page p left join started s on s.job_id = p.job_id and s.task_id = p.task_id
+from page p left join started_attempts s on s.job_id = p.job_id and s.task_id = p.task_id
 union all
 select (select case when count(*) = %(window)s::bigint then min(id::text) end from scanned), 0, null, null, null, null, null,
        null, null, null, null, null

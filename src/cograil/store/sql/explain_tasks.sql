@@ -4,31 +4,31 @@
 -- but for those of the same queue; nor is what must run alone. While nobody can take it, those of its handler
 -- and queue count. Looking stops at 100,000 and counting at 10,000: nobody minds the difference.
 -- A heartbeat comes in each third of a lease: a worker that has not been heard of for half of it is silent.
-with known as materialized (
+with known_workers as materialized (
   select id, name, tenant_id, queues, handlers, coalesce(info ->> 'over' = 'http', false) as is_far, pulsed_at, lease_until,
          kind = 'worker' and state = 'alive' and lease_until > now() as is_live,
          state in ('dead', 'stopped') or now() > pulsed_at + (lease_until - pulsed_at) / 2 as is_silent
   from cograil.processes
-), live as materialized (
-  select distinct on (case when is_far then tenant_id || '/' || name else id::text end) * from known where is_live
+), live_workers as materialized (
+  select distinct on (case when is_far then tenant_id || '/' || name else id::text end) * from known_workers where is_live
   order by case when is_far then tenant_id || '/' || name else id::text end, pulsed_at desc
-), mine as materialized (
+), job_tasks as materialized (
   select t.tenant_id, min(t.node_id) as node_id, n.parent, t.queue, t.handler, t.state, t.is_alone, count(*) as tasks,
          min(t.created_at) as oldest_at, min(t.started_at) as started_at, min(w.name) as worker,
          min(t.rank) as rank, min(t.id) as first_id, w.is_silent, min(w.pulsed_at) as heard_at, min(w.lease_until) as lease_until
   from cograil.tasks t
   left join cograil.nodes n on n.job_id = t.job_id and n.node_id = t.node_id
-  left join known w on w.id = t.worker_id
+  left join known_workers w on w.id = t.worker_id
   where t.job_id = %(job)s::uuid
   group by t.tenant_id, coalesce(n.parent, t.node_id), n.parent, t.queue, t.handler, t.state, t.is_alone, w.is_silent
 )
 select t.node_id, t.parent, t.queue, t.handler, t.state, t.tasks, t.oldest_at, t.started_at, t.worker,
-       (select count(*) from live) as workers,
-       (select count(*) from live p where p.queues is null or t.queue = any(p.queues)) as on_queue,
+       (select count(*) from live_workers) as workers,
+       (select count(*) from live_workers p where p.queues is null or t.queue = any(p.queues)) as on_queue,
        able.workers, mod(-t.rank, 100) as priority, before.in_all, before.here, before.by_priority, t.is_alone,
        able.silent, coalesce(t.is_silent, false), t.heard_at, t.lease_until
-from mine t cross join lateral (
-  select count(*) as workers, count(*) filter (where p.is_silent) as silent from live p
+from job_tasks t cross join lateral (
+  select count(*) as workers, count(*) filter (where p.is_silent) as silent from live_workers p
   where (p.queues is null or t.queue = any(p.queues)) and (p.handlers is null or t.handler = any(p.handlers))
     and (not p.is_far or p.tenant_id = t.tenant_id)
 ) as able left join lateral (
@@ -39,7 +39,7 @@ from mine t cross join lateral (
       select o.tenant_id, o.queue, o.handler, o.rank from cograil.tasks o
       where o.state = 'ready' and not o.is_alone and (o.rank, o.id) < (t.rank, t.first_id) limit 100000) as o
     where case when able.workers = 0 then (o.queue, o.handler) = (t.queue, t.handler) else exists (
-        select 1 from live p
+        select 1 from live_workers p
         where (p.queues is null or (t.queue = any(p.queues) and o.queue = any(p.queues)))
           and (p.handlers is null or (t.handler = any(p.handlers) and o.handler = any(p.handlers)))
           and (not p.is_far or (p.tenant_id = t.tenant_id and p.tenant_id = o.tenant_id))) end

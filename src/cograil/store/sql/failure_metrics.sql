@@ -24,9 +24,9 @@ with names as materialized (
          min(finished_at) as first_seen, max(finished_at) as last_seen, max(id::text) as last_job_id
   from failed_nodes group by workflow_id, node_id, error_code, error_message
   order by count(*) desc, max(finished_at) desc limit %(limit)s::bigint
-), cut as (
+), completeness as (
   select exists (select 1 from recent group by workflow_id having count(*) = %(max_jobs)s::bigint)
       or (select count(*) from failed_jobs) = %(max_failed)s::bigint
       or (select count(*) from failed_nodes) = %(max_nodes)s::bigint as truncated
 )
-select f.*, cut.truncated from cut left join failures f on true order by f.occurrences desc, f.last_seen desc
+select f.*, completeness.truncated from completeness left join failures f on true order by f.occurrences desc, f.last_seen desc

@@ -3,14 +3,14 @@
 -- jobs and their numbers: transactions are numbered when they begin to write, not when they commit. Most are
 -- beyond the one and below the other, and need no closer look. What is older than a day is not told: the
 -- transactions of a restored database may have numbers yet to come.
-with fresh as materialized (
+with new_events as materialized (
   select job_id, seq from cograil.events
   where tenant_id = %(tenant)s and xid >= %(since_low)s::bigint and xid < %(until_high)s::bigint
     and at > now() - interval '1 day'
     and (xid >= %(since_high)s::bigint or not pg_visible_in_snapshot(xid::text::xid8, %(since)s::pg_snapshot))
     and (xid < %(until_low)s::bigint or pg_visible_in_snapshot(xid::text::xid8, %(until)s::pg_snapshot))
 ), page as materialized (
-  select job_id, seq from fresh where (job_id, seq) > (%(job)s::uuid, %(seq)s::int)
+  select job_id, seq from new_events where (job_id, seq) > (%(job)s::uuid, %(seq)s::int)
   order by job_id, seq limit %(limit)s::bigint
 )
 select e.job_id::text, e.seq, e.type, e.node_id, e.task_id, e.data, e.at

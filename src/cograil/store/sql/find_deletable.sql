@@ -9,15 +9,15 @@ with recursive family as (
     union all select parent_job from cograil.jobs where id = f.id and parent_job is not null
     union all select id from cograil.jobs where retry_of = f.id
     union all select id from cograil.jobs where parent_job = f.id) as r
-), kept as (
+), kept_jobs as (
   select f.id from family f join cograil.jobs j on j.id = f.id where j.finished_at is null
   union
-  select r.id from kept k cross join lateral (
+  select r.id from kept_jobs k cross join lateral (
     select retry_of as id from cograil.jobs where id = k.id and retry_of is not null
     union all select parent_job from cograil.jobs where id = k.id and parent_job is not null
     union all select id from cograil.jobs where retry_of = k.id
     union all select id from cograil.jobs where parent_job = k.id) as r
 )
 select u.id::text from unnest(%(ids)s::uuid[]) as u(id)
-where not exists (select 1 from kept k where k.id = u.id)
+where not exists (select 1 from kept_jobs k where k.id = u.id)
 order by u.id

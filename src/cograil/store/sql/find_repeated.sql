@@ -1,10 +1,10 @@
 -- name: find_repeated
 -- Whether this very result of an attempt is recorded: as news, or in the events and the node of its job. Whoever did
 -- not hear our answer says it again, and has not come too late.
-with given as (
+with reported_result as (
   select %(output)s::jsonb as output, %(code)s::text as code, %(message)s::text as message, %(worker)s::text as worker
 )
-select 1 from given g
+select 1 from reported_result g
 where exists (
   select 1 from cograil.inbox i
   where i.tenant_id = %(tenant)s and i.job_id = %(job)s::uuid and i.task_id = %(task)s and i.fence = coalesce(%(fence)s::int, i.fence)

@@ -15,7 +15,7 @@ with worker as (
     and (w.queues is null or t.queue = any(w.queues))
     and not exists (select 1 from cograil.pauses p
                     where p.tenant_id = t.tenant_id and p.kind = 'queue' and p.name = t.queue)
-), started as (
+), started_tasks as (
   update cograil.tasks t set is_announced = true
   where t.id = any(array(
     select id from cograil.tasks
@@ -25,7 +25,7 @@ with worker as (
   returning t.id, t.tenant_id, t.job_id, t.node_id, t.attempt, t.fence, t.started_at
 ), announcements as (
   insert into cograil.inbox (tenant_id, job_id, kind, node_id, attempt, task_id, fence, worker, started_at)
-  select tenant_id, job_id, 'started', node_id, attempt, id, fence, %(name)s, started_at from started returning 1
+  select tenant_id, job_id, 'started', node_id, attempt, id, fence, %(name)s, started_at from started_tasks returning 1
 )
 select exists (select 1 from worker) as is_alive,
        array(select id from cograil.tasks where worker_id = %(worker)s and state = 'running' order by id) as task_ids,

@@ -3,12 +3,12 @@
 -- and how many places are free: null when any number may go, 0 also when none of those in line may go at all.
 -- A look from the outside, to be taken again under the lock of the limit. It jumps from key to key in the
 -- index, so that a long line costs no more than a short one.
-with recursive tasked as (
+with recursive task_keys as (
   (select limit_key from cograil.tasks where state = 'held' and limit_key > %(after)s order by limit_key limit 1)
   union all
   select (select t.limit_key from cograil.tasks t
           where t.state = 'held' and t.limit_key > k.limit_key order by t.limit_key limit 1)
-  from tasked k where k.limit_key is not null
+  from task_keys k where k.limit_key is not null
 ), pending as (
   (select limit_key from cograil.admissions
    where admitted_at is null and limit_key > %(after)s order by limit_key limit 1)
@@ -16,15 +16,15 @@ with recursive tasked as (
   select (select a.limit_key from cograil.admissions a
           where a.admitted_at is null and a.limit_key > k.limit_key order by a.limit_key limit 1)
   from pending k where k.limit_key is not null
-), named as materialized (
-  (select 'task' as what, limit_key from tasked where limit_key is not null limit %(most)s)
+), named_keys as materialized (
+  (select 'task' as what, limit_key from task_keys where limit_key is not null limit %(most)s)
   union all
   (select 'job', limit_key from pending where limit_key is not null limit %(most)s)
   order by limit_key, what limit %(most)s
 )
 select n.what, n.limit_key, f.concurrency, f.rate, f.per_seconds,
        case when f.concurrency is not null or f.rate is null then coalesce(f.concurrency - f.taken, 0) end
-from named n left join lateral (
+from named_keys n left join lateral (
   (select t.limit_concurrency as concurrency, t.limit_rate as rate, t.limit_per_seconds as per_seconds,
           case when t.limit_concurrency is not null then (
             select count(*) from cograil.tasks o where o.limit_key = n.limit_key and o.state <> 'held') end as taken

@@ -1,6 +1,6 @@
 -- name: hold_jobs
 -- New jobs under a limit of their workflow do not begin before they are admitted.
-with held as (
+with held_jobs as (
   update cograil.jobs set is_held = true where id = any(%(held_job_id)s::uuid[])
 )
 insert into cograil.admissions (job_id, tenant_id, limit_key, concurrency, rate, per_seconds, rank)

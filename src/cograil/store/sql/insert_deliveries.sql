@@ -1,7 +1,7 @@
 -- name: insert_deliveries
 -- One row for each destination of each event; what cannot be sent is a dead letter from the beginning. Other
 -- relays are called when it is more than we can send.
-with made as (
+with new_deliveries as (
   insert into cograil.deliveries (id, tenant_id, job_id, seq, type, destination, origin, url, sending, body,
     last_error, state, ended_at)
   select u.*, case when u.error is null then 'pending' else 'dead' end, case when u.error is not null then now() end

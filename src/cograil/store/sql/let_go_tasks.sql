@@ -3,12 +3,12 @@
 -- The first of those that wait under each of these limits may be claimed, as many as there are places. Asked
 -- under the locks of the limits. Who is under another limit than the first in line, for he is of another
 -- version of the workflow, waits until he is the first.
-with asked as materialized (
+with requests as materialized (
   select * from unnest(%(asked_key)s::text[], %(asked_concurrency)s::int[], %(asked_rate)s::double precision[],
     %(asked_per_seconds)s::double precision[], %(asked_places)s::int[])
     as a(key, concurrency, rate, per_seconds, places)
-), chosen as materialized (
-  select c.place from asked a cross join lateral (
+), chosen_tasks as materialized (
+  select c.place from requests a cross join lateral (
     select t.ctid as place from cograil.tasks t
     where t.state = 'held' and t.limit_key = a.key
       and row(t.limit_concurrency, t.limit_rate, t.limit_per_seconds)
@@ -17,10 +17,10 @@ with asked as materialized (
     limit greatest(0, least(a.places, a.concurrency - (
       select count(*) from cograil.tasks o where o.limit_key = a.key and o.state <> 'held')))
     for update skip locked) as c
-), gone as (
-  update cograil.tasks set state = 'ready' where ctid = any(array(select place from chosen))
+), released_tasks as (
+  update cograil.tasks set state = 'ready' where ctid = any(array(select place from chosen_tasks))
   returning queue, is_alone
 )
-select count(*), (select pg_notify('cograil_tasks', string_agg(distinct queue, ',')) from gone having count(*) > 0),
-       (select pg_notify('cograil_alone', '') from gone where is_alone limit 1)
-from gone
+select count(*), (select pg_notify('cograil_tasks', string_agg(distinct queue, ',')) from released_tasks having count(*) > 0),
+       (select pg_notify('cograil_alone', '') from released_tasks where is_alone limit 1)
+from released_tasks

@@ -1,7 +1,7 @@
 -- name: lock_waiting
 -- How many of those that wait under this limit could go now: a token of its rate is taken for these only, and
 -- until the transaction ends nobody takes them away. Asked under the lock of the limit.
-with held as materialized (
+with waiting_rows as materialized (
   select t.id from cograil.tasks t where %(what)s = 'task' and t.state = 'held' and t.limit_key = %(key)s
     and row(t.limit_concurrency, t.limit_rate, t.limit_per_seconds)
       is not distinct from row(%(concurrency)s::int, %(rate)s::float8, %(per_seconds)s::float8)
@@ -21,4 +21,4 @@ with held as materialized (
     where o.limit_key = %(key)s and o.admitted_at is not null and p.finished_at is null)))
   for update of a, j skip locked
 )
-select (select count(*) from held) + (select count(*) from pending)
+select (select count(*) from waiting_rows) + (select count(*) from pending)

@@ -1,14 +1,14 @@
 -- name: newest_job_logs
 -- The last log lines of a job before a place, the newest first. A page looks through a bounded number of rows, each
 -- of several lines; the row without a line says where it stopped looking, if there are more.
-with looked as materialized (
+with scanned_rows as materialized (
   select id from cograil.task_logs
   where tenant_id = %(tenant)s and job_id = %(job)s::uuid and id <= %(row)s::bigint
     and (%(node)s::text is null or node_id = %(node)s::text)
   order by id desc limit %(window)s::bigint
 ), page as (
   select l.id, e.place, l.node_id, l.attempt, e.line
-  from looked join cograil.task_logs l using (id)
+  from scanned_rows join cograil.task_logs l using (id)
   cross join lateral jsonb_array_elements(l.lines) with ordinality e(line, place)
   where (l.id, e.place) < (%(row)s::bigint, %(place)s::bigint)
     and (%(levels)s::text[] is null or lower(e.line ->> 'level') = any(%(levels)s::text[]))
@@ -17,4 +17,4 @@ with looked as materialized (
 )
 select id, place, node_id, attempt, line from page
 union all
-select (select case when count(*) = %(window)s::bigint then min(id) end from looked), null, null, null, null
+select (select case when count(*) = %(window)s::bigint then min(id) end from scanned_rows), null, null, null, null

@@ -2,7 +2,7 @@
 -- A result came of an attempt that is nobody's any more. Of which node and attempt, and whose it was, is what we know
 -- of the task: from the news of its end, from the events of its job, or from the task itself if another has it now.
 -- Of a task that there never was in this job nothing is noted.
-with known as (
+with known_task as (
   select k.node_id, k.attempt, k.worker
   from (
     select 1 as place, i.id, i.node_id, i.attempt, case when i.fence = coalesce(%(fence)s::int, i.fence) then i.worker end as worker
@@ -18,9 +18,9 @@ with known as (
     from cograil.tasks t where t.tenant_id = %(tenant)s and t.job_id = %(job)s::uuid and t.id = %(task)s
   ) k
   order by k.place, k.id desc limit 1
-), told as (
+), inbox_rows as (
   insert into cograil.inbox (tenant_id, job_id, kind, node_id, attempt, task_id, fence, worker)
-  select %(tenant)s, %(job)s::uuid, 'late', node_id, attempt, %(task)s, %(fence)s::int, worker from known
+  select %(tenant)s, %(job)s::uuid, 'late', node_id, attempt, %(task)s, %(fence)s::int, worker from known_task
   returning 1
 )
-select pg_notify('cograil_news', '') from told
+select pg_notify('cograil_news', '') from inbox_rows

@@ -1,12 +1,12 @@
 -- name: queue_status
 -- The queues that have tasks, are paused, or have workers; workers of all queues count for `default`. Waiting tasks are
 -- counted among the oldest max_tasks, so the oldest age is exact and the count may be truncated.
-with waiting as materialized (
+with waiting_tasks as materialized (
   select queue, state, created_at from cograil.tasks
   where tenant_id = %(tenant)s and state in ('ready', 'held') order by id limit %(max_tasks)s::bigint
 ), counted as materialized (
   select queue, count(*) as depth, count(*) filter (where state = 'held') as held, min(created_at) as oldest_at
-  from waiting group by queue
+  from waiting_tasks group by queue
 ), running as materialized (
   select queue, count(*) as running from cograil.tasks
   where tenant_id = %(tenant)s and state = 'running' group by queue
@@ -22,7 +22,7 @@ select q.queue, coalesce(c.depth, 0) as depth, coalesce(c.held, 0) as held, coal
        extract(epoch from now() - c.oldest_at)::double precision as oldest_seconds,
        (select count(distinct s.worker) from workers s where s.queues is null or q.queue = any(s.queues)) as workers,
        p.by as paused_by, p.reason as pause_reason, p.at as paused_at,
-       (select count(*) from waiting) = %(max_tasks)s::bigint as depth_truncated
+       (select count(*) from waiting_tasks) = %(max_tasks)s::bigint as depth_truncated
 from names q
 left join counted c on c.queue = q.queue
 left join running r on r.queue = q.queue

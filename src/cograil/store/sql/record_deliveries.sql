@@ -1,6 +1,6 @@
 -- name: record_deliveries
 -- What became of tries, if they are still ours. A try that was given back does not count.
-with given as (
+with results as (
   select * from unnest(%(try_id)s::uuid[], %(try_fence)s::int[], %(try_state)s::text[],
     %(try_wait)s::double precision[], %(try_status)s::int[], %(try_error)s::text[], %(try_counts)s::boolean[])
     as u(id, fence, state, wait, status, error, counts)
@@ -14,5 +14,5 @@ set state = u.state, lease_until = null, not_before = now() + u.wait * interval 
     last_error = case when u.counts then u.error else d.last_error end,
     delivered_at = case when u.state = 'delivered' then now() end,
     ended_at = case when u.state <> 'pending' then now() end
-from given u
+from results u
 where d.id = u.id and d.fence = u.fence and d.state = 'pending'

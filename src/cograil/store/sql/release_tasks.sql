@@ -2,12 +2,12 @@
 -- moves: task running -> gone, released -> inbox
 -- Returns tasks unfinished. The handler may have run, so the attempt number is used up: the next advance dispatches
 -- the next attempt, and does not count this one against the limit. An older orchestrator treats it as lost.
-with held as materialized (
+with held_tasks as materialized (
   select t.id from cograil.tasks t join unnest(%(ids)s::bigint[], %(fences)s::int[]) as r(id, fence)
     on r.id = t.id and r.fence = t.fence
   where t.worker_id = %(worker)s and t.state = 'running' order by t.id for update of t
 ), released as (
-  delete from cograil.tasks t where t.id = any(array(select id from held)) returning *
+  delete from cograil.tasks t where t.id = any(array(select id from held_tasks)) returning *
 ), inbox_rows as (
   insert into cograil.inbox (tenant_id, job_id, kind, node_id, attempt, task_id, fence, worker, started_at, error)
   select r.tenant_id, r.job_id, 'lost', r.node_id, r.attempt, r.id, r.fence, p.name, r.started_at,

@@ -21,7 +21,7 @@ with reports as (
                              output, error)
   select tenant_id, job_id, 'report', node_id, attempt, id, fence, %(name)s, started_at, output, error
   from counted order by id
-), late as (
+), late_inputs as (
   insert into cograil.inbox (tenant_id, job_id, kind, node_id, attempt, task_id, fence, worker)
   select j.tenant_id, r.job_id, 'late', r.node_id, r.attempt, r.id, r.fence, %(name)s
   from reports r join cograil.jobs j on j.id = r.job_id

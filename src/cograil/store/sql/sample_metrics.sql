@@ -2,7 +2,7 @@
 -- What /metrics shows of the database, over all tenants: (name, label, label, value). Asked at most every
 -- other second. Jobs that have not ended are counted tenant by tenant from the index, up to a bound. Who sees one
 -- tenant only says nothing of all container jobs; what waits for delivery is counted as far as it is seen at a glance.
-with recursive waiting as materialized (
+with recursive waiting_counts as materialized (
   select queue, state, count(*) as tasks, min(created_at) as oldest from cograil.tasks group by queue, state
 ), tenants as (
   (select tenant_id from cograil.jobs order by tenant_id, status limit 1)
@@ -11,10 +11,10 @@ with recursive waiting as materialized (
     select j.tenant_id from cograil.jobs j where j.tenant_id > t.tenant_id
     order by j.tenant_id, j.status limit 1) as n
 )
-select 'cograil_queue_depth', queue, state, tasks::double precision from waiting
+select 'cograil_queue_depth', queue, state, tasks::double precision from waiting_counts
 union all
 select 'cograil_oldest_ready_seconds', queue, '', extract(epoch from now() - oldest)::double precision
-from waiting where state = 'ready'
+from waiting_counts where state = 'ready'
 union all
 select 'cograil_jobs', s.status, '', coalesce(sum(active.jobs), 0)::double precision
 from (values ('pending'), ('running')) as s(status)

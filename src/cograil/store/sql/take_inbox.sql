@@ -2,13 +2,13 @@
 -- Takes the news of locked jobs, oldest first, with the state of the node each is about. The rows are
 -- found by job before they are put in order: in order of id first, all that was ever taken is walked.
 -- The time is that of this statement: what is in the inbox may have happened after the transaction began.
-with mine as materialized (
+with inbox_ids as materialized (
   select id from cograil.inbox where job_id = any(%(ids)s::uuid[])
-), taken as (
-  delete from cograil.inbox where id = any(array(select id from mine order by id limit %(limit)s)) returning *
+), taken_rows as (
+  delete from cograil.inbox where id = any(array(select id from inbox_ids order by id limit %(limit)s)) returning *
 )
 select i.id, i.job_id::text, i.kind, i.node_id, i.attempt, i.task_id, i.worker, i.started_at, i.output, i.error,
        n.status, n.attempt, n.lost, n.budget_from, n.parent, n.idx, n.not_before, n.skip_reason, n.taken_branch,
        n.total, n.expanded, n.ended, n.failed, n.error, n.started_at, n.finished_at, statement_timestamp()
-from taken i left join cograil.nodes n on n.job_id = i.job_id and n.node_id = i.node_id
+from taken_rows i left join cograil.nodes n on n.job_id = i.job_id and n.node_id = i.node_id
 order by i.id

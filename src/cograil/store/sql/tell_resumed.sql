@@ -1,7 +1,7 @@
 -- name: tell_resumed
 -- A queue: workers are told. A workflow: all its jobs that are not finished are told. A statement of its
 -- own: it sees the jobs that were made while the one before waited.
-with told as (
+with inbox_rows as (
   insert into cograil.inbox (tenant_id, job_id, kind)
   select j.tenant_id, j.id, 'resumed' from cograil.jobs j
   where %(kind)s = 'workflow' and j.tenant_id = %(tenant)s and j.workflow_id = %(name)s

@@ -12,7 +12,7 @@ with server as materialized (
   set state = 'alive', pulsed_at = now(), lease_until = now() + %(lease)s * interval '1 second',
       info = info || jsonb_build_object('clock_offset_seconds', %(offset)s::float8)
   where id = %(process)s
-), dead as (
+), dead_processes as (
   update cograil.processes set state = 'dead'
   where id <> %(process)s and state in ('alive', 'draining') and lease_until < now()
     and %(is_steady)s and (select since from server) <= now() - %(lease)s * interval '1 second'
@@ -21,7 +21,7 @@ with server as materialized (
   delete from cograil.tasks where id = any(array(
     select t.id from cograil.tasks t
     where t.state = 'running' and (
-      t.worker_id in (select id from dead)
+      t.worker_id in (select id from dead_processes)
       or exists (select 1 from cograil.processes p
                  where p.id = t.worker_id and p.state in ('dead', 'stopped'))
       or t.deadline < now() - %(grace)s * interval '1 second')
@@ -30,7 +30,7 @@ with server as materialized (
 ), losses as (
   insert into cograil.inbox (tenant_id, job_id, kind, node_id, attempt, task_id, fence, worker, started_at, error)
   select t.tenant_id, t.job_id, 'lost', t.node_id, t.attempt, t.id, t.fence, p.name, t.started_at,
-         json_build_object('code', case when p.state in ('dead', 'stopped') or p.id in (select id from dead)
+         json_build_object('code', case when p.state in ('dead', 'stopped') or p.id in (select id from dead_processes)
                                     then 'worker_lost' else 'timeout' end)
   from lost_tasks t left join cograil.processes p on p.id = t.worker_id returning 1
 )
@@ -41,6 +41,6 @@ select (select count(*) from losses) as rescued,
        now() as now,
        exists (select 1 from cograil.tasks where state = 'held')
          or exists (select 1 from cograil.admissions where admitted_at is null) as has_held,
-       (select count(*) from dead) as dead,
+       (select count(*) from dead_processes) as dead,
        (select epoch from server) as epoch,
        pg_notify('cograil_ping', %(process)s::text) as ping

@@ -30,7 +30,7 @@ from cograil.ui.gantt import chart_of, retold
 from cograil.ui.graph_model import board_at, graph_of, state_of
 from cograil.ui.page_context import HTML, PageRequest, as_call, pages
 from cograil.ui.rendering import page
-from cograil.verbs.blockers import Blocker
+from cograil.verbs.blockers import JobBlocker
 from cograil.verbs.explain import explain
 
 job_pages = pages("job")
@@ -101,7 +101,7 @@ async def _find_failure(tx: Transaction, job: View, workflow: Workflow, board: J
 
 
 async def _find_questions(
-    tx: Transaction, job_id: str, tenant: str, blockers: Sequence[Blocker]
+    tx: Transaction, job_id: str, tenant: str, blockers: Sequence[JobBlocker]
 ) -> list[View]:
     """The approvals that wait for an answer, with what they ask and until when."""
     questions = []

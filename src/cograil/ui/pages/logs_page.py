@@ -15,7 +15,7 @@ from cograil.http.routes.job_routes import find_job
 from cograil.http.server.problem_details import Refusal
 from cograil.http.server.request_parsing import Query
 from cograil.store.job_queries import View
-from cograil.store.log_queries import END, LEVELS, START, LogCursor, LogFilter, job_logs, newest_job_logs
+from cograil.store.log_queries import END, LEVELS, START, LogFilter, LogPosition, job_logs, newest_job_logs
 from cograil.ui.event_text import log_fields
 from cograil.ui.page_context import HTML, PageRequest, as_call, pages
 from cograil.ui.rendering import page
@@ -45,7 +45,7 @@ class LogView(Query):
         return urlencode({name: value for name, value in chosen.items() if value})
 
 
-class Download(LogView):
+class LogDownload(LogView):
     """The same as a file: `text`, or `json` for a JSON object in each line."""
 
     format: Annotated[str, Field(pattern="^(text|json)$")] = "text"
@@ -55,7 +55,7 @@ class Download(LogView):
 async def show_logs(request: PageRequest) -> Response:
     """The last lines of a job, or older ones."""
     asked: LogView = request.query
-    before = END if asked.before is None else LogCursor.read(asked.before)
+    before = END if asked.before is None else LogPosition.read(asked.before)
     tenant, wanted = request.caller.tenant, asked.filter()
     async with request.transaction("show") as tx:
         job, workflow = await find_job(as_call(request), tx)
@@ -90,13 +90,13 @@ def _time(text: object) -> datetime | None:
     return at if at.tzinfo is not None else None
 
 
-@log_pages.get("/jobs/{job_id}/logs/download", "viewer", query=Download, media_type="text/plain")
+@log_pages.get("/jobs/{job_id}/logs/download", "viewer", query=LogDownload, media_type="text/plain")
 async def download_logs(request: PageRequest) -> Response:
     """All lines as a file."""
-    asked: Download = request.query
+    asked: LogDownload = request.query
     wanted, is_json = asked.filter(), asked.format == "json"
     text: list[str] = []
-    place: LogCursor | None = START
+    place: LogPosition | None = START
     while place is not None and len(text) < MAX_DOWNLOAD:
         async with request.transaction("show") as tx:
             job, _ = await find_job(as_call(request), tx)

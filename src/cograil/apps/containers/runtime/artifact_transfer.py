@@ -24,7 +24,15 @@ from cograil.egress import (
     UnknownHost,
     open_request,
 )
-from cograil.workspace import Bounds, Extracted, Workspace, WorkspaceError, extract, list_files, write_archive
+from cograil.workspace import (
+    ArchiveBounds,
+    Extracted,
+    Workspace,
+    WorkspaceError,
+    extract,
+    list_files,
+    write_archive,
+)
 
 if TYPE_CHECKING:
     import httpx2
@@ -58,7 +66,7 @@ class TransferLimits:
     read_bytes: int = 1024 * 1024
     stall_seconds: float = 60.0
     answer_seconds: float = 300.0  # for the answer to a file that was sent: it may be stored first
-    archive: Bounds = field(default_factory=Bounds)
+    archive: ArchiveBounds = field(default_factory=ArchiveBounds)
 
 
 class ArtifactTransfer:

@@ -17,7 +17,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]{0,199}")
 
 
 class InvalidImage(UsageError):
-    """What was given is no name of an image, or no root file system."""
+    """The value is not the name of an image, or not a root file system."""
 
     code = "invalid_image"
 

@@ -27,18 +27,18 @@ def list_files(
     steps = split_path(path, is_root_allowed=True)
     if steps and _is_file(workspace, steps):
         return [] if _is_excluded(steps[-1], steps[-1], excludes) else [steps[-1]]
-    found: list[str] = []
-    for one in walk(workspace, steps, recursive=recursive, excludes=excludes):
-        found.append(os.fsencode(one).decode("utf-8", "replace"))
-        if len(found) > MAX_FILES:
+    paths: list[str] = []
+    for file in walk(workspace, steps, recursive=recursive, excludes=excludes):
+        paths.append(os.fsencode(file).decode("utf-8", "replace"))
+        if len(paths) > MAX_FILES:
             raise WorkspaceError("too_many_files", f"more than {MAX_FILES:,} files are below {path!r}")
-    return sorted(found)
+    return sorted(paths)
 
 
 def walk(
     workspace: Workspace, steps: PathParts, *, recursive: bool = True, excludes: Sequence[str] = ()
 ) -> Iterator[str]:
-    """The paths of all that is no directory, relative to this directory. Each is opened by its steps.
+    """The paths of everything but directories, relative to this directory. Each is opened by its steps.
 
     Raises WorkspaceError, also when a directory is gone, or is none any more, before its turn comes.
     """
@@ -49,17 +49,17 @@ def walk(
             raise WorkspaceError("too_deep", f"directories nested more than {DEEPEST_WALK} deep")
         with _entered(workspace, steps, relative) as directory:
             for name, is_directory in _entries(directory, relative, seen):
-                one = f"{relative}/{name}" if relative else name
-                if name.startswith(OURS) or _is_excluded(name, one, excludes):
+                path_below = f"{relative}/{name}" if relative else name
+                if name.startswith(OURS) or _is_excluded(name, path_below, excludes):
                     continue
                 if not is_directory:
-                    yield one
+                    yield path_below
                 elif recursive:
-                    pending.append(one)
+                    pending.append(path_below)
 
 
 class _Seen:
-    """How much a walk came across: whoever made it may have made more than there is memory for."""
+    """How much a walk came across: a tree may have more entries than there is memory for."""
 
     def __init__(self) -> None:
         self._count = self._characters = 0
@@ -92,12 +92,12 @@ def _entered(workspace: Workspace, steps: PathParts, relative: str) -> Iterator[
 
 def _entries(directory: int, relative: str, seen: _Seen) -> list[tuple[str, bool]]:
     """What is in a directory, and whether it is one itself; the last name first."""
-    found = []
+    names = []
     with os.scandir(directory) as entries:
         for entry in entries:
             seen.add(len(relative) + 1 + len(entry.name))
-            found.append((entry.name, entry.is_dir(follow_symlinks=False)))
-    return sorted(found, reverse=True)
+            names.append((entry.name, entry.is_dir(follow_symlinks=False)))
+    return sorted(names, reverse=True)
 
 
 def _is_file(workspace: Workspace, steps: PathParts) -> bool:
