@@ -15,7 +15,7 @@ async def serve(port: int) -> None:
     async with server:
         while True:
             await asyncio.sleep(1)
-            one.asked.clear()
+            one.requests.clear()
 
 
 if __name__ == "__main__":

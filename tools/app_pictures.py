@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from playwright.sync_api import Browser, Page, sync_playwright
-from tests.companies.registers import DANONE, INPI, Registers, said, serving_registers
+from tests.companies.registers import DANONE, INPI, Registers, http_response, serving_registers
 from tests.documents import drawn
 
 from tools.screenshots import Server, keep, running_server
@@ -61,7 +61,7 @@ def ask(server: Server, path: str, body: Any = None) -> Any:
 
 def furnish_company(server: Server, registers: Registers) -> None:
     """A company of which one register said nothing at first."""
-    registers.answer(INPI, said(503))
+    registers.answer(INPI, http_response(503))
     id = ask(server, "/v1/requests", {"siren": DANONE})["request"]["id"]
     server.wait(lambda: not ask(server, f"/v1/requests/{id}")["enrichment_running"])
     registers.heal()

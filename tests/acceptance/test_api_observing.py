@@ -47,7 +47,7 @@ async def test_an_instance_tells_how_it_is_doing(
 
 
 def numbers(up: Running, path: str, field: str, name: str) -> dict[str, Any]:
-    return {one["workflow_id"]: one[name] for one in up.get(path)[1][field]}
+    return {workflow["workflow_id"]: workflow[name] for workflow in up.get(path)[1][field]}
 
 
 async def submitted(lab: Any, workflow_id: str) -> str:

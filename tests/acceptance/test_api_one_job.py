@@ -23,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("used_data_dir")
 
 
 class Callers:
-    """So many connections, each with one request. All are open before the first request is sent, and all
+    """Connections, each with one request. All are open before the first request is sent, and all
     requests are sent before the first answer is read."""
 
     def __init__(self) -> None:
@@ -67,9 +67,9 @@ async def test_thousands_of_submits_under_one_key_make_one_job(
     assert len(set(ports)) == SERVERS
     callers = Callers()
     await asyncio.gather(*(callers.connect(port, EACH) for port in ports))
-    found = await callers.ask()
-    assert Counter(status for status, _ in found) == {202: 1, 200: SERVERS * EACH - 1}
-    assert len({body for _, body in found}) == 1
+    answers = await callers.ask()
+    assert Counter(status for status, _ in answers) == {202: 1, 200: SERVERS * EACH - 1}
+    assert len({body for _, body in answers}) == 1
     async with up.lab() as lab:
         assert await lab.rows("select count(*) from cograil.jobs") == [(1,)]
         assert await lab.rows("select count(*) from cograil.idempotency") == [(1,)]

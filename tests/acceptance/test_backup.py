@@ -131,7 +131,7 @@ def without_shop(rows: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
     """What is expected where the role `shop` does not exist; PostgreSQL 18 knows one privilege more."""
     kept = []
     for name, kind, owner, rights in rows:
-        grants = [one for one in rights.split(",") if not one.startswith("shop=")]
+        grants = [grant for grant in rights.split(",") if not grant.startswith("shop=")]
         kept.append((name, kind, owner, ",".join(grants).replace("arwdDxtm/", "arwdDxt/")))
     return kept
 

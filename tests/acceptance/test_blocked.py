@@ -61,8 +61,8 @@ async def failures(lab: Lab, job: str) -> list[dict[str, Any]]:
 async def test_who_spins_is_out_of_time_a_second_later_and_a_bystander_loses_nothing(
     start: Start, eventually: Any, dsn: str, tmp_path: Path
 ) -> None:
-    one = start("up", "--port", "0", "--app", "blocking", **beside(dsn, tmp_path))
-    await eventually(one.is_ready, timeout=30)
+    up = start("up", "--port", "0", "--app", "blocking", **beside(dsn, tmp_path))
+    await eventually(up.is_ready, timeout=30)
     async with open_client_lab(dsn) as lab:
         bystander = await lab.submit(BYSTANDER)
         await eventually((tmp_path / "bystander").exists)
@@ -73,15 +73,15 @@ async def test_who_spins_is_out_of_time_a_second_later_and_a_bystander_loses_not
         ended = await lab.ended(spin)
         (tmp_path / "go_on").touch()
         there = await lab.ended(bystander)
-        told = await failures(lab, spin)
+        errors = await failures(lab, spin)
         findings = await lab.findings()
     assert (ended["status"], ended["error"]["code"]) == ("failed", "timeout")
-    assert [error["code"] for error in told] == ["timeout"] * 2
-    assert "in spin" in told[0]["details"]["traceback"]
+    assert [error["code"] for error in errors] == ["timeout"] * 2
+    assert "in spin" in errors[0]["details"]["traceback"]
     assert there["status"] == "completed"
     assert there["result"]["a"]["attempt"] > 1
     assert findings == []
-    assert one.events().count("worker ended, starting another") == 2
+    assert up.events().count("worker ended, starting another") == 2
 
 
 async def test_a_blocked_loop_ends_its_worker_though_there_is_time_left(
@@ -103,25 +103,25 @@ async def test_a_worker_whose_coroutine_computes_for_a_while_lives_on(
     start: Start, eventually: Any, dsn: str, tmp_path: Path
 ) -> None:
     """Also past its time, and for longer than that while it has time."""
-    one = start("up", "--port", "0", "--app", "blocking", **beside(dsn, tmp_path))
-    await eventually(one.is_ready, timeout=30)
+    up = start("up", "--port", "0", "--app", "blocking", **beside(dsn, tmp_path))
+    await eventually(up.is_ready, timeout=30)
     async with open_client_lab(dsn) as lab:
         job = await lab.submit(COMPUTE)
         await lab.ended(job)
         nodes = await lab.nodes(job)
     assert nodes["b"]["status"] == "completed"
     assert nodes["b"]["output"]["pid"] == nodes["c"]["output"]["pid"]
-    assert "worker ended, starting another" not in one.events()
+    assert "worker ended, starting another" not in up.events()
 
 
 async def test_sigterm_of_a_blocked_instance_does_not_take_for_ever(
     start: Start, eventually: Any, dsn: str, tmp_path: Path
 ) -> None:
     at = beside(dsn, tmp_path, COGRAIL_WORKER__BLOCKED_SECONDS="3")
-    one = start("up", "--port", "0", "--app", "blocking", **at)
-    await eventually(one.is_ready, timeout=30)
+    up = start("up", "--port", "0", "--app", "blocking", **at)
+    await eventually(up.is_ready, timeout=30)
     async with open_client_lab(dsn) as lab:
         await lab.submit(SPIN % 600)
         await eventually(lambda: lab.rows("select 1 from cograil.tasks where state = 'running'"))
-    one.send(signal.SIGTERM)
-    assert one.ended(10) == 0
+    up.send(signal.SIGTERM)
+    assert up.ended(10) == 0

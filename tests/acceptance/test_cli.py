@@ -115,7 +115,7 @@ def test_submit_reads_inputs_from_stdin(shell: Shell) -> None:
         (["explain", "019a8"], 2, "at least 8 characters"),
         (["submit", "greet", "--input", "times=x", "--input", "nmae=y"], 2, "did you mean 'name'"),
         (["pause", "queue", "default", "--reason", "x" * 300], 2, "256"),
-        (["pause", "queue", ""], 2, "is no queue"),
+        (["pause", "queue", ""], 2, "its name has 1 to 64 characters"),
         (["resume", "workflow", "greet"], 4, "is not paused"),
         (["jobs", "--status", "odd"], 2, "--status"),
         (["shwo"], 2, "did you mean 'show'"),
@@ -145,9 +145,9 @@ def test_an_interrupt_ends_the_waiting_with_130_and_not_the_job(shell: Shell) ->
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=30)
     assert process.returncode == 130
-    found = re.search(r"job ([0-9a-f-]{36}) continues", err)
-    assert found, err
-    assert shell.run("cancel", found[1], "--json").json["status"] == "cancelled"
+    match = re.search(r"job ([0-9a-f-]{36}) continues", err)
+    assert match, err
+    assert shell.run("cancel", match[1], "--json").json["status"] == "cancelled"
 
 
 # -- looking ---------------------------------------------------------------------------------------
@@ -286,9 +286,9 @@ def test_explain_says_that_nobody_has_the_handler(shell: Shell) -> None:
 
 def test_explain_says_how_a_job_ended(shell: Shell, greeted: str, failed: str) -> None:
     assert "it completed " in shell.run("explain", greeted).out
-    said = shell.run("explain", failed).out
-    assert re.search(r"it failed .*: it broke \[handler_error\]", said)
-    assert f"`cograil retry {failed}`" in said
+    explanation = shell.run("explain", failed).out
+    assert re.search(r"it failed .*: it broke \[handler_error\]", explanation)
+    assert f"`cograil retry {failed}`" in explanation
     assert shell.run("explain", failed, "--json").json["blockers"] == []
 
 

@@ -26,9 +26,9 @@ def test_every_command_has_help_with_examples_and_speaks_json(name: str) -> None
     command = cli.get_command(None, name)  # type: ignore[arg-type]
     assert command is not None
     assert "Examples:" in (command.help or "")
-    for one in command.commands.values() if isinstance(command, click.Group) else [command]:
-        assert "Examples:" in (one.help or ""), one.name
-        assert any("--json" in parameter.opts for parameter in one.params), one.name
+    for subcommand in command.commands.values() if isinstance(command, click.Group) else [command]:
+        assert "Examples:" in (subcommand.help or ""), subcommand.name
+        assert any("--json" in parameter.opts for parameter in subcommand.params), subcommand.name
 
 
 @pytest.mark.parametrize(
@@ -83,10 +83,10 @@ def test_a_data_directory_one_may_not_read_is_told_in_a_sentence(empty_shell: Sh
 def test_run_shows_only_the_trace_of_an_app_that_fails(empty_shell: Shell) -> None:
     (empty_shell.directory / "brokenapp.py").write_text("1 / 0\n")
     process = empty_shell.start("run", "greet.yaml", "--app", "brokenapp")
-    _, said = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=60)
     assert process.returncode == 2
-    assert said.count("Traceback") == 1
-    assert re.findall(r'File ".*?(\w+)\.py"', said) == ["brokenapp"]
+    assert errors.count("Traceback") == 1
+    assert re.findall(r'File ".*?(\w+)\.py"', errors) == ["brokenapp"]
 
 
 # -- files -----------------------------------------------------------------------------------------
@@ -165,11 +165,11 @@ def test_run_uses_the_handlers_of_an_app(empty_shell: Shell) -> None:
 
 
 def test_what_cannot_be_written_is_one_line_and_no_bug(empty_shell: Shell) -> None:
-    said = "error: the output cannot be written: No space left on device\n"
+    message = "error: the output cannot be written: No space left on device\n"
     with Path("/dev/full").open("w") as full:
         for words in (["schema"], ["config"], ["config", "--json"]):
             process = empty_shell.start(*words, stdout=full.fileno())
-            assert (process.communicate(timeout=90)[1], process.returncode) == (said, 74)
+            assert (process.communicate(timeout=90)[1], process.returncode) == (message, 74)
 
 
 def test_trouble_that_is_no_failed_job_does_not_look_like_one(tmp_path: Path, dsn: str) -> None:
@@ -224,7 +224,7 @@ def test_config_tells_values_and_where_they_come_from_and_hides_passwords(tmp_pa
     shell = shell_in(tmp_path, COGRAIL_DATABASE_URL=url)
     (tmp_path / "cograil.toml").write_text("[worker]\nthreads = 3\n")
     answer = shell.run("config", "--json")
-    settings = {one["name"]: one for one in answer.json["settings"]}
+    settings = {setting["name"]: setting for setting in answer.json["settings"]}
     assert settings["database.url"]["origin"] == "environment COGRAIL_DATABASE_URL"
     assert settings["lease.seconds"] == {
         "name": "lease.seconds",
@@ -236,7 +236,7 @@ def test_config_tells_values_and_where_they_come_from_and_hides_passwords(tmp_pa
     assert "secret" not in answer.out + shell.run("config").out
     (tmp_path / "other.toml").write_text("port = 1\n")
     other = shell.run("config", "--config", "other.toml", "--json").json["settings"]
-    assert [one["origin"] for one in other if one["name"] == "port"] == ["file other.toml:1"]
+    assert [setting["origin"] for setting in other if setting["name"] == "port"] == ["file other.toml:1"]
 
 
 @pytest.mark.parametrize(

@@ -102,7 +102,7 @@ def test_a_gateway_starts_before_the_database_and_opens_when_all_is_there(
 def test_a_gateway_finds_an_instance_that_listens_everywhere(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
-    """Its file says 0.0.0.0, which is no address that one can be connected to."""
+    """Its file says 0.0.0.0, an address that nobody can connect to."""
     directory = tmp_path_factory.mktemp("everywhere")
     (directory / "key").write_text("a-key-in-a-file\n")
     port, secret = free_port(), {"API_KEY_FILE": str(directory / "key")}

@@ -43,7 +43,7 @@ def reply_to(caller: Caller, endpoint: Endpoint, things: dict[str, str], query: 
 
 
 def test_every_route_has_its_twin() -> None:
-    paths = {(one.method, one.path) for one in ENDPOINTS}
+    paths = {(endpoint.method, endpoint.path) for endpoint in ENDPOINTS}
     assert {(method, path) for method, path in paths if not path.startswith("/api/")} == {
         (method, path.removeprefix("/api")) for method, path in paths if path.startswith("/api/")
     }
@@ -101,7 +101,7 @@ def test_another_tenant_sees_what_there_never_was(site: Site, partner: Caller) -
 
 def one_by_one(endpoint: Endpoint) -> list[str]:
     """Every parameter of a route that names something."""
-    return [one.partition("=")[0] for one in asked(endpoint, UNKNOWN).split("&") if one]
+    return [pair.partition("=")[0] for pair in asked(endpoint, UNKNOWN).split("&") if pair]
 
 
 def test_the_lists_of_a_tenant_that_has_nothing_are_empty(site: Site, partner: Caller) -> None:

@@ -33,15 +33,15 @@ async def test_ten_thousand_identical_submits_make_one_job(
     up = start("up", "--port", "0", "--workflows", str(tmp_path / "flows"))
     await eventually(up.is_ready, 60)
     others = [start("server", "--port", "0") for _ in range(2)]
-    ports = [port_of(up), *[await port_when_ready(one, eventually) for one in others]]
+    ports = [port_of(up), *[await port_when_ready(server, eventually) for server in others]]
     gate = asyncio.Event()
     callers = [
         asyncio.create_task(submit_many(ports[n % len(ports)], MANY // CALLERS, gate)) for n in range(CALLERS)
     ]
     gate.set()
-    told = [answer for answers in await asyncio.gather(*callers) for answer in answers]
-    assert Counter(status for status, _ in told) == {202: 1, 200: MANY - 1}
-    assert len({job_id for _, job_id in told}) == 1
+    replies = [answer for answers in await asyncio.gather(*callers) for answer in answers]
+    assert Counter(status for status, _ in replies) == {202: 1, 200: MANY - 1}
+    assert len({job_id for _, job_id in replies}) == 1
     async with up.lab() as lab:
         assert await lab.rows("select count(*) from cograil.jobs") == [(1,)]
         assert await lab.rows("select count(*) from cograil.audit_log where action = 'submit'") == [(1,)]
@@ -54,13 +54,13 @@ async def port_when_ready(server: Running, eventually: Eventually) -> int:
 
 
 async def submit_many(port: int, count: int, gate: asyncio.Event) -> list[tuple[int, bytes]]:
-    """The answers to so many submits, all of them under way on one connection; the last closes it."""
+    """The answers to `count` submits, all of them under way on one connection; the last closes it."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     await gate.wait()
     requests = [REQUEST % (len(BODY), b"")] * (count - 1)
     writer.write(b"".join([*requests, REQUEST % (len(BODY), b"Connection: close\r\n")]))
     answered = await reader.read()
     writer.close()
-    found = [(int(status), job_id) for status, job_id in ANSWER.findall(answered)]
-    assert len(found) == count, answered[-2000:]
-    return found
+    replies = [(int(status), job_id) for status, job_id in ANSWER.findall(answered)]
+    assert len(replies) == count, answered[-2000:]
+    return replies

@@ -147,8 +147,8 @@ def test_a_bulk_cancel_shows_first_and_then_does_it(shell: Shell) -> None:
 
     answer = shell.run(*words, "--reason", "enough", "--wait", "--json")
     assert (answer.code, answer.json["workflow_id"]) == (0, "cograil.bulk")
-    told = answer.json["result"]["step"]
-    assert (told["total"], told["done"], told["failed"], told["skipped"]) == (3, 3, 0, 0)
+    counts = answer.json["result"]["step"]
+    assert (counts["total"], counts["done"], counts["failed"], counts["skipped"]) == (3, 3, 0, 0)
     assert {shell.run("show", job, "--json").json["job"]["status"] for job in ids} == {"cancelled"}
     assert shell.run("show", other, "--json").json["job"]["status"] == "running"
     assert shell.run("cancel", other).code == 0
@@ -161,9 +161,9 @@ def test_a_bulk_retry_tells_what_was_skipped_and_why(shell: Shell) -> None:
     first, _ = shell.submit("broken", "--wait"), shell.submit("broken", "--wait")
     assert shell.run("retry", first, "--wait").code == 1
     answer = shell.run("bulk", "retry", "--workflow", "broken", "--wait", "--json")
-    told = answer.json["result"]["step"]
-    assert (told["total"], told["done"], told["skipped"]) == (3, 2, 1)
-    assert told["reasons"]["already_retried"]["count"] == 1
+    counts = answer.json["result"]["step"]
+    assert (counts["total"], counts["done"], counts["skipped"]) == (3, 2, 1)
+    assert counts["reasons"]["already_retried"]["count"] == 1
     shown = shell.run("bulk", "show", answer.json["job_id"]).out
     assert re.search(r"skipped +1 +already_retried", shown)
 
@@ -193,10 +193,10 @@ def test_what_is_wrong_with_a_bulk_operation_is_said(
     assert message in answer.err
 
 
-def test_a_job_that_is_no_bulk_operation_is_said_so(shell: Shell, done: str) -> None:
+def test_bulk_show_refuses_a_job_that_is_not_a_bulk_operation(shell: Shell, done: str) -> None:
     answer = shell.run("bulk", "show", done)
     assert answer.code == 3
-    assert "is no bulk operation" in answer.err
+    assert "bulk operation" in answer.err
 
 
 @pytest.mark.parametrize("name", ["cancel", "retry", "show"])
@@ -215,8 +215,8 @@ def test_a_bulk_operation_survives_kill_9_of_its_worker(tmp_path: Path) -> None:
             shell.submit("later")
         answer = shell.run("bulk", "cancel", "--workflow", "later", "--wait", "--timeout", "60", "--json")
         assert answer.code == 0, answer.err
-        told = answer.json["result"]["step"]
-        assert (told["total"], told["done"], told["failed"], told["skipped"]) == (120, 120, 0, 0)
+        counts = answer.json["result"]["step"]
+        assert (counts["total"], counts["done"], counts["failed"], counts["skipped"]) == (120, 120, 0, 0)
         nodes = shell.run("show", answer.json["job_id"], "--json").json["nodes"]
         assert nodes[0]["attempt"] == 3
         assert statuses(shell, "later") == {"cancelled"}
@@ -228,7 +228,7 @@ def test_a_bulk_operation_survives_kill_9_of_its_worker(tmp_path: Path) -> None:
 
 def test_the_doctor_shows_sizes_and_snapshots(shell: Shell, done: str) -> None:
     seen = shell.run("doctor", "--json").json
-    sizes = {one["table"]: one for one in seen["sizes"]}
+    sizes = {size["table"]: size for size in seen["sizes"]}
     assert {"jobs", "nodes_default", "events_default", "tasks", "inbox"} <= sizes.keys()
     assert sizes["jobs"]["total_bytes"] > 0
     assert {"rows", "dead_rows", "vacuumed_at"} <= sizes["jobs"].keys()

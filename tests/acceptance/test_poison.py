@@ -44,8 +44,8 @@ async def test_a_bystander_of_a_killer_completes_and_the_killer_is_failed_after_
     at = {"COGRAIL_DATABASE_URL": dsn, "COGRAIL_DATABASE__ALLOW_UNSAFE": "true"}
     async with open_client_lab(dsn) as lab:
         killer, bystander = [await lab.submit(ONE.format(name)) for name in ("killer", "bystander")]
-        one = start("up", "--port", "0", "--app", "killers", **at)
-        await eventually(one.is_ready, timeout=30)
+        up = start("up", "--port", "0", "--app", "killers", **at)
+        await eventually(up.is_ready, timeout=30)
         ends = {job: await lab.ended(job, timeout=60) for job in (killer, bystander)}
         lost = {job: await losses(lab, job) for job in ends}
         findings = await lab.findings()
@@ -54,4 +54,4 @@ async def test_a_bystander_of_a_killer_completes_and_the_killer_is_failed_after_
     assert lost[bystander] == ["worker_lost"] * 2, "they shared a worker while they could"
     assert (ends[bystander]["status"], ends[bystander]["result"]["a"]) == ("completed", {"alive": True})
     assert findings == []
-    assert one.events().count("worker ended, starting another") == 3
+    assert up.events().count("worker ended, starting another") == 3

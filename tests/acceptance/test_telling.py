@@ -47,8 +47,10 @@ async def test_a_subscriber_is_added_told_listed_and_removed(
         again = await run("deliveries", "resend", dead["delivery_id"])
         assert (again.code, again.err) == (0, f"delivery {dead['delivery_id']} is queued again\n")
         await eventually(lambda: len(receiver.requests) >= 2)
-        assert all(one.is_signed() and one.headers["x-own"] == "mine" for one in receiver.requests)
-        assert len({one.body for one in receiver.requests}) == 1
+        assert all(
+            request.is_signed() and request.headers["x-own"] == "mine" for request in receiver.requests
+        )
+        assert len({request.body for request in receiver.requests}) == 1
         rotated = await run("subscriptions", "rotate", listed["subscription_id"])
         assert (rotated.code, rotated.out[:6]) == (0, "whsec_")
         assert rotated.out.strip() != SECRET
@@ -70,8 +72,8 @@ async def test_a_subscriber_is_added_told_listed_and_removed(
 async def _dead_letter(shell: Shell) -> dict[str, Any]:
     until = time.monotonic() + 20
     while time.monotonic() < until:
-        found = (await asyncio.to_thread(shell.run, "deliveries", "list", "--state", "dead", "--json")).json
-        if found["deliveries"]:
-            letter: dict[str, Any] = found["deliveries"][0]
+        listed = (await asyncio.to_thread(shell.run, "deliveries", "list", "--state", "dead", "--json")).json
+        if listed["deliveries"]:
+            letter: dict[str, Any] = listed["deliveries"][0]
             return letter
     raise AssertionError("no dead letter")

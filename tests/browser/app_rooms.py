@@ -9,7 +9,7 @@ from typing import Any
 from doors import Api
 from lab import Lab, quick_settings
 from receivers import HERE, QUICK
-from tests.companies.registers import DANONE, INPI, OTHER, Registers, said, serving_registers
+from tests.companies.registers import DANONE, INPI, OTHER, Registers, http_response, serving_registers
 from tests.documents import drawn
 
 from cograil.apps.companies.worker_lifespan import running_companies
@@ -43,7 +43,7 @@ async def furnish_companies(api: Api, registers: Registers) -> None:
     for siren in (DANONE, OTHER):
         answer = await api.post("/v1/requests", {"siren": siren})
         assert answer.status == 201, answer.raw
-        registers.answer(INPI, said(503))
+        registers.answer(INPI, http_response(503))
     registers.heal()
 
 

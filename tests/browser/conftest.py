@@ -87,7 +87,7 @@ class Visitor:
             self.contexts[role] = await self._begin(role)
         page = await self.contexts[role].new_page()
         self._pages.append(page)
-        page.on("console", lambda said: self._hear(said.type, f"{said.text} {said.location}"))
+        page.on("console", lambda message: self._hear(message.type, f"{message.text} {message.location}"))
         page.on("pageerror", lambda error: self.complaints.append(str(error)))
         return page
 

@@ -68,8 +68,8 @@ async def _answering(connection: Connection, dsn: str, folder: Path) -> None:
     async with AsyncExitStack() as stack:
         house = await furnish(stack, dsn, folder)
         connection.send(house.facts)
-        while (asked := await asyncio.to_thread(_next, connection)) is not None:
-            path, arguments, named = asked
+        while (request := await asyncio.to_thread(_next, connection)) is not None:
+            path, arguments, named = request
             try:
                 answer = (True, await attrgetter(path)(house)(*arguments, **named))
             except (Exception, asyncio.CancelledError) as error:

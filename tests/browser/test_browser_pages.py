@@ -73,8 +73,12 @@ async def wrong_for_some(page: Page, *rules: str) -> list[str]:
     """What axe-core finds: each rule that does not hold, and where; of these rules, or of all."""
     if not await page.evaluate("typeof axe === 'object'"):
         await page.evaluate(AXE.read_text())  # the policy of the page lets no other script in
-    found: Any = await page.evaluate("rules => axe.run(rules.length ? {runOnly: rules} : {})", list(rules))
-    return [f"{one['id']}: {node['html'][:200]}" for one in found["violations"] for node in one["nodes"]]
+    report: Any = await page.evaluate("rules => axe.run(rules.length ? {runOnly: rules} : {})", list(rules))
+    return [
+        f"{violation['id']}: {node['html'][:200]}"
+        for violation in report["violations"]
+        for node in violation["nodes"]
+    ]
 
 
 @pytest.mark.parametrize("path", PAGES)
@@ -110,7 +114,9 @@ async def test_what_is_not_there_has_a_page_of_its_own(visitor: Any) -> None:
     assert answer.status == 422
     await expect(page.locator("h1")).to_have_text("Unprocessable Entity")
     assert await wrong_for_some(page) == []
-    assert all("Failed to load resource" in one for one in visitor.complaints)  # that is what was asked for
+    assert all(
+        "Failed to load resource" in complaint for complaint in visitor.complaints
+    )  # that is what was asked for
     visitor.complaints.clear()
 
 

@@ -48,7 +48,7 @@ async def test_jobs_are_listed_by_time_and_order(visitor: Any) -> None:
     await page.get_by_role("button", name="Find").click()
     await expect(row(page, jobs["done"])).to_have_count(1)
     waits = await page.locator("tbody tr [data-name=Took]").all_inner_texts()
-    assert any(re.search(r"\d", one) for one in waits)
+    assert any(re.search(r"\d", wait) for wait in waits)
     answer = await page.goto("/ui/jobs?since=odd")
     assert answer is not None
     assert answer.status == 422

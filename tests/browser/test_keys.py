@@ -12,10 +12,10 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 async def tab_to(page: Page, name: str) -> None:
     """Press Tab until this has the focus; it is seen to have it."""
-    said = "(here => here.innerText || here.textContent || here.name || '')(document.activeElement)"
+    focused_text = "(here => here.innerText || here.textContent || here.name || '')(document.activeElement)"
     for _ in range(90):
         await page.keyboard.press("Tab")
-        if (await page.evaluate(f"({said}).trim()")).startswith(name):
+        if (await page.evaluate(f"({focused_text}).trim()")).startswith(name):
             return
     raise AssertionError(f"nobody comes to {name!r} by Tab")
 

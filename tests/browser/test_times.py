@@ -75,7 +75,7 @@ async def test_without_scripts_all_times_are_utc_and_say_so(visitor: Any) -> Non
         await expect(page.locator(".zone")).to_have_text("Times in UTC")
         times = await page.locator("main time").all_inner_texts()
         assert times
-        assert all(re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC", one) for one in times), times
+        assert all(re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC", time) for time in times), times
 
 
 async def test_the_chart_has_the_zone_of_the_page(visitor: Any) -> None:

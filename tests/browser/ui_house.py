@@ -154,8 +154,8 @@ class House:
     async def audited(self) -> list[tuple[str, str]]:
         """What was done, by action and target, the latest first."""
         return [
-            (row[0], row[1])
-            for row in await self.lab.rows(
+            (action, target)
+            for action, target in await self.lab.rows(
                 "select action, target from cograil.audit_log order by id desc limit 20"
             )
         ]
@@ -166,8 +166,8 @@ class House:
 
     def _status(self, job_id: str, wanted: tuple[str, ...]) -> Callable[[], Awaitable[str | None]]:
         async def look() -> str | None:
-            found: str = (await self.lab.job(job_id))["status"]
-            return found if found in wanted else None
+            status: str = (await self.lab.job(job_id))["status"]
+            return status if status in wanted else None
 
         return look
 
@@ -181,9 +181,9 @@ class House:
 async def eventually(condition: Callable[[], Awaitable[Any]], timeout: float = 15.0) -> Any:
     """What this returns once it is something."""
     async with asyncio.timeout(timeout):
-        while not (found := await condition()):  # noqa: ASYNC110  what it looks at has no event
+        while not (value := await condition()):  # noqa: ASYNC110  what it looks at has no event
             await asyncio.sleep(0.02)
-        return found
+        return value
 
 
 async def furnish(stack: AsyncExitStack, dsn: str, folder: Path) -> House:

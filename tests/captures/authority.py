@@ -47,7 +47,7 @@ class Authority:
     port: int = 0
     failures: int = 0
     says: bytes | None = None
-    asked: list[bytes] = field(default_factory=list)
+    queries: list[bytes] = field(default_factory=list)
 
     @property
     def url(self) -> str:
@@ -66,11 +66,11 @@ class Authority:
         """Whether openssl takes it for a stamp of this text."""
         (self.place / "text").write_bytes(text)
         (self.place / "response").write_bytes(response)
-        told = _run(
+        output = _run(
             *("ts", "-verify", "-data", self.place / "text", "-in", self.place / "response"),
             *("-CAfile", self.certificate),
         )
-        return b"Verification: OK" in told
+        return b"Verification: OK" in output
 
 
 @contextmanager
@@ -80,17 +80,17 @@ def running_authority(place: Path, kind: str = "rsa") -> Iterator[Authority]:
     (place / "serial").write_text("01")
     made = ("-nodes", "-keyout", place / "key.pem", "-out", place / "certificate.pem", "-days", "2")
     _run("req", "-x509", "-config", place / "config", *KINDS[kind], *made)
-    one = Authority(place)
+    authority = Authority(place)
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             query = self.rfile.read(int(self.headers["content-length"]))
-            one.asked.append(query)
-            if one.failures:
-                one.failures -= 1
+            authority.queries.append(query)
+            if authority.failures:
+                authority.failures -= 1
                 self.send_error(503)
                 return
-            answer = one.stamp(query) if one.says is None else one.says
+            answer = authority.stamp(query) if authority.says is None else authority.says
             self.send_response(200)
             self.send_header("content-type", "application/timestamp-reply")
             self.send_header("content-length", str(len(answer)))
@@ -101,11 +101,11 @@ def running_authority(place: Path, kind: str = "rsa") -> Iterator[Authority]:
             """Nothing."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        one.port = server.server_address[1]
+        authority.port = server.server_address[1]
         thread = threading.Thread(target=server.serve_forever, args=[0.05])
         thread.start()
         try:
-            yield one
+            yield authority
         finally:
             server.shutdown()
             thread.join()

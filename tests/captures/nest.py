@@ -35,8 +35,8 @@ class Nest:
         order = {"role": role, "dsn": dsn, "settings": settings} | more
         self._process.stdin.write(json.dumps(order).encode() + b"\n")
         async with asyncio.timeout(30):
-            told: dict[str, Any] = json.loads(await self._process.stdout.readline())
-        return told
+            answer: dict[str, Any] = json.loads(await self._process.stdout.readline())
+        return answer
 
 
 @contextlib.asynccontextmanager

@@ -65,15 +65,15 @@ class S3:
 
 def _free_ports(count: int) -> list[int]:
     """Ports whose neighbour 10,000 further is free too: there it speaks gRPC."""
-    found: list[int] = []
+    ports: list[int] = []
     with contextlib.ExitStack() as stack:
         for port in range(20_000, 45_000, 7):
             with contextlib.suppress(OSError):
-                for one in (port, port + 10_000):
-                    stack.enter_context(socket.create_server(("127.0.0.1", one)))
-                found.append(port)
-            if len(found) == count:
-                return found
+                for number in (port, port + 10_000):
+                    stack.enter_context(socket.create_server(("127.0.0.1", number)))
+                ports.append(port)
+            if len(ports) == count:
+                return ports
     raise AssertionError("no ports are free")
 
 
@@ -102,22 +102,22 @@ def running_s3(place: Path) -> Iterator[S3]:
     with (place / "log").open("wb") as log:
         process = subprocess.Popen(words, stdout=log, stderr=subprocess.STDOUT, cwd=place)
     try:
-        one = S3(f"http://127.0.0.1:{s3}", process)
-        _make_bucket(one, place / "log")
-        yield one
+        server = S3(f"http://127.0.0.1:{s3}", process)
+        _make_bucket(server, place / "log")
+        yield server
     finally:
         process.kill()
         process.wait(10)
 
 
-def _make_bucket(one: S3, log: Path) -> None:
+def _make_bucket(server: S3, log: Path) -> None:
     """A bucket is a directory of its filer; the first writes wait for a volume."""
     until = time.monotonic() + 60
     while True:
         try:
-            one.put("is-there", b"yes")
+            server.put("is-there", b"yes")
             return
         except Exception as error:
-            if time.monotonic() > until or one.process.poll() is not None:
+            if time.monotonic() > until or server.process.poll() is not None:
                 raise AssertionError(f"{error}\n{log.read_text()[-2000:]}") from error
             time.sleep(0.2)

@@ -83,9 +83,9 @@ async def test_who_signs_anew_with_another_key_is_found_by_the_key(full: Sealing
         id=id,
     )
     assert (await _checked(full)).problems == []
-    assert ["we trust the key" in one.problem for one in (await _checked(full, _own(full))).problems] == [
-        True
-    ]
+    assert [
+        "we trust the key" in problem.problem for problem in (await _checked(full, _own(full))).problems
+    ] == [True]
     assert (await _checked(full, _own(full), forger.public)).problems == []
 
 

@@ -53,8 +53,8 @@ class Site:
     log: Path
 
     async def server(self, **more: Any) -> tuple[Api, int]:
-        told = await self.nest.fork("server", self.dsn, self.settings, **more)
-        return replace(self.vault.api, port=told["port"]), told["pid"]
+        child = await self.nest.fork("server", self.dsn, self.settings, **more)
+        return replace(self.vault.api, port=child["port"]), child["pid"]
 
     async def points(self, transactions: set[str], act: Callable[[Api], Awaitable[Any]]) -> list[str]:
         """What a server passes while this is done, in order, each once."""
@@ -119,15 +119,15 @@ async def test_a_replay_or_a_refusal_that_was_killed_can_be_sent_again(site: Sit
     await site.vault.post(body)
     done: set[str] = set()
     for changed, status in (({}, 200), ({"size_bytes": 2}, 409), ({"size_bytes": -1}, 400)):
-        asked = body | changed
+        request = body | changed
         points = await site.points(
-            {"capture", "refuse_capture"}, lambda api, asked=asked: api.post("/v1/captures", asked)
+            {"capture", "refuse_capture"}, lambda api, request=request: api.post("/v1/captures", request)
         )
         assert len(points) > 5
-        for point in (one for one in points if one not in done):
+        for point in (point for point in points if point not in done):
             api, pid = await site.server(fault=f"{point}:1:kill9")
-            await killed(api, pid, asked)
-            assert (await site.vault.post(asked)).status == status, point
+            await killed(api, pid, request)
+            assert (await site.vault.post(request)).status == status, point
         done |= set(points)
     assert {"capture.commit.after", "refuse_capture.commit.after"} <= done
     await site.survivors(body)
@@ -135,9 +135,9 @@ async def test_a_replay_or_a_refusal_that_was_killed_can_be_sent_again(site: Sit
 
 async def sealed_after_a_kill(site: Site, point: str, body: dict[str, Any], state: str) -> None:
     """A worker dies there, and another one takes over."""
-    told = await site.nest.fork("worker", site.dsn, site.settings, fault=f"{point}:1:kill9")
+    child = await site.nest.fork("worker", site.dsn, site.settings, fault=f"{point}:1:kill9")
     assert (await site.vault.post(body)).status == 202
-    await gone(told["pid"])
+    await gone(child["pid"])
     async with open_sealing(site.vault) as house:
         shown = await house.ended(body["capture_id"])
         assert shown["state"] == state, point
@@ -151,20 +151,20 @@ async def _check_end(house: Sealing, site: Site, body: dict[str, Any], state: st
     event = "CAPTURE_SEALED" if state == "SEALED" else "CAPTURE_FAILED"
     assert await site.vault.lab.rows(COUNT, id=id, event=event) == [(1,)]
     if state == "SEALED":
-        found = verify(await house.proof(id), trail=await house.trail(id))
-        assert [one.problem for one in found if not one.holds] == []
+        claims = verify(await house.proof(id), trail=await house.trail(id))
+        assert [claim.problem for claim in claims if not claim.holds] == []
         assert await site.vault.lab.rows(TOLD, id=id) == [(1,)]
 
 
 async def passed_by_a_worker(site: Site, transactions: set[str], body: dict[str, Any]) -> list[str]:
     """What a worker passes until this capture has ended, in order, each once."""
     site.log.write_text("")
-    told = await site.nest.fork("worker", site.dsn, site.settings, log=str(site.log), is_early=True)
+    child = await site.nest.fork("worker", site.dsn, site.settings, log=str(site.log), is_early=True)
     await site.vault.post(body)
     shown = await Sealing(site.vault).ended(body["capture_id"])
     await site.vault.lab.ended(shown["job_id"])
-    os.kill(told["pid"], signal.SIGKILL)
-    await gone(told["pid"])
+    os.kill(child["pid"], signal.SIGKILL)
+    await gone(child["pid"])
     passed = site.log.read_text().splitlines()
     return list(dict.fromkeys(point for point in passed if point.split(".")[0] in transactions))
 
@@ -200,12 +200,12 @@ async def test_a_worker_that_is_killed_while_it_gives_up_writes_down_why_once(si
 
 
 class TestStamps:
-    """The same with an authority that stamps: once, whoever is killed."""
+    """The same with an authority that stamps: once, whichever process is killed."""
 
     @pytest.fixture
     def authority(self, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Authority]:
-        with running_authority(tmp_path_factory.mktemp("authority"), "ec") as one:
-            yield one
+        with running_authority(tmp_path_factory.mktemp("authority"), "ec") as running:
+            yield running
 
     @pytest.fixture
     def settings(self, tmp_path: Path, authority: Authority) -> Settings:
@@ -221,17 +221,17 @@ class TestStamps:
             "handler.commit.after:2",
         ):
             body = site.vault.capture(b"x")
-            told = await site.nest.fork("worker", site.dsn, site.settings, fault=f"{point}:kill9")
+            child = await site.nest.fork("worker", site.dsn, site.settings, fault=f"{point}:kill9")
             await site.vault.post(body)
-            await gone(told["pid"])
+            await gone(child["pid"])
             async with open_sealing(site.vault) as house:
                 job_id = (await site.vault.get(body["capture_id"])).body["job_id"]
                 assert (await site.vault.lab.ended(job_id))["status"] == "completed", point
                 shown = (await site.vault.get(body["capture_id"])).body
                 assert (shown["state"], shown["signature_status"]) == ("SEALED", "TIMESTAMPED")
-                found = verify(await house.proof(body["capture_id"]))
-                assert found[-1].claim == "the time stamp is of this proof"
-                assert all(one.holds for one in found)
+                claims = verify(await house.proof(body["capture_id"]))
+                assert claims[-1].claim == "the time stamp is of this proof"
+                assert all(claim.holds for claim in claims)
             stamped = await site.vault.lab.rows(COUNT, id=body["capture_id"], event="CAPTURE_TIMESTAMPED")
             assert stamped == [(1,)]
             await site.survivors(body)

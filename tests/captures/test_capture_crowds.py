@@ -1,4 +1,4 @@
-"""Many post one id at once, over several server processes: one row, whatever they send, whoever they are."""
+"""Many post one id at once, over several server processes: one row, whatever the bodies and the callers."""
 
 from __future__ import annotations
 
@@ -73,13 +73,13 @@ class Crowd:
                 reader, writer = await asyncio.open_connection("127.0.0.1", port)
                 writer.write(_request(*post))
             try:
-                status, told = await _answer(reader)
+                status, reply = await _answer(reader)
             finally:
                 writer.close()
                 await writer.wait_closed()
             if status != 503:
-                return post, status, told
-            assert told["message"] != DATABASE_UNAVAILABLE.detail, "the database was there all the time"
+                return post, status, reply
+            assert reply["message"] != DATABASE_UNAVAILABLE.detail, "the database was there all the time"
             self.turned_away += 1
             return await send(port, post)
 
@@ -90,7 +90,8 @@ class Crowd:
         """One of everything, every outcome in the log, and every chain holds."""
         assert await self.lab.rows(MADE, id=id) == [(1, 1, 1)]
         (logged,) = await self.lab.rows(ENTRIES, id=id)
-        more = [found - told for found, told in zip(logged, (counted[one] for one in LOGGED), strict=True)]
+        answered = [counted[event] for event in LOGGED]
+        more = [entries - answers for entries, answers in zip(logged, answered, strict=True)]
         assert min(more) >= 0
         assert sum(more) <= self.turned_away, "who was turned away at the commit may have been heard"
         for chain, entries in await self.lab.rows(CHAINS):
@@ -107,9 +108,9 @@ def _request(key: str, body: dict[str, Any]) -> bytes:
 
 
 async def _answer(reader: asyncio.StreamReader) -> tuple[int, dict[str, Any]]:
-    told = await reader.readuntil(b"\r\n\r\n")
-    length = int(told.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
-    return int(told.split(b" ", 2)[1]), orjson.loads(await reader.readexactly(length))
+    head = await reader.readuntil(b"\r\n\r\n")
+    length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
+    return int(head.split(b" ", 2)[1]), orjson.loads(await reader.readexactly(length))
 
 
 @pytest.fixture
@@ -117,9 +118,9 @@ async def crowd(vault: Vault, dsn: str, settings: Settings) -> AsyncIterator[Cro
     ada = await vault.api.make_key("submitter", user_id=str(uuid4()))
     bob = await vault.api.make_key("submitter", user_id=str(uuid4()))
     async with open_nest() as nest:
-        given = settings.model_dump(mode="json")
-        servers = [await nest.fork("server", dsn, given) for _ in range(SERVERS)]
-        yield Crowd(vault.lab, [one["port"] for one in servers], ada, bob)
+        dumped = settings.model_dump(mode="json")
+        servers = [await nest.fork("server", dsn, dumped) for _ in range(SERVERS)]
+        yield Crowd(vault.lab, [server["port"] for server in servers], ada, bob)
 
 
 def _identical(crowd: Crowd, number: int) -> Post:
@@ -147,20 +148,22 @@ CROWDS = [_identical, _different, _mixed, _of_two, _mixed_of_two]
 
 async def _one_row(crowd: Crowd, make: Callable[[Crowd, int], Post], count: int) -> None:
     id = str(uuid4())
-    posts = [(key, body | {"capture_id": id}) for key, body in (make(crowd, one) for one in range(count))]
+    posts = [
+        (key, body | {"capture_id": id}) for key, body in (make(crowd, number) for number in range(count))
+    ]
     answers = await crowd.post(posts)
-    ((winner, _, made),) = [one for one in answers if one[1] == 202]
-    for (key, body), status, told in answers:
+    ((winner, _, made),) = [answer for answer in answers if answer[1] == 202]
+    for (key, body), status, reply in answers:
         is_same = key == winner[0] and body["size_bytes"] == winner[1]["size_bytes"]
         if status != 202:
             assert status == (200 if is_same else 409)
         if status == 409:
-            assert told == {
+            assert reply == {
                 "error": "CONFLICT",
                 "message": "capture_id already used with different payload",
             }
         else:
-            assert told == made
+            assert reply == made
     await crowd.check(id, Counter(status for _, status, _ in answers))
 
 
@@ -186,7 +189,7 @@ class TestStalls:
 
     @pytest.fixture
     def stall(self, dsn: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, int], None]]:
-        """Arm a point at which so many transactions are held up until the database has ended them."""
+        """Arm a point at which `count` transactions are held up until the database has ended them."""
 
         def arm(point: str, times: int) -> None:
             left = itertools.count(times - 1, -1)
@@ -222,8 +225,8 @@ class TestStalls:
     ) -> None:
         stall("refuse_capture.add_entry" if changed else "capture.add_entry", MAX_TRIES)
         refused = await vault.post(sample(**changed))
-        told = {"error": "SERVICE_UNAVAILABLE", "message": OVERLOADED.detail}
-        assert (refused.status, refused.body, refused.headers["retry-after"]) == (503, told, "1")
+        error = {"error": "SERVICE_UNAVAILABLE", "message": OVERLOADED.detail}
+        assert (refused.status, refused.body, refused.headers["retry-after"]) == (503, error, "1")
         assert (await vault.get(str(SAMPLE["capture_id"]))).status == 404
         assert (await vault.post(sample())).status == 202
 
@@ -264,8 +267,10 @@ class TestNoConnection:
     @pytest.fixture
     def settings(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
         monkeypatch.setattr(database, "POOL_SECONDS", 1.0)
-        one = {"allow_unsafe": True, "pool_size": 1}
-        return vault_settings(tmp_path).model_copy(update={"database": Settings(database=one).database})
+        database_settings = {"allow_unsafe": True, "pool_size": 1}
+        return vault_settings(tmp_path).model_copy(
+            update={"database": Settings(database=database_settings).database}
+        )
 
     async def test_who_waits_is_told_with_the_first(self, vault: Vault, dsn: str, eventually: Any) -> None:
         other = sample(capture_id=str(uuid4()))
@@ -280,7 +285,7 @@ class TestNoConnection:
             await eventually(is_waiting)
             async with asyncio.timeout(10):  # one after the other it would be 20 s, and 20 more for the log
                 answers = await asyncio.gather(*(vault.post(other) for _ in range(20)))
-            told = {"error": "SERVICE_UNAVAILABLE", "message": OVERLOADED.detail}
-            assert [(answer.status, answer.body) for answer in answers] == [(503, told)] * 20
+            error = {"error": "SERVICE_UNAVAILABLE", "message": OVERLOADED.detail}
+            assert [(answer.status, answer.body) for answer in answers] == [(503, error)] * 20
         assert (await first).status == 202
         assert (await vault.post(other)).status == 200

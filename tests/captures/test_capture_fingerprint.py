@@ -49,8 +49,8 @@ def test_the_golden_vector() -> None:
 
 def test_it_is_stable_and_64_lower_case_hex_digits() -> None:
     """TC-NR-10."""
-    found = {canonical_fingerprint(replace(FIELDS)) for _ in range(100)}
-    assert found == {GOLDEN}
+    fingerprints = {canonical_fingerprint(replace(FIELDS)) for _ in range(100)}
+    assert fingerprints == {GOLDEN}
     assert set(GOLDEN) <= set("0123456789abcdef")
 
 
@@ -83,11 +83,11 @@ def test_each_of_the_nine_counts(name: str) -> None:
 def test_node_agrees_on_10_000_payloads() -> None:
     dice = random.Random(20260403)
     payloads = [_made_up(dice) for _ in range(10_000)]
-    lines = "\n".join(json.dumps(asdict(one)) for one in payloads)
+    lines = "\n".join(json.dumps(asdict(payload)) for payload in payloads)
     ran = subprocess.run(["node", "-e", NODE], input=lines.encode(), capture_output=True, check=True)
     theirs = ran.stdout.decode().split()
     assert len(set(theirs)) == len(payloads)
-    assert theirs == [canonical_fingerprint(one) for one in payloads]
+    assert theirs == [canonical_fingerprint(payload) for payload in payloads]
 
 
 def _made_up(dice: random.Random) -> Fields:

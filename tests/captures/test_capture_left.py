@@ -95,8 +95,8 @@ async def test_one_whose_job_is_gone_is_sealed_by_another(vault: Vault) -> None:
         assert (shown["state"], shown["reconciliation_attempts"]) == ("SEALED", 1)
         assert shown["job_id"] != before
         assert (await vault.lab.ended(shown["job_id"]))["status"] == "completed"
-        found = verify(await house.proof(body["capture_id"]), trail=await house.trail(body["capture_id"]))
-        assert [one.problem for one in found if not one.holds] == []
+        claims = verify(await house.proof(body["capture_id"]), trail=await house.trail(body["capture_id"]))
+        assert [claim.problem for claim in claims if not claim.holds] == []
     assert "SEALING_BEGUN_AGAIN" in await events_of(vault, body)
 
 
@@ -142,18 +142,18 @@ class TestKills:
     async def _points(self, site: Site, body: dict[str, Any]) -> list[str]:
         """What a worker passes that finds this capture, in order, each once."""
         order = {"log": str(site.log), "is_early": True}
-        told = await site.nest.fork("worker", site.dsn, site.settings, **order)
+        child = await site.nest.fork("worker", site.dsn, site.settings, **order)
         await Sealing(site.vault).ended(body["capture_id"])
-        os.kill(told["pid"], signal.SIGKILL)
-        await gone(told["pid"])
+        os.kill(child["pid"], signal.SIGKILL)
+        await gone(child["pid"])
         passed = site.log.read_text().splitlines()
-        return list(dict.fromkeys(one for one in passed if one.startswith("reconcile_capture.")))
+        return list(dict.fromkeys(point for point in passed if point.startswith("reconcile_capture.")))
 
     async def _ended(self, site: Site, point: str, body: dict[str, Any]) -> dict[str, Any]:
         """The capture, after a worker died of it there and another one took over."""
         order = {"fault": f"{point}:1:kill9", "is_early": True}
-        told = await site.nest.fork("worker", site.dsn, site.settings, **order)
-        await gone(told["pid"])
+        child = await site.nest.fork("worker", site.dsn, site.settings, **order)
+        await gone(child["pid"])
         async with open_sealing(site.vault) as house:
             shown = await house.ended(body["capture_id"])
             await site.vault.lab.ended(shown["job_id"])

@@ -21,6 +21,11 @@ select event, http_status, user_id::text, tenant_id, capture_id::text, source_ip
 from vault_secure.capture_audit_log order by at, seq"""
 
 
+async def logged_entries(vault: Vault) -> list[tuple[str, int]]:
+    """Event and HTTP status of each entry of the audit log."""
+    return [(event, status) for event, status, *_ in await vault.lab.rows(LOGGED)]
+
+
 async def captures_in(lab: Lab) -> int:
     return int((await lab.rows("select count(*) from vault_secure.capture_events"))[0][0])
 
@@ -161,7 +166,7 @@ async def test_each_malformed_field_is_400_and_named(vault: Vault) -> None:
     for body in ([], "text", None, 7):
         assert (await vault.post(body)).status in (400, 415)
     assert await captures_in(vault.lab) == 0
-    unheard = [row for row in await vault.lab.rows(LOGGED) if row[:2] != ("CAPTURE_REFUSED", 400)]
+    unheard = [entry for entry in await logged_entries(vault) if entry != ("CAPTURE_REFUSED", 400)]
     assert unheard == []
     assert len(await vault.lab.rows(LOGGED)) == len(MALFORMED) + len(SAMPLE) + 1 + 4
 
@@ -174,7 +179,7 @@ async def test_a_clock_that_is_wrong_by_more_than_300_s_is_422_for_what_is_new(v
         refused = await vault.post(sample(timestamp_device=off(seconds)))
         assert (refused.status, refused.body["error"]) == (422, "CLOCK_SKEW")
     assert await captures_in(vault.lab) == 0
-    assert [row[:2] for row in await vault.lab.rows(LOGGED)] == [("CAPTURE_REFUSED", 422)] * 4
+    assert await logged_entries(vault) == [("CAPTURE_REFUSED", 422)] * 4
     assert (await vault.post(sample(timestamp_device=off(-290).lower()))).status == 202
     assert (await vault.post(sample(timestamp_device=off(-310)))).status == 200
     assert (await vault.post(sample(timestamp_device=off(9999), size_bytes=1))).status == 409
@@ -212,8 +217,9 @@ async def test_another_user_of_the_tenant_learns_nothing(vault: Vault) -> None:
     assert other.body["capture_event_id"] != first.body["capture_event_id"]
     trail = (await vault.get(f"{SAMPLE['capture_id']}/audit", key=mine)).body["entries"]
     assert [(entry["http_status"], entry["user_id"]) for entry in trail] == [(202, ada), (409, ada)]
-    refusals = [row for row in await vault.lab.rows(LOGGED) if row[1] == 409 and row[2] == bob]
-    assert [row[4] for row in refusals] == [SAMPLE["capture_id"]] * 2
+    logged = await vault.lab.rows(LOGGED)
+    refused = [capture for _, status, user, _, capture, *_ in logged if (status, user) == (409, bob)]
+    assert refused == [SAMPLE["capture_id"]] * 2
 
 
 async def test_the_owner_is_checked_where_no_row_is_hidden(vault: Vault) -> None:
@@ -232,12 +238,12 @@ async def test_the_owner_is_checked_where_no_row_is_hidden(vault: Vault) -> None
 
 async def test_who_is_not_recognised_is_401_and_in_the_log_without_a_user(vault: Vault) -> None:
     key = await vault.api.make_key("viewer", user_id=str(uuid4()))
-    for asked in (await vault.post(sample()), await vault.post(sample(), key="cog_wrong")):
-        assert (asked.status, asked.body["error"]) == (401, "UNAUTHORIZED")
-        assert asked.headers["www-authenticate"].startswith("Bearer")
+    for answer in (await vault.post(sample()), await vault.post(sample(), key="cog_wrong")):
+        assert (answer.status, answer.body["error"]) == (401, "UNAUTHORIZED")
+        assert answer.headers["www-authenticate"].startswith("Bearer")
     assert (await vault.post(sample(), key=key)).status == 403
     logged = await vault.lab.rows(LOGGED)
-    assert [(row[1], row[2] is None, row[3], row[5]) for row in logged] == [
+    assert [(status, user is None, tenant, ip) for _, status, user, tenant, _, ip, _ in logged] == [
         (401, True, None, "127.0.0.1"),
         (401, True, None, "127.0.0.1"),
         (403, False, "default", "127.0.0.1"),
@@ -285,7 +291,7 @@ async def test_a_database_that_is_gone_is_503(vault: Vault) -> None:
 
 
 class TestRate:
-    """A user may send so many new ones; replays cost nothing."""
+    """The number of new captures per user is limited; replays cost nothing."""
 
     @pytest.fixture
     def capture_settings(self) -> dict[str, Any]:
@@ -302,12 +308,12 @@ class TestRate:
         assert [(await vault.post(body, key=mine)).status for body in bodies[:3]] == [200] * 3
         assert (await vault.post(bodies[0] | {"size_bytes": 1}, key=mine)).status == 409
         assert (await vault.post(bodies[3], key=theirs)).status == 202
-        logged = [row[1] for row in await vault.lab.rows(LOGGED)]
+        logged = [status for _, status in await logged_entries(vault)]
         assert sorted(logged) == [200] * 3 + [202] * 4 + [409, 429]
 
 
 async def test_the_index_stands_behind_the_record(vault: Vault) -> None:
-    """Whoever comes past lock and record makes no second row, and nothing else either."""
+    """A request that passes lock and record makes neither a second row nor anything else."""
     await vault.post(sample())
     await vault.lab.rows("delete from cograil.idempotency")
     assert (await vault.post(sample())).status == 409
@@ -338,7 +344,7 @@ async def test_the_engine_owns_the_vault_and_a_door_only_adds(vault: Vault) -> N
 
 
 async def test_those_who_wait_for_one_id_do_not_keep_others_waiting(vault: Vault, dsn: str) -> None:
-    """Whoever waits for the lock of an id elsewhere holds one connection of this server, not all of them."""
+    """A request that waits for the lock of an id elsewhere holds one connection of this server, not all."""
     user = "00000000-0000-0000-0000-000000000000"
     lock = "select pg_advisory_xact_lock(hashtext(%s || '/' || %s))"
     async with await psycopg.AsyncConnection.connect(dsn) as elsewhere:

@@ -1,4 +1,4 @@
-"""What the database itself holds captures to, whoever writes: moves, what was received, times."""
+"""Rules that the database enforces on captures for every writer: moves, received fields, times."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ RECEIVED = {
 async def _posted(vault: Vault) -> Capture:
     assert (await vault.post(sample())).status == 202
     async with vault.lab.db.transaction("test") as tx:
-        found = await queries.find_capture(tx, "default", str(SAMPLE["capture_id"]))
-    assert found is not None
-    return found
+        capture = await queries.find_capture(tx, "default", str(SAMPLE["capture_id"]))
+    assert capture is not None
+    return capture
 
 
 async def _put(lab: Lab, state: str) -> None:
@@ -67,7 +67,7 @@ async def test_the_database_knows_the_moves_of_the_list_and_no_others(vault: Vau
             else:
                 allowed.add((source, target))
     listed = {(source, target) for source, targets in states.MOVES.items() for target in targets}
-    assert allowed == listed | {(one, one) for one in states.MOVES}
+    assert allowed == listed | {(state, state) for state in states.MOVES}
 
 
 def test_each_statement_makes_moves_of_the_list() -> None:
@@ -96,7 +96,7 @@ async def test_what_was_received_stays_as_it_came(vault: Vault, column: str) -> 
 
 
 async def test_times_are_those_of_the_database(vault: Vault) -> None:
-    """Of a row that is changed, and of entries: whoever writes may have a clock that is wrong."""
+    """Of a changed row, and of entries: the clock of the writer may be wrong."""
     await _posted(vault)
     await vault.post(sample())
     await vault.post(sample(size_bytes=1))

@@ -21,8 +21,8 @@ from cograil.apps.captures.proof_verifier import verify
 
 @pytest.fixture(scope="module")
 def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3]:
-    with running_s3(tmp_path_factory.mktemp("s3")) as one:
-        yield one
+    with running_s3(tmp_path_factory.mktemp("s3")) as running:
+        yield running
 
 
 @pytest.fixture(autouse=True)
@@ -41,7 +41,7 @@ async def test_an_object_of_s3_is_sealed(house: Sealing, s3: S3) -> None:
     await asyncio.to_thread(s3.put, f"uploads/{body['upload_object_key']}", encrypted)
     shown = await house.sealed(body)
     assert (shown["state"], shown["error"]) == ("SEALED", None)
-    assert all(one.holds for one in verify(await house.proof(body["capture_id"])))
+    assert all(claim.holds for claim in verify(await house.proof(body["capture_id"])))
 
 
 async def test_one_that_is_not_there_or_cut_short_says_so(house: Sealing, s3: S3) -> None:
@@ -55,8 +55,8 @@ async def test_one_that_is_not_there_or_cut_short_says_so(house: Sealing, s3: S3
 
 async def test_a_store_that_refuses_us_or_is_away_may_be_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     async def ask() -> None:
-        async with Objects(f"s3://{BUCKET}").open("is-there") as found:
-            assert b"".join([chunk async for chunk in found.chunks]) == b"yes"
+        async with Objects(f"s3://{BUCKET}").open("is-there") as opened:
+            assert b"".join([chunk async for chunk in opened.chunks]) == b"yes"
 
     await ask()
     with monkeypatch.context() as changed:
@@ -96,8 +96,8 @@ async def test_a_store_that_falls_silent_is_given_up_and_a_slow_one_is_not(
         writer.close()
 
     async def read(key: str) -> list[bytes]:
-        async with Objects(f"s3://{BUCKET}").open(key) as found:
-            return [chunk async for chunk in found.chunks]
+        async with Objects(f"s3://{BUCKET}").open(key) as opened:
+            return [chunk async for chunk in opened.chunks]
 
     monkeypatch.setattr(object_store, "MAX_SILENCE", timedelta(seconds=0.2))
     async with await asyncio.start_server(say_so_much, "127.0.0.1", 0) as server:

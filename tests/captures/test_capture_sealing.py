@@ -33,10 +33,10 @@ async def test_a_capture_is_sealed_and_its_proof_holds(house: Sealing) -> None:
     proof, trail = await house.proof(body["capture_id"]), await house.trail(body["capture_id"])
     with house.vault.object_of(body).open("rb") as file:
         checked = verify(proof, object=file, trail=trail)
-    assert [one for one in checked if not one.holds] == []
+    assert [claim for claim in checked if not claim.holds] == []
     assert len(checked) == 5
     rows = await house.vault.lab.rows(MOVES, id=body["capture_id"])
-    assert [row[0] for row in rows] == [
+    assert [event for event, *_ in rows] == [
         "CAPTURE_RECEIVED",
         "SEALING_STARTED",
         "CAPTURE_SEALED",
@@ -104,7 +104,7 @@ async def test_what_cannot_be_sealed_fails_and_says_why(house: Sealing, how: str
     assert (job["status"], how in str(job["error"])) == ("failed", True)
     replay = await house.vault.post(body)
     assert (replay.status, replay.body["state"]) == (200, "FAILED")
-    events = [row[0] for row in await house.vault.lab.rows(MOVES, id=body["capture_id"])]
+    events = [event for event, *_ in await house.vault.lab.rows(MOVES, id=body["capture_id"])]
     assert "CAPTURE_FAILED" in events
 
 
@@ -222,14 +222,14 @@ class TestTelling:
             await house.sealed(good)
             await house.sealed(bad)
             await eventually(lambda: len(receiver.requests) >= 2)
-        told = {one.event["type"]: one.event for one in receiver.requests}
-        sealed = told["captures.sealed"]
+        events = {request.event["type"]: request.event for request in receiver.requests}
+        sealed = events["captures.sealed"]
         assert sealed["subject"] == good["capture_id"]
         assert sealed["data"]["state"] == "SEALED"
         assert "sealed" in sealed["data"]["message"]
         assert "proof is available" in sealed["data"]["message"]
         assert (await house.vault.api.get(sealed["data"]["proof"])).status == 200
-        assert told["captures.failed"]["data"]["error_code"] == "dek_unwrap_failed"
+        assert events["captures.failed"]["data"]["error_code"] == "dek_unwrap_failed"
 
 
 def test_no_move_leads_back() -> None:

@@ -16,7 +16,7 @@ def test_keks_of_the_environment_are_read_and_not_shown(monkeypatch: pytest.Monk
     monkeypatch.setenv("COGRAIL_CAPTURES__KEKS", f"one={KEK}, two={KEK}")
     settings = load_settings()
     assert settings.captures.keks == {"one": KEK, "two": KEK}
-    assert {one.value for one in describe(settings) if one.name == "captures.keks"} == {"***"}
+    assert {setting.value for setting in describe(settings) if setting.name == "captures.keks"} == {"***"}
     assert KEK not in repr(settings.captures)
 
 

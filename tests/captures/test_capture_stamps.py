@@ -27,8 +27,8 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def authority(kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Authority]:
-    with running_authority(tmp_path_factory.mktemp("authority"), kind) as one:
-        yield one
+    with running_authority(tmp_path_factory.mktemp("authority"), kind) as running:
+        yield running
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ async def test_a_proof_is_stamped_and_everybody_can_check_it(
     await house.sealed(body)
     proof = await _stamped(house, body["capture_id"], eventually)
     checked = verify(proof)
-    assert [one.problem for one in checked if not one.holds] == []
+    assert [claim.problem for claim in checked if not claim.holds] == []
     assert checked[-1].claim == "the time stamp is of this proof"
     read = orjson.loads(proof)
     response = base64.b64decode(read["timestamp"]["response_b64"])
@@ -62,13 +62,13 @@ async def test_a_proof_is_stamped_and_everybody_can_check_it(
     assert shown["state"] == "SEALED"
     trail = orjson.loads(await house.trail(body["capture_id"]))
     assert [entry["event"] for entry in trail["entries"]][-1] == "CAPTURE_TIMESTAMPED"
-    assert len(authority.asked) == 2
+    assert len(authority.queries) == 2
     assert (await house.vault.lab.ended(shown["job_id"]))["status"] == "completed"
     start = proof.index(b'"timestamp":')
     for place in range(start, len(proof), 7):
         changed = bytearray(proof)
         changed[place] ^= 1
-        assert not all(one.holds for one in verify(bytes(changed))), place
+        assert not all(claim.holds for claim in verify(bytes(changed))), place
 
 
 async def test_an_authority_that_says_nonsense_is_not_believed(
@@ -78,7 +78,7 @@ async def test_an_authority_that_says_nonsense_is_not_believed(
     authority.says = b"\x30\x03\x02\x01\x02"
     body = house.vault.capture(b"evidence")
     shown = await house.sealed(body)
-    await eventually(lambda: len(authority.asked) >= 2)
+    await eventually(lambda: len(authority.queries) >= 2)
     assert "timestamp" not in orjson.loads(await house.proof(body["capture_id"]))
     assert shown["state"] == "SEALED"
     authority.says = None

@@ -22,8 +22,8 @@ async def test_a_seal_is_waited_for(
     async def wait(capture_id: str, *more: str) -> tuple[int, str]:
         capsys.readouterr()
         code = await asyncio.to_thread(main, ["captures", "wait", capture_id, *more])
-        told = capsys.readouterr()
-        return code, told.out + told.err
+        captured = capsys.readouterr()
+        return code, captured.out + captured.err
 
     good, bad = house.vault.capture(b"evidence"), sample()
     for body in (good, bad):
@@ -44,5 +44,5 @@ async def test_the_same_capture_again_is_logged(vault: Vault) -> None:
     finally:
         logs.configure("info", "auto")
     lines = [json.loads(line) for line in stream.getvalue().splitlines()]
-    (replayed,) = (one for one in lines if one["event"] == "capture replayed")
+    (replayed,) = (line for line in lines if line["event"] == "capture replayed")
     assert (replayed["capture_id"], replayed["state"]) == (sample()["capture_id"], "UPLOADED")

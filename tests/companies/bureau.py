@@ -42,7 +42,7 @@ class Bureau:
         body = ({"siren": siren} if siren is not None else {}) | more
         return await self.api.post("/v1/requests", body, headers=headers, key=key)
 
-    async def asked(self, siren: str | None = DANONE, **more: Any) -> str:
+    async def request_company(self, siren: str | None = DANONE, **more: Any) -> str:
         """The id of a new request."""
         answer = await self.ask(siren, **more)
         assert answer.status in (201, 202), answer.raw
@@ -65,14 +65,14 @@ class Bureau:
         """Returns when nothing is under way; the rows are read, as a look might begin something."""
         until = time.monotonic() + seconds
         while True:
-            (row,) = await self.lab.rows(
+            ((job_id, status),) = await self.lab.rows(
                 "select e.job_id, e.status from cograil.company_requests r join cograil.company_enrichments e"
                 " on e.tenant_id = r.tenant_id and e.siren = r.siren where r.id = %(id)s::uuid",
                 id=id,
             )
-            if row[0] is None and row[1] in ENDED:
+            if job_id is None and status in ENDED:
                 return
-            assert time.monotonic() < until, row
+            assert time.monotonic() < until, (job_id, status)
             await asyncio.sleep(0.01)
 
     async def age(self, days: float, siren: str = DANONE) -> None:
@@ -123,11 +123,11 @@ async def until(condition: Callable[[], Any], seconds: float = 30.0) -> Any:
         await asyncio.sleep(0.01)
 
 
-def told(receiver: Receiver, name: str | None = None) -> list[dict[str, Any]]:
+def company_events(receiver: Receiver, name: str | None = None) -> list[dict[str, Any]]:
     """The data of the events of companies, each once, in the order in which they came."""
-    events = {one.event["id"]: one.event for one in receiver.requests}
-    found = [one["data"] for one in events.values() if one["type"].startswith("companies.")]
-    return [one for one in found if name in (None, one["event_type"])]
+    events = {request.event["id"]: request.event for request in receiver.requests}
+    company_events = [event["data"] for event in events.values() if event["type"].startswith("companies.")]
+    return [data for data in company_events if name in (None, data["event_type"])]
 
 
 def envelope(answer: Answer) -> Mapping[str, Any]:

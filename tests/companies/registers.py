@@ -20,7 +20,7 @@ USER, PASSWORD, TOKEN = "who@example.org", "pa55-of-inpi", "token-of-rcs"
 
 
 @dataclass(frozen=True)
-class Asked:
+class RegisterRequest:
     """A request that a register got."""
 
     source: str
@@ -31,10 +31,10 @@ class Asked:
     at: float
 
 
-Script = Callable[[Asked], bytes | Awaitable[bytes]]
+Script = Callable[[RegisterRequest], bytes | Awaitable[bytes]]
 
 
-def said(status: int, body: Any = None, **headers: str) -> bytes:
+def http_response(status: int, body: Any = None, **headers: str) -> bytes:
     """A whole answer."""
     content = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
     lines = [f"HTTP/1.1 {status} Said", "Content-Type: application/json", f"Content-Length: {len(content)}"]
@@ -44,12 +44,12 @@ def said(status: int, body: Any = None, **headers: str) -> bytes:
 
 def cut_short(body: Any) -> bytes:
     """JSON that ends in its middle, as a whole answer."""
-    return said(200, json.dumps(body).encode()[:-20])
+    return http_response(200, json.dumps(body).encode()[:-20])
 
 
 def result(siren: str = DANONE, siret: str = SIRET, **more: Any) -> dict[str, Any]:
     """One result of the search, as API Recherche d'Entreprises gives it."""
-    found = {
+    company = {
         "siren": siren,
         "nom_complet": "DANONE (DANONE)",
         "nom_raison_sociale": "DANONE",
@@ -78,13 +78,13 @@ def result(siren: str = DANONE, siret: str = SIRET, **more: Any) -> dict[str, An
         "finances": {"2023": {"ca": 27619000000, "resultat_net": 881000000}},
         "score": 1.0,
     }
-    return found | more
+    return company | more
 
 
-def results(*found: dict[str, Any]) -> dict[str, Any]:
+def results(*companies: dict[str, Any]) -> dict[str, Any]:
     """A page of the search."""
-    count = len(found)
-    return {"results": list(found), "total_results": count, "page": 1, "per_page": 1, "total_pages": 1}
+    count = len(companies)
+    return {"results": list(companies), "total_results": count, "page": 1, "per_page": 1, "total_pages": 1}
 
 
 def formality(siren: str = DANONE) -> dict[str, Any]:
@@ -198,28 +198,28 @@ def extract(siren: str = DANONE) -> dict[str, Any]:
 def jwt(seconds: float = 3600.0) -> str:
     """A token that says when it ends; nobody checks its signature."""
     parts = ({"alg": "none"}, {"exp": int(time.time() + seconds)}, "signature")
-    words = [base64.urlsafe_b64encode(json.dumps(one).encode()).decode().rstrip("=") for one in parts]
+    words = [base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in parts]
     return ".".join(words)
 
 
-def siren_of(asked: Asked) -> str:
+def siren_of(request: RegisterRequest) -> str:
     """Which company a register was asked for; none at a login."""
-    if asked.source == RECHERCHE:
-        return asked.query["q"][:9]
-    place = {INPI: 3, RCS: 5}.get(asked.source)
-    return "" if place is None else asked.path.split("/")[place]
+    if request.source == RECHERCHE:
+        return request.query["q"][:9]
+    place = {INPI: 3, RCS: 5}.get(request.source)
+    return "" if place is None else request.path.split("/")[place]
 
 
-def _search(asked: Asked) -> bytes:
-    return said(200, results(result(siren_of(asked))))
+def _search(request: RegisterRequest) -> bytes:
+    return http_response(200, results(result(siren_of(request))))
 
 
-def _company(asked: Asked) -> bytes:
-    return said(200, formality(siren_of(asked)))
+def _company(request: RegisterRequest) -> bytes:
+    return http_response(200, formality(siren_of(request)))
 
 
-def _extract(asked: Asked) -> bytes:
-    return said(200, extract(siren_of(asked)))
+def _extract(request: RegisterRequest) -> bytes:
+    return http_response(200, extract(siren_of(request)))
 
 
 @dataclass
@@ -227,7 +227,7 @@ class Registers:
     """What was asked, and what is answered: `scripts` by source, else as if all were well."""
 
     port: int = 0
-    asked: list[Asked] = field(default_factory=list)
+    requests: list[RegisterRequest] = field(default_factory=list)
     scripts: dict[str, Script] = field(default_factory=dict)
 
     @property
@@ -254,9 +254,9 @@ class Registers:
         """These answers one after another, then the last again and again."""
         left = list(answers)
 
-        def script(asked: Asked) -> bytes | Awaitable[bytes]:
-            one = left.pop(0) if len(left) > 1 else left[0]
-            return one if isinstance(one, bytes) else one(asked)
+        def script(request: RegisterRequest) -> bytes | Awaitable[bytes]:
+            answer = left.pop(0) if len(left) > 1 else left[0]
+            return answer if isinstance(answer, bytes) else answer(request)
 
         self.scripts[source] = script
 
@@ -266,7 +266,7 @@ class Registers:
             self.scripts.pop(source, None)
 
     def count(self, source: str) -> int:
-        return sum(one.source == source for one in self.asked)
+        return sum(request.source == source for request in self.requests)
 
     def calls(self) -> dict[str, int]:
         """How often each source was asked."""
@@ -286,9 +286,9 @@ class Registers:
         url = urlsplit(first.split(" ")[1])
         query = {name: values[0] for name, values in parse_qs(url.query).items()}
         source, usual = _source_of(url.path)
-        asked = Asked(source, url.path, query, headers, body, time.monotonic())
-        self.asked.append(asked)
-        answer = self.scripts.get(source, usual)(asked)
+        request = RegisterRequest(source, url.path, query, headers, body, time.monotonic())
+        self.requests.append(request)
+        answer = self.scripts.get(source, usual)(request)
         content = answer if isinstance(answer, bytes) else await answer
         writer.write(content)
         await writer.drain()
@@ -299,13 +299,13 @@ def _source_of(path: str) -> tuple[str, Script]:
     if path == "/search":
         return RECHERCHE, _search
     if path == "/api/sso/login":
-        return LOGIN, lambda _: said(200, {"token": jwt()})
+        return LOGIN, lambda _: http_response(200, {"token": jwt()})
     if path.startswith("/api/companies/"):
         return INPI, _company
     return RCS, _extract
 
 
-async def silence(asked: Asked) -> bytes:
+async def silence(request: RegisterRequest) -> bytes:
     """Never answers."""
     await asyncio.Event().wait()
     return b""
@@ -314,7 +314,7 @@ async def silence(asked: Asked) -> bytes:
 @contextlib.asynccontextmanager
 async def serving_registers() -> AsyncIterator[Registers]:
     """The registers, for a while."""
-    one = Registers()
+    registers = Registers()
     tasks: set[asyncio.Task[None]] = set()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -322,14 +322,14 @@ async def serving_registers() -> AsyncIterator[Registers]:
         assert task is not None
         tasks.add(task)
         with contextlib.suppress(asyncio.CancelledError):
-            await one.serve(reader, writer)
+            await registers.serve(reader, writer)
         tasks.discard(task)
         writer.transport.abort()
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    one.port = server.sockets[0].getsockname()[1]
+    registers.port = server.sockets[0].getsockname()[1]
     try:
-        yield one
+        yield registers
     finally:
         server.close()
         for task in list(tasks):

@@ -13,7 +13,7 @@ from typing import Any
 
 from bureau import Bureau, open_bureau, until
 from receivers import HERE, Receiver, receiving
-from registers import INPI, RCS, RECHERCHE, said
+from registers import INPI, RCS, RECHERCHE, http_response
 from tests.torture.nursery import Child, Nursery, open_nursery
 
 from cograil.setting_sections import OutboundSettings
@@ -91,7 +91,7 @@ class Scene:
                 "update cograil.processes set lease_until = now() - interval '1 s' where kind = 'worker'"
             )
 
-    async def told(self, siren: str, mark: int = 0) -> Counter[str]:
+    async def count_events(self, siren: str, mark: int = 0) -> Counter[str]:
         """How often each event is in the outbox."""
         rows = await self.bureau.lab.rows(
             "select data ->> 'event_type', coalesce(data ->> 'source_api', '') from cograil.outbox"
@@ -104,11 +104,11 @@ class Scene:
     async def begin(self, ending: Ending, known: Case | None) -> Case:
         """A run that is to end like this: of a new company, or of the known one again."""
         self.bureau.registers.heal()
-        self.bureau.registers.asked.clear()
+        self.bureau.registers.requests.clear()
         if known is None or ending.unknown_to is None:
             siren = self.siren()
-            return Case(siren, await self.bureau.asked(siren))
-        self.bureau.registers.answer(ending.unknown_to, said(404))
+            return Case(siren, await self.bureau.request_company(siren))
+        self.bureau.registers.answer(ending.unknown_to, http_response(404))
         case = await self.since_now(known)
         answer = await self.bureau.refresh(case.id)
         assert answer.status == 202, answer.raw
@@ -129,11 +129,11 @@ class Scene:
             await victim.struck_within(SLACK_SECONDS)
         for task in (over, died):
             task.cancel()
-        found = victim.ended.is_set()
-        if not found:
+        was_hit = victim.ended.is_set()
+        if not was_hit:
             await victim.kill()
         await self.bury(victim)
-        return found
+        return was_hit
 
     async def is_all_told(self) -> bool:
         """Whether nothing is left to be told."""
@@ -149,7 +149,7 @@ class Scene:
         assert shown["company"]["legal_name"] == "DANONE", (where, shown)
         assert shown["company"]["registry"]["city"] == "PARIS", (where, shown)
         assert len(shown["documents"]) == 3, (where, shown)
-        assert await self.told(case.siren, case.mark) == EACH_ONCE, where
+        assert await self.count_events(case.siren, case.mark) == EACH_ONCE, where
         assert max(self.bureau.registers.calls().values()) <= calls, where
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from bureau import Bureau
-from registers import DANONE, INPI, OTHER, RCS, RECHERCHE, SIRET, said
+from registers import DANONE, INPI, OTHER, RCS, RECHERCHE, SIRET, http_response
 
 from cograil import logs, metrics
 from cograil.cli import main
@@ -24,10 +24,10 @@ class Shell:
 
     async def __call__(self, *arguments: str, code: int = 0) -> str:
         self._capsys.readouterr()
-        found = await asyncio.to_thread(main, ["companies", *arguments])
-        told = self._capsys.readouterr()
-        assert found == code, told
-        return told.out if code < 2 else told.err
+        exit_code = await asyncio.to_thread(main, ["companies", *arguments])
+        captured = self._capsys.readouterr()
+        assert exit_code == code, captured
+        return captured.out if code < 2 else captured.err
 
     async def json(self, *arguments: str, code: int = 0) -> Any:
         return json.loads(await self(*arguments, "--json", code=code))
@@ -57,7 +57,7 @@ async def test_a_company_is_asked_for_and_shown(bureau: Bureau, shell: Shell) ->
 
 
 async def test_a_failure_is_exit_1_and_a_refresh_too_soon_4(bureau: Bureau, shell: Shell) -> None:
-    bureau.registers.answer(RECHERCHE, said(404))
+    bureau.registers.answer(RECHERCHE, http_response(404))
     assert (await shell.json("enrich", OTHER, code=1))["enrichment_status"] == "FAILED"
     bureau.registers.heal()
     assert (await shell.json("enrich", OTHER, "--refresh"))["enrichment_status"] == "SUCCESS"
@@ -67,7 +67,7 @@ async def test_a_failure_is_exit_1_and_a_refresh_too_soon_4(bureau: Bureau, shel
 async def test_a_failure_says_which_register_why_and_which_job(bureau: Bureau, shell: Shell) -> None:
     """And the job of a run that reached no register has failed, so that operators see it."""
     for source in (RECHERCHE, INPI, RCS):
-        bureau.registers.answer(source, said(503))
+        bureau.registers.answer(source, http_response(503))
     text = await shell("enrich", OTHER, code=1)
     assert "API_RECHERCHE_ENTREPRISES: the register has an error of its own, HTTP 503, UPSTREAM_5XX" in text
     ((job_id, status, error),) = await bureau.lab.rows(
@@ -84,7 +84,7 @@ async def test_a_company_that_nobody_knows_is_no_failure_of_the_registers(
     bureau: Bureau, shell: Shell
 ) -> None:
     for source in (RECHERCHE, INPI, RCS):
-        bureau.registers.answer(source, said(404))
+        bureau.registers.answer(source, http_response(404))
     assert "does not know this company" in await shell("enrich", OTHER, code=1)
     assert await bureau.lab.rows("select status from cograil.jobs") == [("completed",)]
 
@@ -102,7 +102,7 @@ async def test_many_are_asked_for_by_a_file_and_listed(bureau: Bureau, shell: Sh
     text = await shell("enrich", "--file", str(path))
     assert [line.split()[:2] for line in text.splitlines()[1:]] == [[DANONE, "SUCCESS"], [OTHER, "SUCCESS"]]
     assert len(await shell.json("enrich", DANONE, OTHER)) == 2
-    assert [one["siren"] for one in await shell.json("list", "danon")] == [OTHER, DANONE]
+    assert [company["siren"] for company in await shell.json("list", "danon")] == [OTHER, DANONE]
     assert DANONE in await shell("list", DANONE[:4])
     assert "at least one" in await shell("enrich", code=2)
 

@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 from browsing import Browser, roles_are_asked_for, token_of
 from bureau import Bureau, open_bureau, until
-from registers import DANONE, INPI, OTHER, SIRET, said
+from registers import DANONE, INPI, OTHER, SIRET, http_response
 
 from cograil.apps.companies import company_search
 from cograil.apps.companies.company_search import find_companies
@@ -35,8 +35,10 @@ async def test_a_company_is_asked_for_and_shown_with_all_that_is_known(
 ) -> None:
     empty = await browser.get("/ui/companies")
     assert b"No companies yet" in empty.raw
-    asked = await browser.post("/ui/companies", {"token": token_of(empty), "number": " 552 032 534 00646 "})
-    assert (asked.status, asked.headers["location"]) == (303, f"/ui/companies/{DANONE}")
+    response = await browser.post(
+        "/ui/companies", {"token": token_of(empty), "number": " 552 032 534 00646 "}
+    )
+    assert (response.status, response.headers["location"]) == (303, f"/ui/companies/{DANONE}")
     page = (await shown(browser)).decode()
     (run,) = await bureau.lab.rows("select job_id::text, siren from cograil.company_runs")
     documents = await bureau.lab.rows("select checksum, size_bytes from cograil.company_documents")
@@ -66,14 +68,14 @@ async def test_a_company_is_asked_for_and_shown_with_all_that_is_known(
 
 async def test_a_number_that_is_none_is_told_beside_the_form(closed: Bureau, browser: Browser) -> None:
     token = await browser.token("/ui/companies")
-    for number, told in (
+    for number, message in (
         ("", b"give a siren of 9 digits or a siret of 14"),
         ("12", b"a siren has 9 digits"),
         ("5520325340", b"a siret has 14 digits"),
         ("<b>", b"a siren has 9 digits"),
     ):
         answer = await browser.post("/ui/companies", {"token": token, "number": number})
-        assert (answer.status, told in answer.raw, b'value="<b>"' in answer.raw) == (400, True, False)
+        assert (answer.status, message in answer.raw, b'value="<b>"' in answer.raw) == (400, True, False)
     assert await closed.lab.rows("select count(*) from cograil.company_requests") == [(0,)]
 
 
@@ -88,23 +90,23 @@ async def test_a_number_that_looks_mistyped_is_asked_for_and_told(bureau: Bureau
 
 
 async def _is_over(bureau: Bureau, siren: str = DANONE) -> bool:
-    found = await bureau.lab.rows(
+    rows = await bureau.lab.rows(
         "select job_id is null from cograil.company_enrichments where siren = %(siren)s", siren=siren
     )
-    return bool(found[0][0])
+    return bool(rows[0][0])
 
 
 async def test_a_refresh_is_confirmed_audited_and_refused_within_the_cooldown(
     bureau: Bureau, browser: Browser
 ) -> None:
-    id = await bureau.asked()
+    id = await bureau.request_company()
     page = await shown(browser)
     (path,) = REFRESH.findall(page)
     place = path.decode()
     assert place == f"/ui/companies/requests/{id}/refresh"
     form = {"token": await browser.token("/ui/companies"), "back": f"/ui/companies/{DANONE}"}
-    asked = await browser.post(place, form)
-    assert (asked.status, b"Ask the registers anew?" in asked.raw) == (200, True)
+    response = await browser.post(place, form)
+    assert (response.status, b"Ask the registers anew?" in response.raw) == (200, True)
     assert await bureau.lab.rows("select count(*) from cograil.company_runs") == [(1,)]
     done = await browser.post(place, form | {"confirmed": "yes"})
     assert (done.status, done.headers["location"]) == (303, f"/ui/companies/{DANONE}")
@@ -127,7 +129,7 @@ async def test_a_refresh_is_confirmed_audited_and_refused_within_the_cooldown(
 
 async def test_while_a_run_is_under_way_its_job_is_shown_and_no_button(dsn: str) -> None:
     async with open_bureau(dsn, sync_seconds=0) as bureau:
-        await bureau.asked()
+        await bureau.request_company()
         page = await shown(Browser(bureau.api))
         ((job_id,),) = await bureau.lab.rows("select id::text from cograil.jobs")
     assert f'href="/ui/jobs/{job_id}"'.encode() in page
@@ -138,8 +140,8 @@ async def test_while_a_run_is_under_way_its_job_is_shown_and_no_button(dsn: str)
 async def test_what_failed_says_which_register_and_what_is_old_says_so(
     bureau: Bureau, browser: Browser
 ) -> None:
-    bureau.registers.answer(INPI, said(503))
-    id = await bureau.asked()
+    bureau.registers.answer(INPI, http_response(503))
+    id = await bureau.request_company()
     await bureau.over(id)
     await bureau.age(40)
     page = await shown(browser)
@@ -150,7 +152,7 @@ async def test_what_failed_says_which_register_and_what_is_old_says_so(
 
 async def test_each_role_sees_and_does_what_the_api_lets_it(bureau: Bureau, browser: Browser) -> None:
     api, ann = bureau.api, str(uuid4())
-    id = await bureau.asked(key=await api.make_key("submitter", user_id=ann))
+    id = await bureau.request_company(key=await api.make_key("submitter", user_id=ann))
     path = f"/ui/companies/requests/{id}/refresh"
     wanted: dict[str, tuple[Any, ...]] = {  # documents, a form to ask, a button to refresh
         "viewer": (False, False, False),
@@ -176,7 +178,7 @@ async def test_what_others_asked_for_is_not_there_for_a_submitter_nor_for_anothe
     bureau: Bureau, browser: Browser
 ) -> None:
     api = bureau.api
-    id = await bureau.asked(key=await api.make_key("operator"))
+    id = await bureau.request_company(key=await api.make_key("operator"))
     for key in (
         await api.make_key("submitter", user_id=str(uuid4())),
         await api.make_key("admin", tenant="other"),
@@ -197,8 +199,8 @@ async def test_companies_are_found_by_number_and_by_name_page_after_page(
     bureau: Bureau, browser: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for siren in (DANONE, OTHER, DANONE):
-        await bureau.asked(siren)
-    await asyncio.gather(*(until(lambda one=one: _is_over(bureau, one)) for one in (DANONE, OTHER)))
+        await bureau.request_company(siren)
+    await asyncio.gather(*(until(lambda siren=siren: _is_over(bureau, siren)) for siren in (DANONE, OTHER)))
     for text, wanted in (
         ("", [DANONE, OTHER]),
         ("55203", [DANONE]),
@@ -209,8 +211,8 @@ async def test_companies_are_found_by_number_and_by_name_page_after_page(
         ("9", []),
     ):
         async with bureau.lab.db.transaction("test") as tx:
-            found = await find_companies(tx, "default", text=text)
-        assert ([one["siren"] for one in found.companies], found.stopped_at) == (wanted, None), text
+            listed = await find_companies(tx, "default", text=text)
+        assert ([company["siren"] for company in listed.companies], listed.stopped_at) == (wanted, None), text
     assert b"No company matches" in await shown(browser, "/ui/companies?q=nobody")
     monkeypatch.setattr(company_search, "REQUESTS_LOOKED_THROUGH", 1)
     seen, path = [], "/ui/companies"

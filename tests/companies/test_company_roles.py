@@ -25,7 +25,11 @@ async def test_each_role_may_do_what_the_contract_says(bureau: Bureau) -> None:
         siren, key = str(100_000_000 + number), await bureau.api.make_key(role)
         mine = await bureau.ask(siren, key=key)
         assert mine.status == (201 if CREATE in may else 403), role
-        id = mine.body["request"]["id"] if mine.status == 201 else await bureau.asked(siren, key=admin)
+        id = (
+            mine.body["request"]["id"]
+            if mine.status == 201
+            else await bureau.request_company(siren, key=admin)
+        )
         seen = await bureau.api.get(f"/v1/requests/{id}", key=key)
         assert seen.status == (200 if READ in may else 403), role
         refreshed = await bureau.refresh(id, key=key)
@@ -44,7 +48,7 @@ async def test_without_a_key_nobody_comes_in_once_there_is_one(bureau: Bureau) -
 
 async def test_another_tenant_sees_nothing_and_has_a_company_of_its_own(bureau: Bureau) -> None:
     ours, theirs = await bureau.api.make_key("admin"), await bureau.api.make_key("admin", "acme")
-    id = await bureau.asked(key=ours)
+    id = await bureau.request_company(key=ours)
     for answer in (
         await bureau.api.get(f"/v1/requests/{id}", key=theirs),
         await bureau.refresh(id, key=theirs),
@@ -69,7 +73,7 @@ async def test_a_submitter_sees_what_is_his_and_a_viewer_less_of_it(bureau: Bure
     again = await bureau.api.make_key("submitter", user_id=ann)
     other = await bureau.api.make_key("submitter", user_id=bob)
     viewer = await bureau.api.make_key("viewer")
-    id = await bureau.asked(key=first, metadata={"note": "private"})
+    id = await bureau.request_company(key=first, metadata={"note": "private"})
     assert (await bureau.look(id, key=again))["request"]["metadata"] == {"note": "private"}
     assert (await bureau.api.get(f"/v1/requests/{id}", key=other)).status == 404
     limited = await bureau.look(id, key=viewer)
@@ -101,5 +105,5 @@ async def test_what_cannot_be_read_is_400(closed: Bureau) -> None:
 async def test_a_number_that_looks_mistyped_is_taken_with_a_warning(bureau: Bureau) -> None:
     answer = await bureau.ask("123456789")
     assert answer.status == 201
-    assert [one["code"] for one in answer.body["warnings"]] == ["LUHN_CHECK_FAILED"]
+    assert [warning["code"] for warning in answer.body["warnings"]] == ["LUHN_CHECK_FAILED"]
     assert (await bureau.ask()).body["warnings"] == []

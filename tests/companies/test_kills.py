@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from bureau import until
 from doors import Api
-from registers import INPI, RCS, RECHERCHE, said
+from registers import INPI, RCS, RECHERCHE, http_response
 from scene import EACH_ONCE, Case, Scene, open_scene, port_of
 from tests.torture.nursery import Child
 
@@ -24,19 +24,19 @@ def companies() -> dict[str, Any]:
 async def test_what_failed_is_told_once_though_workers_die(
     dsn: str, tmp_path: Path, companies: dict[str, Any]
 ) -> None:
-    """A source that failed is noted by whoever comes after it: that one may die as well."""
+    """The failure of a source is noted by the worker after it, which may die as well."""
     async with open_scene(dsn, tmp_path, companies) as scene, scene.bureau.lab.orchestrator():
-        scene.bureau.registers.answer(INPI, said(404))
+        scene.bureau.registers.answer(INPI, http_response(404))
         siren = scene.siren()
         victim = await scene.fork(fault="companies.note.commit.after:1:kill9")
-        id = await scene.bureau.asked(siren)
+        id = await scene.bureau.request_company(siren)
         await asyncio.wait_for(victim.ended.wait(), 30)
         await scene.bury()
         heir = await scene.fork()
         await scene.bureau.over(id)
         await heir.kill()
         assert (await scene.bureau.look(id))["request"]["enrichment_status"] == "PARTIAL"
-        assert await scene.told(siren) == EACH_ONCE
+        assert await scene.count_events(siren) == EACH_ONCE
 
 
 async def test_all_that_works_dies_in_the_middle_of_a_run(
@@ -46,17 +46,17 @@ async def test_all_that_works_dies_in_the_middle_of_a_run(
         siren = scene.siren()
         orchestrator = await scene.fork("orchestrator")
         victim = await scene.fork(fault="companies.note_source:2:kill9")
-        id = await scene.bureau.asked(siren)
+        id = await scene.bureau.request_company(siren)
         await asyncio.wait_for(victim.ended.wait(), 30)
         await orchestrator.kill()
         assert await scene.bureau.state(siren) == "RUNNING"
         await scene.bury()
         parts = [await scene.fork("orchestrator"), await scene.fork()]
         await scene.bureau.over(id)
-        for one in parts:
-            await one.kill()
+        for part in parts:
+            await part.kill()
         assert (await scene.bureau.look(id))["request"]["enrichment_status"] == "SUCCESS"
-        assert await scene.told(siren) == EACH_ONCE
+        assert await scene.count_events(siren) == EACH_ONCE
 
 
 async def test_a_worker_that_slept_through_its_lock_changes_nothing_any_more(
@@ -68,7 +68,7 @@ async def test_a_worker_that_slept_through_its_lock_changes_nothing_any_more(
     ):
         siren = scene.siren()
         sleeper = await scene.fork(fault="companies.heartbeat.heartbeat_lease:2:stop")
-        id = await scene.bureau.asked(siren)
+        id = await scene.bureau.request_company(siren)
         await asyncio.wait_for(sleeper.stopped.wait(), 30)
         await scene.bureau.expire()
         seen = await scene.bureau.look(id)  # which ends what was left, and begins the next attempt
@@ -83,7 +83,7 @@ async def test_a_worker_that_slept_through_its_lock_changes_nothing_any_more(
         assert await scene.bureau.lab.rows(runs) == [(1, True, "PARTIAL"), (2, False, "SUCCESS")]
         assert scene.bureau.registers.calls() == {RECHERCHE: 2, INPI: 1, RCS: 1}, "the first asked no more"
         twice = Counter({name: 2 for name in EACH_ONCE} | {"Requested": 2, f"SourceFetched{RCS}": 1})
-        assert await scene.told(siren) == twice
+        assert await scene.count_events(siren) == twice
         await sleeper.kill()
 
 
@@ -95,7 +95,7 @@ async def left_run(scene: Scene) -> Case:
     siren = scene.siren()
     async with scene.bureau.lab.orchestrator():
         victim = await scene.fork(fault="companies.note_source:2:kill9")
-        case = Case(siren, await scene.bureau.asked(siren))
+        case = Case(siren, await scene.bureau.request_company(siren))
         await asyncio.wait_for(victim.ended.wait(), 30)
     await scene.bury()
     await scene.bureau.expire()
@@ -104,14 +104,14 @@ async def left_run(scene: Scene) -> Case:
 
 async def end_it(scene: Scene, role: str, case: Case, fault: str | None = None) -> Child:
     """The sweeper of a worker, or a server that is asked for it; it has ended the run, or died of it."""
-    one = await scene.fork(role, fault=fault)
+    child = await scene.fork(role, fault=fault)
     if role == "server":
-        api = Api(scene.bureau.lab, scene.bureau.api.context, await port_of(one))
+        api = Api(scene.bureau.lab, scene.bureau.api.context, await port_of(child))
         with contextlib.suppress(Exception):
             await api.get(f"/v1/requests/{case.id}")
-        return one
-    await until(lambda: one.ended.is_set() or has_verdict(scene, case))
-    return one
+        return child
+    await until(lambda: child.ended.is_set() or has_verdict(scene, case))
+    return child
 
 
 async def has_verdict(scene: Scene, case: Case) -> bool:
@@ -123,9 +123,9 @@ async def strike_ender(scene: Scene, role: str, point: str) -> None:
     case = await left_run(scene)
     ender = await end_it(scene, role, case, f"{point}:kill9")
     await asyncio.wait_for(ender.ended.wait(), 30)
-    told = await scene.told(case.siren)
+    counts = await scene.count_events(case.siren)
     is_done = await has_verdict(scene, case)
-    assert told["Completed"] == (1 if is_done else 0), (point, told)
+    assert counts["Completed"] == (1 if is_done else 0), (point, counts)
     assert not is_done or "commit.after" in point or ".submit." not in point, point
     await finish(scene, case)
     runs = await scene.bureau.lab.rows(RUNS, siren=case.siren)
@@ -133,7 +133,7 @@ async def strike_ender(scene: Scene, role: str, point: str) -> None:
     assert runs[1:] in ([], [(2, False, "SUCCESS")]), (point, runs)
     events = Counter(await scene.bureau.lab.rows(EVENTS, siren=case.siren))
     assert set(events.values()) == {1}, (point, events)
-    assert (await scene.told(case.siren))["Completed"] == len(runs), point
+    assert (await scene.count_events(case.siren))["Completed"] == len(runs), point
     name = "select legal_name from cograil.companies where siren = %(siren)s"
     assert await scene.bureau.lab.rows(name, siren=case.siren) == [("DANONE",)], point
 

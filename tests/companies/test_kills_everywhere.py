@@ -36,12 +36,12 @@ async def staged(
     """A company that is known, and everybody but this role at work."""
     async with open_scene(dsn, directory, companies) as scene:
         others = [await scene.fork(other) for other in OTHERS[role]]
-        one = await scene.fork(role)
+        child = await scene.fork(role)
         known = await scene.begin(SUCCESS, None)
         await scene.bureau.over(known.id)
         await until(lambda: role != "relay" or scene.is_all_told())
-        await one.kill()
-        await scene.bury(one)
+        await child.kill()
+        await scene.bury(child)
         yield scene, known
         for other in others:
             await other.kill()
@@ -77,9 +77,9 @@ async def leave(scene: Scene, role: str, ending: Ending, known: Case, point: str
     if was_running:
         await scene.bureau.expire()
         await until(lambda: _has_verdict(scene, case))
-    told = await scene.told(case.siren, case.mark)
-    assert set(told.values()) <= {1}, (point, told)
-    assert told["Started"] == told["Completed"] or not was_running, (point, told)
+    counts = await scene.count_events(case.siren, case.mark)
+    assert set(counts.values()) <= {1}, (point, counts)
+    assert counts["Started"] == counts["Completed"] or not was_running, (point, counts)
     ((name, documents, succeeded),) = await scene.bureau.lab.rows(KNOWN, siren=case.siren)
     assert documents == (3 if ending.unknown_to else succeeded), (point, documents)
     assert name == ("DANONE" if documents else None) or not was_running, (point, name)
@@ -133,7 +133,7 @@ async def hush(scene: Scene, role: str, ending: Ending, known: Case, point: str)
     await victim.struck_within(0.0 if victim.ended.is_set() else 0.3)
     is_struck = victim.ended.is_set()
     await victim.kill()
-    marked = {row[0] for row in await scene.bureau.lab.rows(MARKED)}
+    marked = {event_id for (event_id,) in await scene.bureau.lab.rows(MARKED)}
     there = Counter(await scene.bureau.lab.rows(WHERE_EVENTS_ARE, siren=case.siren))
     assert list(there.values()) == [1] * len(EACH_ONCE), (point, there)
     heir = await scene.fork(role)
@@ -160,19 +160,19 @@ where body ->> 'subject' = %(siren)s
 def _wrongly_told(scene: Scene, marked: set[str]) -> Iterator[Any]:
     """All was told, in its order, each event under one id; again only what nobody had marked as told."""
     heard = scene.receiver.requests
-    times = Counter(one.event["id"] for one in heard)
+    times = Counter(request.event["id"] for request in heard)
     if early := marked - times.keys():
         yield "marked as told, but nobody heard", early
     if late := [id for id, count in times.items() if count > (1 if id in marked else 2)]:
         yield "told too often", late
-    events = {one.event["id"]: one.event["data"] for one in heard}
+    events = {request.event["id"]: request.event["data"] for request in heard}
     names = [
-        one["event_type"].removeprefix("CompanyEnrichment") + one.get("source_api", "")
-        for one in events.values()
+        data["event_type"].removeprefix("CompanyEnrichment") + data.get("source_api", "")
+        for data in events.values()
     ]
     if names != list(EACH_ONCE):
         yield "told", names
-    if len({(one.event["id"], one.body) for one in heard}) != len(events):
+    if len({(request.event["id"], request.body) for request in heard}) != len(events):
         yield "told again in other words", names
 
 
@@ -252,13 +252,13 @@ async def _strike_one(deed: Strike, *order: Any) -> bool:
 
 async def points_of(scene: Scene, role: str, ending: Ending, known: Case) -> Counter[str]:
     """How often this role passes each point while a run comes to its end and all is told."""
-    one = await scene.fork(role)
+    child = await scene.fork(role)
     case = await scene.begin(ending, known)
     await scene.bureau.over(case.id)
     await until(lambda: role != "relay" or scene.is_all_told())
-    await one.kill()
-    await scene.bury(one)
-    return Counter(one.points())
+    await child.kill()
+    await scene.bury(child)
+    return Counter(child.points())
 
 
 # -- servers -----------------------------------------------------------------------------------------------
@@ -314,20 +314,20 @@ async def strike_server(scene: Scene, deed: Deed, point: str) -> None:
     """Kill the server there: it was done wholly or not at all, and who comes again finds it done once."""
     server, case = await _served(scene, deed, f"{point}:kill9")
     await until(server.ended.is_set)
-    told = await scene.told(case.siren, case.mark)
-    is_done = told["Requested"] == 1
-    assert is_done or not told, (point, told)
-    assert not is_done or ".submit." not in point or "commit.after" in point, (point, told)
+    counts = await scene.count_events(case.siren, case.mark)
+    is_done = counts["Requested"] == 1
+    assert is_done or not counts, (point, counts)
+    assert not is_done or ".submit." not in point or "commit.after" in point, (point, counts)
     if deed is post or not is_done:
         await deed(scene.bureau.api, case)
     ((id,),) = await scene.bureau.lab.rows(
         "select id::text from cograil.company_requests where siren = %(siren)s", siren=case.siren
     )
     await scene.bureau.over(id)
-    assert await scene.told(case.siren, case.mark) == EACH_ONCE, point
+    assert await scene.count_events(case.siren, case.mark) == EACH_ONCE, point
     assert await scene.bureau.state(case.siren) == "SUCCESS", point
     assert scene.bureau.registers.count(RECHERCHE) <= 2, point  # one of them made it known
-    scene.bureau.registers.asked.clear()
+    scene.bureau.registers.requests.clear()
 
 
 @pytest.mark.parametrize("deed", DEEDS, ids=_label)

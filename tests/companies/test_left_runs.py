@@ -9,8 +9,20 @@ from typing import Any
 
 import pytest
 from browsing import Browser
-from bureau import Bureau, told, until, working
-from registers import DANONE, INPI, OTHER, RCS, RECHERCHE, Asked, extract, result, results, said, silence
+from bureau import Bureau, company_events, until, working
+from registers import (
+    DANONE,
+    INPI,
+    OTHER,
+    RCS,
+    RECHERCHE,
+    RegisterRequest,
+    extract,
+    http_response,
+    result,
+    results,
+    silence,
+)
 
 from cograil.apps.companies.enrichment import House, cache_key
 from cograil.apps.companies.queries import Of, find_left, list_held, lock_company
@@ -22,7 +34,7 @@ from cograil.verbs import idempotency
 from cograil.verbs.pause import pause_queue, resume_queue
 
 RUNS = "select trigger, attempt, is_abnormal, status from cograil.company_runs order by created_at"
-FOUND = said(200, results(result()))
+FOUND = http_response(200, results(result()))
 
 
 @pytest.fixture
@@ -30,10 +42,10 @@ def companies() -> dict[str, Any]:
     return {"sync_seconds": 0, "sweep_seconds": 600}
 
 
-def and_then_nobody(bureau: Bureau, answer: bytes) -> Callable[[Asked], Awaitable[bytes]]:
+def and_then_nobody(bureau: Bureau, answer: bytes) -> Callable[[RegisterRequest], Awaitable[bytes]]:
     """This answer; what comes after it finds no worker, for the queue is paused."""
 
-    async def answered(asked: Asked) -> bytes:
+    async def answered(request: RegisterRequest) -> bytes:
         async with bureau.lab.db.transaction("pause") as tx:
             await pause_queue(tx, QUEUE)
         return answer
@@ -49,7 +61,7 @@ async def waits(bureau: Bureau, node: str) -> None:
 
 async def left_at(bureau: Bureau, node: str) -> str:
     """The request of a run whose workers are gone before this node, and whose lock is over."""
-    id = await bureau.asked()
+    id = await bureau.request_company()
     async with working(bureau):
         await waits(bureau, node)
     assert await bureau.state() == "RUNNING"
@@ -65,7 +77,7 @@ class TestWaiting:
     async def test_a_run_that_waits_for_a_worker_keeps_its_lock(self, closed: Bureau) -> None:
         """All workers may be busy for longer than a lock lasts."""
         closed.registers.answer(RECHERCHE, and_then_nobody(closed, FOUND))
-        id = await closed.asked()
+        id = await closed.request_company()
         async with working(closed):
             await waits(closed, "inpi")
             ((ends_at,),) = await closed.lab.rows("select lease_until from cograil.leases")
@@ -78,7 +90,7 @@ class TestWaiting:
 
     async def test_one_that_waits_for_an_orchestrator_loses_it(self, closed: Bureau) -> None:
         """Nobody knows whether one ever comes: what is RUNNING must not stay so."""
-        await closed.asked()
+        await closed.request_company()
         async with closed.lab.orchestrator():
             await until(lambda: closed.lab.rows("select 1 from cograil.tasks"))
         async with running_companies(closed.lab.registry, closed.lab.db, closed.lab.settings):
@@ -91,7 +103,7 @@ class TestWaiting:
 async def test_a_run_that_was_left_after_its_last_source_is_a_success_and_no_other_begins(
     closed: Bureau,
 ) -> None:
-    closed.registers.answer(RCS, and_then_nobody(closed, said(200, extract())))
+    closed.registers.answer(RCS, and_then_nobody(closed, http_response(200, extract())))
     id = await left_at(closed, "merge")
     seen = await closed.look(id)
     assert (seen["request"]["enrichment_status"], seen["enrichment_running"]) == ("SUCCESS", False)
@@ -101,15 +113,18 @@ async def test_a_run_that_was_left_after_its_last_source_is_a_success_and_no_oth
 
 
 async def test_what_failed_before_a_run_was_left_keeps_its_code(closed: Bureau) -> None:
-    closed.registers.answer(RECHERCHE, and_then_nobody(closed, said(404)))
+    closed.registers.answer(RECHERCHE, and_then_nobody(closed, http_response(404)))
     async with closed.hearing() as receiver:
         id = await left_at(closed, "inpi")
         seen = await closed.look(id)
-        await until(lambda: told(receiver, "CompanyEnrichmentCompleted"))
+        await until(lambda: company_events(receiver, "CompanyEnrichmentCompleted"))
     error = "API_RECHERCHE_ENTREPRISES:404:NOT_FOUND|INPI_RNE:-:INTERNAL_ERROR"
     assert (seen["request"]["enrichment_status"], seen["request"]["enrichment_error"]) == ("FAILED", error)
-    fetched = told(receiver, "CompanyEnrichmentSourceFetched")
-    assert [(one["source_api"], one["http_status"]) for one in fetched] == [(RECHERCHE, 404), (INPI, None)]
+    fetched = company_events(receiver, "CompanyEnrichmentSourceFetched")
+    assert [(event["source_api"], event["http_status"]) for event in fetched] == [
+        (RECHERCHE, 404),
+        (INPI, None),
+    ]
 
 
 class TestWithoutCredentials:
@@ -124,14 +139,14 @@ class TestWithoutCredentials:
             "SUCCESS",
             None,
         )
-        assert [one["source_api"] for one in seen["source_retrievals"]] == [RECHERCHE]
+        assert [retrieval["source_api"] for retrieval in seen["source_retrievals"]] == [RECHERCHE]
 
 
 async def test_a_refresh_that_was_cancelled_before_it_began_is_begun_again_by_who_looks(
     closed: Bureau,
 ) -> None:
     async with working(closed):
-        id = await closed.asked()
+        id = await closed.request_company()
         await closed.over(id)
     assert (await closed.refresh(id)).status == 202
     ((job_id,),) = await closed.lab.rows("select job_id::text from cograil.company_enrichments")
@@ -148,7 +163,7 @@ async def test_a_refresh_that_was_cancelled_before_it_began_is_begun_again_by_wh
 
 async def test_what_a_request_calls_old_is_asked_for_though_the_cache_calls_it_fresh(bureau: Bureau) -> None:
     """The setting was longer for the cache than when the company was found."""
-    id = await bureau.asked()
+    id = await bureau.request_company()
     await bureau.over(id)
     await bureau.lab.rows("update cograil.company_enrichments set fresh_until = now() - interval '1 day'")
     assert (await bureau.look(id))["enrichment_running"]
@@ -159,7 +174,7 @@ async def test_what_a_request_calls_old_is_asked_for_though_the_cache_calls_it_f
 
 async def test_who_joins_a_run_waits_for_nobody(closed: Bureau) -> None:
     """Of hundreds who ask at once each would keep a connection waiting, and everybody else with it."""
-    await closed.asked()
+    await closed.request_company()
     async with closed.lab.db.transaction("test") as tx:
         await idempotency.lock(tx, cache_key(Of("default", DANONE)))
         await lock_company(tx, Of("default", DANONE))
@@ -194,7 +209,7 @@ for each row when (new.siren = '{DANONE}') execute function refuse()
 async def test_one_that_cannot_be_ended_keeps_no_other_from_it(closed: Bureau) -> None:
     closed.registers.answer(RECHERCHE, silence)
     for siren in (DANONE, OTHER):
-        await closed.asked(siren)
+        await closed.request_company(siren)
     async with working(closed):
         await until(lambda: closed.registers.count(RECHERCHE) == 2)
     await closed.expire()
@@ -209,7 +224,7 @@ async def test_one_that_cannot_be_ended_keeps_no_other_from_it(closed: Bureau) -
 async def test_who_ends_as_many_as_it_looks_for_looks_again_at_once(closed: Bureau) -> None:
     closed.registers.answer(RECHERCHE, silence)
     for siren in (DANONE, OTHER):
-        await closed.asked(siren)
+        await closed.request_company(siren)
     async with working(closed):
         await until(lambda: closed.registers.count(RECHERCHE) == 2)
     await closed.expire()
@@ -220,7 +235,7 @@ async def test_who_ends_as_many_as_it_looks_for_looks_again_at_once(closed: Bure
 
 
 class TestNobodyWorks:
-    """All workers are gone, and with them who sweeps: whoever looks sees that the run is over."""
+    """All workers are gone, and the sweeper with them: a reader sees that the run is over."""
 
     @pytest.fixture(autouse=True)
     async def left(self, closed: Bureau) -> None:

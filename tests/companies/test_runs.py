@@ -9,8 +9,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from bureau import Bureau, told, until, working
-from registers import DANONE, INPI, OTHER, RCS, RECHERCHE, SIRET, Asked, said, silence
+from bureau import Bureau, company_events, until, working
+from registers import DANONE, INPI, OTHER, RCS, RECHERCHE, SIRET, RegisterRequest, http_response, silence
 
 from cograil import logs
 from cograil.apps.companies.company_search import find_companies
@@ -30,25 +30,25 @@ ONE_EACH = {RECHERCHE: 1, INPI: 1, RCS: 1}
 async def test_two_hundred_at_once_make_one_set_of_calls(bureau: Bureau) -> None:
     async with bureau.hearing() as receiver:
         answers = await asyncio.gather(*(bureau.ask(metadata={"n": n}) for n in range(200)))
-        assert {one.status for one in answers} <= {201, 202}
-        ids = {one.body["request"]["id"] for one in answers}
+        assert {answer.status for answer in answers} <= {201, 202}
+        ids = {answer.body["request"]["id"] for answer in answers}
         assert len(ids) == 200
         await bureau.ended(answers[0].body["request"]["id"])
         assert bureau.registers.calls() == ONE_EACH
         assert len(await bureau.lab.rows("select 1 from cograil.company_runs")) == 1
-        await until(lambda: len(told(receiver)) >= 205, 60)
-    assert {one["request_id"] for one in told(receiver, "CompanyEnrichmentRequested")} == ids
-    assert len(told(receiver, "CompanyEnrichmentStarted")) == 1
-    assert len(told(receiver, "CompanyEnrichmentSourceFetched")) == 3
-    assert len(told(receiver, "CompanyEnrichmentCompleted")) == 1
+        await until(lambda: len(company_events(receiver)) >= 205, 60)
+    assert {event["request_id"] for event in company_events(receiver, "CompanyEnrichmentRequested")} == ids
+    assert len(company_events(receiver, "CompanyEnrichmentStarted")) == 1
+    assert len(company_events(receiver, "CompanyEnrichmentSourceFetched")) == 3
+    assert len(company_events(receiver, "CompanyEnrichmentCompleted")) == 1
 
 
 async def test_many_who_look_at_what_is_stale_begin_one_run(bureau: Bureau) -> None:
-    id = await bureau.asked()
+    id = await bureau.request_company()
     await bureau.age(40)
-    bureau.registers.asked.clear()
+    bureau.registers.requests.clear()
     seen = await asyncio.gather(*(bureau.look(id) for _ in range(50)))
-    assert {one["company"]["legal_name"] for one in seen} == {"DANONE"}
+    assert {page["company"]["legal_name"] for page in seen} == {"DANONE"}
     await bureau.ended(id)
     assert bureau.registers.calls() == ONE_EACH
 
@@ -56,9 +56,9 @@ async def test_many_who_look_at_what_is_stale_begin_one_run(bureau: Bureau) -> N
 async def test_a_second_request_joins_the_run_that_is_under_way(bureau: Bureau) -> None:
     gate = asyncio.Event()
 
-    async def later(asked: Asked) -> bytes:
+    async def later(request: RegisterRequest) -> bytes:
         await gate.wait()
-        return said(404)
+        return http_response(404)
 
     bureau.registers.answer(RCS, later)
     first = asyncio.create_task(bureau.ask())
@@ -67,7 +67,7 @@ async def test_a_second_request_joins_the_run_that_is_under_way(bureau: Bureau) 
     await until(lambda: bureau.lab.rows("select 1 from cograil.company_requests offset 1"))
     gate.set()
     answers = await asyncio.gather(first, second)
-    assert [one.body["request"]["enrichment_status"] for one in answers] == ["PARTIAL", "PARTIAL"]
+    assert [answer.body["request"]["enrichment_status"] for answer in answers] == ["PARTIAL", "PARTIAL"]
     assert len(await bureau.lab.rows("select 1 from cograil.jobs")) == 1
 
 
@@ -79,9 +79,9 @@ class TestSlowSources:
     async def test_whoever_comes_first_waits_a_short_while_and_comes_again(self, bureau: Bureau) -> None:
         gate = asyncio.Event()
 
-        async def later(asked: Asked) -> bytes:
+        async def later(request: RegisterRequest) -> bytes:
             await gate.wait()
-            return said(404)
+            return http_response(404)
 
         bureau.registers.answer(RCS, later)
         began = asyncio.get_running_loop().time()
@@ -111,9 +111,9 @@ def stop_at(bureau: Bureau, source: str) -> asyncio.Event:
     """This source never answers any more; set once it was asked."""
     blocked = asyncio.Event()
 
-    async def stop_there(asked: Asked) -> bytes:
+    async def stop_there(request: RegisterRequest) -> bytes:
         blocked.set()
-        return await silence(asked)
+        return await silence(request)
 
     bureau.registers.answer(source, stop_there)
     return blocked
@@ -131,7 +131,7 @@ class TestLostLock:
     async def test_a_run_whose_lock_expired_is_resumed_with_the_next_attempt(self, closed: Bureau) -> None:
         """All that works is gone in the middle of a run, and comes back after the lock."""
         blocked = stop_at(closed, INPI)
-        id = await closed.asked()
+        id = await closed.request_company()
         async with working(closed):
             await asyncio.wait_for(blocked.wait(), 10)
         assert await closed.state() == "RUNNING"
@@ -155,7 +155,7 @@ class TestLostLock:
     async def test_the_sweeper_wakes_when_a_lock_ends(self, closed: Bureau) -> None:
         """What is RUNNING is not so for longer than its lock, though nobody looks."""
         blocked = stop_at(closed, RECHERCHE)
-        await closed.asked()
+        await closed.request_company()
         async with working(closed):
             await asyncio.wait_for(blocked.wait(), 10)
         await closed.lab.rows(
@@ -171,7 +171,7 @@ class TestLostLock:
     async def test_the_sweeper_ends_it_too(self, closed: Bureau) -> None:
         blocked = stop_at(closed, RECHERCHE)
         async with closed.hearing() as receiver:
-            await closed.asked()
+            await closed.request_company()
             async with working(closed):
                 await asyncio.wait_for(blocked.wait(), 10)
             house = House(closed.lab.engine_context, closed.lab.settings.companies)
@@ -181,14 +181,14 @@ class TestLostLock:
             await closed.expire()
             assert await sweep(closed.lab.db, house) == 1
             assert await closed.state() == "FAILED"
-            await until(lambda: told(receiver, "CompanyEnrichmentCompleted"))
+            await until(lambda: company_events(receiver, "CompanyEnrichmentCompleted"))
         (error,) = await closed.lab.rows("select error from cograil.company_enrichments")
         assert error == ("API_RECHERCHE_ENTREPRISES:-:INTERNAL_ERROR",)
         lines = [json.loads(line) for line in stream.getvalue().splitlines()]
         heard = {line["event"]: line for line in lines if line["logger"] == "companies"}
         assert heard["source given up"]["error_code"] == "INTERNAL_ERROR"
         assert heard["run was left"]["job_id"] == heard["source given up"]["job_id"]
-        assert len(told(receiver, "CompanyEnrichmentSourceFetched")) == 1
+        assert len(company_events(receiver, "CompanyEnrichmentSourceFetched")) == 1
 
 
 async def test_a_run_that_was_cancelled_before_it_began_is_begun_again(closed: Bureau) -> None:
@@ -202,7 +202,7 @@ async def test_a_run_that_was_cancelled_before_it_began_is_begun_again(closed: B
         "select attempt, is_abnormal from cograil.company_runs order by created_at"
     )
     assert attempts == [(1, True), (2, False)]
-    assert closed.registers.asked[0].query["q"] == SIRET, "still what was asked for"
+    assert closed.registers.requests[0].query["q"] == SIRET, "still what was asked for"
 
 
 async def test_one_that_was_cancelled_in_its_middle_has_a_verdict(bureau: Bureau) -> None:
@@ -219,7 +219,7 @@ async def test_one_that_was_cancelled_in_its_middle_has_a_verdict(bureau: Bureau
 
 
 async def test_who_lost_the_lock_notes_no_failure_over_the_next_run(bureau: Bureau) -> None:
-    await bureau.asked()
+    await bureau.request_company()
     registry, lab = Registry(), bureau.lab
     register(registry, Tools(lab.db, House(lab.engine_context, lab.settings.companies), {}))
     late = SimpleNamespace(tenant_id="default", job_id=new_id(), correlation_id="late", attempt=1)
@@ -242,39 +242,41 @@ class TestPace:
         sirens = [f"{552032534 + n}" for n in range(12)]
         async with working(closed), closed.lab.worker("second"):
             answers = await asyncio.gather(*(closed.ask(siren) for siren in sirens))
-            for one in answers:
-                await closed.ended(one.body["request"]["id"])
-        times = sorted(one.at for one in closed.registers.asked)
+            for answer in answers:
+                await closed.ended(answer.body["request"]["id"])
+        times = sorted(request.at for request in closed.registers.requests)
         assert len(times) == 12
         assert times[-1] - times[0] >= (12 - 1) / 5 - 0.1
-        in_a_second = [sum(at <= one < at + 1 for one in times) for at in times]
+        in_a_second = [sum(at <= time < at + 1 for time in times) for at in times]
         assert max(in_a_second) <= 5, "also in the first one"
 
 
 async def test_the_events_have_what_every_event_has_and_come_in_order(bureau: Bureau) -> None:
-    bureau.registers.answer(RECHERCHE, said(404))
-    bureau.registers.answer(RCS, said(429))
+    bureau.registers.answer(RECHERCHE, http_response(404))
+    bureau.registers.answer(RCS, http_response(429))
     async with bureau.hearing() as receiver:
-        id = await bureau.asked(headers={"x-correlation-id": "corr-1"})
+        id = await bureau.request_company(headers={"x-correlation-id": "corr-1"})
         await bureau.ended(id)
-        await until(lambda: told(receiver, "CompanyEnrichmentCompleted"))
-    events = told(receiver)
-    assert [one["event_type"].removeprefix("CompanyEnrichment") for one in events] == [
+        await until(lambda: company_events(receiver, "CompanyEnrichmentCompleted"))
+    events = company_events(receiver)
+    assert [event["event_type"].removeprefix("CompanyEnrichment") for event in events] == [
         *("Requested", "Started", "SourceFetched", "SourceFetched", "SourceFetched", "Completed")
     ]
     always = {"tenant_id": "default", "correlation_id": "corr-1", "producer": "M3"}
-    assert all(one.items() >= always.items() and one["occurred_at"].endswith("Z") for one in events)
+    assert all(event.items() >= always.items() and event["occurred_at"].endswith("Z") for event in events)
     requested, started, *fetched, completed = events
     assert (requested["request_id"], requested["trigger"]) == (id, "REQUEST_CREATED")
     assert (requested["company_siren"], requested["company_siret"]) == (DANONE, None)
     assert (started["attempt"], started["job_id"]) == (1, completed["job_id"])
-    seen = [(one["source_api"], one["status"], one["http_status"], one["error_code"]) for one in fetched]
+    seen = [
+        (event["source_api"], event["status"], event["http_status"], event["error_code"]) for event in fetched
+    ]
     assert seen == [
         (RECHERCHE, "FAILED", 404, "NOT_FOUND"),
         (INPI, "SUCCESS", 200, None),
         (RCS, "FAILED", 429, "RATE_LIMIT"),
     ]
-    assert all(one["duration_ms"] >= 0 for one in fetched)
+    assert all(event["duration_ms"] >= 0 for event in fetched)
     counts = {name: completed[name] for name in completed if name.endswith(("count", "present", "status"))}
     assert counts == {
         "enrichment_status": "FAILED",
@@ -284,12 +286,16 @@ async def test_the_events_have_what_every_event_has_and_come_in_order(bureau: Bu
         "required_sources_failed_count": 1,
         "optional_sources_failed_count": 1,
     }
-    kinds = {one.event["type"] for one in receiver.requests if one.event["type"].startswith("companies.")}
+    kinds = {
+        request.event["type"]
+        for request in receiver.requests
+        if request.event["type"].startswith("companies.")
+    }
     assert "companies.CompanyEnrichmentStarted" in kinds
 
 
 async def test_what_a_page_shows(bureau: Bureau) -> None:
-    id = await bureau.asked()
+    id = await bureau.request_company()
     async with bureau.lab.db.transaction("test") as tx:
         page = await company_page(tx, Of("default", DANONE))
         listed = (await find_companies(tx, "default")).companies
@@ -297,6 +303,6 @@ async def test_what_a_page_shows(bureau: Bureau) -> None:
     assert page is not None
     assert (page["enrichment_status"], page["latest_request_id"]) == ("SUCCESS", id)
     assert page["company"]["fields"]["legal_name"]["source_api"] == RECHERCHE
-    assert [one["trigger"] for one in page["history"]] == ["REQUEST_CREATED"]
+    assert [entry["trigger"] for entry in page["history"]] == ["REQUEST_CREATED"]
     assert len(page["documents"]) == len(page["source_retrievals"]) == 3
-    assert [(one["siren"], one["legal_name"]) for one in listed] == [(DANONE, "DANONE")]
+    assert [(company["siren"], company["legal_name"]) for company in listed] == [(DANONE, "DANONE")]

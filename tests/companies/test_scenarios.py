@@ -8,8 +8,8 @@ import json
 from typing import Any
 
 import pytest
-from bureau import Bureau, envelope, told, until
-from registers import DANONE, INPI, OTHER, RCS, RECHERCHE, SIRET, said, silence
+from bureau import Bureau, company_events, envelope, until
+from registers import DANONE, INPI, OTHER, RCS, RECHERCHE, SIRET, http_response, silence
 
 from cograil import logs
 
@@ -42,15 +42,15 @@ async def test_s01_to_s04_what_is_no_company_is_refused_with_its_code(closed: Bu
         answer = await closed.api.post("/v1/requests", body, headers={"x-correlation-id": "mine-7"})
         refusal = envelope(answer)
         assert (answer.status, refusal["error"], refusal["code"]) == (status, error, code), body
-        assert [one["field"] for one in refusal["details"]] == fields, body
-        assert all(one["reason"] for one in refusal["details"])
+        assert [detail["field"] for detail in refusal["details"]] == fields, body
+        assert all(detail["reason"] for detail in refusal["details"])
         assert (refusal["correlation_id"], refusal["request_id"]) == ("mine-7", None)
     assert await closed.lab.rows("select 1 from cograil.company_requests") == []
 
 
 async def test_s05_what_is_fresh_is_answered_at_once_and_no_source_is_asked(bureau: Bureau) -> None:
-    await bureau.asked()
-    bureau.registers.asked.clear()
+    await bureau.request_company()
+    bureau.registers.requests.clear()
     answer = await bureau.ask()
     assert (answer.status, answer.body["request"]["enrichment_status"]) == (201, "SUCCESS")
     assert answer.body["company"]["legal_name"] == "DANONE"
@@ -85,33 +85,33 @@ async def test_s06_three_sources_that_answer_make_a_success(bureau: Bureau) -> N
     assert company["finances"]["2023"]["ca"] == 27619000000
     assert "complements" in company
     shown = await bureau.look(request["id"])
-    assert {one["doc_type"] for one in shown["documents"]} == {
+    assert {document["doc_type"] for document in shown["documents"]} == {
         "ENTERPRISE_SEARCH",
         "RNE_FORMALITY",
         "RCS_EXTRACT",
     }
-    assert [one["source_api"] for one in shown["source_retrievals"]] == [RECHERCHE, INPI, RCS]
-    assert {one["last_status"] for one in shown["source_retrievals"]} == {"SUCCESS"}
+    assert [retrieval["source_api"] for retrieval in shown["source_retrievals"]] == [RECHERCHE, INPI, RCS]
+    assert {retrieval["last_status"] for retrieval in shown["source_retrievals"]} == {"SUCCESS"}
     assert shown["request"]["metadata"] == {"ticket": 7}
 
 
 async def test_s07_an_optional_source_that_is_busy_makes_a_partial(bureau: Bureau) -> None:
-    bureau.registers.answer(RCS, said(429))
-    id = await bureau.asked()
+    bureau.registers.answer(RCS, http_response(429))
+    id = await bureau.request_company()
     shown = await bureau.ended(id)
     assert shown["request"]["enrichment_status"] == "PARTIAL"
     assert shown["request"]["enrichment_error"] == "API_ENTREPRISE_RCS:429:RATE_LIMIT"
     assert bureau.registers.calls() == {RECHERCHE: 1, INPI: 1, RCS: 3}, "two tries more"
     assert shown["company"]["legal_name"] == "DANONE"
-    first, second, third = [one.at for one in bureau.registers.asked if one.source == RCS]
+    first, second, third = [request.at for request in bureau.registers.requests if request.source == RCS]
     assert second - first >= 0.25
     assert third - second >= 0.5
 
 
 async def test_s08_when_all_fail_the_run_has_failed_and_says_why(bureau: Bureau) -> None:
     for source, status in ((RECHERCHE, 503), (INPI, 403), (RCS, 401)):
-        bureau.registers.answer(source, said(status))
-    shown = await bureau.ended(await bureau.asked())
+        bureau.registers.answer(source, http_response(status))
+    shown = await bureau.ended(await bureau.request_company())
     assert shown["request"]["enrichment_status"] == "FAILED"
     assert shown["request"]["enrichment_error"] == (
         "API_RECHERCHE_ENTREPRISES:503:UPSTREAM_5XX|INPI_RNE:403:FORBIDDEN|API_ENTREPRISE_RCS:401:AUTH_ERROR"
@@ -121,13 +121,13 @@ async def test_s08_when_all_fail_the_run_has_failed_and_says_why(bureau: Bureau)
 
 
 async def test_s09_a_look_at_what_is_stale_shows_it_and_refreshes_it(bureau: Bureau) -> None:
-    id = await bureau.asked()
+    id = await bureau.request_company()
     await bureau.age(31)
     gate = asyncio.Event()
 
     async def later(_: Any) -> bytes:
         await gate.wait()
-        return said(503)
+        return http_response(503)
 
     bureau.registers.answer(RECHERCHE, later)
     seen = await bureau.look(id)
@@ -156,7 +156,7 @@ async def test_s10_two_at_once_have_one_lock_and_one_job(bureau: Bureau) -> None
 
 
 async def test_s11_a_second_refresh_within_the_cooldown_is_refused(bureau: Bureau) -> None:
-    id = await bureau.asked()
+    id = await bureau.request_company()
     answer = await bureau.refresh(id)
     assert (answer.status, answer.body["enrichment_running"]) == (202, True)
     await bureau.ended(id)
@@ -191,9 +191,9 @@ class TestS12:
         stream = io.StringIO()
         logs.configure("info", "json", stream)
         async with bureau.hearing() as receiver:
-            id = await bureau.asked(headers={"x-correlation-id": "corr-12"})
+            id = await bureau.request_company(headers={"x-correlation-id": "corr-12"})
             shown = await bureau.ended(id)
-            await until(lambda: told(receiver, "CompanyEnrichmentCompleted"))
+            await until(lambda: company_events(receiver, "CompanyEnrichmentCompleted"))
         lines = [json.loads(line) for line in stream.getvalue().splitlines()]
         own = [line for line in lines if line["logger"] == "companies"]
         assert all(line.keys() >= FIELDS for line in own), own
@@ -219,5 +219,7 @@ class TestS12:
         assert shown["request"]["enrichment_error"] == "INPI_RNE:-:TIMEOUT"
         kept = await bureau.lab.rows("select node_id, attempt from cograil.task_logs order by attempt")
         assert kept == [("inpi", 1), ("inpi", 2), ("inpi", 3)], "for `cograil logs`"
-        (event,) = [one for one in told(receiver) if one.get("source_api") == INPI]
+        (event,) = [
+            event_data for event_data in company_events(receiver) if event_data.get("source_api") == INPI
+        ]
         assert (event["status"], event["error_code"], event["http_status"]) == ("FAILED", "TIMEOUT", None)

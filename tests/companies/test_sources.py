@@ -13,7 +13,7 @@ from importlib.resources import files
 from typing import Any
 
 import pytest
-from bureau import Bureau, told, until
+from bureau import Bureau, company_events, until
 from registers import (
     DANONE,
     INPI,
@@ -25,14 +25,14 @@ from registers import (
     SIRET,
     TOKEN,
     USER,
-    Asked,
+    RegisterRequest,
     cut_short,
     extract,
     formality,
+    http_response,
     jwt,
     result,
     results,
-    said,
     siren_of,
 )
 
@@ -51,16 +51,21 @@ UNKEPT = "API_RECHERCHE_ENTREPRISES:200:INTERNAL_ERROR"
 
 
 ANSWERS: list[tuple[str, Callable[[str], bytes], int, str]] = [
-    (RECHERCHE, lambda s: said(400), 1, "API_RECHERCHE_ENTREPRISES:400:INTERNAL_ERROR"),
-    (RECHERCHE, lambda s: said(401), 1, "API_RECHERCHE_ENTREPRISES:401:AUTH_ERROR"),
-    (RECHERCHE, lambda s: said(403), 1, "API_RECHERCHE_ENTREPRISES:403:FORBIDDEN"),
-    (RECHERCHE, lambda s: said(404), 1, "API_RECHERCHE_ENTREPRISES:404:NOT_FOUND"),
-    (RECHERCHE, lambda s: said(429), 3, "API_RECHERCHE_ENTREPRISES:429:RATE_LIMIT"),
-    (RECHERCHE, lambda s: said(500), 3, "API_RECHERCHE_ENTREPRISES:500:UPSTREAM_5XX"),
-    (RECHERCHE, lambda s: said(302, location="/"), 1, "API_RECHERCHE_ENTREPRISES:302:SOURCE_UNAVAILABLE"),
-    (RECHERCHE, lambda s: said(200, results()), 1, NOT_FOUND),
-    (RECHERCHE, lambda s: said(200, {"results": "none"}), 1, NOT_FOUND),
-    (RECHERCHE, lambda s: said(200, results(result(OTHER))), 1, NOT_FOUND),
+    (RECHERCHE, lambda s: http_response(400), 1, "API_RECHERCHE_ENTREPRISES:400:INTERNAL_ERROR"),
+    (RECHERCHE, lambda s: http_response(401), 1, "API_RECHERCHE_ENTREPRISES:401:AUTH_ERROR"),
+    (RECHERCHE, lambda s: http_response(403), 1, "API_RECHERCHE_ENTREPRISES:403:FORBIDDEN"),
+    (RECHERCHE, lambda s: http_response(404), 1, "API_RECHERCHE_ENTREPRISES:404:NOT_FOUND"),
+    (RECHERCHE, lambda s: http_response(429), 3, "API_RECHERCHE_ENTREPRISES:429:RATE_LIMIT"),
+    (RECHERCHE, lambda s: http_response(500), 3, "API_RECHERCHE_ENTREPRISES:500:UPSTREAM_5XX"),
+    (
+        RECHERCHE,
+        lambda s: http_response(302, location="/"),
+        1,
+        "API_RECHERCHE_ENTREPRISES:302:SOURCE_UNAVAILABLE",
+    ),
+    (RECHERCHE, lambda s: http_response(200, results()), 1, NOT_FOUND),
+    (RECHERCHE, lambda s: http_response(200, {"results": "none"}), 1, NOT_FOUND),
+    (RECHERCHE, lambda s: http_response(200, results(result(OTHER))), 1, NOT_FOUND),
     (
         RECHERCHE,
         lambda s: cut_short(results(result(s))),
@@ -69,18 +74,23 @@ ANSWERS: list[tuple[str, Callable[[str], bytes], int, str]] = [
     ),
     (
         RECHERCHE,
-        lambda s: said(200, results(result(s)))[:-9],
+        lambda s: http_response(200, results(result(s)))[:-9],
         3,
         "API_RECHERCHE_ENTREPRISES:-:SOURCE_UNAVAILABLE",
     ),
     (RECHERCHE, lambda s: b"", 3, "API_RECHERCHE_ENTREPRISES:-:SOURCE_UNAVAILABLE"),
-    (RECHERCHE, lambda s: said(200, results(result(s, sigle="A\0B"))), 1, UNKEPT),
-    (RECHERCHE, lambda s: said(200, results(result(s, score=2**70))), 1, UNKEPT),
-    (INPI, lambda s: said(404), 1, "INPI_RNE:404:NOT_FOUND"),
-    (INPI, lambda s: said(503), 3, "INPI_RNE:503:UPSTREAM_5XX"),
-    (INPI, lambda s: said(200, formality(OTHER)), 1, "INPI_RNE:200:NOT_FOUND"),
-    (RCS, lambda s: said(404, {"errors": [{"code": "08003"}]}), 1, "API_ENTREPRISE_RCS:404:NOT_FOUND"),
-    (RCS, lambda s: said(200, extract(OTHER)), 1, "API_ENTREPRISE_RCS:200:NOT_FOUND"),
+    (RECHERCHE, lambda s: http_response(200, results(result(s, sigle="A\0B"))), 1, UNKEPT),
+    (RECHERCHE, lambda s: http_response(200, results(result(s, score=2**70))), 1, UNKEPT),
+    (INPI, lambda s: http_response(404), 1, "INPI_RNE:404:NOT_FOUND"),
+    (INPI, lambda s: http_response(503), 3, "INPI_RNE:503:UPSTREAM_5XX"),
+    (INPI, lambda s: http_response(200, formality(OTHER)), 1, "INPI_RNE:200:NOT_FOUND"),
+    (
+        RCS,
+        lambda s: http_response(404, {"errors": [{"code": "08003"}]}),
+        1,
+        "API_ENTREPRISE_RCS:404:NOT_FOUND",
+    ),
+    (RCS, lambda s: http_response(200, extract(OTHER)), 1, "API_ENTREPRISE_RCS:200:NOT_FOUND"),
 ]
 
 
@@ -93,96 +103,100 @@ async def test_each_answer_has_its_code_and_its_number_of_tries(
     cases = dict(zip(sirens, ANSWERS, strict=True))
     for source, usual in USUAL.items():
         bureau.registers.answer(source, partial(_of_case, cases, source, usual))
-    ids = await asyncio.gather(*(bureau.asked(siren) for siren in sirens))
+    ids = await asyncio.gather(*(bureau.request_company(siren) for siren in sirens))
     for siren, id in zip(sirens, ids, strict=True):
         source, _, tries, error = cases[siren]
         shown = (await bureau.ended(id))["request"]
         status = "FAILED" if source == RECHERCHE else "PARTIAL"
         assert (shown["enrichment_status"], shown["enrichment_error"]) == (status, error)
-        counts = Counter(one.source for one in bureau.registers.asked if siren_of(one) == siren)
+        counts = Counter(
+            request.source for request in bureau.registers.requests if siren_of(request) == siren
+        )
         assert counts[source] == tries, error
         assert counts.keys() == {RECHERCHE, INPI, RCS}, "the others are asked all the same"
 
 
-def _of_case(cases: Any, of: str, usual: Callable[[str], Any], asked: Asked) -> bytes:
-    siren = siren_of(asked)
+def _of_case(cases: Any, of: str, usual: Callable[[str], Any], request: RegisterRequest) -> bytes:
+    siren = siren_of(request)
     source, answer, *_ = cases[siren]
-    return answer(siren) if source == of else said(200, usual(siren))
+    return answer(siren) if source == of else http_response(200, usual(siren))
 
 
 @pytest.mark.parametrize(
     ("answer", "error"),
     [
-        (said(401), "INPI_RNE:401:AUTH_ERROR"),
-        (said(200, {"jeton": "x"}), "INPI_RNE:200:AUTH_ERROR"),
+        (http_response(401), "INPI_RNE:401:AUTH_ERROR"),
+        (http_response(200, {"jeton": "x"}), "INPI_RNE:200:AUTH_ERROR"),
     ],
 )
 async def test_a_login_that_gives_no_token_is_tried_once(bureau: Bureau, answer: bytes, error: str) -> None:
     bureau.registers.answer(LOGIN, answer)
-    shown = await bureau.ended(await bureau.asked())
+    shown = await bureau.ended(await bureau.request_company())
     assert shown["request"]["enrichment_error"] == error
     assert bureau.registers.count(LOGIN) == 1
 
 
 async def test_nothing_is_lost_when_a_company_fails_later(bureau: Bureau) -> None:
-    id = await bureau.asked()
+    id = await bureau.request_company()
     before = await bureau.look(id)
     for source in (RECHERCHE, INPI, RCS):
-        bureau.registers.answer(source, said(403))
+        bureau.registers.answer(source, http_response(403))
     assert (await bureau.refresh(id)).status == 202
     after = await bureau.ended(id)
     assert after["request"]["enrichment_status"] == "FAILED"
     assert after["company"] == before["company"]
-    assert [one["checksum"] for one in after["documents"]] == [one["checksum"] for one in before["documents"]]
+    assert [document["checksum"] for document in after["documents"]] == [
+        document["checksum"] for document in before["documents"]
+    ]
 
 
 async def test_a_register_that_says_when_to_come_again_is_asked_then(bureau: Bureau) -> None:
-    found = said(200, extract())
-    bureau.registers.answer(RCS, said(429, retry_after="1"), found)
-    shown = await bureau.ended(await bureau.asked())
+    extract_response = http_response(200, extract())
+    bureau.registers.answer(RCS, http_response(429, retry_after="1"), extract_response)
+    shown = await bureau.ended(await bureau.request_company())
     assert shown["request"]["enrichment_status"] == "SUCCESS"
-    first, second = [one.at for one in bureau.registers.asked if one.source == RCS]
+    first, second = [request.at for request in bureau.registers.requests if request.source == RCS]
     assert second - first >= 1.0
 
 
 async def test_one_that_wants_more_patience_than_a_run_has_is_not_asked_again(bureau: Bureau) -> None:
-    bureau.registers.answer(RCS, said(429, retry_after="3600"))
-    shown = await bureau.ended(await bureau.asked())
+    bureau.registers.answer(RCS, http_response(429, retry_after="3600"))
+    shown = await bureau.ended(await bureau.request_company())
     assert shown["request"]["enrichment_error"] == "API_ENTREPRISE_RCS:429:RATE_LIMIT"
     assert bureau.registers.count(RCS) == 1
 
 
 async def test_what_is_sent_is_what_the_registers_want(bureau: Bureau) -> None:
-    await bureau.asked()
-    asked = {one.source: one for one in bureau.registers.asked}
-    assert asked[RECHERCHE].query == {
+    await bureau.request_company()
+    requests = {request.source: request for request in bureau.registers.requests}
+    assert requests[RECHERCHE].query == {
         "q": DANONE,
         "minimal": "true",
         "include": "siege,complements,finances,score",
         "page": "1",
         "per_page": "1",
     }
-    assert json.loads(asked[LOGIN].body) == {"username": USER, "password": PASSWORD}
-    assert asked[INPI].path == f"/api/companies/{DANONE}"
-    assert asked[INPI].headers["authorization"].startswith("Bearer ey")
-    assert asked[RCS].path == f"/v3/infogreffe/rcs/unites_legales/{DANONE}/extrait_kbis"
-    assert asked[RCS].headers["authorization"] == f"Bearer {TOKEN}"
-    assert asked[RCS].query.keys() == {"context", "object", "recipient"}
+    assert json.loads(requests[LOGIN].body) == {"username": USER, "password": PASSWORD}
+    assert requests[INPI].path == f"/api/companies/{DANONE}"
+    assert requests[INPI].headers["authorization"].startswith("Bearer ey")
+    assert requests[RCS].path == f"/v3/infogreffe/rcs/unites_legales/{DANONE}/extrait_kbis"
+    assert requests[RCS].headers["authorization"] == f"Bearer {TOKEN}"
+    assert requests[RCS].query.keys() == {"context", "object", "recipient"}
 
 
 async def test_a_siret_finds_the_company_whose_head_office_it_is(bureau: Bureau) -> None:
-    found = results(
+    companies = results(
         result(OTHER, "73282932000074", nom_raison_sociale="WRONG"), result(nom_raison_sociale="RIGHT")
     )
-    bureau.registers.answer(RECHERCHE, said(200, found))
+    bureau.registers.answer(RECHERCHE, http_response(200, companies))
     answer = await bureau.ask(None, siret=SIRET)
     assert (answer.body["company"]["legal_name"], answer.body["request"]["siren"]) == ("RIGHT", DANONE)
-    assert bureau.registers.asked[0].query["q"] == SIRET
-    assert bureau.registers.asked[0].query["per_page"] == "5"
+    assert bureau.registers.requests[0].query["q"] == SIRET
+    assert bureau.registers.requests[0].query["per_page"] == "5"
 
 
 async def test_a_siret_of_a_branch_finds_the_company_if_that_comes_first(bureau: Bureau) -> None:
-    bureau.registers.answer(RECHERCHE, said(200, results(result(DANONE, "55203253400001"))))
+    bureau.registers.answer(RECHERCHE, http_response(200, results(result(DANONE, "55203253400001"))))
     answer = await bureau.ask(None, siret=SIRET)
     assert answer.body["request"]["enrichment_status"] == "SUCCESS"
     assert answer.body["request"]["siret"] == SIRET, "that of the request stays"
@@ -192,9 +206,9 @@ async def test_a_company_that_keeps_its_name_to_itself_is_no_failure(bureau: Bur
     hidden = HIDDEN
     siege = {"adresse": hidden, "code_postal": hidden, "libelle_commune": hidden, "siret": SIRET}
     masked = result(nom_complet=hidden, nom_raison_sociale=None, statut_diffusion="P", siege=siege)
-    bureau.registers.answer(RECHERCHE, said(200, results(masked)))
+    bureau.registers.answer(RECHERCHE, http_response(200, results(masked)))
     for source in (INPI, RCS):
-        bureau.registers.answer(source, said(404))
+        bureau.registers.answer(source, http_response(404))
     answer = await bureau.ask()
     company = answer.body["company"]
     assert answer.body["request"]["enrichment_status"] == "PARTIAL"
@@ -205,25 +219,25 @@ async def test_a_company_that_keeps_its_name_to_itself_is_no_failure(bureau: Bur
 
 def masked_by(source: str, bureau: Bureau) -> None:
     """All three registers answer in full; this one says that the company does not want to be shown."""
-    bureau.registers.answer(RECHERCHE, said(200, results(result())))
-    bureau.registers.answer(INPI, said(200, formality()))
-    bureau.registers.answer(RCS, said(200, extract()))
+    bureau.registers.answer(RECHERCHE, http_response(200, results(result())))
+    bureau.registers.answer(INPI, http_response(200, formality()))
+    bureau.registers.answer(RCS, http_response(200, extract()))
     if source == RECHERCHE:
-        bureau.registers.answer(RECHERCHE, said(200, results(result(statut_diffusion="P"))))
+        bureau.registers.answer(RECHERCHE, http_response(200, results(result(statut_diffusion="P"))))
     elif source == INPI:
-        told = formality()
-        told["formality"]["diffusionINSEE"] = "P"
-        bureau.registers.answer(INPI, said(200, told))
+        masked = formality()
+        masked["formality"]["diffusionINSEE"] = "P"
+        bureau.registers.answer(INPI, http_response(200, masked))
     else:
-        told = extract()
-        told["data"]["status_diffusion"] = "partiellement_diffusible"
-        bureau.registers.answer(RCS, said(200, told))
+        masked = extract()
+        masked["data"]["status_diffusion"] = "partiellement_diffusible"
+        bureau.registers.answer(RCS, http_response(200, masked))
 
 
 @pytest.mark.parametrize("source", [RECHERCHE, INPI, RCS])
 async def test_what_one_register_masks_no_other_fills_in(bureau: Bureau, source: str) -> None:
     """Neither in the answer, nor in what is stored, nor in what a search finds."""
-    id = await bureau.asked()
+    id = await bureau.request_company()
     assert (await bureau.ended(id))["company"]["legal_name"] == "DANONE"
     masked_by(source, bureau)
     await bureau.age(31)
@@ -240,7 +254,7 @@ async def test_what_one_register_masks_no_other_fills_in(bureau: Bureau, source:
         " cograil.company_source_retrievals union all select payload_json::text from"
         " cograil.company_documents union all select data::text from cograil.outbox"
     )
-    text = " ".join(str(row[0]) for row in stored)
+    text = " ".join(str(value) for (value,) in stored)
     assert "DANONE" not in text
     assert "HAUSSMANN" not in text
     async with bureau.lab.db.transaction("test") as tx:
@@ -249,7 +263,7 @@ async def test_what_one_register_masks_no_other_fills_in(bureau: Bureau, source:
 
 async def test_what_was_stored_of_a_masked_company_is_masked_by_its_migration(bureau: Bureau) -> None:
     """Where an earlier version had filled in what one register masks."""
-    id = await bureau.asked()
+    id = await bureau.request_company()
     await bureau.ended(id)
     await bureau.lab.rows(
         "update cograil.company_source_retrievals set fields = fields || '{\"data_masked\": true}'"
@@ -270,29 +284,33 @@ async def test_what_was_stored_of_a_masked_company_is_masked_by_its_migration(bu
 
 async def test_a_town_that_one_register_hides_is_not_told_by_another(bureau: Bureau) -> None:
     siege = {"adresse": HIDDEN, "code_postal": HIDDEN, "libelle_commune": HIDDEN, "siret": SIRET}
-    bureau.registers.answer(RECHERCHE, said(200, results(result(statut_diffusion="P", siege=siege))))
-    bureau.registers.answer(INPI, said(200, formality()))
-    shown = await bureau.ended(await bureau.asked())
+    bureau.registers.answer(RECHERCHE, http_response(200, results(result(statut_diffusion="P", siege=siege))))
+    bureau.registers.answer(INPI, http_response(200, formality()))
+    shown = await bureau.ended(await bureau.request_company())
     assert shown["company"]["address"]["city"] == HIDDEN
 
 
 async def test_a_company_without_a_place_is_not_found(bureau: Bureau) -> None:
-    bureau.registers.answer(RECHERCHE, said(200, results(result(siege={}))))
+    bureau.registers.answer(RECHERCHE, http_response(200, results(result(siege={}))))
     for source in (INPI, RCS):
-        bureau.registers.answer(source, said(404))
-    shown = await bureau.ended(await bureau.asked())
+        bureau.registers.answer(source, http_response(404))
+    shown = await bureau.ended(await bureau.request_company())
     assert shown["request"]["enrichment_status"] == "FAILED"
     assert shown["request"]["enrichment_error"].startswith(NOT_FOUND + "|INPI_RNE:404:NOT_FOUND")
 
 
 async def test_a_token_is_used_until_it_is_refused_and_then_renewed(bureau: Bureau) -> None:
     old, new = jwt(3600), jwt(7200)
-    bureau.registers.answer(LOGIN, said(200, {"token": old}), said(200, {"token": new}))
+    bureau.registers.answer(LOGIN, http_response(200, {"token": old}), http_response(200, {"token": new}))
     is_over = False
 
-    def company(asked: Asked) -> bytes:
-        is_old = asked.headers["authorization"] == f"Bearer {old}"
-        return said(401) if is_old and is_over else said(200, formality(asked.path.rsplit("/", 1)[1]))
+    def company(request: RegisterRequest) -> bytes:
+        is_old = request.headers["authorization"] == f"Bearer {old}"
+        return (
+            http_response(401)
+            if is_old and is_over
+            else http_response(200, formality(request.path.rsplit("/", 1)[1]))
+        )
 
     bureau.registers.answer(INPI, company)
     for siren in (DANONE, OTHER):
@@ -304,9 +322,11 @@ async def test_a_token_is_used_until_it_is_refused_and_then_renewed(bureau: Bure
 
 
 async def test_a_token_is_renewed_before_it_ends(bureau: Bureau) -> None:
-    bureau.registers.answer(LOGIN, said(200, {"token": jwt(30)}), said(200, {"token": jwt(3600)}))
+    bureau.registers.answer(
+        LOGIN, http_response(200, {"token": jwt(30)}), http_response(200, {"token": jwt(3600)})
+    )
     for siren in (DANONE, OTHER, "443061841"):
-        await bureau.asked(siren)
+        await bureau.request_company(siren)
     assert bureau.registers.count(LOGIN) == 2
 
 
@@ -320,7 +340,7 @@ class TestWithoutCredentials:
         assert answer.body["request"]["enrichment_status"] == "SUCCESS"
         assert bureau.registers.calls() == {RECHERCHE: 1, INPI: 0, RCS: 0}
         shown = await bureau.look(answer.body["request"]["id"])
-        assert [one["source_api"] for one in shown["source_retrievals"]] == [RECHERCHE]
+        assert [retrieval["source_api"] for retrieval in shown["source_retrievals"]] == [RECHERCHE]
 
 
 class TestUnreachable:
@@ -333,7 +353,7 @@ class TestUnreachable:
     async def test_nobody_there_is_unavailable_and_a_forbidden_place_is_never_asked(
         self, bureau: Bureau
     ) -> None:
-        shown = await bureau.ended(await bureau.asked())
+        shown = await bureau.ended(await bureau.request_company())
         error = "INPI_RNE:-:INTERNAL_ERROR|API_ENTREPRISE_RCS:-:SOURCE_UNAVAILABLE"
         assert shown["request"]["enrichment_error"] == error
 
@@ -344,10 +364,10 @@ class TestTooLarge:
         return {"payload_bytes": 600}
 
     async def test_what_is_too_large_to_keep_is_used_all_the_same(self, bureau: Bureau) -> None:
-        id = await bureau.asked()
+        id = await bureau.request_company()
         shown = await bureau.look(id)
         assert shown["request"]["enrichment_status"] == "SUCCESS"
-        assert not any(one["is_kept"] for one in shown["documents"] if one["size_bytes"] > 600)
+        assert not any(document["is_kept"] for document in shown["documents"] if document["size_bytes"] > 600)
         kept = await bureau.lab.rows(
             "select size_bytes from cograil.company_documents where payload_json is not null"
         )
@@ -355,40 +375,42 @@ class TestTooLarge:
 
 
 async def test_a_register_that_fails_again_and_again_is_left_alone_for_a_while(bureau: Bureau) -> None:
-    bureau.registers.answer(RCS, said(500))
+    bureau.registers.answer(RCS, http_response(500))
     # One port is one origin: the others' successes would close the breaker again.
-    bureau.registers.answer(RECHERCHE, said(500))
-    bureau.registers.answer(INPI, said(500))
-    bureau.registers.answer(LOGIN, said(500))
-    await bureau.ended(await bureau.asked())
-    shown = await bureau.ended(await bureau.asked(OTHER))
+    bureau.registers.answer(RECHERCHE, http_response(500))
+    bureau.registers.answer(INPI, http_response(500))
+    bureau.registers.answer(LOGIN, http_response(500))
+    await bureau.ended(await bureau.request_company())
+    shown = await bureau.ended(await bureau.request_company(OTHER))
     assert shown["request"]["enrichment_error"].startswith("API_RECHERCHE_ENTREPRISES:-:SOURCE_UNAVAILABLE")
-    asked = len(bureau.registers.asked)
-    shown = await bureau.ended(await bureau.asked("443061841"))
-    assert len(bureau.registers.asked) == asked, "nothing was sent"
+    before = len(bureau.registers.requests)
+    shown = await bureau.ended(await bureau.request_company("443061841"))
+    assert len(bureau.registers.requests) == before, "nothing was sent"
     bureau.registers.heal()
     assert (await bureau.look(shown["request"]["id"]))["request"]["siren"] == "443061841", "reads go on"
 
 
-@pytest.mark.parametrize("answer", [said(429, retry_after="3600"), said(503, retry_after="60")])
+@pytest.mark.parametrize(
+    "answer", [http_response(429, retry_after="3600"), http_response(503, retry_after="60")]
+)
 async def test_one_that_wants_more_patience_again_and_again_is_left_alone_too(
     bureau: Bureau, answer: bytes
 ) -> None:
     for source in (RECHERCHE, INPI, LOGIN, RCS):
         bureau.registers.answer(source, answer)
     for siren in (DANONE, OTHER):
-        await bureau.ended(await bureau.asked(siren))
-    asked = len(bureau.registers.asked)
-    assert asked == 5, "one port is one origin: its fifth failure in a row is the last"
-    await bureau.ended(await bureau.asked("443061841"))
-    assert len(bureau.registers.asked) == asked, "nothing was sent"
+        await bureau.ended(await bureau.request_company(siren))
+    before = len(bureau.registers.requests)
+    assert before == 5, "one port is one origin: its fifth failure in a row is the last"
+    await bureau.ended(await bureau.request_company("443061841"))
+    assert len(bureau.registers.requests) == before, "nothing was sent"
 
 
 async def test_a_company_may_have_thousands_of_establishments(bureau: Bureau) -> None:
     large = formality()
-    one = {"descriptionEtablissement": {f"field{n}": n for n in range(30)}}
-    large["formality"]["content"]["personneMorale"]["autresEtablissements"] = [one] * 1_000
-    bureau.registers.answer(INPI, said(200, large))
+    establishment = {"descriptionEtablissement": {f"field{n}": n for n in range(30)}}
+    large["formality"]["content"]["personneMorale"]["autresEtablissements"] = [establishment] * 1_000
+    bureau.registers.answer(INPI, http_response(200, large))
     answer = await bureau.ask()
     assert answer.body["request"]["enrichment_status"] == "SUCCESS"
     assert answer.body["company"]["creation_date"] == "1908-02-02", "which INPI says"
@@ -399,21 +421,25 @@ async def test_no_secret_is_in_a_log_an_event_an_error_or_a_row(bureau: Bureau) 
     stream, token = io.StringIO(), jwt()
     logs.configure("debug", "json", stream)
 
-    def echo(asked: Asked) -> bytes:
-        return said(500, {"sent": asked.headers, "body": asked.body.decode()})
+    def echo(request: RegisterRequest) -> bytes:
+        return http_response(500, {"sent": request.headers, "body": request.body.decode()})
 
-    def no_json(asked: Asked) -> bytes:
-        return said(200, f"{asked.headers} {asked.body.decode()}".encode())
+    def no_json(request: RegisterRequest) -> bytes:
+        return http_response(200, f"{request.headers} {request.body.decode()}".encode())
 
-    login = said(200, {"token": token})
-    bureau.registers.answer(LOGIN, login, said(401), no_json)
-    for source, answer in ((RECHERCHE, echo), (INPI, said(401)), (RCS, no_json)):
+    login = http_response(200, {"token": token})
+    bureau.registers.answer(LOGIN, login, http_response(401), no_json)
+    for source, answer in ((RECHERCHE, echo), (INPI, http_response(401)), (RCS, no_json)):
         bureau.registers.answer(source, answer)
     async with bureau.hearing() as receiver:
-        shown = await bureau.ended(await bureau.asked())
-        await until(lambda: told(receiver, "CompanyEnrichmentCompleted"))
-    assert {one.source for one in bureau.registers.asked} == {RECHERCHE, LOGIN, INPI, RCS}
-    everything = [stream.getvalue(), json.dumps(shown), *(one.body.decode() for one in receiver.requests)]
+        shown = await bureau.ended(await bureau.request_company())
+        await until(lambda: company_events(receiver, "CompanyEnrichmentCompleted"))
+    assert {request.source for request in bureau.registers.requests} == {RECHERCHE, LOGIN, INPI, RCS}
+    everything = [
+        stream.getvalue(),
+        json.dumps(shown),
+        *(request.body.decode() for request in receiver.requests),
+    ]
     tables = await bureau.lab.rows("select tablename from pg_tables where schemaname = 'cograil'")
     for (table,) in tables:
         everything += [text for (text,) in await bureau.lab.rows(f"select t::text from cograil.{table} t")]

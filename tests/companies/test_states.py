@@ -7,7 +7,7 @@ from typing import Any
 import psycopg
 import pytest
 from bureau import Bureau, until
-from registers import DANONE, INPI, RCS, RECHERCHE, Asked, said
+from registers import DANONE, INPI, RCS, RECHERCHE, RegisterRequest, http_response
 
 GOOD = {
     "status": "SUCCESS",
@@ -82,7 +82,7 @@ async def test_running_has_an_active_lock_until_the_verdict(bureau: Bureau) -> N
     """Seen from another session, at each call of a source."""
     seen: list[tuple[Any, ...]] = []
 
-    async def look(asked: Asked) -> bytes:
+    async def look(request: RegisterRequest) -> bytes:
         seen.extend(
             await bureau.lab.rows(
                 """select e.status, l.lease_until > clock_timestamp(), l.holder = e.job_id::text
@@ -90,17 +90,17 @@ async def test_running_has_an_active_lock_until_the_verdict(bureau: Bureau) -> N
                    on l.name = 'company_enrichment:' || e.siren and l.fence = e.fence"""
             )
         )
-        return said(404)
+        return http_response(404)
 
     for source in (RECHERCHE, INPI, RCS):
         bureau.registers.answer(source, look)
-    await bureau.ended(await bureau.asked())
+    await bureau.ended(await bureau.request_company())
     assert seen == [("RUNNING", True, True)] * 3
     assert await bureau.lab.rows("select holder from cograil.leases") == [(None,)]
 
 
 async def test_what_is_old_becomes_stale_by_itself(bureau: Bureau) -> None:
-    await bureau.asked()
+    await bureau.request_company()
     await bureau.age(29.9)
     assert await bureau.state() == "SUCCESS"
     await bureau.age(0.2)
@@ -113,8 +113,8 @@ async def test_what_is_old_becomes_stale_by_itself(bureau: Bureau) -> None:
 
 
 async def test_a_partial_becomes_stale_too_and_a_new_request_refreshes_it(bureau: Bureau) -> None:
-    bureau.registers.answer(RCS, said(404))
-    await bureau.asked()
+    bureau.registers.answer(RCS, http_response(404))
+    await bureau.request_company()
     await bureau.age(31)
     bureau.registers.heal()
     answer = await bureau.ask()
@@ -122,8 +122,8 @@ async def test_a_partial_becomes_stale_too_and_a_new_request_refreshes_it(bureau
 
 
 async def test_a_failure_never_blocks_the_next_request(bureau: Bureau) -> None:
-    bureau.registers.answer(RECHERCHE, said(404))
-    first = await bureau.asked()
+    bureau.registers.answer(RECHERCHE, http_response(404))
+    first = await bureau.request_company()
     assert (await bureau.ended(first))["request"]["enrichment_status"] == "FAILED"
     calls = bureau.registers.count(RECHERCHE)
     await bureau.look(first)

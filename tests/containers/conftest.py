@@ -86,7 +86,7 @@ async def site(
     async with open_container_site(dsn, engine, site_settings(tmp_path / "data")) as site:
         yield site
         assert [str(finding) for finding in await site.lab.findings()] == []
-        for one in await engine.held(
+        for container in await engine.held(
             {"cograil.place": ContainerWorkspaces(tmp_path / "data" / "workspaces").place}
         ):
-            await engine.remove(one.container)
+            await engine.remove(container.container)

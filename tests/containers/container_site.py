@@ -28,9 +28,12 @@ PREFIX = "orchestrator.job."
 
 
 def site_settings(data_dir: Path, **containers: Any) -> Settings:
-    given = {"network": "none", "sweep_seconds": 0.5} | containers
+    container_settings = {"network": "none", "sweep_seconds": 0.5} | containers
     return quick_settings(
-        outbound=HERE, relay=QUICK | {"timeout_seconds": 15.0}, data_dir=data_dir, containers=given
+        outbound=HERE,
+        relay=QUICK | {"timeout_seconds": 15.0},
+        data_dir=data_dir,
+        containers=container_settings,
     )
 
 
@@ -83,27 +86,31 @@ class ContainerSite:
 
     def requests(self, id: str) -> list[Request]:
         """What was sent of this job, each event once: a receiver knows them by their id."""
-        found = {one.event["id"]: one for one in self.receiver.requests if one.event["subject"] == id}
-        return list(found.values())
+        by_event = {
+            request.event["id"]: request
+            for request in self.receiver.requests
+            if request.event["subject"] == id
+        }
+        return list(by_event.values())
 
-    def told(self, id: str, kind: str | None = None) -> list[dict[str, Any]]:
+    def events_of(self, id: str, kind: str | None = None) -> list[dict[str, Any]]:
         """The data of its events, of one kind if named."""
-        events = [one.event for one in self.requests(id)]
-        return [one["data"] for one in events if kind in (None, one["type"].removeprefix(PREFIX))]
+        events = [request.event for request in self.requests(id)]
+        return [event["data"] for event in events if kind in (None, event["type"].removeprefix(PREFIX))]
 
     def kinds(self, id: str) -> list[str]:
-        return [one.event["type"].removeprefix(PREFIX) for one in self.requests(id)]
+        return [request.event["type"].removeprefix(PREFIX) for request in self.requests(id)]
 
     def lines(self, id: str, stream: str = "stdout") -> list[str]:
-        return [line for one in self.told(id, "log") if one["stream"] == stream for line in one["lines"]]
+        return [line for log in self.events_of(id, "log") if log["stream"] == stream for line in log["lines"]]
 
     async def heard(self, id: str, kind: str, seconds: float = 30.0, count: int = 1) -> dict[str, Any]:
-        """The first event of this kind, once so many have come."""
+        """The first event of this kind, once `count` have come."""
         until = time.monotonic() + seconds
-        while len(found := self.told(id, kind)) < count:
+        while len(events := self.events_of(id, kind)) < count:
             assert time.monotonic() < until, f"no {kind}: {self.kinds(id)}"
             await asyncio.sleep(0.02)
-        return found[0]
+        return events[0]
 
     async def swept(self, seconds: float = 20.0) -> None:
         """Returns when no container and no workspace is left."""
@@ -149,8 +156,8 @@ class FileServer:
             length = re.search(r"content-length: *(\d+)", head, re.IGNORECASE)
             body = await reader.readexactly(int(length[1]) if length else 0)
             status, content = self._answered(method, path, body)
-            said = f"HTTP/1.1 {status} Said\r\ncontent-length: {len(content)}\r\nconnection: close"
-            writer.write(f"{said}\r\n\r\n".encode())
+            response_head = f"HTTP/1.1 {status} Said\r\ncontent-length: {len(content)}\r\nconnection: close"
+            writer.write(f"{response_head}\r\n\r\n".encode())
             writer.write(content)
             await writer.drain()
         writer.close()

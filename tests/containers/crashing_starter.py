@@ -14,8 +14,8 @@ from runtimes import runtime_at
 from cograil.apps.containers.runtime.container_runtime import ContainerPolicy, ContainerRun
 
 
-async def main(where: str, given: str) -> None:
-    facts = json.loads(given)
+async def main(where: str, run_json: str) -> None:
+    facts = json.loads(run_json)
     run = ContainerRun(**(facts | {"room": Path(facts["room"])}))
     async with runtime_at(where) as runtime:
         print(await runtime.start(run, ContainerPolicy(network="none")), flush=True)

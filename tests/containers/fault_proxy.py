@@ -15,7 +15,7 @@ Loss = Literal["silent", "cut"]  # nothing comes back any more; or the connectio
 
 @dataclass
 class FaultProxy:
-    """Passes everything on, but for the answers to requests that are to be lost, so many of each."""
+    """Passes everything on, but for the answers to requests that are to be lost, as often as each is to be."""
 
     engine: str
     url: str = ""

@@ -23,11 +23,11 @@ def packed(**files: bytes) -> bytes:
 
 def unpacked(raw: bytes) -> dict[str, bytes]:
     with tarfile.open(fileobj=io.BytesIO(raw), mode="r:gz") as archive:
-        return {one.name: archive.extractfile(one).read() for one in archive if one.isfile()}  # type: ignore[union-attr]
+        return {member.name: archive.extractfile(member).read() for member in archive if member.isfile()}  # type: ignore[union-attr]
 
 
 def statuses(site: ContainerSite, id: str) -> dict[str, str]:
-    return {one["artifactId"]: one["status"] for one in site.told(id, "artifact")}
+    return {event["artifactId"]: event["status"] for event in site.events_of(id, "artifact")}
 
 
 async def test_every_kind_of_artifact_before_and_after_the_job(site: ContainerSite) -> None:
@@ -55,13 +55,13 @@ async def test_every_kind_of_artifact_before_and_after_the_job(site: ContainerSi
         assert (await site.until("files", "completed"))["exitCode"] == 0
         await site.heard("files", "artifact", count=9)
         await site.swept()
-        told = {one["artifactId"]: one for one in site.told("files", "artifact")}
-    assert {(one["artifactId"], one["artifactType"], one["status"]) for one in told.values()} == {
-        (one["id"], one["type"], "success") for one in artifacts
+        events = {event["artifactId"]: event for event in site.events_of("files", "artifact")}
+    assert {(event["artifactId"], event["artifactType"], event["status"]) for event in events.values()} == {
+        (artifact["id"], artifact["type"], "success") for artifact in artifacts
     }
-    assert sorted(told["before"]["content"]) == ["code/a.txt", "config.json", "in/code.tar.gz"]
-    assert (told["read"]["content"], told["text"]["content"]) == ({"n": 1}, "plain\n")
-    assert sorted(told["names"]["content"]) == ["deep/both", "log.txt", "metrics.json"]
+    assert sorted(events["before"]["content"]) == ["code/a.txt", "config.json", "in/code.tar.gz"]
+    assert (events["read"]["content"], events["text"]["content"]) == ({"n": 1}, "plain\n")
+    assert sorted(events["names"]["content"]) == ["deep/both", "log.txt", "metrics.json"]
     assert unpacked(file_server.put["up/o"])["deep/both"] == b'A{"key": "value"}'
     kinds = site.kinds("files")
     assert kinds.index("start") == 4
@@ -81,7 +81,7 @@ async def test_a_failed_input_fails_the_job_before_its_container_starts(site: Co
         assert "missing" in ended["error"]
         await site.swept()
     assert site.kinds("unfed") == ["artifact", "exit"]
-    assert site.told("unfed", "artifact")[0]["error"].startswith("http_status")
+    assert site.events_of("unfed", "artifact")[0]["error"].startswith("http_status")
 
 
 async def test_a_failed_output_is_told_and_the_exit_code_stays(site: ContainerSite) -> None:
@@ -101,9 +101,9 @@ async def test_a_failed_output_is_told_and_the_exit_code_stays(site: ContainerSi
         assert await site.show("half") == {"id": "half", "status": "completed", "exitCode": 0}
     failed = {"gone": "failed", "up": "failed", "refused": "failed", "big": "failed"}
     assert statuses(site, "half") == failed | {"well": "success"}
-    told = {one["artifactId"]: one.get("error", "") for one in site.told("half", "artifact")}
-    assert "not run" in told["up"]
-    assert told["big"].startswith("too_large")
+    errors = {event["artifactId"]: event.get("error", "") for event in site.events_of("half", "artifact")}
+    assert "not run" in errors["up"]
+    assert errors["big"].startswith("too_large")
     assert file_server.put == {}
 
 
@@ -118,7 +118,7 @@ async def test_links_that_a_container_made_lead_nowhere(site: ContainerSite, tmp
             "list": {"type": "list", "in": "."},
             "archive": {"type": "archive", "in": ".", "out": "all.tgz", "format": "tar.gz"},
         }
-        artifacts = [{"id": id, "depends": "job", **one} for id, one in kinds.items()]
+        artifacts = [{"id": id, "depends": "job", **artifact} for id, artifact in kinds.items()]
         artifacts.append(
             {
                 "id": "put",
@@ -137,10 +137,10 @@ async def test_links_that_a_container_made_lead_nowhere(site: ContainerSite, tmp
         await site.heard("links", "complete")
         assert (await site.show("links"))["status"] == "completed"
         await site.swept()
-    told = {one["artifactId"]: one for one in site.told("links", "artifact")}
-    assert [told[id]["status"] for id in ("read", "below", "upload")] == ["failed"] * 3
+    events = {event["artifactId"]: event for event in site.events_of("links", "artifact")}
+    assert [events[id]["status"] for id in ("read", "below", "upload")] == ["failed"] * 3
     assert "stolen" not in file_server.put
-    assert b"own" not in json.dumps(told).encode() + gzip.decompress(file_server.put["all"])
+    assert b"own" not in json.dumps(events).encode() + gzip.decompress(file_server.put["all"])
     assert secret.read_text() == "the host's own"
 
 
@@ -157,7 +157,7 @@ async def test_whatever_a_container_leaves_no_artifact_hangs_or_ends_the_job(sit
             "odd": {"type": "list", "in": "odd"},
             "packed": {"type": "archive", "in": "odd", "out": "odd.tgz", "format": "tar.gz"},
         }
-        artifacts = [{"id": id, "depends": "job", **one} for id, one in kinds.items()]
+        artifacts = [{"id": id, "depends": "job", **artifact} for id, artifact in kinds.items()]
         artifacts.append(
             {
                 "id": "put",
@@ -177,15 +177,17 @@ async def test_whatever_a_container_leaves_no_artifact_hangs_or_ends_the_job(sit
         await site.heard("mess", "complete")
         assert await site.show("mess") == {"id": "mess", "status": "completed", "exitCode": 0}
         await site.swept()
-    told = {one["artifactId"]: one for one in site.told("mess", "artifact")}
-    codes = {id: one["error"].partition(":")[0] for id, one in told.items() if one["status"] == "failed"}
+    events = {event["artifactId"]: event for event in site.events_of("mess", "artifact")}
+    codes = {
+        id: event["error"].partition(":")[0] for id, event in events.items() if event["status"] == "failed"
+    }
     assert codes == {
         **dict.fromkeys(["fifo", "directory", "over a directory"], "not_a_regular_file"),
         **dict.fromkeys(["giant", "packed giant"], "too_large"),
         "deep": "too_deep",
     }
     names = ["\x1b[2J", "a\nb", "su"]
-    assert sorted(told["odd"]["content"]) == names
+    assert sorted(events["odd"]["content"]) == names
     assert sorted(unpacked(file_server.put["odd"])) == names
     assert "giant" not in file_server.put
 
@@ -223,7 +225,7 @@ async def test_an_archive_that_leads_out_fails_the_job_and_one_with_links_comes_
     assert site.lines("bad") == []
     assert pwned == []
     assert site.lines("links") == ["file"]
-    assert site.told("links", "artifact")[-1]["content"] == ["file"]
+    assert site.events_of("links", "artifact")[-1]["content"] == ["file"]
 
 
 async def test_requests_of_artifacts_pass_the_guard(site: ContainerSite) -> None:

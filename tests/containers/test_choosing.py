@@ -17,11 +17,11 @@ from cograil.settings import load_settings
 
 
 async def chosen(data_dir: Path, runtime: str) -> tuple[type[Any] | None, str]:
-    found = await choose_runtime(load_settings({"data_dir": data_dir, "containers.runtime": runtime}))
-    if found.runtime is None:
-        return None, found.why
-    async with found.runtime as one:
-        return type(one), found.why
+    choice = await choose_runtime(load_settings({"data_dir": data_dir, "containers.runtime": runtime}))
+    if choice.runtime is None:
+        return None, choice.why
+    async with choice.runtime as opened:
+        return type(opened), choice.why
 
 
 @pytest.fixture
@@ -92,9 +92,9 @@ async def test_what_the_setting_says_is_taken_alone(
 @pytest.mark.usefixtures("no_engine")
 def test_the_command_says_it_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["containers", "runtime", "--data-dir", str(tmp_path)]) == 0
-    told = capsys.readouterr().out
-    assert "sandboxes of bubblewrap" in told
-    assert "- it has no network" in told
+    output = capsys.readouterr().out
+    assert "sandboxes of bubblewrap" in output
+    assert "- it has no network" in output
 
 
 @pytest.mark.usefixtures("no_engine")
@@ -132,10 +132,10 @@ async def test_an_image_in_which_something_runs_is_not_replaced(
     archive.write_bytes(root_file_system())
     command = ["containers", "import", f"{IMAGE}:latest", str(archive), "--data-dir", str(sandbox_place)]
     runtime: Runtime = Sandbox(sandbox_place)
-    asked = ContainerRun(
+    request = ContainerRun(
         "n-in-use", IMAGE, "sleep 600", room, "/workspace", 1.0, 64, {}, {"cograil.test": "yes"}
     )
-    container = await runtime.start(asked, ContainerPolicy(network="none"))
+    container = await runtime.start(request, ContainerPolicy(network="none"))
     assert main(command) == 4
     assert "n-in-use" in capsys.readouterr().err
     await runtime.remove(container)

@@ -20,8 +20,8 @@ async def counted(site: ContainerSite) -> dict[str, float]:
     return by_name(metrics.exposition(await Health(site.lab.db, {}).samples())[0])
 
 
-def by_name(told: bytes) -> dict[str, float]:
-    samples = (line.rsplit(" ", 1) for line in told.decode().splitlines() if not line.startswith("#"))
+def by_name(metrics: bytes) -> dict[str, float]:
+    samples = (line.rsplit(" ", 1) for line in metrics.decode().splitlines() if not line.startswith("#"))
     return {name: float(value) for name, value in samples}
 
 
@@ -37,8 +37,8 @@ class Growth:
 
     async def reaches(self, name: str, value: float) -> None:
         until = time.monotonic() + 20
-        while (found := await self.of(name)) != value:
-            assert time.monotonic() < until, f"{name}: {found}, not {value}"
+        while (current := await self.of(name)) != value:
+            assert time.monotonic() < until, f"{name}: {current}, not {value}"
             await asyncio.sleep(0.05)
 
 
@@ -82,8 +82,8 @@ async def test_requests_are_counted_by_route_and_kind_of_answer(site: ContainerS
 
 
 def test_whatever_callers_ask_for_there_are_three_paths() -> None:
-    asked = ("/v1/jobs", "/v1/jobs/x", "/v1/jobs/y", "/v1/jobs/x/y", "/v1/jobs/", "/v1/jobsworth")
-    assert {path_label(path) for path in asked} == {"/v1/jobs", "/v1/jobs/{jobId}", "other"}
+    paths = ("/v1/jobs", "/v1/jobs/x", "/v1/jobs/y", "/v1/jobs/x/y", "/v1/jobs/", "/v1/jobsworth")
+    assert {path_label(path) for path in paths} == {"/v1/jobs", "/v1/jobs/{jobId}", "other"}
 
 
 async def test_deliveries_are_counted_as_those_of_a_dispatcher(site: ContainerSite) -> None:
@@ -107,9 +107,9 @@ async def test_deliveries_are_counted_as_those_of_a_dispatcher(site: ContainerSi
 
 async def test_a_server_that_sees_one_tenant_says_nothing_of_all(site: ContainerSite) -> None:
     await site.start("waits", "true")
-    told = by_name((await site.api.call("GET", "/metrics")).raw)
-    assert told["jobs_total"] >= 1
-    assert not {"jobs_active", "dispatcher_queue_size"} & told.keys()
+    metrics = by_name((await site.api.call("GET", "/metrics")).raw)
+    assert metrics["jobs_total"] >= 1
+    assert not {"jobs_active", "dispatcher_queue_size"} & metrics.keys()
 
 
 def test_counts_of_another_process_are_added_to_our_own() -> None:
@@ -119,5 +119,5 @@ def test_counts_of_another_process_are_added_to_our_own() -> None:
     own = by_name(metrics.exposition([])[0])
     others = {"http_requests": [("http_requests_total", labels, 5.0)]}
     assert by_name(metrics.exposition([], others=others)[0])[name] == own[name] + 5
-    assert not [one for one in own if one.split("{")[0].endswith("_created")]
+    assert not [sample for sample in own if sample.split("{")[0].endswith("_created")]
     assert "process_open_fds" not in metrics.collect_counts()

@@ -35,10 +35,10 @@ async def test_a_log_that_is_never_ended_is_told_once_and_left(
     engine_url: str, engine: ContainerEngine, room: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(container_log, "SILENT_SECONDS", 0.3)
-    told: list[str] = []
+    log_lines: list[str] = []
 
     async def tell(stream: LogStream, lines: list[str], place: LogCursor) -> None:
-        told.extend(lines)
+        log_lines.extend(lines)
 
     async with Forgetful(engine_url) as forgetful:
         container = await forgetful.start(run(room, "echo one; echo two"), ContainerPolicy(network="none"))
@@ -47,7 +47,7 @@ async def test_a_log_that_is_never_ended_is_told_once_and_left(
             group.create_task(follow_log(forgetful, container, lambda _: BEGINNING, tell, ended))
             await forgetful.wait(container)
             ended.set()
-    assert told == ["one", "two"]
+    assert log_lines == ["one", "two"]
 
 
 async def test_an_end_that_an_engine_misses_is_looked_for(

@@ -69,12 +69,12 @@ async def test_a_job_that_is_cancelled_where_nothing_runs_containers_tells_its_e
 async def test_one_that_is_slow_to_stop_keeps_no_other(
     site: ContainerSite, monkeypatch: pytest.MonkeyPatch, eventually: Any
 ) -> None:
-    told: list[str] = []
+    stopped: list[str] = []
     may_stop, stop = asyncio.Event(), ContainerEngine.stop
 
     async def stop_slowly(self: ContainerEngine, container: str, seconds: int = 10) -> None:
-        told.append(container)
-        if container == told[0]:
+        stopped.append(container)
+        if container == stopped[0]:
             await may_stop.wait()
         await stop(self, container, 0)
 
@@ -84,10 +84,12 @@ async def test_one_that_is_slow_to_stop_keeps_no_other(
             await site.start(id, RUNNING)
             await site.heard(id, "log")
         await site.call("DELETE", "/slow")
-        await eventually(lambda: len(told) == 1)
+        await eventually(lambda: len(stopped) == 1)
         await site.call("DELETE", "/quick")
         await eventually(lambda: len(site.rooms()) == 1)
-        assert [one.container for one in await site.engine.held({"cograil.node": "run"})] == told[:1]
+        assert [
+            container.container for container in await site.engine.held({"cograil.node": "run"})
+        ] == stopped[:1]
         may_stop.set()
         await site.swept()
 
@@ -132,10 +134,10 @@ async def test_a_workspace_that_cannot_be_removed_holds_up_no_other(
 
 
 async def test_cancel_while_inputs_are_fetched(site: ContainerSite) -> None:
-    asked = asyncio.Event()
+    requested = asyncio.Event()
 
     async def never(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        asked.set()
+        requested.set()
         await reader.read()
         writer.close()
 
@@ -144,7 +146,7 @@ async def test_cancel_while_inputs_are_fetched(site: ContainerSite) -> None:
     async with server, working(site.lab):
         artifacts = [{"id": "slow", "type": "download", "in": f"http://127.0.0.1:{port}/", "out": "x"}]
         await site.start("fetching", artifacts=artifacts)
-        await asyncio.wait_for(asked.wait(), 20)
+        await asyncio.wait_for(requested.wait(), 20)
         rooms = site.rooms()
         await asyncio.sleep(1.2)  # two sweeps: that nothing happens cannot be waited for
         assert rooms == site.rooms() != [], "a job that fetches its inputs is not swept"
@@ -171,11 +173,11 @@ async def test_what_does_not_stop_is_killed_after_ten_seconds(
     site: ContainerSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The engine is given ten, and here takes one: that it does kill then is seen in test_runtimes."""
-    given: list[int] = []
+    grace_periods: list[int] = []
     stop = ContainerEngine.stop
 
     async def stop_soon(self: ContainerEngine, container: str, seconds: int = 0) -> None:
-        given.append(seconds)
+        grace_periods.append(seconds)
         await stop(self, container, 1)
 
     monkeypatch.setattr(ContainerEngine, "stop", stop_soon)
@@ -186,15 +188,15 @@ async def test_what_does_not_stop_is_killed_after_ten_seconds(
         await site.heard("cancelled", "log")
         await site.call("DELETE", "/cancelled")
         await site.swept()
-    assert given == [10, 10]
+    assert grace_periods == [10, 10]
 
 
 async def test_too_much_memory_is_told_as_such(site: ContainerSite) -> None:
     async with working(site.lab):
         await site.start("hungry", "yes | tail -n 1000000000", memory=16)
         ended = await site.until("hungry", "failed", seconds=60)
-        told = await site.heard("hungry", "exit")
-    assert "out of memory" in ended["error"] == told["error"]
+        event = await site.heard("hungry", "exit")
+    assert "out of memory" in ended["error"] == event["error"]
 
 
 async def test_an_image_that_cannot_be_had_fails_the_job_and_is_named(site: ContainerSite) -> None:

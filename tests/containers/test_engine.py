@@ -33,8 +33,8 @@ async def test_an_engine_says_what_it_is(engine: ContainerEngine, podman_url: st
 
 def test_nothing_of_the_host_is_asked_for_but_the_room() -> None:
     run = ContainerRun("n", "i", "x", Path("/room"), "/workspace", 1.0, 64, {}, {})
-    asked = container_config(run, ContainerPolicy())
-    host = asked["HostConfig"]
+    config = container_config(run, ContainerPolicy())
+    host = config["HostConfig"]
     assert [mount["Source"] for mount in host["Mounts"]] == ["/room"]
     assert (host["CapDrop"], host["CapAdd"], host["Privileged"]) == (["ALL"], [], False)
     assert host["LogConfig"]["Type"] == "json-file", "one that can be read back"
@@ -68,8 +68,8 @@ async def test_a_container_that_is_just_being_made_is_waited_for(
     engine: ContainerEngine, room: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """dockerd gives the name first; for a moment there is nothing else of it."""
-    asked = run(room, "sleep 60")
-    held = await engine.start(asked, POLICY)
+    request = run(room, "sleep 60")
+    held = await engine.start(request, POLICY)
     monkeypatch.setattr("cograil.apps.containers.runtime.docker_engine.RETRY_SECONDS", 0.01)
     containers, missed = engine._docker.containers, iter([404, 404])
     known = containers.container
@@ -78,11 +78,11 @@ async def test_a_container_that_is_just_being_made_is_waited_for(
         async def show(self) -> dict[str, Any]:
             for status in missed:
                 raise aiodocker.DockerError(status, {"message": "No such container"})
-            return await known(asked.name).show()  # type: ignore[return-value]
+            return await known(request.name).show()  # type: ignore[return-value]
 
-    monkeypatch.setattr(containers, "container", lambda id: Unfinished() if id == asked.name else known(id))
+    monkeypatch.setattr(containers, "container", lambda id: Unfinished() if id == request.name else known(id))
     monkeypatch.setattr(engine, "find", _nobody)
-    assert await engine.start(asked, POLICY) == held
+    assert await engine.start(request, POLICY) == held
     assert next(missed, None) is None
 
 

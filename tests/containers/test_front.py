@@ -18,7 +18,7 @@ from cograil.processes.api_server import open_api
 from cograil.processes.process_readiness import Health
 
 
-async def asked(lab: Lab, dsn: str, runtime: str) -> tuple[int, Any]:
+async def ask_readiness(lab: Lab, dsn: str, runtime: str) -> tuple[int, Any]:
     """What /readyz says where this runs containers; the rest is served either way."""
     own = lab.settings.containers.model_copy(update={"runtime": runtime})
     settings = lab.settings.model_copy(update={"containers": own})
@@ -43,11 +43,11 @@ async def test_it_is_ready_only_while_something_runs_containers(
     """Whatever the rest of the process does without it; in the words of the original."""
     monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere")
     async with open_lab(dsn, site_settings(tmp_path)) as lab:
-        found = {runtime: await asked(lab, dsn, runtime) for runtime in ("none", "sandbox")}
-    status, body = found["none"]
+        answers = {runtime: await ask_readiness(lab, dsn, runtime) for runtime in ("none", "sandbox")}
+    status, body = answers["none"]
     assert (status, body["status"], body["checks"]["orchestrator"]["status"]) == (503, *["unhealthy"] * 2)
     assert "no container engine answers" in body["checks"]["orchestrator"]["message"]
-    assert found["sandbox"] == (
+    assert answers["sandbox"] == (
         200,
         {"status": "healthy", "checks": {"orchestrator": {"status": "healthy", "message": ""}}},
     )

@@ -64,8 +64,10 @@ async def test_a_receiver_that_is_down_gets_each_event_later_and_as_it_was(site:
         await site.start("told", "echo one; echo two >&2")
         await site.heard("told", "exit", seconds=60)
     sent: dict[str, set[tuple[bytes, str]]] = {}
-    for one in site.receiver.requests:
-        sent.setdefault(one.headers["ce-id"], set()).add((one.body, one.headers["x-signature-256"]))
+    for request in site.receiver.requests:
+        sent.setdefault(request.headers["ce-id"], set()).add(
+            (request.body, request.headers["x-signature-256"])
+        )
     assert len(site.receiver.requests) == len(sent) + 3
     assert all(len(bodies) == 1 for bodies in sent.values())
     assert site.kinds("told")[0] == "start"

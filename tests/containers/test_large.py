@@ -74,9 +74,9 @@ async def test_two_gib_are_fetched_packed_and_put_within_a_hundred_mib(tmp_path:
     async with large_site(taken) as port:
         command = [sys.executable, "-c", MOVING, str(tmp_path), str(port)]
         process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)
-        said, _ = await process.communicate()
+        output, _ = await process.communicate()
     assert process.returncode == 0
-    peak = int(said.split()[0])
+    peak = int(output.split()[0])
     assert taken[-1] == 2 * GIB
     assert peak < 100 * 1024 * 1024, f"{peak / 1024 / 1024:.0f} MiB"
 

@@ -46,9 +46,9 @@ async def lossy(
         yield site
 
 
-@pytest.mark.parametrize("asked", ["find", "held", "state", "start", "remove", "wait"])
+@pytest.mark.parametrize("operation", ["find", "held", "state", "start", "remove", "wait"])
 async def test_an_engine_that_never_answers_is_not_waited_for_for_ever(
-    proxy: FaultProxy, engine: ContainerEngine, room: Path, monkeypatch: pytest.MonkeyPatch, asked: str
+    proxy: FaultProxy, engine: ContainerEngine, room: Path, monkeypatch: pytest.MonkeyPatch, operation: str
 ) -> None:
     monkeypatch.setattr(docker_engine, "ASK_SECONDS", 0.5)
     monkeypatch.setattr(docker_engine, "LOOK_SECONDS", 0.5)
@@ -64,7 +64,7 @@ async def test_an_engine_that_never_answers_is_not_waited_for_for_ever(
             "start": lambda: deaf.start(wanted, POLICY),
             "remove": lambda: deaf.remove(container),
             "wait": lambda: deaf.wait(container),
-        }[asked]
+        }[operation]
         with pytest.raises(EngineError) as caught:
             await call()
     assert caught.value.code == "engine_unreachable"
@@ -151,15 +151,17 @@ async def test_a_pull_of_which_nothing_comes_fails_and_names_the_image(
     assert caught.value.code == "image_not_found"
 
 
-@pytest.mark.parametrize("told", ["ssh://somebody@somewhere", "nonsense", "npipe:////./pipe/docker", "fd://"])
+@pytest.mark.parametrize(
+    "address", ["ssh://somebody@somewhere", "nonsense", "npipe:////./pipe/docker", "fd://"]
+)
 async def test_an_address_that_leads_to_no_engine_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str
 ) -> None:
-    monkeypatch.setenv("DOCKER_HOST", told)
+    monkeypatch.setenv("DOCKER_HOST", address)
     settings = site_settings(tmp_path, runtime="docker")
     runtime, why = await choose_runtime(settings)
     assert runtime is None
-    assert f"{told!r} leads to no engine" in why
+    assert f"{address!r} leads to no engine" in why
 
 
 async def test_where_nothing_runs_containers_the_database_is_left_alone(

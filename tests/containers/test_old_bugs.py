@@ -32,12 +32,12 @@ async def test_5_a_cancel_while_the_container_is_made_is_not_undone(
     site: ContainerSite, engine_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The engine has heard the request, and its answer is still out."""
-    for asked in ("create", "[0-9a-f]+/start"):
-        (tmp_path / asked[:3]).mkdir()
-        async with open_fault_proxy(engine_url, tmp_path / asked[:3]) as proxy:
+    for operation in ("create", "[0-9a-f]+/start"):
+        (tmp_path / operation[:3]).mkdir()
+        async with open_fault_proxy(engine_url, tmp_path / operation[:3]) as proxy:
             monkeypatch.setenv("DOCKER_HOST", proxy.url)
-            proxy.lose(f"POST .*/containers/{asked}", "silent")
-            id = f"made-{asked[:3].strip('[')}"
+            proxy.lose(f"POST .*/containers/{operation}", "silent")
+            id = f"made-{operation[:3].strip('[')}"
             async with working(site.lab):
                 await site.start(id, "sleep 600")
                 async with asyncio.timeout(20):
@@ -61,8 +61,8 @@ async def test_12_large_numbers_are_signed_as_they_are_sent(site: ContainerSite)
     numbers = "9007199254740993, -9223372036854775808, 1e-7, 0.1"
     async with working(site.lab):
         await site.start("numbers", f"echo '[{numbers}]' > n.json", artifacts=artifacts)
-        told = await site.heard("numbers", "artifact")
-    assert told["content"] == json.loads(f"[{numbers}]")
+        event = await site.heard("numbers", "artifact")
+    assert event["content"] == json.loads(f"[{numbers}]")
     assert all(is_signed(request) for request in site.requests("numbers"))
     assert b"9007199254740993,-9223372036854775808" in site.requests("numbers")[-1].body
 
@@ -77,8 +77,8 @@ async def test_13_the_key_of_the_caller_is_nowhere_in_the_container(
         shown = json.dumps(await engine._docker.containers.container(held.container).show())
         assert (await site.call("DELETE", "/secret")).status == 204
         await site.swept()
-    for told in (shown, json.dumps(site.lines("secret"))):
-        assert site.key not in told
-        assert json.dumps(site.key)[1:-1] not in told
-        assert site.receiver.url not in told
-        assert "somebody" not in told
+    for text in (shown, json.dumps(site.lines("secret"))):
+        assert site.key not in text
+        assert json.dumps(site.key)[1:-1] not in text
+        assert site.receiver.url not in text
+        assert "somebody" not in text

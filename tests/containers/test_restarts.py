@@ -55,14 +55,14 @@ def start(dsn: str, engine_url: str, tmp_path: Path) -> Iterator[Start]:
         return started[-1]
 
     yield run
-    for one in started:
+    for process in started:
         with contextlib.suppress(ProcessLookupError):
-            one.kill()
-        one.wait(10)
+            process.kill()
+        process.wait(10)
 
 
 async def more_lines(site: ContainerSite, id: str, count: int) -> None:
-    """Returns when so many more lines were told."""
+    """Returns when `count` more lines were sent."""
     wanted = len(site.lines(id)) + count
     async with asyncio.timeout(60):  # a relay that is killed while it sends keeps its claim for 31 s
         while len(site.lines(id)) < wanted:  # noqa: ASYNC110  what has come is looked at
@@ -121,7 +121,7 @@ async def test_a_worker_that_is_stopped_leaves_the_container_to_the_next(
         await site.heard("handed", "exit")
         attempts = await site.lab.rows("select attempt, lost from cograil.nodes where node_id = 'run'")
     is_whole(site, "handed")
-    assert attempts == [(2, 0)], "it was given back, which is no loss"
+    assert attempts == [(2, 0)], "a task that was given back is not a loss"
 
 
 def ask(url: str, method: str, path: str, body: Any = None) -> Any:

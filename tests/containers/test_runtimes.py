@@ -45,7 +45,7 @@ look
 
 def run(room: Path, command: str, **more: Any) -> ContainerRun:
     name = f"cograil-test-{uuid4().hex[:12]}"
-    given: dict[str, Any] = {
+    options: dict[str, Any] = {
         "name": name,
         "image": f"{IMAGE}:latest",
         "command": command,
@@ -56,7 +56,7 @@ def run(room: Path, command: str, **more: Any) -> ContainerRun:
         "environment": {},
         "labels": {"cograil.test": "yes", "cograil.name": name},
     }
-    return ContainerRun(**(given | more))
+    return ContainerRun(**(options | more))
 
 
 async def output(
@@ -65,7 +65,7 @@ async def output(
     return [text async for _, text in runtime.lines(container, stream, after or LogCursor())]
 
 
-async def said(
+async def output_of(
     runtime: Runtime, room: Path, command: str, policy: ContainerPolicy = POLICY, **more: Any
 ) -> str:
     container = await runtime.start(run(room, command, **more), policy)
@@ -100,28 +100,30 @@ async def test_nothing_of_our_environment_is_in_it(
     runtime: Runtime, room: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COGRAIL_SECRET_OF_OURS", "x")
-    told = await said(runtime, room, "env", environment={"LD_PRELOAD": "/workspace/x.so", "PATH": "/bin"})
-    names = {line.partition("=")[0] for line in told.splitlines()}
+    output = await output_of(
+        runtime, room, "env", environment={"LD_PRELOAD": "/workspace/x.so", "PATH": "/bin"}
+    )
+    names = {line.partition("=")[0] for line in output.splitlines()}
     assert names <= {"PATH", "HOME", "HOSTNAME", "LD_PRELOAD", "PWD", "SHLVL", "TERM", "container"}
-    assert {"PATH=/bin", "LD_PRELOAD=/workspace/x.so"} <= set(told.splitlines())
+    assert {"PATH=/bin", "LD_PRELOAD=/workspace/x.so"} <= set(output.splitlines())
 
 
 async def test_variables_may_have_any_name(runtime: Runtime, room: Path) -> None:
     """Shells know fewer, and programs read them all the same."""
-    given = {"spring.datasource.url": "x=1", "A-B": "y"}
-    told = await said(runtime, room, "cat /proc/$$/environ; echo", environment=given)
-    assert {"spring.datasource.url=x=1", "A-B=y"} <= set(told.split("\0"))
+    environment = {"spring.datasource.url": "x=1", "A-B": "y"}
+    output = await output_of(runtime, room, "cat /proc/$$/environ; echo", environment=environment)
+    assert {"spring.datasource.url=x=1", "A-B=y"} <= set(output.split("\0"))
 
 
 async def test_who_starts_it_again_finds_the_one_that_runs(runtime: Runtime, where: str, room: Path) -> None:
-    asked = run(room, "echo once >> runs; echo up; sleep 60")
-    first = await runtime.start(asked, POLICY)
+    request = run(room, "echo once >> runs; echo up; sleep 60")
+    first = await runtime.start(request, POLICY)
     await until_it_says(runtime, first, "up")
     async with runtime_at(where) as another:
-        assert await another.start(asked, POLICY) == first
+        assert await another.start(request, POLICY) == first
         assert (await another.state(first)).is_running
         await another.stop(first, 0)
-        assert await another.start(asked, POLICY) == first, "and one that has run is not run again"
+        assert await another.start(request, POLICY) == first, "and one that has run is not run again"
         assert not (await another.state(first)).is_running
     assert (room / "runs").read_text() == "once\n"
 
@@ -130,16 +132,16 @@ async def test_two_who_start_it_at_once_have_one(
     runtime: Runtime, where: str, room: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The second had looked before the first was there: an attempt that was taken for dead, and the next."""
-    asked = run(room, "echo once >> runs; echo up; sleep 60")
+    request = run(room, "echo once >> runs; echo up; sleep 60")
 
     async def nobody(labels: Mapping[str, str]) -> None:
         return None
 
     async with runtime_at(where) as another:
         monkeypatch.setattr(another, "find", nobody)
-        first = await runtime.start(asked, POLICY)
+        first = await runtime.start(request, POLICY)
         await until_it_says(runtime, first, "up")
-        assert await another.start(asked, POLICY) == first
+        assert await another.start(request, POLICY) == first
     assert (room / "runs").read_text() == "once\n"
 
 
@@ -147,15 +149,15 @@ async def test_it_outlives_whoever_started_it_and_is_found_again(
     runtime: Runtime, where: str, room: Path
 ) -> None:
     command = "echo one; until [ -e go ]; do sleep 0.1; done; echo two; exit 7"
-    asked = run(room, command)
-    given = json.dumps(asdict(asked) | {"room": str(room)})
+    request = run(room, command)
+    run_json = json.dumps(asdict(request) | {"room": str(room)})
     starter = Path(__file__).with_name("crashing_starter.py")
-    process = subprocess.run([sys.executable, starter, where, given], capture_output=True, check=False)
+    process = subprocess.run([sys.executable, starter, where, run_json], capture_output=True, check=False)
     assert process.returncode == -9, process.stderr.decode()
-    container = await runtime.find(asked.labels)
+    container = await runtime.find(request.labels)
     assert container is not None
-    assert [(one.container, one.labels) for one in await runtime.held(asked.labels)] == [
-        (container, asked.labels)
+    assert [(container.container, container.labels) for container in await runtime.held(request.labels)] == [
+        (container, request.labels)
     ]
     assert container == process.stdout.decode().strip()
     assert (await runtime.state(container)).is_running
@@ -176,7 +178,7 @@ async def test_a_log_is_read_on_where_it_was_left(runtime: Runtime, room: Path) 
 
 
 async def test_a_log_ends_with_what_has_no_newline(runtime: Runtime, room: Path) -> None:
-    assert await said(runtime, room, "printf 'a\\n\\nb'") == "a\n\nb"
+    assert await output_of(runtime, room, "printf 'a\\n\\nb'") == "a\n\nb"
 
 
 async def test_a_line_is_whole_however_it_was_written(runtime: Runtime, room: Path) -> None:
@@ -260,8 +262,8 @@ async def test_who_kills_itself_is_not_out_of_memory(runtime: Runtime, room: Pat
 
 
 async def test_it_gets_the_share_of_a_processor_that_it_asked_for(runtime: Runtime, room: Path) -> None:
-    told = await said(runtime, room, BUSY, cpus=0.2)
-    (first, *begin), (last, *end) = (line.split() for line in told.splitlines())
+    output = await output_of(runtime, room, BUSY, cpus=0.2)
+    (first, *begin), (last, *end) = (line.split() for line in output.splitlines())
     ticks = sum(int(end[at]) - int(begin[at]) for at in (13, 14))
     assert ticks / 100 <= 0.27 * (float(last) - float(first))
 
@@ -272,32 +274,32 @@ async def test_it_may_do_nothing_to_the_machine(runtime: Runtime, room: Path) ->
     mount -t tmpfs x /tmp && echo mounted; mknod x b 8 0 && echo made
     echo x > /proc/sys/kernel/core_pattern && echo written
     """
-    told = await said(runtime, room, command)
-    assert "CapEff:\t0000000000000000" in told
-    assert "CapBnd:\t0000000000000000" in told
-    assert "NoNewPrivs:\t1" in told
-    assert told.splitlines()[-1] == "Seccomp:\t2", "and nothing of the rest was done"
+    output = await output_of(runtime, room, command)
+    assert "CapEff:\t0000000000000000" in output
+    assert "CapBnd:\t0000000000000000" in output
+    assert "NoNewPrivs:\t1" in output
+    assert output.splitlines()[-1] == "Seccomp:\t2", "and nothing of the rest was done"
     assert not (room / "x").exists()
 
 
 async def test_without_a_network_there_is_none(runtime: Runtime, room: Path) -> None:
-    told = await said(runtime, room, "cat /proc/net/dev")
-    assert [line.split(":")[0].strip() for line in told.splitlines()[2:]] == ["lo"]
+    output = await output_of(runtime, room, "cat /proc/net/dev")
+    assert [line.split(":")[0].strip() for line in output.splitlines()[2:]] == ["lo"]
 
 
 async def test_the_network_of_the_machine_is_given_by_the_operator_alone(
     runtime: Runtime, room: Path
 ) -> None:
-    told = await said(runtime, room, "cat /proc/net/dev", ContainerPolicy(network="host"))
+    output = await output_of(runtime, room, "cat /proc/net/dev", ContainerPolicy(network="host"))
     here = Path("/proc/self/net/dev").read_text().splitlines()[2:]
-    assert {line.split(":")[0].strip() for line in told.splitlines()[2:]} == {
+    assert {line.split(":")[0].strip() for line in output.splitlines()[2:]} == {
         line.split(":")[0].strip() for line in here
     }
 
 
 async def test_it_sees_no_process_but_its_own(runtime: Runtime, room: Path) -> None:
-    told = await said(runtime, room, "ls /proc")
-    assert len([name for name in told.split() if name.isdigit()]) <= 4
+    output = await output_of(runtime, room, "ls /proc")
+    assert len([name for name in output.split() if name.isdigit()]) <= 4
 
 
 async def test_limits_of_processes_are_real(runtime: Runtime, room: Path) -> None:
@@ -309,24 +311,24 @@ async def test_limits_of_processes_are_real(runtime: Runtime, room: Path) -> Non
 
 async def test_an_image_does_not_change_by_what_runs_in_it(runtime: Runtime, room: Path) -> None:
     command = "exec 2>&1; [ -e /etc/mine ] && echo old; echo x > /etc/mine && echo new"
-    assert await said(runtime, room, command) == "new"
-    assert await said(runtime, room, command) == "new"
+    assert await output_of(runtime, room, command) == "new"
+    assert await output_of(runtime, room, command) == "new"
 
 
 async def test_operators_may_tighten_it(runtime: Runtime, room: Path) -> None:
     policy = ContainerPolicy(network="none", user="65534:65534", is_root_read_only=True)
     command = "id; touch /x; touch /etc/x; touch /tmp/x && echo tmp; touch y && echo room"
-    told = await said(runtime, room, command, policy)
-    assert "uid=65534" in told
-    assert told.splitlines()[1:] == ["tmp", "room"]
+    output = await output_of(runtime, room, command, policy)
+    assert "uid=65534" in output
+    assert output.splitlines()[1:] == ["tmp", "room"]
 
 
 async def test_a_user_is_known_by_the_name_in_the_image(runtime: Runtime, room: Path) -> None:
     policy = ContainerPolicy(network="none", user="worker")
-    told = await said(runtime, room, "id; touch /etc/x && echo etc; touch y && echo room", policy)
-    assert "uid=1234" in told
-    assert "gid=1235" in told
-    assert told.splitlines()[1:] == ["room"], "and is not root"
+    output = await output_of(runtime, room, "id; touch /etc/x && echo etc; touch y && echo room", policy)
+    assert "uid=1234" in output
+    assert "gid=1235" in output
+    assert output.splitlines()[1:] == ["room"], "and is not root"
 
 
 async def test_an_image_that_cannot_be_had_is_named(runtime: Runtime, room: Path) -> None:
@@ -339,10 +341,10 @@ async def test_an_image_that_cannot_be_had_is_named(runtime: Runtime, room: Path
 
 
 async def test_a_container_that_cannot_start_is_not_left_behind(runtime: Runtime, room: Path) -> None:
-    asked = run(room, "echo")
+    request = run(room, "echo")
     with pytest.raises(EngineError, match="nobody-here"):
-        await runtime.start(asked, ContainerPolicy(network="none", user="nobody-here"))
-    assert await runtime.find(asked.labels) is None
+        await runtime.start(request, ContainerPolicy(network="none", user="nobody-here"))
+    assert await runtime.find(request.labels) is None
 
 
 async def test_removing_what_is_gone_is_fine(runtime: Runtime, room: Path) -> None:

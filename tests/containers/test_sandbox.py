@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 from runtimes import IMAGE, groups_of, root_file_system
-from test_runtimes import POLICY, output, run, said, until_it_says
+from test_runtimes import POLICY, output, output_of, run, until_it_says
 
 from cograil.apps.containers.runtime.container_runtime import ContainerPolicy, EngineError, LogCursor
 from cograil.apps.containers.runtime.sandbox import Sandbox
@@ -107,8 +107,8 @@ async def test_what_somebody_left_who_died_is_cleared_away(
     sandbox: Sandbox, sandbox_place: Path, room: Path
 ) -> None:
     old, new = (sandbox_place / "sandboxes" / f".cograil-{name}" for name in ("old", "new"))
-    for one in (old, new):
-        (one / "upper" / "d").mkdir(parents=True)
+    for directory in (old, new):
+        (directory / "upper" / "d").mkdir(parents=True)
     os.utime(old, (0, 0))
     await sandbox.start(run(room, "true"), POLICY)
     assert (old.exists(), new.exists()) == (False, True), "the new one may be in the making"
@@ -116,45 +116,47 @@ async def test_what_somebody_left_who_died_is_cleared_away(
 
 
 async def test_two_who_start_it_at_once_start_it_once(sandbox_place: Path, room: Path) -> None:
-    asked = run(room, "echo once >> runs; sleep 600")
+    request = run(room, "echo once >> runs; sleep 600")
     some = [Sandbox(sandbox_place) for _ in range(4)]
-    started = await asyncio.gather(*(one.start(asked, POLICY) for one in some))
+    started = await asyncio.gather(*(sandbox.start(request, POLICY) for sandbox in some))
     try:
-        assert set(started) == {asked.name}
-        await some[0].stop(asked.name, 0)
+        assert set(started) == {request.name}
+        await some[0].stop(request.name, 0)
         assert (room / "runs").read_text() == "once\n"
     finally:
-        await some[0].remove(asked.name)
+        await some[0].remove(request.name)
     assert os.listdir(sandbox_place / "sandboxes") == []
 
 
 async def test_a_supervisor_that_comes_late_runs_nothing(
     sandbox: Sandbox, sandbox_place: Path, room: Path
 ) -> None:
-    asked = run(room, "echo once >> runs; echo up; until [ -e go ]; do sleep 0.1; done")
-    container = await sandbox.start(asked, POLICY)
+    request = run(room, "echo once >> runs; echo up; until [ -e go ]; do sleep 0.1; done")
+    container = await sandbox.start(request, POLICY)
     await until_it_says(sandbox, container, "up")
     started = sandbox_place / "sandboxes" / container / "started"
     started.unlink()
-    await sandbox._launch(container, asked, POLICY)  # somebody has the lock
+    await sandbox._launch(container, request, POLICY)  # somebody has the lock
     started.touch()
     (room / "go").touch()
     await sandbox.wait(container)
-    await sandbox._launch(container, asked, POLICY)  # it has been started before
+    await sandbox._launch(container, request, POLICY)  # it has been started before
     assert (room / "runs").read_text() == "once\n"
 
 
 async def test_root_inside_is_nobody_outside(sandbox: Sandbox, room: Path) -> None:
-    assert "uid=0" in await said(sandbox, room, "id; touch mine")
+    assert "uid=0" in await output_of(sandbox, room, "id; touch mine")
     expected = ROOT_OUTSIDE if os.geteuid() == 0 else os.geteuid()
     assert (room / "mine").stat().st_uid == expected
 
 
 async def test_no_further_namespaces_and_no_descriptors(sandbox: Sandbox, room: Path) -> None:
     command = "exec 2>&1; for one in 'unshare -U true' 'unshare -m true'; do $one || echo no; done"
-    told = (await said(sandbox, room, f"{command}; ls /proc/self/fd")).splitlines()
-    assert told.count("no") == 2
-    assert {line for line in told if line.isdigit()} <= {"0", "1", "2", "3"}, "no descriptor of ours is in it"
+    lines = (await output_of(sandbox, room, f"{command}; ls /proc/self/fd")).splitlines()
+    assert lines.count("no") == 2
+    assert {line for line in lines if line.isdigit()} <= {"0", "1", "2", "3"}, (
+        "no descriptor of ours is in it"
+    )
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="the program below is for another processor")
@@ -174,8 +176,8 @@ async def test_refused_calls_are_refused_though_anybody_may_make_them(sandbox: S
 async def test_a_secret_in_the_environment_is_in_no_command_line_and_no_file(
     sandbox: Sandbox, sandbox_place: Path, room: Path
 ) -> None:
-    asked = run(room, "echo up; sleep 600", environment={"TOKEN": "canary-4711"})
-    container = await sandbox.start(asked, POLICY)
+    request = run(room, "echo up; sleep 600", environment={"TOKEN": "canary-4711"})
+    container = await sandbox.start(request, POLICY)
     await until_it_says(sandbox, container, "up")
     for process in _processes(groups_of(container)[0]):
         assert b"canary" not in Path(f"/proc/{process}/cmdline").read_bytes()
@@ -189,10 +191,10 @@ async def test_lines_of_any_length_are_cut_and_bytes_of_any_kind_are_told(
     command = "head -c 200000 /dev/zero | tr '\\0' x; echo; printf '\\377\\n'"
     container = await sandbox.start(run(room, command), POLICY)
     await sandbox.wait(container)
-    told = await output(sandbox, container)
-    assert max(map(len, told)) <= 64 * 1024
-    assert "".join(told[:-1]) == "x" * 200_000
-    assert told[-1] == "\N{REPLACEMENT CHARACTER}"
+    lines = await output(sandbox, container)
+    assert max(map(len, lines)) <= 64 * 1024
+    assert "".join(lines[:-1]) == "x" * 200_000
+    assert lines[-1] == "\N{REPLACEMENT CHARACTER}"
 
 
 async def test_stamps_only_go_up(sandbox: Sandbox, room: Path) -> None:
@@ -220,10 +222,10 @@ async def test_stamps_only_go_up(sandbox: Sandbox, room: Path) -> None:
 async def test_what_a_sandbox_cannot_do_is_refused(
     sandbox: Sandbox, room: Path, more: dict[str, object], why: str
 ) -> None:
-    asked = run(room, "true", **more) if "command" not in more else run(room, str(more["command"]))
+    request = run(room, "true", **more) if "command" not in more else run(room, str(more["command"]))
     with pytest.raises(EngineError, match=why):
-        await sandbox.start(asked, POLICY)
-    assert await sandbox.find(asked.labels) is None
+        await sandbox.start(request, POLICY)
+    assert await sandbox.find(request.labels) is None
 
 
 async def test_an_image_that_is_not_there_is_told_before_all_else(sandbox: Sandbox, room: Path) -> None:
@@ -238,10 +240,10 @@ async def test_a_network_it_does_not_have_is_refused(sandbox: Sandbox, room: Pat
 
 
 async def test_a_room_that_is_not_there_is_told(sandbox: Sandbox, room: Path) -> None:
-    asked = run(room / "gone", "true")
+    request = run(room / "gone", "true")
     with pytest.raises(EngineError, match="is not there"):
-        await sandbox.start(asked, POLICY)
-    assert await sandbox.find(asked.labels) is None
+        await sandbox.start(request, POLICY)
+    assert await sandbox.find(request.labels) is None
 
 
 async def test_links_of_an_image_lead_nowhere_outside(
@@ -319,10 +321,10 @@ def test_who_is_not_root_can_have_sandboxes_too(tmp_path: Path) -> None:
     script = Path(__file__).with_name("unprivileged_sandbox.py")
     done = subprocess.run([*somebody, sys.executable, script, tmp_path], capture_output=True, check=False)
     assert done.returncode == 0, done.stderr.decode()
-    told = json.loads(done.stdout)
-    assert told["user"] == 1000
-    assert told["lines"] == ["uid=0(root) gid=0", "wrote"]
-    assert told["state"] == [False, True, 3, False]
-    assert any("worker's own user" in sentence for sentence in told["shortcomings"])
-    assert told["left"] == []
+    report = json.loads(done.stdout)
+    assert report["user"] == 1000
+    assert report["lines"] == ["uid=0(root) gid=0", "wrote"]
+    assert report["state"] == [False, True, 3, False]
+    assert any("worker's own user" in sentence for sentence in report["shortcomings"])
+    assert report["left"] == []
     assert not (tmp_path / "images" / IMAGE / "etc" / "mine").exists()

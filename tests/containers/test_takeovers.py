@@ -104,18 +104,18 @@ async def test_what_runs_already_waits_for_no_slot_and_leaves_none_to_the_next(
             await site.heard(name, "log")
     fewer = site.lab.settings.containers.model_copy(update={"concurrency": 1})
     site.lab.settings = site.lab.settings.model_copy(update={"containers": fewer})
-    asked: list[bool] = []
-    one = ContainerSlots.one
+    slot_requests: list[bool] = []
+    take_slot = ContainerSlots.one
 
     def noted(self: ContainerSlots, *, runs_already: bool = False) -> AbstractAsyncContextManager[None]:
-        asked.append(runs_already)
-        return one(self, runs_already=runs_already)
+        slot_requests.append(runs_already)
+        return take_slot(self, runs_already=runs_already)
 
     monkeypatch.setattr(ContainerSlots, "one", noted)
     async with working(site.lab):
-        await eventually(lambda: asked == [True, True])
+        await eventually(lambda: slot_requests == [True, True])
         await site.start("next", "true")
-        await eventually(lambda: asked == [True, True, False])
+        await eventually(lambda: slot_requests == [True, True, False])
         assert len(await site.engine.held({"cograil.node": "run"})) == 2
         for name in names:
             await finish(site, name)
@@ -128,10 +128,10 @@ async def test_an_end_that_was_told_stays_when_the_files_are_out_of_reach(
     site: ContainerSite, tmp_path: Path
 ) -> None:
     """The machine with the workspace is lost while outputs are put: what is left of them fails."""
-    asked = asyncio.Event()
+    requested = asyncio.Event()
 
     async def never(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        asked.set()
+        requested.set()
         await reader.read()
         writer.close()
 
@@ -146,14 +146,14 @@ async def test_an_end_that_was_told_stays_when_the_files_are_out_of_reach(
     async with server:
         async with working(site.lab):
             await site.start("told", "echo ran > x; exit 3", artifacts=artifacts, callback=callback)
-            await asyncio.wait_for(asked.wait(), 30)
+            await asyncio.wait_for(requested.wait(), 30)
         site.lab.settings = site.lab.settings.model_copy(update={"data_dir": tmp_path / "other"})
         async with working(site.lab):
             await site.heard("told", "complete")
             assert await site.show("told") == {"id": "told", "status": "failed", "exitCode": 3}
     kinds = ["start", "exit", "artifact", "artifact", "artifact", "complete"]
     assert site.kinds("told") == kinds, "it was not run again"
-    told = {one["artifactId"]: one for one in site.told("told", "artifact")}
-    assert told["known"]["content"] == "ran\n"
-    assert told["up"]["error"].startswith("workspace_lost")
-    assert told["next"]["error"].startswith("not run")
+    events = {event["artifactId"]: event for event in site.events_of("told", "artifact")}
+    assert events["known"]["content"] == "ran\n"
+    assert events["up"]["error"].startswith("workspace_lost")
+    assert events["next"]["error"].startswith("not run")

@@ -57,8 +57,8 @@ async def test_what_cannot_be_understood_is_400_and_says_why(
 async def test_artifacts_that_could_not_be_carried_out_are_400(
     site: ContainerSite, artifacts: list[dict[str, Any]], named: str
 ) -> None:
-    given = [{"type": "list", "in": "x"} | one for one in artifacts]
-    answer = await site.post("wrong", artifacts=given)
+    with_type = [{"type": "list", "in": "x"} | artifact for artifact in artifacts]
+    answer = await site.post("wrong", artifacts=with_type)
     assert (answer.status, answer.body.keys()) == (400, {"error"})
     assert named in answer.body["error"]
     assert (await site.call("GET")).body == {"jobs": []}
@@ -171,8 +171,8 @@ async def test_a_job_that_nobody_runs_yet_is_cancelled_and_stays_so(
     assert await site.show("waiting") == gone
     assert (await site.call("DELETE", "/waiting")).status == 204
     assert (await site.call("GET")).body == {"jobs": [gone]}
-    told = await site.heard("waiting", "exit")
-    assert told == {"jobId": "waiting", "exitCode": 137, "error": "cancelled", "meta": {"a": "b"}}
+    event = await site.heard("waiting", "exit")
+    assert event == {"jobId": "waiting", "exitCode": 137, "error": "cancelled", "meta": {"a": "b"}}
     assert site.kinds("waiting") == ["exit"]
 
 
@@ -206,23 +206,26 @@ async def test_numbers_and_letters_survive(site: ContainerSite) -> None:
         await settled(site, "letters")
         await site.heard("letters", "artifact", count=2)  # the second comes behind the exit
     assert site.lines("letters") == ["ž🐴"]
-    assert all(one["meta"] == meta for one in site.told("letters"))
-    assert site.told("letters", "artifact")[-1]["content"] == content
+    assert all(event["meta"] == meta for event in site.events_of("letters"))
+    assert site.events_of("letters", "artifact")[-1]["content"] == content
     assert b"9007199254740993" in site.requests("letters")[-1].body
 
 
 async def test_readiness_says_how_the_engine_is(site: ContainerSite, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def asked(settings: Settings) -> str:
+    async def ask_readiness(settings: Settings) -> str:
         checks = app_checks(settings, has_worker=True)
         return (await Health(site.lab.db, {}, checks).checks())["containers"]
 
     engine_only = site.lab.settings.containers.model_copy(update={"runtime": "docker"})
     settings = site.lab.settings.model_copy(update={"containers": engine_only})
-    assert await asked(settings) == "ok"
+    assert await ask_readiness(settings) == "ok"
     monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere.sock")
-    assert await asked(settings) == "degraded: no container engine answers"
+    assert await ask_readiness(settings) == "degraded: no container engine answers"
     required = settings.containers.model_copy(update={"required": True})
-    assert await asked(settings.model_copy(update={"containers": required})) == "no container engine answers"
+    assert (
+        await ask_readiness(settings.model_copy(update={"containers": required}))
+        == "no container engine answers"
+    )
     other = app_checks(settings, has_worker=False)["containers"]
     assert await other(site.lab.db) == "degraded: no worker runs containers"
 
@@ -241,7 +244,7 @@ async def test_a_worker_that_finds_its_engine_later_says_so(
         await site.start("early", "true")
         assert await is_there(lab.db) == "degraded: no worker runs containers"
         ((job_id,),) = await lab.rows("select job_id::text from cograil.container_jobs")
-        assert [one.kind for one in (await lab.explain(job_id)).blockers] == ["no_worker"]
+        assert [blocker.kind for blocker in (await lab.explain(job_id)).blockers] == ["no_worker"]
         monkeypatch.setenv("DOCKER_HOST", engine_url)
 
         async def is_told() -> bool:
@@ -267,4 +270,4 @@ async def test_a_container_and_its_callbacks_know_the_trace_of_their_caller(site
         assert answer.status == 202, answer.raw
         await site.heard("traced", "log")
     assert site.lines("traced") == [trace_parent]
-    assert {one.headers["traceparent"] for one in site.requests("traced")} == {trace_parent}
+    assert {request.headers["traceparent"] for request in site.requests("traced")} == {trace_parent}

@@ -31,8 +31,8 @@ async def main(data_dir: Path) -> None:
         lines = [text async for _, text in sandbox.lines(container, "stdout")]
         await sandbox.remove(container)
         left = os.listdir(data_dir / "sandboxes")
-        told = {"user": os.getuid(), "state": state, "lines": lines, "left": left}
-        print(json.dumps(told | {"shortcomings": sandbox.shortcomings}))
+        report = {"user": os.getuid(), "state": state, "lines": lines, "left": left}
+        print(json.dumps(report | {"shortcomings": sandbox.shortcomings}))
 
 
 if __name__ == "__main__":

@@ -25,8 +25,8 @@ def document_settings() -> dict[str, object]:
 @pytest.fixture
 def house_settings(tmp_path: Path, document_settings: dict[str, object]) -> Settings:
     quick = {"poll_interval_ms": 50, "retry_seconds": 0, "quiet_seconds": 0.1}
-    given = {"data_dir": tmp_path / "data"} | quick | document_settings
-    return quick_settings(documents=given, apps=("documents",))
+    documents = {"data_dir": tmp_path / "data"} | quick | document_settings
+    return quick_settings(documents=documents, apps=("documents",))
 
 
 @pytest_asyncio.fixture

@@ -53,18 +53,18 @@ def rar4(path: Path, entries: Mapping[str, bytes]) -> Path:
 
 def _write_rar4(path: Path, entries: Mapping[str, Packed]) -> Path:
     blocks = [b"Rar!\x1a\x07\x00", _rar4_block(0x73, 0, b"\0" * 6)]
-    for name, one in entries.items():
-        named, crc = name.encode(), zlib.crc32(one.content)
-        sizes = struct.pack("<II", len(one.stream), len(one.content))
-        facts = struct.pack("<BIIBBHI", 3, crc, 0x5A000000, 29, one.method, len(named), 0x81A4)
-        blocks += [_rar4_block(0x74, 0x8000, sizes + facts + named), one.stream]
+    for name, packed in entries.items():
+        named, crc = name.encode(), zlib.crc32(packed.content)
+        sizes = struct.pack("<II", len(packed.stream), len(packed.content))
+        facts = struct.pack("<BIIBBHI", 3, crc, 0x5A000000, 29, packed.method, len(named), 0x81A4)
+        blocks += [_rar4_block(0x74, 0x8000, sizes + facts + named), packed.stream]
     path.write_bytes(b"".join([*blocks, _rar4_block(0x7B, 0x4000, b"")]))
     return path
 
 
 def packed_rar(path: Path, entries: Mapping[str, Packed]) -> Path:
     """A RAR whose files a real packer compressed."""
-    versions = {one.version for one in entries.values()}
+    versions = {packed.version for packed in entries.values()}
     return (_write_rar5 if versions == {5} else _write_rar4)(path, entries)
 
 
@@ -80,21 +80,24 @@ def rar5(path: Path, entries: Mapping[str, bytes]) -> Path:
 
 def _write_rar5(path: Path, entries: Mapping[str, Packed]) -> Path:
     blocks = [b"Rar!\x1a\x07\x01\x00", _rar5_block(_number(1) + _number(0) + _number(0))]
-    for name, one in entries.items():
+    for name, packed in entries.items():
         named = name.encode()
         facts = b"".join(
             [
                 _number(0x04),  # it has a CRC
-                _number(len(one.content)),
+                _number(len(packed.content)),
                 _number(0o100644),
-                struct.pack("<I", zlib.crc32(one.content)),
-                _number(one.method),
+                struct.pack("<I", zlib.crc32(packed.content)),
+                _number(packed.method),
                 _number(1),  # made on Unix
                 _number(len(named)),
                 named,
             ]
         )
-        blocks += [_rar5_block(_number(2) + _number(0x02) + _number(len(one.stream)) + facts), one.stream]
+        blocks += [
+            _rar5_block(_number(2) + _number(0x02) + _number(len(packed.stream)) + facts),
+            packed.stream,
+        ]
     path.write_bytes(b"".join([*blocks, _rar5_block(_number(5) + _number(0) + _number(0))]))
     return path
 

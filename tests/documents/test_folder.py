@@ -50,7 +50,7 @@ def reported(tmp_path: Path) -> dict[str, Any]:
 def test_a_duplicate_is_held_and_its_report_has_every_field(tmp_path: Path) -> None:
     report = reported(tmp_path)
     assert report.keys() >= {"jobKey", "detectedAt", "incoming", "existing", "profile", "actions"}
-    held = [one.name for one in (tmp_path / f"hold/duplicates/{KEY}").iterdir()]
+    held = [path.name for path in (tmp_path / f"hold/duplicates/{KEY}").iterdir()]
     assert len(held) == 2
     assert "status.json" in held
     assert Path(report["incoming"]["path"]).name.endswith("__a.cbz")
@@ -64,7 +64,7 @@ def test_a_decision_is_done_and_cleaned_up(tmp_path: Path) -> None:
     (tmp_path / f"hold/duplicates/{KEY}/decision.json").write_text('{"action": "USE_EXISTING_RESULT"}')
     folder.check_duplicate_decisions(index, str(tmp_path / "index/jobs.json"))
     assert (tmp_path / f"out/a__job-{KEY}.pdf").read_bytes() == b"%PDF-"
-    assert [one.name for one in (tmp_path / "archive").iterdir()] == ["a.cbz"]
+    assert [path.name for path in (tmp_path / "archive").iterdir()] == ["a.cbz"]
     assert not (tmp_path / f"hold/duplicates/{KEY}").exists()
 
 
@@ -184,7 +184,7 @@ async def test_ticks_take_a_comic_to_its_pdf(tmp_path: Path, eventually: Eventua
     ((key, entry),) = program.index["jobs"].items()
     assert (entry["state"], entry["outPdf"]) == ("DONE", f"a__job-{key}.pdf")
     assert "quick brown fox" in extract_text(tmp_path / "out" / entry["outPdf"])
-    assert [one.name for one in (tmp_path / "archive").iterdir()] == ["a.cbz"]
+    assert [path.name for path in (tmp_path / "archive").iterdir()] == ["a.cbz"]
     assert json.loads((tmp_path / f"work/{key}/state.json").read_text())["state"] == "DONE"
     assert (program.shown()["done"], program.shown()["running"], program.shown()["queued"]) == (1, 0, 0)
 
@@ -198,7 +198,7 @@ async def test_ticks_give_up_after_three_tries(tmp_path: Path, eventually: Event
         assert len(list((tmp_path / "prep/error").iterdir())) == 3
     ((key, entry),) = program.index["jobs"].items()
     assert entry["state"] == "ERROR_PREP"
-    assert [one.name for one in (tmp_path / "error").iterdir()] == ["a.cbz"]
+    assert [path.name for path in (tmp_path / "error").iterdir()] == ["a.cbz"]
     assert json.loads((tmp_path / f"work/{key}/state.json").read_text())["message"] == "max attempts reached"
     assert program.shown()["error"] == 1
 
@@ -218,7 +218,7 @@ async def test_a_tick_counts_what_it_refuses_once(tmp_path: Path, monkeypatch: p
     assert program.shown()["input_rejected_signature"] == 0
     await program.tick()
     assert program.shown()["input_rejected_signature"] == 1
-    assert [one.name for one in (tmp_path / "error").iterdir()] == ["a.cbz"]
+    assert [path.name for path in (tmp_path / "error").iterdir()] == ["a.cbz"]
     assert len(list((tmp_path / "reports/rejected").iterdir())) == 1
 
 

@@ -22,7 +22,7 @@ from cograil.settings import describe, load_settings
 
 
 @pytest.fixture
-def said() -> Iterator[io.StringIO]:
+def log_stream() -> Iterator[io.StringIO]:
     stream = io.StringIO()
     with logs.service_name("orchestrator"):
         logs.configure("info", "json", stream)
@@ -31,24 +31,24 @@ def said() -> Iterator[io.StringIO]:
 
 
 async def test_a_line_says_which_document_and_stage_it_is_about(
-    house: House, eventually: Eventually, said: io.StringIO
+    house: House, eventually: Eventually, log_stream: io.StringIO
 ) -> None:
     drawn.comic(house.folder.arrivals / "a.cbz", {"../1.png": drawn.dot()})
 
     def lines() -> list[dict[str, Any]]:
-        return [json.loads(line) for line in said.getvalue().splitlines()]
+        return [json.loads(line) for line in log_stream.getvalue().splitlines()]
 
     async with house.working():
-        await eventually(lambda: any(one["message"] == "document failed" for one in lines()))
+        await eventually(lambda: any(line["message"] == "document failed" for line in lines()))
     (document,) = await house.documents()
-    told = {one["message"]: one for one in lines() if "jobKey" in one}
-    assert {one["jobKey"] for one in told.values()} == {document.key}
-    assert {"document taken", "document failed"} < told.keys()
-    (attempt,) = (one for one in told.values() if "stage" in one)
+    documents = {line["message"]: line for line in lines() if "jobKey" in line}
+    assert {line["jobKey"] for line in documents.values()} == {document.key}
+    assert {"document taken", "document failed"} < documents.keys()
+    (attempt,) = (line for line in documents.values() if "stage" in line)
     assert (attempt["stage"], attempt["attempt"], attempt["node_id"]) == ("prep", 1, "prep")
-    for one in lines():
-        assert {"timestamp", "level", "service", "message"} <= one.keys()
-        assert (one["service"], one["message"]) == ("orchestrator", one["event"])
+    for line in lines():
+        assert {"timestamp", "level", "service", "message"} <= line.keys()
+        assert (line["service"], line["message"]) == ("orchestrator", line["event"])
 
 
 def test_other_processes_have_the_lines_of_the_engine() -> None:
@@ -66,7 +66,7 @@ def test_log_json_counts_for_every_process_of_documents(monkeypatch: pytest.Monk
     monkeypatch.setenv("COGRAIL_LOG__FORMAT", "text")
     settings = load_settings({}, bare_sections=["documents"])
     assert settings.log.format == "json"
-    (shown,) = (one for one in describe(settings) if one.name == "log.format")
+    (shown,) = (setting for setting in describe(settings) if setting.name == "log.format")
     assert (shown.value, shown.origin) == ("json", "environment LOG_JSON")
 
 
@@ -84,5 +84,5 @@ def test_a_service_says_who_it_is(tmp_path: Path) -> None:
             line = json.loads(process.stderr.readline())
         finally:
             process.terminate()
-    told = {name: line[name] for name in ("service", "message", "level")}
-    assert told == {"service": "prep-service", "message": "ready", "level": "info"}
+    identity = {name: line[name] for name in ("service", "message", "level")}
+    assert identity == {"service": "prep-service", "message": "ready", "level": "info"}

@@ -47,7 +47,7 @@ def test_a_folder_that_was_copied_is_one_whenever_its_mover_dies(
     if source.exists():
         atomic_files.move_to_free(source, target)
     atomic_files.remove_left(tmp_path, f"{atomic_files.GONE}*")
-    assert [one.name for one in elsewhere.iterdir()] == ["scans"]
+    assert [path.name for path in elsewhere.iterdir()] == ["scans"]
     assert atomic_files.hash_of(target) == before
     assert list(tmp_path.iterdir()) == []
 
@@ -60,7 +60,7 @@ def test_a_copy_that_is_there_already_is_ended_in_one_step(
     assert killed_in_removal(partial(atomic_files.finish_move, source, target), monkeypatch)
     atomic_files.finish_move(source, target)
     atomic_files.remove_left(tmp_path, f"{atomic_files.GONE}*")
-    assert [one.name for one in tmp_path.iterdir()] == ["target"]
+    assert [path.name for path in tmp_path.iterdir()] == ["target"]
     assert atomic_files.hash_of(target) == before
 
 
@@ -86,7 +86,7 @@ def file(place: Path) -> Path:
 
 
 def names(place: Path) -> list[str]:
-    return sorted(one.name for one in place.iterdir())
+    return sorted(path.name for path in place.iterdir())
 
 
 @pytest.mark.usefixtures("no_kernel")
@@ -177,10 +177,10 @@ def test_what_cannot_be_renamed_reserves_nothing(
 ) -> None:
     source, rename = make(tmp_path / "a.cbz"), os.rename
 
-    def refused(one: Path, place: Path | str) -> None:
+    def refused(path: Path, place: Path | str) -> None:
         if place == tmp_path / "b.cbz":
             raise OSError(errno.EACCES, os.strerror(errno.EACCES))
-        rename(one, place)
+        rename(path, place)
 
     monkeypatch.setattr(os, "rename", refused)
     with pytest.raises(PermissionError):
@@ -230,7 +230,7 @@ async def test_a_name_that_is_reserved_in_staging_is_no_document(
     assert killed_at("documents.rename.reserved", partial(atomic_files.move, arrived, staged))
     assert safe_rename.is_reserved(staged)
     await house.look()
-    assert [one.name for one in await house.documents()] == ["a.cbz"]
+    assert [document.name for document in await house.documents()] == ["a.cbz"]
     assert house.names("error") == []
     monkeypatch.setattr(cleanup, "DAY", -1)
     cleanup.sweep_hidden(house.folder)

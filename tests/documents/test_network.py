@@ -36,7 +36,7 @@ def refuse_leases(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
 
 @pytest.fixture
 def on_nfs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a delegation there is no lease, and what is open for reading is not locked for one alone."""
+    """Without a delegation a lease is not given, and a file open for reading gets no exclusive lock."""
     refuse_leases(monkeypatch, errno.EAGAIN)
     real_lock, real_look = fcntl.flock, fcntl.fcntl
 
@@ -94,7 +94,7 @@ async def test_a_file_on_nfs_is_taken_when_it_was_still_for_a_while(
 def test_on_nfs_one_alone_holds_a_file(
     tmp_path: Path, on_nfs: None, monkeypatch: pytest.MonkeyPatch, is_foreign: bool
 ) -> None:
-    """One that may not be written to is held by a file beside it, which goes with whoever held it."""
+    """A folder without write access is held by a file beside it, which goes when its holder goes."""
     path = drawn.tiny(tmp_path / "a.cbz")
     real = os.open
 

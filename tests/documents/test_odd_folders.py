@@ -60,21 +60,21 @@ async def test_a_folder_with_something_unreadable_stays_where_it_is_seen(
     scans = house.drop_folder("scans")
     (scans / "more").mkdir()
     (scans / "link.png").symlink_to("/nowhere")
-    access, asked = os.access, []
+    access, checks = os.access, []
 
     def refused(path: Any, mode: int) -> bool:
         is_it = os.fspath(path).endswith(what)
-        asked.append(is_it)
+        checks.append(is_it)
         return not is_it and access(path, mode)
 
     async def is_asked() -> bool:
         await house.look()
-        return any(asked)
+        return any(checks)
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "access", refused)
         await eventually(is_asked)
-        assert [one.name for one in house.folder.arrivals.iterdir()] == ["scans"]
+        assert [path.name for path in house.folder.arrivals.iterdir()] == ["scans"]
         assert house.names("work/_staging") == []
 
     async def is_taken() -> bool:

@@ -122,27 +122,27 @@ def test_names_are_read_whatever_the_language_of_the_system(tmp_path: Path, lang
         "print([page.name for page in take_pages(Path(sys.argv[1]), Path(sys.argv[2])).pages])"
     )
     (tmp_path / "pages").mkdir()
-    told = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", program, archive, tmp_path / "pages"],
         env=os.environ | {"LC_ALL": language},
         capture_output=True,
         text=True,
         check=True,
     )
-    assert told.stdout.strip() == "['000002.png', '000001.png']"
+    assert process.stdout.strip() == "['000002.png', '000001.png']"
 
 
-@pytest.mark.parametrize("one", [packed.RAR4_NORMAL, packed.RAR4_BEST, packed.RAR5_NORMAL])
-def test_a_rar_of_a_real_packer_is_unpacked(tmp_path: Path, one: packed.Packed) -> None:
-    assert len(one.stream) != len(one.content)
-    archive = drawn.packed_rar(tmp_path / "a.cbr", {"2.png": one, "1.png": one})
+@pytest.mark.parametrize("member", [packed.RAR4_NORMAL, packed.RAR4_BEST, packed.RAR5_NORMAL])
+def test_a_rar_of_a_real_packer_is_unpacked(tmp_path: Path, member: packed.Packed) -> None:
+    assert len(member.stream) != len(member.content)
+    archive = drawn.packed_rar(tmp_path / "a.cbr", {"2.png": member, "1.png": member})
     (tmp_path / "pages").mkdir()
     taken = take_pages(archive, tmp_path / "pages")
     assert [page.name for page in taken.pages] == ["000002.png", "000001.png"]
-    assert [page.read_bytes() for page in taken.pages] == [one.content] * 2
+    assert [page.read_bytes() for page in taken.pages] == [member.content] * 2
 
     damaged = bytearray(archive.read_bytes())
-    damaged[damaged.index(one.stream) + len(one.stream) // 2] ^= 0xFF
+    damaged[damaged.index(member.stream) + len(member.stream) // 2] ^= 0xFF
     archive.write_bytes(damaged)
     (tmp_path / "damaged").mkdir()
     with pytest.raises(WorkspaceError) as refused:
@@ -153,7 +153,7 @@ def test_a_rar_of_a_real_packer_is_unpacked(tmp_path: Path, one: packed.Packed) 
 def test_paper_becomes_white_and_what_is_on_it_stays(tmp_path: Path) -> None:
     page = Image.new("L", (800, 400), 190)
     page.paste(20, (100, 100, 400, 104))
-    page.paste(30, (500, 0, 800, 400))  # a dark picture, which is no paper
+    page.paste(30, (500, 0, 800, 400))  # a dark picture, not paper
     shown = whitened(page)
     assert shown.getpixel((50, 300)) > 245
     assert shown.getpixel((200, 102)) < 110
@@ -168,14 +168,14 @@ def test_the_background_is_removed_by_real_ocr(tmp_path: Path) -> None:
         grey = page.point([min(shade, 200) for shade in range(256)])
     grey.save(tmp_path / "a.png", dpi=(150, 150))
     prepared(tmp_path / "a.png", tmp_path)
-    told = {"lang": "eng", "options": {"remove_background": True, "fast_mode": True}}
-    given = {"run": "1", "jobs": 1, "min_bytes": 100, "is_resumed": False}
+    order = {"lang": "eng", "options": {"remove_background": True, "fast_mode": True}}
+    options = {"run": "1", "jobs": 1, "min_bytes": 100, "is_resumed": False}
     pages: list[tuple[int, int | None, str]] = []
     done = ocr.recognise(
-        tmp_path / "raw.pdf", tmp_path, told, progress=lambda *one: pages.append(one), **given
+        tmp_path / "raw.pdf", tmp_path, order, progress=lambda *count: pages.append(count), **options
     )
     assert done.words >= 8
-    counted = [one for one in pages if one[2] == "OCR"]
+    counted = [count for count in pages if count[2] == "OCR"]
     assert (counted[0], counted[-1]) == ((0, 1, "OCR"), (1, 1, "OCR"))
     with pikepdf.open(tmp_path / "final.pdf") as pdf:
         (shown,) = pdf.pages[0].get_images().values()
@@ -188,11 +188,11 @@ def test_a_stage_leaves_a_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) 
         logging.getLogger("ocrmypdf.of.page").warning("few words on %s", "a page")
     assert caplog.records == []  # a page that has few words is nothing for the log of a worker
     with pytest.raises(BadDocument), kept(tmp_path / "prep.log"):
-        raise BadDocument("no_pages", "there is no picture in it")
-    first, said, done, _, failed = (tmp_path / "prep.log").read_text().splitlines()
+        raise BadDocument("no_pages", "it has no picture")
+    first, warning, done, _, failed = (tmp_path / "prep.log").read_text().splitlines()
     assert first.endswith("INFO begins")
-    assert said.endswith("WARNING few words on a page")
+    assert warning.endswith("WARNING few words on a page")
     assert done.endswith("INFO done")
-    assert failed.endswith("ERROR failed: BadDocument: there is no picture in it")
+    assert failed.endswith("ERROR failed: BadDocument: it has no picture")
     with kept(tmp_path / "nowhere/prep.log"):
         pass  # one that cannot be written ends nothing

@@ -105,4 +105,4 @@ async def test_the_documents_of_a_user_are_found_behind_those_of_others(
     monkeypatch.setattr(routes, "MAX_LISTED", 1)
     async with open_door(house.lab, dsn, house.settings) as api:
         listed = await api.get("/apps/documents/jobs?user=ada")
-    assert [one["inputName"] for one in json.loads(listed.raw)] == ["hers.cbz"]
+    assert [document["inputName"] for document in json.loads(listed.raw)] == ["hers.cbz"]

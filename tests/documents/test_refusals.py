@@ -1,4 +1,4 @@
-"""What is refused is reported once and counted once, and then it is in `error`; whoever dies on the way."""
+"""A refused file is reported once, counted once and moved to `error`, also after a crash on the way."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def full(*_: Any, **__: Any) -> Any:
 
 def judge(root: Path, what: str = "input_rejected_signature") -> dict[str, Any]:
     """It is in `error`, there is one report that says so, and it was counted once."""
-    assert [one.name for one in (root / "error").iterdir()] == ["a.cbz"]
+    assert [path.name for path in (root / "error").iterdir()] == ["a.cbz"]
     assert list((root / "work/_staging").iterdir()) == []
     (path,) = (root / "reports/rejected").glob("[!.]*")
     report = json.loads(path.read_text())
@@ -84,7 +84,7 @@ async def test_a_refused_file_that_cannot_be_moved_is_reported_and_counted_once(
 
 
 async def test_what_was_refused_stays_so(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever reads the report is not told otherwise because there is room on the disk again."""
+    """A report does not change because the disk has free space again."""
     house.drop("a.cbz")
     with monkeypatch.context() as patch:
         patch.setattr(admission, "has_room", lambda *_: False)

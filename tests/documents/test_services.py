@@ -36,9 +36,9 @@ from cograil.http.server.port import bind, serving
 async def service(kind: Kind, root: Path, port: int = 0, **more: Any) -> AsyncIterator[str]:
     """A service on this data directory; where it is."""
     settings = DocumentSettings(ocr_jobs=1, **more)
-    one = Service(kind, root, settings, pulse_seconds=0.2)
+    stage_service = Service(kind, root, settings, pulse_seconds=0.2)
     listening = bind("127.0.0.1", port)
-    async with one.running(), serving(service_door(one, "127.0.0.1"), listening):
+    async with stage_service.running(), serving(service_door(stage_service, "127.0.0.1"), listening):
         yield f"http://127.0.0.1:{listening.getsockname()[1]}"
 
 
@@ -124,17 +124,19 @@ async def test_orders_that_lead_elsewhere_are_refused(tmp_path: Path, wrong: dic
 async def test_a_stage_does_not_remove_what_it_is_given(tmp_path: Path, kind: Kind, source: str) -> None:
     """It would do so before it reads it."""
     room, name = tmp_path / "work", {"prep": "inputPath", "ocr": "rawPdfPath"}[kind]  # of the job `work`
-    for given in ("pages/1.png", "tmp/1/origin.pdf", "raw.pdf", "final.pdf", "prep.cbz"):
-        (room / given).parent.mkdir(parents=True, exist_ok=True)
-        (room / given).touch()
+    for file in ("pages/1.png", "tmp/1/origin.pdf", "raw.pdf", "final.pdf", "prep.cbz"):
+        (room / file).parent.mkdir(parents=True, exist_ok=True)
+        (room / file).touch()
     (room / "a link").symlink_to("raw.pdf")
     before = sorted(room.rglob("*"))
-    one = Service(kind, tmp_path, DocumentSettings())
+    stage_service = Service(kind, tmp_path, DocumentSettings())
     with pytest.raises(Refused, match="what this stage writes"):
-        one.take({"jobId": "work", name: f"{tmp_path}/{source}", "workDir": str(tmp_path)})
+        stage_service.take({"jobId": "work", name: f"{tmp_path}/{source}", "workDir": str(tmp_path)})
     assert sorted(room.rglob("*")) == before
     allowed = {"prep": "prep.cbz", "ocr": "raw.pdf"}[kind]
-    assert one.take({"jobId": "work", name: f"{room}/{allowed}", "workDir": str(tmp_path)}) == "work"
+    assert (
+        stage_service.take({"jobId": "work", name: f"{room}/{allowed}", "workDir": str(tmp_path)}) == "work"
+    )
 
 
 async def test_what_was_running_when_it_died_is_queued_again(tmp_path: Path, eventually: Eventually) -> None:
@@ -190,7 +192,7 @@ async def test_a_document_by_services_that_come_late(
     """
     monkeypatch.setattr(service_client, "POLL_SECONDS", 0.05)
     prep_port, ocr_port = (bind("127.0.0.1", 0) for _ in range(2))
-    ports = [one.getsockname()[1] for one in (prep_port, ocr_port)]
+    ports = [listener.getsockname()[1] for listener in (prep_port, ocr_port)]
     prep_port.close()
     ocr_port.close()
     urls = {"prep_url": f"http://127.0.0.1:{ports[0]}", "ocr_url": f"http://127.0.0.1:{ports[1]}"}
@@ -223,7 +225,7 @@ async def test_two_jobs_of_one_work_directory_do_not_meet(tmp_path: Path, eventu
             assert record["artifacts"] == {"rawPdf": str(work / job_id / "raw.pdf")}
             assert (work / job_id / "prep.heartbeat").exists()
     assert (work / "a/raw.pdf").read_bytes() != (work / "b/raw.pdf").read_bytes()
-    assert sorted(one.name for one in work.iterdir()) == ["a", "b"]
+    assert sorted(path.name for path in work.iterdir()) == ["a", "b"]
 
 
 class Original:
@@ -294,8 +296,8 @@ async def test_services_of_the_original_say_where_their_pdf_is(
     assert house.names("out") == [f"a__job-{key}.pdf"]
     room = house.folder.room(key)
     assert "prep of the original" in (room / "prep.log").read_text()
-    assert not [one for one in room.iterdir() if one.name.startswith(key)]
-    assert [len(one.orders) for one in (prep_service, ocr_service)] == [1, 1]
+    assert not [path for path in room.iterdir() if path.name.startswith(key)]
+    assert [len(stage_service.orders) for stage_service in (prep_service, ocr_service)] == [1, 1]
 
 
 async def test_a_service_cannot_name_the_pdf_of_another_document(
@@ -366,10 +368,10 @@ async def test_a_body_that_is_no_order_is_refused(tmp_path: Path, body: bytes) -
 class Careless:
     """A service of somebody else, that says it is done at once; `make` leaves what it made."""
 
-    def __init__(self, info: dict[str, Any], make: Callable[[Path], None], **told: Any) -> None:
+    def __init__(self, info: dict[str, Any], make: Callable[[Path], None], **answer: Any) -> None:
         self._info = info
         self._make = make
-        self._told = told
+        self._answer_fields = answer
         self.orders: list[dict[str, Any]] = []
 
     @contextlib.asynccontextmanager
@@ -378,7 +380,7 @@ class Careless:
             if request.url.path == "/info":
                 return JSONResponse(self._info)
             if request.method == "GET":
-                return JSONResponse({"state": "DONE"} | self._told)
+                return JSONResponse({"state": "DONE"} | self._answer_fields)
             order = await request.json()
             self.orders.append(order)
             await asyncio.to_thread(self._make, Path(order["workDir"]))
@@ -391,7 +393,7 @@ class Careless:
 
 
 async def test_what_a_service_made_is_looked_at(house: House, eventually: Eventually) -> None:
-    """It says that it is done, and what it left is no PDF: after three tries the input is in `error`."""
+    """It says that it is done, but its file is not a PDF: after three tries the input is in `error`."""
     ocr_service = Careless(
         tools.ocr_info(), lambda room: atomic_files.write_bytes(room / "final.pdf", b"%PDF-no")
     )
@@ -408,17 +410,17 @@ async def test_what_a_service_made_is_looked_at(house: House, eventually: Eventu
 
 
 @pytest.mark.parametrize(
-    ("told", "place"), [({}, "archive"), ({"words": 0}, "archive"), ({"words": 7}, "error")]
+    ("answer", "place"), [({}, "archive"), ({"words": 0}, "archive"), ({"words": 7}, "error")]
 )
 async def test_words_that_a_service_found_must_be_in_its_pdf(
-    house: House, eventually: Eventually, told: dict[str, Any], place: str
+    house: House, eventually: Eventually, answer: dict[str, Any], place: str
 ) -> None:
     """One that does not say how many it found is believed."""
 
     def without_text(room: Path) -> None:
         shutil.copy(room / "raw.pdf", room / "final.pdf")
 
-    ocr_service = Careless(tools.ocr_info(), without_text, **told)
+    ocr_service = Careless(tools.ocr_info(), without_text, **answer)
     house.drop("a.cbz")
     async with ocr_service.serving() as url:
         changed = house.settings.documents.model_copy(update={"ocr_url": url, "min_pdf_size_bytes": 100})
@@ -442,12 +444,12 @@ async def test_an_answer_that_is_no_record_is_waited_through(
         return answers.pop(0)
 
     monkeypatch.setattr(service_client, "ask", played)
-    said: list[str] = []
-    log = SimpleNamespace(warning=lambda event, error: said.append(error))
+    warnings: list[str] = []
+    log = SimpleNamespace(warning=lambda event, error: warnings.append(error))
     ctx: Any = SimpleNamespace(job_id="0" * 36, attempt=1, log=log)
     done = await service_client._see_through(ctx, "http://x", "prep", "key", tmp_path, {}, Terms())
     assert done["state"] == "DONE"
-    assert "not with the record of a job" in said[0]
+    assert "not with the record of a job" in warnings[0]
 
 
 async def test_a_service_that_loses_every_job_is_told_it_again_at_leisure(

@@ -1,4 +1,4 @@
-"""kill -9 inside PREP, OCR and their services: what is there is whole, and whoever comes next ends it.
+"""kill -9 inside PREP, OCR and their services: files are whole, and the next process ends the work.
 
 The victims are forked. What recognises pages is played here, so that nothing but the renames takes time.
 """
@@ -79,7 +79,7 @@ def test_prep_that_is_killed_at_its_rename_is_done_again_or_used(tmp_path: Path,
     assert (room / "raw.pdf").exists() == (moment == "after")
     again = prep.prepare(source, room, run="2", dpi=None, is_resumed=True, progress=lambda *_: None)
     assert (again.pages, again.is_reused) == (1, moment == "after")
-    assert [one.name for one in room.iterdir()] == ["raw.pdf"]  # and nothing of the one that died
+    assert [path.name for path in room.iterdir()] == ["raw.pdf"]  # and nothing of the one that died
 
 
 @pytest.mark.parametrize("what", ["sidecar", "final"])
@@ -94,7 +94,7 @@ def test_ocr_that_is_killed_at_its_renames_is_done_again_or_used(
     assert (tmp_path / "final.pdf").exists() == is_there
     assert recognised(tmp_path, "2").is_reused == is_there
     assert ocr.validate(tmp_path / "final.pdf", 100, 1) == 1
-    assert sorted(one.name for one in tmp_path.iterdir()) == ["a.cbz", "final.pdf", "final.txt", "raw.pdf"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.cbz", "final.pdf", "final.txt", "raw.pdf"]
 
 
 @pytest.fixture
@@ -115,10 +115,10 @@ def order(root: Path, job_id: str = "one") -> dict[str, str]:
 
 
 async def until_over(root: Path) -> None:
-    one = Service("prep", root, DocumentSettings())
-    async with one.running():
-        one.take(order(root))
-        while (one.find("one") or {}).get("state") != "DONE":  # noqa: ASYNC110
+    stage_service = Service("prep", root, DocumentSettings())
+    async with stage_service.running():
+        stage_service.take(order(root))
+        while (stage_service.find("one") or {}).get("state") != "DONE":  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
 
@@ -141,8 +141,8 @@ def test_a_service_that_is_killed_at_a_rename_ends_its_job_when_it_is_back(
         assert killed_at("documents.service_claim.after", lambda: asyncio.run(until_over(tmp_path)))
     assert killed_at(point, lambda: asyncio.run(until_over(tmp_path)))
     asyncio.run(until_over(tmp_path))
-    found = {name: atomic_files.read_json(tmp_path / f"prep/{name}/one.json") for name in services.STATES}
-    assert [name for name, record in found.items() if record] == ["done"]
+    records = {name: atomic_files.read_json(tmp_path / f"prep/{name}/one.json") for name in services.STATES}
+    assert [name for name, record in records.items() if record] == ["done"]
 
 
 async def test_what_a_stage_started_ends_with_it(

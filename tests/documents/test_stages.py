@@ -26,8 +26,8 @@ from cograil.workspace import Bounds, WorkspaceError
 
 def prepared(source: Path, room: Path, **more: Any) -> int:
     room.mkdir(exist_ok=True)
-    given = {"run": "1", "dpi": None, "is_resumed": False, "progress": lambda *_: None} | more
-    return prep.prepare(source, room, **given).pages
+    options = {"run": "1", "dpi": None, "is_resumed": False, "progress": lambda *_: None} | more
+    return prep.prepare(source, room, **options).pages
 
 
 def widths(pdf: Path) -> list[int]:
@@ -63,7 +63,7 @@ def test_junk_is_left_out_and_folders_are_in_order(tmp_path: Path) -> None:
     pages = {"b/1.png": sized(103), "a/10.png": sized(102), "a/9.png": sized(101)}
     assert prepared(drawn.comic(tmp_path / "a.cbz", pages | junk), tmp_path / "room") == 3
     assert widths(tmp_path / "room/raw.pdf") == [101, 102, 103]
-    assert [one.name for one in (tmp_path / "room").iterdir()] == ["raw.pdf"]
+    assert [path.name for path in (tmp_path / "room").iterdir()] == ["raw.pdf"]
 
 
 @pytest.mark.parametrize("pack", [drawn.rar4, drawn.rar5])
@@ -257,21 +257,21 @@ def test_a_try_that_ends_late_leaves_later_ones_alone(
     for place, run in [(place, run) for place in ("pages", "tmp") for run in runs]:
         (tmp_path / place / run).mkdir(parents=True)
         (tmp_path / f"{'raw' if place == 'pages' else 'final'}.tmp.{run}.pdf").touch()
-    told: dict[str, Any] = {"run": "k.j.2", "is_resumed": is_resumed, "progress": lambda *_: None}
+    options: dict[str, Any] = {"run": "k.j.2", "is_resumed": is_resumed, "progress": lambda *_: None}
     for _ in range(2):
-        prep.prepare(source, tmp_path, dpi=None, **told)
-        ocr.recognise(tmp_path / "raw.pdf", tmp_path, {"lang": "eng"}, jobs=1, min_bytes=100, **told)
+        prep.prepare(source, tmp_path, dpi=None, **options)
+        ocr.recognise(tmp_path / "raw.pdf", tmp_path, {"lang": "eng"}, jobs=1, min_bytes=100, **options)
     later = {"3", "k.j.12", "other"}
     for place, name in (("pages", "raw"), ("tmp", "final")):
-        assert {one.name for one in (tmp_path / place).iterdir()} == later
-        assert {one.name for one in tmp_path.glob(f"{name}.tmp.*")} == {
-            f"{name}.tmp.{one}.pdf" for one in later
+        assert {path.name for path in (tmp_path / place).iterdir()} == later
+        assert {path.name for path in tmp_path.glob(f"{name}.tmp.*")} == {
+            f"{name}.tmp.{run}.pdf" for run in later
         }
 
 
 def test_what_ocrmypdf_is_told() -> None:
-    told = ocr.options_of({"lang": "eng+fra", "rotatePages": True, "deskew": True, "optimize": 1})
-    assert told == {
+    options = ocr.options_of({"lang": "eng+fra", "rotatePages": True, "deskew": True, "optimize": 1})
+    assert options == {
         "language": ["eng", "fra"],
         "output_type": "pdf",
         "rotate_pages": True,

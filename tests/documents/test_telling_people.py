@@ -25,7 +25,7 @@ from cograil.apps.documents.status_files import indexed
 
 
 @pytest.fixture
-def said() -> Iterator[io.StringIO]:
+def log_stream() -> Iterator[io.StringIO]:
     stream = io.StringIO()
     with logs.service_name("orchestrator"):
         logs.configure("info", "json", stream)
@@ -33,33 +33,33 @@ def said() -> Iterator[io.StringIO]:
     logs.configure("info", "auto")
 
 
-def lines(said: io.StringIO) -> dict[str, dict[str, Any]]:
-    found = [json.loads(line) for line in said.getvalue().splitlines()]
-    return {one["message"]: one for one in found}
+def lines(log: io.StringIO) -> dict[str, dict[str, Any]]:
+    log_lines = [json.loads(line) for line in log.getvalue().splitlines()]
+    return {line["message"]: line for line in log_lines}
 
 
 async def test_the_log_says_which_file_and_when_it_is_done(
-    house: House, eventually: Eventually, said: io.StringIO
+    house: House, eventually: Eventually, log_stream: io.StringIO
 ) -> None:
     path = house.drop("letter.cbz")
     await house.prepare_results(path)
     async with house.working():
-        await eventually(lambda: "document done" in lines(said), timeout=30)
-    told = lines(said)
-    assert told["document taken"]["file"] == "letter.cbz"
-    done = told["document done"]
+        await eventually(lambda: "document done" in lines(log_stream), timeout=30)
+    logged = lines(log_stream)
+    assert logged["document taken"]["file"] == "letter.cbz"
+    done = logged["document done"]
     assert (done["file"], done["pages"], done["level"]) == ("letter.cbz", 1, "info")
     assert done["out"] == house.names("out")[0]
     assert done["seconds"] >= 0
 
 
-async def test_a_file_that_is_not_taken_is_warned_of_once(house: House, said: io.StringIO) -> None:
+async def test_a_file_that_is_not_taken_is_warned_of_once(house: House, log_stream: io.StringIO) -> None:
     for name in ("notes.txt", "half.cbz.part", ".hidden.txt", "~lock.docx"):
         (house.folder.arrivals / name).touch()
     os.utime(house.folder.arrivals / "notes.txt", (1, 1))
     await house.look(3)
-    warned = [json.loads(line) for line in said.getvalue().splitlines() if "file ignored" in line]
-    assert [(one["file"], one["level"]) for one in warned] == [("notes.txt", "warning")]
+    warned = [json.loads(line) for line in log_stream.getvalue().splitlines() if "file ignored" in line]
+    assert [(line["file"], line["level"]) for line in warned] == [("notes.txt", "warning")]
     assert "ends with none of" in warned[0]["reason"]
     assert house.read("index/metrics.json")["ignored"] == 1
 
@@ -97,7 +97,7 @@ def test_whoever_goes_on_finds_the_plain_name_that_was_chosen(tmp_path: Path, di
         finalize.bring_out(folder, key, "x.cbz")
     for _ in range(2):
         assert finalize.bring_out(folder, key, "x.cbz") == (folder.out / "x.pdf", "")
-        assert sorted(one.name for one in folder.out.iterdir()) == ["x.pdf", "x.txt"]
+        assert sorted(path.name for path in folder.out.iterdir()) == ["x.pdf", "x.txt"]
 
 
 def test_a_plain_name_that_somebody_else_took_meanwhile_is_left_to_him(tmp_path: Path) -> None:
@@ -136,8 +136,8 @@ async def test_documents_list_shows_files_states_and_what_is_ignored(
     assert "letter.cbz" in done.output
     assert "DONE" in done.output
     assert "notes.txt" in done.output
-    found = CliRunner().invoke(documents, ["list", "--data", str(house.root), "--json"])
-    assert json.loads(found.stdout)[0]["inputName"] == "letter.cbz"
+    listed = CliRunner().invoke(documents, ["list", "--data", str(house.root), "--json"])
+    assert json.loads(listed.stdout)[0]["inputName"] == "letter.cbz"
 
 
 def test_errors_of_convert_name_the_file_and_no_path_of_ours(tmp_path: Path) -> None:

@@ -59,13 +59,13 @@ def test_whoever_begins_to_write_while_we_ask_does_not_kill_us(tmp_path: Path) -
     try:
         assert writer.stdout is not None
         writer.stdout.readline()
-        asked = subprocess.run(
+        process = subprocess.run(
             [sys.executable, "-c", ASKER, path], capture_output=True, text=True, check=False, timeout=60
         )
     finally:
         writer.kill()
         writer.communicate()
-    assert (asked.returncode, asked.stdout.strip()) == (0, "[False, True]"), asked.stderr
+    assert (process.returncode, process.stdout.strip()) == (0, "[False, True]"), process.stderr
 
 
 async def test_a_link_to_a_directory_is_not_walked_through(
@@ -114,9 +114,9 @@ async def test_what_others_put_into_hold_keeps_nobody(house: House, dsn: str) ->
     (house.folder.held / key / "status.json").write_text("1")
     async with open_door(house.lab, dsn, house.settings) as api:
         listed = await api.get("/apps/documents/duplicates")
-    (one,) = json.loads(listed.raw)
-    assert one["jobKey"] == key
-    assert [file["fileName"] for file in one["held"]] == ["b.cbz", "x_.cbz"]
+    (document,) = json.loads(listed.raw)
+    assert document["jobKey"] == key
+    assert [file["fileName"] for file in document["held"]] == ["b.cbz", "x_.cbz"]
     assert (strange / "a.cbz").exists()
 
 
@@ -125,10 +125,10 @@ async def test_the_trouble_of_one_user_is_not_that_of_another(house: House) -> N
     ada.arrivals.mkdir(parents=True)
     ada.out.write_text("no directory")
     house.drop("z.cbz", folder=zoe)
-    with structlog.testing.capture_logs() as said:
+    with structlog.testing.capture_logs() as logged:
         await house.look()
-    assert [one.name for one in await house.documents(zoe)] == ["z.cbz"]
-    assert [str(ada.base) in one["error"] for one in said if one["log_level"] == "warning"] == [True]
+    assert [document.name for document in await house.documents(zoe)] == ["z.cbz"]
+    assert [str(ada.base) in line["error"] for line in logged if line["log_level"] == "warning"] == [True]
 
 
 async def test_what_cannot_be_copied_now_waits_and_the_others_go_on(
@@ -147,11 +147,11 @@ async def test_what_cannot_be_copied_now_waits_and_the_others_go_on(
         patch.setattr(atomic_files, "move", full)
         house.drop("near.cbz")
         await house.look()
-        assert [one.name for one in await house.documents()] == ["near.cbz"]
+        assert [document.name for document in await house.documents()] == ["near.cbz"]
         assert claim.exists()
     house.drop("later.cbz", 3)
     await house.look()
-    assert {one.name for one in await house.documents()} == {"near.cbz", "later.cbz", "far.cbz"}
+    assert {document.name for document in await house.documents()} == {"near.cbz", "later.cbz", "far.cbz"}
 
 
 async def test_two_mounts_of_one_file_system_are_two(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,7 +171,7 @@ async def test_two_mounts_of_one_file_system_are_two(house: House, monkeypatch: 
     monkeypatch.setattr(atomic_files, "copy", noted)
     house.drop("a.cbz")
     await house.look()
-    assert [one.name for one in await house.documents()] == ["a.cbz"]
+    assert [document.name for document in await house.documents()] == ["a.cbz"]
     assert [name.startswith(file_claiming.CLAIM) for name in copied] == [True]
     assert list(house.folder.arrivals.iterdir()) == []
 
@@ -183,7 +183,7 @@ async def test_what_is_no_file_is_refused_from_another_file_system_too(house: Ho
     (elsewhere / "link.cbz").symlink_to("/")
     house.drop("a.cbz")
     await house.look(2)
-    assert [one.name for one in await house.documents()] == ["a.cbz"]
+    assert [document.name for document in await house.documents()] == ["a.cbz"]
     assert house.names("error") == ["fifo.cbz", "link.cbz"]
     assert list(elsewhere.iterdir()) == []
 
@@ -225,7 +225,7 @@ async def test_a_report_tells_what_is_still_held(house: House) -> None:
     await house.look()
     report = house.read(f"reports/duplicates/{key}.json")
     assert report["incoming"]["fileName"] == "b.cbz"
-    assert [one["fileName"] for one in report["held"]] == ["b.cbz"]
+    assert [file["fileName"] for file in report["held"]] == ["b.cbz"]
     assert report["profile"]["ocr"]["lang"] == "eng+fra"
 
 
@@ -311,7 +311,7 @@ async def test_what_cannot_be_looked_at_keeps_no_later_one(
     late = drawn.tiny(house.folder.staging / "20260101-000005_b.cbz", 9)
     monkeypatch.setattr(file_claiming, "is_whole", lambda staged, folder: staged == late)
     await house.look()
-    assert [one.name for one in await house.documents()] == ["b.cbz"]
+    assert [document.name for document in await house.documents()] == ["b.cbz"]
 
 
 async def test_a_folder_that_somebody_writes_to_when_it_was_taken_waits(house: House) -> None:
@@ -323,7 +323,7 @@ async def test_a_folder_that_somebody_writes_to_when_it_was_taken_waits(house: H
         await house.look()
         assert await house.documents() == []
     await house.look()
-    assert [one.name for one in await house.documents()] == ["scans"]
+    assert [document.name for document in await house.documents()] == ["scans"]
 
 
 async def test_who_goes_on_with_holding_a_copy_holds_it_once(house: House, elsewhere: Path) -> None:
@@ -339,13 +339,13 @@ async def test_who_goes_on_with_holding_a_copy_holds_it_once(house: House, elsew
 
 
 async def test_a_folder_is_looked_after_by_one_database(house: House, eventually: Eventually) -> None:
-    """Whoever comes with another one waits, and says so, until the first is gone."""
+    """A watcher with another database waits, and says so, until the first is gone."""
     first = folder_id.look_after(house.root, "first")
     os.close(folder_id.look_after(house.root, "first"))  # of one database there may be many
     house.drop("a.cbz")
-    with structlog.testing.capture_logs() as said:
+    with structlog.testing.capture_logs() as logged:
         task = asyncio.create_task(house.watcher.run())
-        await eventually(lambda: [one for one in said if "another database" in str(one.get("error"))])
+        await eventually(lambda: [line for line in logged if "another database" in str(line.get("error"))])
         assert house.names("in") == ["a.cbz"]
         os.close(first)
         await eventually(lambda: house.names("in") == [])

@@ -50,7 +50,7 @@ async def test_only_documents_are_taken(house: House) -> None:
 async def test_capitals_do_not_matter(house: House) -> None:
     house.drop("A.CBZ")
     await house.look()
-    assert [one.name for one in await house.documents()] == ["A.CBZ"]
+    assert [document.name for document in await house.documents()] == ["A.CBZ"]
 
 
 async def test_a_file_that_somebody_writes_is_not_taken(house: House) -> None:
@@ -63,7 +63,7 @@ async def test_a_file_that_somebody_writes_is_not_taken(house: House) -> None:
         assert house.names("in") == ["a.cbz"]
         writer.write(content[50:])
     await house.look()
-    assert [one.size for one in await house.documents()] == [len(content)]
+    assert [document.size for document in await house.documents()] == [len(content)]
 
 
 async def test_where_the_system_does_not_say_who_writes_time_tells(
@@ -82,11 +82,11 @@ async def test_where_the_system_does_not_say_who_writes_time_tells(
 
 
 async def refused(house: House, eventually: Eventually) -> dict[str, Any]:
-    async def told() -> list[str]:
+    async def refused_documents() -> list[str]:
         await house.look()
         return house.names("reports/rejected")
 
-    (name,) = await eventually(told)
+    (name,) = await eventually(refused_documents)
     report = house.read(f"reports/rejected/{name}")
     assert house.names("in") == house.names("work/_staging") == []
     assert len(house.names("error")) == 1
@@ -105,9 +105,9 @@ async def test_nothing_is_refused_after_a_while(house: House, eventually: Eventu
 @pytest.mark.parametrize("content", [b"just text", b"%PDF-1.7", b"\x89PNG\r\n\x1a\n"])
 async def test_what_is_no_archive_is_no_comic(house: House, eventually: Eventually, content: bytes) -> None:
     (house.folder.arrivals / "a.cbz").write_bytes(content)
-    with structlog.testing.capture_logs() as said:
+    with structlog.testing.capture_logs() as logged:
         assert (await refused(house, eventually))["reason"] == "invalid_signature"
-    assert [one["reason"] for one in said if one["event"] == "document refused"] == ["invalid_signature"]
+    assert [line["reason"] for line in logged if line["event"] == "document refused"] == ["invalid_signature"]
 
 
 async def test_a_link_is_not_followed(house: House, eventually: Eventually) -> None:
@@ -149,10 +149,12 @@ async def test_strange_and_long_names_are_taken(house: House) -> None:
     for number, name in enumerate(["a\nb\x1b[2J.cbz", f"{'é' * 120}.cbz", "--help.cbz", "\udcff.cbz"]):
         house.drop("x.cbz", number).rename(house.folder.arrivals / name)
     await house.look()
-    found = await house.documents()
-    assert len(found) == 4
-    assert all(one.name.isprintable() for one in found)
-    assert all(len(house.folder.pdf(one.name, one.key).name.encode()) <= 255 for one in found)
+    documents = await house.documents()
+    assert len(documents) == 4
+    assert all(document.name.isprintable() for document in documents)
+    assert all(
+        len(house.folder.pdf(document.name, document.key).name.encode()) <= 255 for document in documents
+    )
 
 
 async def test_a_folder_of_pictures_is_one_document(house: House, eventually: Eventually) -> None:
@@ -178,18 +180,18 @@ async def test_many_watchers_take_each_file_once(house: House) -> None:
         while house.names("in") or house.names("work/_staging"):
             await watcher.look()
 
-    await asyncio.gather(*(until_empty(one) for one in [house.watcher, *others]))
-    found = await house.documents()
-    assert sorted(one.name for one in found) == sorted(f"{number}.cbz" for number in range(60))
+    await asyncio.gather(*(until_empty(watcher) for watcher in [house.watcher, *others]))
+    documents = await house.documents()
+    assert sorted(document.name for document in documents) == sorted(f"{number}.cbz" for number in range(60))
     assert house.names("error") == house.names("hold/duplicates") == []
-    assert all((house.folder.room(one.key) / one.name).exists() for one in found)
+    assert all((house.folder.room(document.key) / document.name).exists() for document in documents)
 
 
 async def test_what_was_left_in_staging_is_taken_up(house: House) -> None:
     taken = file_claiming.take(house.drop("a.cbz"), house.folder)
     assert taken is not None
     await house.look()
-    assert [one.name for one in await house.documents()] == ["a.cbz"]
+    assert [document.name for document in await house.documents()] == ["a.cbz"]
     assert house.names("work/_staging") == []
 
 
@@ -224,7 +226,9 @@ async def test_from_another_file_system(house: House, elsewhere: Path) -> None:
     other = house.another_watcher()
     await asyncio.gather(house.look(3), other.look(), other.look())
     await house.look(2)
-    assert sorted(one.name for one in await house.documents()) == [f"{number}.cbz" for number in range(10)]
+    assert sorted(document.name for document in await house.documents()) == [
+        f"{number}.cbz" for number in range(10)
+    ]
     assert list(elsewhere.iterdir()) == []
     assert house.names("hold/duplicates") == []
 
@@ -285,7 +289,7 @@ async def test_a_tool_of_another_version_is_another_document(
     monkeypatch.setattr(tools, "ocr_info", lambda: after)
     house.drop("a.cbz")
     await house.look()
-    assert len({one.key for one in await house.documents()}) == 2
+    assert len({document.key for document in await house.documents()}) == 2
 
 
 async def test_without_its_tools_nothing_is_taken(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -341,7 +345,7 @@ async def test_one_file_that_cannot_be_looked_at_keeps_no_other(
 
     monkeypatch.setattr(file_claiming, "is_whole", broken)
     await house.look()
-    assert [one.name for one in await house.documents()] == ["b.cbz"]
+    assert [document.name for document in await house.documents()] == ["b.cbz"]
 
 
 @pytest.mark.parametrize("name", ["raw.pdf", "final.pdf"])
@@ -379,7 +383,7 @@ async def test_a_decision_that_cannot_be_carried_out_keeps_no_file(house: House)
     (house.folder.arrivals / "b__force-deadbeef.cbz").mkdir()
     house.drop("c.cbz", 7)
     await house.look()
-    assert "c.cbz" in [one.name for one in await house.documents()]
+    assert "c.cbz" in [document.name for document in await house.documents()]
     (house.folder.arrivals / "b__force-deadbeef.cbz").rmdir()
     await house.look(2)
-    assert "b__force-deadbeef.cbz" in [one.name for one in await house.documents()]
+    assert "b__force-deadbeef.cbz" in [document.name for document in await house.documents()]

@@ -47,4 +47,4 @@ async def starve(house: House) -> None:
 async def is_done(house: House) -> bool:
     """Whether every document has ended, and there is one."""
     documents = await house.documents()
-    return bool(documents) and all(one.state for one in documents)
+    return bool(documents) and all(document.state for document in documents)

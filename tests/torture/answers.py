@@ -134,23 +134,25 @@ async def ripe_middle(lane: Lane) -> tuple[str, str]:
     return top, middle
 
 
-async def _answer(said: str, lane: Lane, run: Run) -> None:
+async def _answer(decision_word: str, lane: Lane, run: Run) -> None:
     """An answer counts once or not at all; an acknowledged one counts, and is not taken a second time."""
     top, middle = await ripe_middle(lane)
-    decision = await struck(lane, run, "signal", middle, meanwhile=nothing, said=said)
+    decision = await struck(lane, run, "signal", middle, meanwhile=nothing, decision=decision_word)
     is_decided = "approval_decided" in await lane.lab.event_types(middle)
     if decision is not None and not is_decided:
         run.violations.append(f"the client was told {decision}, but nothing is decided")
     try:
         async with lane.lab.db.transaction("signal") as tx:
-            await signal(tx, lane.lab.engine_context, middle, Signalled(said, "ask", by="again"))
+            await signal(tx, lane.lab.engine_context, middle, Signalled(decision_word, "ask", by="again"))
         if is_decided:
             run.violations.append("a second answer was taken")
     except Conflict:
         if not is_decided:
             run.violations.append("nothing is decided, but an answer was refused")
     await _family_ends(lane, run, MIDDLE_SCENARIO, top, middle)
-    run.violations += await see_answers(lane, middle, {"ask": {"approve": "approved"}.get(said, "rejected")})
+    run.violations += await see_answers(
+        lane, middle, {"ask": {"approve": "approved"}.get(decision_word, "rejected")}
+    )
 
 
 async def _answer_too_late(lane: Lane, run: Run) -> None:
@@ -160,7 +162,7 @@ async def _answer_too_late(lane: Lane, run: Run) -> None:
     """
     top, middle = await ripe_middle(lane)
     await be_late(lane, middle)
-    answer = await struck(lane, run, "signal", middle, meanwhile=nothing, said="approve")
+    answer = await struck(lane, run, "signal", middle, meanwhile=nothing, decision="approve")
     is_decided = "approval_decided" in await lane.lab.event_types(middle)
     if answer is not None and not is_decided:
         run.violations.append(f"the client was told {answer}, but nothing is decided")
@@ -265,15 +267,15 @@ async def _bulk(verb: str, lane: Lane, run: Run) -> None:
         " full join cograil.bulk_operations o on o.job_id = j.id"
         " where coalesce(j.input -> 'filter', o.filter) ->> 'correlation_id' = %(mark)s"
     )
-    found = await lane.lab.rows(query, mark=mark)
-    if len(found) > 1 or None in sum(found, ()) or (answer is not None and [answer] != [r[0] for r in found]):
-        run.violations.append(f"the client was told {answer}, but there is {found}")
+    jobs = await lane.lab.rows(query, mark=mark)
+    if len(jobs) > 1 or None in sum(jobs, ()) or (answer is not None and [answer] != [r[0] for r in jobs]):
+        run.violations.append(f"the client was told {answer}, but there is {jobs}")
         return
     query = "select target from cograil.audit_log where id > %(before)s and action = %(action)s"
     audited = await lane.lab.rows(query, before=before, action=f"bulk {verb}")
-    if audited != [(row[0],) for row in found]:
-        run.violations.append(f"there is {found}, but the audit log says {audited}")
-    job = found[0][0] if found else await begin(lane, verb, mark)
+    if audited != [(job_id,) for job_id, *_ in jobs]:
+        run.violations.append(f"there is {jobs}, but the audit log says {audited}")
+    job = jobs[0][0] if jobs else await begin(lane, verb, mark)
     await lane.help_with("orchestrator", "worker")
     await lane.ended(job)
     scenario = Scenario("bulk", "", "completed", {"step": "completed"}, {})

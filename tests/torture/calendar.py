@@ -61,7 +61,7 @@ async def _due_once(lane: Lane, name: str, **more: str) -> datetime:
 
 
 async def _fire(lane: Lane, run: Run, *, overlap: str) -> None:
-    """Whoever was struck has fired all of it or nothing; the next one who looks does what is left."""
+    """The struck process has fired all of it or nothing; the next one to look does the rest."""
     name = f"schedule-{next(NUMBERS)}"
     moment = await _due_once(lane, name, overlap=overlap)
     if overlap == "cancel":
@@ -79,7 +79,7 @@ async def _fire(lane: Lane, run: Run, *, overlap: str) -> None:
         run.violations.append("nothing was fired, though it was due")
     times = 2 if overlap == "cancel" else 1
     await lane.until(FIRED, lane.watchdog_seconds, name=name, times=times)  # who has it in hand commits soon
-    jobs = [row[0] for row in await lane.lab.rows(JOBS, name=name)]
+    jobs = [job_id for (job_id,) in await lane.lab.rows(JOBS, name=name)]
     if not 1 <= len(jobs) <= 2:
         run.violations.append(f"there are {len(jobs)} jobs")
     await all_end(lane, run, PLAIN_SCENARIO, jobs)
@@ -87,7 +87,7 @@ async def _fire(lane: Lane, run: Run, *, overlap: str) -> None:
 
 
 async def _fire_unknown(lane: Lane, run: Run) -> None:
-    """One whose time zone nobody here knows is paused by whoever looks, and the others are fired."""
+    """A schedule with an unknown time zone is paused by the first process that looks; the others are fired."""
     name = f"lost-{next(NUMBERS)}"
     await _due_once(lane, name)
     await lane.lab.rows(LOST, name=name)
@@ -106,8 +106,8 @@ async def _schedule(lane: Lane, run: Run) -> None:
     async def look() -> list[str]:
         """A server that is woken late makes it again, after it was removed; that one led to nothing yet."""
         ((logged, there, was_removed),) = await lane.lab.rows(LOG, mark=mark, name=name)
-        told = [] if logged == there else [f"there are {there} schedules, the log says {logged}"]
-        return told + ([] if was_removed else await _uneven(lane, name))
+        violations = [] if logged == there else [f"there are {there} schedules, the log says {logged}"]
+        return violations + ([] if was_removed else await _uneven(lane, name))
 
     async with visiting(lane, run, mark, look) as visit:
         async with lane.lab.db.transaction("test") as tx:
@@ -116,7 +116,7 @@ async def _schedule(lane: Lane, run: Run) -> None:
             "first": (day - timedelta(days=1)).isoformat(),
             "until": (day + timedelta(days=1)).isoformat(),
         }
-        for path, given, method in (
+        for path, content, method in (
             ("/schedules", body | {"name": name}, "POST"),
             (f"/schedules/{name}", body | {"priority": 1}, "POST"),
             (f"/schedules/{name}/pause", {}, "POST"),
@@ -124,11 +124,11 @@ async def _schedule(lane: Lane, run: Run) -> None:
             (f"/schedules/{name}/backfill", ends, "POST"),
             (f"/schedules/{name}", None, "DELETE"),
         ):
-            said = await visit.ask(path, given, method=method)
-            if said.status not in (200, 201) and not (said.status in (404, 409) and said.times > 1):
-                run.violations.append(f"{method} {path}: the caller was told {said}")
+            reply = await visit.ask(path, content, method=method)
+            if reply.status not in (200, 201) and not (reply.status in (404, 409) and reply.times > 1):
+                run.violations.append(f"{method} {path}: the caller was told {reply}")
     run.violations += await look()
-    jobs = [row[0] for row in await lane.lab.rows(JOBS, name=name)]
+    jobs = [job_id for (job_id,) in await lane.lab.rows(JOBS, name=name)]
     if len(jobs) != 1:
         run.violations.append(f"one moment led to {len(jobs)} jobs")
     await all_end(lane, run, PLAIN_SCENARIO, jobs)

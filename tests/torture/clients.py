@@ -108,7 +108,7 @@ async def _strike_draft(lane: Lane, run: Run, scenario: Scenario) -> None:
 
 
 async def _publish(lane: Lane, run: Run) -> None:
-    """An acknowledged version is there; whoever was not told may publish it again, and there is one."""
+    """An acknowledged version is there; a client without an answer may publish again, and there is one."""
     version = next(NUMBERS)
     text = PUBLISHED % version
     answer = await struck(lane, run, "publish", text, meanwhile=_publish_meanwhile)
@@ -126,7 +126,7 @@ async def _sources(lane: Lane, version: int) -> list[str]:
         "select source from cograil.workflows"
         " where workflow_id = 'published' and version = %(version)s and not is_draft"
     )
-    return [row[0] for row in await lane.lab.rows(query, version=version)]
+    return [source for (source,) in await lane.lab.rows(query, version=version)]
 
 
 async def _publish_meanwhile(lane: Lane, text: str) -> asyncio.Future[Any]:
@@ -252,7 +252,7 @@ async def _make_key(lane: Lane, run: Run) -> None:
     """A key that was told is one; of one that was not there is at most a row that nobody can use."""
     name = f"key-{next(NUMBERS)}"
     key = await struck(lane, run, "make_key", name, meanwhile=nothing)
-    hashes = [row[0] for row in await lane.lab.rows(KEY_HASHES, name=name)]
+    hashes = [key_hash for (key_hash,) in await lane.lab.rows(KEY_HASHES, name=name)]
     if len(hashes) > 1 or (key is not None and [sha256(key.split("_", 2)[2].encode()).digest()] != hashes):
         run.violations.append(f"the client was told {key}, but there are {len(hashes)} keys")
 

@@ -35,7 +35,7 @@ create table torture.bookings (job uuid, node text, attempt int);
 create table torture.old (job uuid, old uuid, is_kept boolean);
 create table torture.ledger (mark text, holder text, fence bigint);
 
--- Whoever lets go too much is seen when he commits, however soon the others have gone then.
+-- A holder that releases too much is seen when it commits, however soon the others have gone then.
 create table torture.too_many (limit_key text, job uuid);
 create function torture.count_tasks() returns trigger language plpgsql as $$ begin
   insert into torture.too_many select new.limit_key, new.job_id where new.limit_concurrency < (
@@ -75,8 +75,8 @@ def _connection() -> psycopg.Connection[Any]:
 
 def _ask(query: str, *params: Any) -> Any:
     cursor = _connection().execute(query.encode(), params)
-    row = cursor.fetchone() if cursor.description else None
-    return row[0] if row else None
+    first = cursor.fetchone() if cursor.description else None
+    return first[0] if first else None
 
 
 def _note(ctx: Context, seen: int | None = None) -> dict[str, int]:

@@ -120,21 +120,23 @@ class Visit:
         if is_broken:
             await self.server.struck_within(DYING_SECONDS)
         self.run.violations += await oracles.at_once(self.lane)
-        self.run.violations += [f"at once: {one}" for one in await self.look()]
+        self.run.violations += [f"at once: {violation}" for violation in await self.look()]
         if self.server.stopped.is_set() or self.server.ended.is_set():
             await self._fork()
 
     async def close(self) -> None:
-        """Wake a server that was stopped; whoever lives must answer."""
+        """Wake a server that was stopped; a server that lives must answer."""
         victim, fault = self.victim, self.run.fault
         points = victim.points()
-        self.run.points = [one for one in points if self.is_from_the_start or not one.startswith(BEFORE)]
+        self.run.points = [
+            point for point in points if self.is_from_the_start or not point.startswith(BEFORE)
+        ]
         self.run.struck = any(point.startswith("!") for point in points)
         if victim.stopped.is_set():
             victim.resume()
             async with asyncio.timeout(GONE_SECONDS):
-                said = await asyncio.gather(*self._unanswered)
-            self.late += [answer for answer in said if answer is not None and answer.status < 500]
+                answers = await asyncio.gather(*self._unanswered)
+            self.late += [answer for answer in answers if answer is not None and answer.status < 500]
             self.server = victim
             self.door = Path(victim.answer)
             if (await self.ask("/jobs?limit=1", method="GET")).status != 200:

@@ -80,17 +80,17 @@ async def record(lanes: Sequence[Lane], strike: Strike, recordings: int = RECORD
 async def record_all(lanes: Sequence[Lane], victims: Iterable[Victim]) -> dict[Victim, Counter[str]]:
     """The same for each of these in one run, several at a time."""
     waiting = list(victims)[::-1]
-    found: dict[Victim, Counter[str]] = {}
+    visits: dict[Victim, Counter[str]] = {}
 
     async def work_off(lane: Lane) -> None:
         while waiting:
             victim = waiting.pop()
-            found[victim] = await record([lane], strike_of(*victim), recordings=1)
+            visits[victim] = await record([lane], strike_of(*victim), recordings=1)
 
     async with asyncio.TaskGroup() as group:
         for lane in lanes:
             group.create_task(work_off(lane))
-    return found
+    return visits
 
 
 def every_visit(points: Counter[str], mode: str) -> list[Fault]:

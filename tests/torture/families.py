@@ -101,7 +101,7 @@ async def _submit_with_a_slow_child(lane: Lane, scenario: Scenario) -> str:
 
 
 async def _cut_short(lane: Lane, job: str, victim: Child) -> None:
-    """The deadline passes while the child of the child runs, whoever is dead by then."""
+    """The deadline passes while the child of the child runs, whichever process is dead by then."""
     query = f"{FAMILY} select 1 from torture.effects e join cograil.jobs j on j.id = e.job"
     query += " where j.workflow_id = 'leaf' and j.id in (select id from family)"
     await lane.until(query, lane.watchdog_seconds, job=job)
@@ -110,14 +110,14 @@ async def _cut_short(lane: Lane, job: str, victim: Child) -> None:
 
 async def see_family(lane: Lane, job: str) -> list[str]:
     """All of them end, none of them runs an attempt twice, and nothing of them is held back or unread."""
-    found = []
+    violations = []
     query = f"{FAMILY} select j.id::text from cograil.jobs j join family f on f.id = j.id"
-    for (one,) in await lane.lab.rows(f"{query} where finished_at is null", job=job):
-        await lane.ended(one)
+    for (child,) in await lane.lab.rows(f"{query} where finished_at is null", job=job):
+        await lane.ended(child)
     for kind, rest in LEFT_OVER.items():
         if rows := await lane.lab.rows(f"{FAMILY} {rest}", job=job):
-            found.append(f"{kind} in the family of {job}: {rows}")
-    return found
+            violations.append(f"{kind} in the family of {job}: {rows}")
+    return violations
 
 
 LEFT_OVER = {

@@ -47,8 +47,8 @@ async def _claim(lane: Lane, visit: Visit, job: str, worker: str) -> dict[str, A
     for _ in range(ATTEMPTS):
         order = {"worker_id": worker, "queues": ["far"], "wait_seconds": 1}
         for task in (await visit.ask("/tasks/claim", order)).body["tasks"]:
-            found: dict[str, Any] = task
-            return found
+            claimed: dict[str, Any] = task
+            return claimed
         if await lane.lab.rows(HELD, job=job, worker=worker):
             await lane.lab.rows(END_LEASE, worker=worker)
     raise Stuck(f"job {job} has no task for the far worker: {await lane.lab.explain(job)}")
@@ -69,9 +69,9 @@ async def _work(lane: Lane, run: Run) -> None:
         _expect(run, await visit.ask("/callbacks/task-progress", of | {"progress_current": 1}), 202)
         _expect(run, await visit.ask(f"/tasks/{task['task_id']}/pulse", {"fence": task["fence"]}), 200)
         result = {"status": "completed", "output": {"execution": execution, "attempt": attempt}}
-        said = await visit.ask("/callbacks/task-result", of | result)
-        if (said.status, said.times > 1) != (200, True):  # said again, and recorded the first time
-            _expect(run, said, 202)
+        reply = await visit.ask("/callbacks/task-result", of | result)
+        if (reply.status, reply.times > 1) != (200, True):  # said again, and recorded the first time
+            _expect(run, reply, 202)
     nodes = {"far": "completed", "last": "completed"}
     await all_end(lane, run, Scenario("far", FAR, "completed", nodes, {"far": 1, "last": 1}), [job])
     await _refuse_late(lane, run, visit)
@@ -93,13 +93,13 @@ async def _lose(lane: Lane, run: Run) -> None:
         task = await _claim(lane, visit, job, mark)
         await lane.lab.cancel(job)
         of = {"task_id": task["task_id"], "fence": task["fence"], "node_id": "far", "worker_id": mark}
-        said = await visit.ask(f"/tasks/{task['task_id']}/pulse", {"fence": task["fence"]})
-        _expect(run, said, 200)
-        if not said.body["cancelled"]:
+        reply = await visit.ask(f"/tasks/{task['task_id']}/pulse", {"fence": task["fence"]})
+        _expect(run, reply, 200)
+        if not reply.body["cancelled"]:
             run.violations.append("the worker was not told that its job is cancelled")
-        said = await visit.ask("/callbacks/task-progress", of | {"progress_current": 1})
-        if (said.status, said.times > 1) != (202, True):  # asked again too soon, it is passed over
-            _expect(run, said, 409)
+        reply = await visit.ask("/callbacks/task-progress", of | {"progress_current": 1})
+        if (reply.status, reply.times > 1) != (202, True):  # asked again too soon, it is passed over
+            _expect(run, reply, 409)
         _expect(run, await visit.ask("/callbacks/checkpoint", of | {"state_data": DATA}), 409)
         result = {"status": "completed", "output": {}}
         _expect(run, await visit.ask("/callbacks/task-result", of | result), 409)
@@ -111,9 +111,9 @@ async def _lose(lane: Lane, run: Run) -> None:
             run.violations.append(f"{table}: something of the cancelled job was kept")
 
 
-def _expect(run: Run, said: Said, status: int) -> None:
-    if said.status != status:
-        run.violations.append(f"the far worker was told {said}, not {status}")
+def _expect(run: Run, reply: Said, status: int) -> None:
+    if reply.status != status:
+        run.violations.append(f"the far worker was told {reply}, not {status}")
 
 
 FAR_WORKERS: dict[str, Act] = {

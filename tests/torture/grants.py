@@ -84,19 +84,19 @@ async def use_primitives(lane: Lane, run: Run) -> None:
     run.struck = any(point.startswith("!") for point in run.points)
     run.violations += await oracles.at_once(lane)
     run.violations += await _torn(lane, mark, run.points)
-    said = await _take_over(lane, run, mark, client)
+    answers = await _take_over(lane, run, mark, client)
     async with asyncio.timeout(GONE_SECONDS):
         await client.ended.wait()
-    await _in_the_end(lane, run, mark, said, client)
+    await _in_the_end(lane, run, mark, answers, client)
 
 
 async def _torn(lane: Lane, mark: str, points: Iterable[str]) -> list[str]:
     """Each transaction of the app is there in full or not at all."""
-    found, expected = await _state(lane, mark), _expected(points)
+    state, expected = await _state(lane, mark), _expected(points)
     return [
-        f"at once: {what} is {found[what]}, not {value}"
+        f"at once: {what} is {state[what]}, not {value}"
         for what, value in expected.items()
-        if found[what] != value
+        if state[what] != value
     ]
 
 
@@ -137,33 +137,35 @@ async def _take_over(lane: Lane, run: Run, mark: str, client: Child) -> list[str
         working = asyncio.ensure_future(other.run())
         await asyncio.wait({working}, timeout=BESIDE_SECONDS)
         client.resume()
-        said = await working
+        answers = await working
         async with asyncio.timeout(GONE_SECONDS):
             await client.ended.wait()
-        return said
+        return answers
     if client.stopped.is_set():
         await asyncio.sleep(STOPPED_SECONDS + 0.1)  # by then the server has ended the transaction
     for query in END_TIMES:
         await lane.lab.rows(query, mark=mark)
-    said = await other.run()
+    answers = await other.run()
     if client.stopped.is_set():
         client.resume()
-    return said
+    return answers
 
 
-async def _in_the_end(lane: Lane, run: Run, mark: str, said: list[str], client: Child) -> None:
-    """All was done once, and nothing is held, whoever did it."""
-    told = json.loads(Path(client.answer).read_text()) if Path(client.answer).exists() else None
-    if run.fault is None and told is None:
+async def _in_the_end(lane: Lane, run: Run, mark: str, answers: list[str], client: Child) -> None:
+    """All was done once, and nothing is held, whichever process did it."""
+    client_answer = json.loads(Path(client.answer).read_text()) if Path(client.answer).exists() else None
+    if run.fault is None and client_answer is None:
         run.violations.append("nothing happened to the client, but it got no answer")
-    wins = ["victim"] * (told is not None and told[0] == "done") + ["other"] * (said[0] == "done")
+    wins = ["victim"] * (client_answer is not None and client_answer[0] == "done") + ["other"] * (
+        answers[0] == "done"
+    )
     rows = await lane.lab.rows(LEDGER, mark=mark)
     if len(rows) != 1 or rows[0][0] != rows[0][1] or len(wins) > 1 or (wins and rows[0][0] != wins[0]):
         run.violations.append(f"of {wins} was done and answered: {rows}")
     state = await _state(lane, mark)
     begun = {"app_begin.take_tokens", "app_begin.commit.after"} <= set(client.points())
     expected = {
-        "tokens": CAPACITY - begun - (said[0] == "done"),
+        "tokens": CAPACITY - begun - (answers[0] == "done"),
         "turns": 0,
         "cached": "refreshed",
         "refreshing": 0,
@@ -173,6 +175,6 @@ async def _in_the_end(lane: Lane, run: Run, mark: str, said: list[str], client: 
     for what, value in expected.items():
         if state[what] != value:
             run.violations.append(f"in the end {what} is {state[what]}, not {value}")
-    await all_end(lane, run, SCENARIO, [row[0] for row in await lane.lab.rows(JOBS, mark=mark)])
+    await all_end(lane, run, SCENARIO, [job_id for (job_id,) in await lane.lab.rows(JOBS, mark=mark)])
     if held := await lane.lab.rows(STILL_HELD, mark=mark):
         run.violations.append(f"all has ended, but there is still held: {held}")

@@ -64,13 +64,13 @@ async def _submit_too_many(lane: Lane, scenario: Scenario) -> str:
 async def _see_limits(lane: Lane, job: str) -> list[str]:
     """Never more than the limits allow, all of them end, and nothing is held back in the end.
 
-    Whoever is woken after his task was taken away runs on beside the next one, and no limit can prevent
+    A worker that wakes after its task was taken away runs on beside the next one, and no limit can prevent
     that: such a span, of an attempt that is not the recorded one, does not count.
     """
-    for one in lane.beside:
-        await lane.ended(one)
+    for other in lane.beside:
+        await lane.ended(other)
     jobs = [*lane.beside, job]
-    found = [
+    violations = [
         f"{what}: {rows}"
         for what, query in (
             ("children at the same time", TOGETHER),
@@ -80,7 +80,7 @@ async def _see_limits(lane: Lane, job: str) -> list[str]:
         if (rows := await lane.lab.rows(query, jobs=jobs))
     ]
     ((most,),) = await lane.lab.rows(MAX_JOBS, jobs=jobs)
-    return [*found, f"{most} jobs at the same time"] if most > JOBS_AT_ONCE else found
+    return [*violations, f"{most} jobs at the same time"] if most > JOBS_AT_ONCE else violations
 
 
 SPANS = """
@@ -175,25 +175,25 @@ select 1 from cograil.processes where kind = 'orchestrator' and pulsed_at > (
 
 async def _answer_both(lane: Lane, job: str, victim: Child) -> None:
     """Answer when they were asked and an orchestrator has looked at its clock since."""
-    for node, said in (("ask", "approve"), ("veto", "reject")):
+    for node, decision in (("ask", "approve"), ("veto", "reject")):
         await lane.until(WAITS, lane.watchdog_seconds, job=job, node=node)
         await lane.until(TICKED, lane.watchdog_seconds, job=job)
         async with lane.lab.db.transaction("signal") as tx:
-            await signal(tx, lane.lab.engine_context, job, Signalled(said, node, by="ada"))
+            await signal(tx, lane.lab.engine_context, job, Signalled(decision, node, by="ada"))
 
 
 async def see_answers(lane: Lane, job: str, decisions: dict[str, str]) -> list[str]:
     """Each question was answered once, by whom it says."""
     nodes = await lane.lab.nodes(job)
-    found = [
+    violations = [
         f"{node} is {nodes[node]['output']}, not {decision}"
         for node, decision in decisions.items()
         if (nodes[node]["output"] or {}).get("decision") != decision
     ]
     events = [e["node_id"] for e in await lane.lab.events(job) if e["event_type"] == "approval_decided"]
     if sorted(events) != sorted(decisions):
-        found.append(f"decided: {events}, not {sorted(decisions)}")
-    return found
+        violations.append(f"decided: {events}, not {sorted(decisions)}")
+    return violations
 
 
 async def _see_both(lane: Lane, job: str) -> list[str]:

@@ -54,16 +54,16 @@ nodes:
 
 async def _see_steps(lane: Lane, job: str) -> list[str]:
     """A step that was kept is not done by any later attempt, which has its result from the one before."""
-    found = []
+    violations = []
     for what, query in WRONG_STEPS.items():
         if rows := await lane.lab.rows(query, job=job):
-            found.append(f"{what}: {rows}")
+            violations.append(f"{what}: {rows}")
     output = (await lane.lab.nodes(job))["first"]["output"]
     query = "select name, output from cograil.steps where job_id = %(job)s"
     kept = {name: int(value) for name, value in await lane.lab.rows(query, job=job)}
     if len(kept) != 3 or any(output[name] != value for name, value in kept.items()):
-        found.append(f"the steps that were kept are {kept}, but the output is {output}")
-    return found
+        violations.append(f"the steps that were kept are {kept}, but the output is {output}")
+    return violations
 
 
 WRONG_STEPS = {
@@ -97,17 +97,21 @@ async def _submit_to_be_told(lane: Lane, scenario: Scenario) -> str:
 
 async def _see_told(lane: Lane, job: str) -> list[str]:
     """What was told is what the checkpoint says, each once and in order, at any moment."""
-    ((told, kept),) = await lane.lab.rows(NUMBERS, job=job)
-    return [] if told == list(range(1, kept + 1)) else [f"told are {told}, the checkpoint is {kept}"]
+    ((sequence, checkpoint),) = await lane.lab.rows(NUMBERS, job=job)
+    return (
+        []
+        if sequence == list(range(1, checkpoint + 1))
+        else [f"told are {sequence}, the checkpoint is {checkpoint}"]
+    )
 
 
 async def _see_all_told(lane: Lane, job: str) -> list[str]:
     """In the end; and then it is taken away, for the relays of other scenarios have nobody to tell it."""
-    ((told, _),) = await lane.lab.rows(NUMBERS, job=job)
-    found = await _see_told(lane, job) + ([] if told == [1, 2, 3] else [f"told are {told}"])
+    ((sequence, _),) = await lane.lab.rows(NUMBERS, job=job)
+    violations = await _see_told(lane, job) + ([] if sequence == [1, 2, 3] else [f"told are {sequence}"])
     await lane.lab.rows("delete from cograil.outbox where job_id = %(job)s", job=job)
     await lane.lab.rows("update cograil.jobs set callback = null where id = %(job)s", job=job)
-    return found
+    return violations
 
 
 # -- rows of handlers --------------------------------------------------------------------------------
@@ -148,10 +152,10 @@ async def _submit_beside_old_ones(lane: Lane, scenario: Scenario) -> str:
     """Two jobs ended long ago. The one that begins now was made by a retry of one of them, which is kept."""
     ended = [await lane.submit(DAWDLE) for _ in range(2)]
     async with lane.helped():
-        for one in ended:
-            await lane.ended(one)
+        for old_job in ended:
+            await lane.ended(old_job)
     job = await submit_behind_a_gate(lane, scenario)
-    gone, kept = [await _grow_old(lane, one, BEFORE_ALL_PERIODS) for one in ended]
+    gone, kept = [await _grow_old(lane, old_job, BEFORE_ALL_PERIODS) for old_job in ended]
     await lane.lab.rows("update cograil.jobs set retry_of = %(kept)s where id = %(job)s", kept=kept, job=job)
     query = "insert into torture.old values (%(job)s, %(gone)s, false), (%(job)s, %(kept)s, true)"
     await lane.lab.rows(query, job=job, gone=gone, kept=kept)
@@ -159,7 +163,7 @@ async def _submit_beside_old_ones(lane: Lane, scenario: Scenario) -> str:
 
 
 async def _grow_old(lane: Lane, job: str, days: int) -> str:
-    """As if it had been made and had ended so many days ago; its id, which says so as well."""
+    """As if it had been made and had ended `days` days ago; its id, which says so as well."""
     ((moment,),) = await lane.lab.rows(f"select now() - interval '{days} days'")
     old = first_id_at(moment)[:18] + job[18:]
     for table, key in TABLES.items():
@@ -172,7 +176,7 @@ async def _grow_old(lane: Lane, job: str, days: int) -> str:
 
 
 async def _open_when_swept(lane: Lane, job: str, victim: Child) -> None:
-    """The job goes on when the old one is gone, whoever is dead by then."""
+    """The job goes on when the old one is gone, whichever process is dead by then."""
     query = (
         "select 1 where not exists (select 1 from cograil.jobs j join torture.old o on o.old = j.id"
         " where o.job = %(job)s and not o.is_kept)"
@@ -183,12 +187,12 @@ async def _open_when_swept(lane: Lane, job: str, victim: Child) -> None:
 
 async def _see_old_ones(lane: Lane, job: str) -> list[str]:
     """What is old is there in full or not at all; what something active was made of is there in full."""
-    found = []
+    violations = []
     for is_kept, *counts in await lane.lab.rows(ROWS_OF_OLD, job=job):
         if not all(counts) and (is_kept or any(counts)):
             left = dict(zip(TABLES, counts, strict=True))
-            found.append(f"of an old job{' that is still needed' if is_kept else ''} there is {left}")
-    return found
+            violations.append(f"of an old job{' that is still needed' if is_kept else ''} there is {left}")
+    return violations
 
 
 async def _see_them_gone(lane: Lane, job: str) -> list[str]:
@@ -221,10 +225,10 @@ async def _submit_beside_periods(lane: Lane, scenario: Scenario) -> str:
         await _make_period(lane, days)
     ended = [await lane.submit(DAWDLE) for _ in range(3)]
     async with lane.helped():
-        for one in ended:
-            await lane.ended(one)
+        for old_job in ended:
+            await lane.ended(old_job)
     job = await submit_behind_a_gate(lane, scenario)
-    kept, gone = [await _grow_old(lane, one, LONG_AGO) for one in ended[:2]]
+    kept, gone = [await _grow_old(lane, old_job, LONG_AGO) for old_job in ended[:2]]
     also_gone = await _grow_old(lane, ended[2], LONGER_AGO)
     await lane.lab.rows("update cograil.jobs set retry_of = %(kept)s where id = %(job)s", kept=kept, job=job)
     for old in (kept, gone, also_gone):
@@ -238,15 +242,15 @@ async def _submit_beside_periods(lane: Lane, scenario: Scenario) -> str:
 
 
 async def _make_period(lane: Lane, days: int) -> None:
-    """The partitions of the week that was so many days ago, if they are not there."""
+    """Make the partitions of the week of `days` days ago, if they are not there."""
     async with lane.lab.db.transaction("test") as tx:
         then = int((tx.now - timedelta(days=days)).timestamp() * 1000)
         first = then // (PERIOD_DAYS * DAY_MILLIS) * PERIOD_DAYS * DAY_MILLIS
-        there = {(one.parent, one.first) for one in await list_partitions(tx)}
+        there = {(partition.parent, partition.first) for partition in await list_partitions(tx)}
         for parent in PARENTS:
             missing = Missing(parent, first_id(first), first_id(first + PERIOD_DAYS * DAY_MILLIS))
-            if (parent, missing.first) not in there and (said := await make(tx, missing)) != "made":
-                raise AssertionError(f"the period of {days} days ago was not made: {said}")
+            if (parent, missing.first) not in there and (result := await make(tx, missing)) != "made":
+                raise AssertionError(f"the period of {days} days ago was not made: {result}")
 
 
 async def _now(lane: Lane) -> str:
@@ -255,7 +259,7 @@ async def _now(lane: Lane) -> str:
 
 
 async def _open_when_dropped(lane: Lane, job: str, victim: Child) -> None:
-    """The job goes on when all that is over is gone and what is to come is there, whoever is dead by then."""
+    """The job goes on when old partitions are gone and new ones are there, whichever process is dead."""
     until = time.monotonic() + lane.watchdog_seconds
     while await _see_periods(lane, job) and time.monotonic() < until:
         await lane.until("select 1 where false", 0.02)
@@ -264,25 +268,25 @@ async def _open_when_dropped(lane: Lane, job: str, victim: Child) -> None:
 
 async def _see_kept(lane: Lane, job: str) -> list[str]:
     """A job that is there is there in full; what something active was made of is there."""
-    found = []
+    violations = []
     for is_kept, *counts in await lane.lab.rows(ROWS_OF_OLD, job=job):
         if not all(counts) and (is_kept or counts[0]):
-            found.append(f"of an old job there is {dict(zip(TABLES, counts, strict=True))}")
-    return found
+            violations.append(f"of an old job there is {dict(zip(TABLES, counts, strict=True))}")
+    return violations
 
 
 async def _see_periods(lane: Lane, job: str) -> list[str]:
     """Nothing is left of the jobs that are gone, and the next period has its partitions."""
-    found = await _see_kept(lane, job)
+    violations = await _see_kept(lane, job)
     ((left,),) = await lane.lab.rows(LEFT_OF_PERIODS, job=job)
     ((later,),) = await lane.lab.rows(LATER, now=await _now(lane))
     if left:
-        found.append(f"something is left of {left} old jobs")
+        violations.append(f"something is left of {left} old jobs")
     if later != len(PARENTS):
-        found.append(f"there are {later} partitions for the time to come")
+        violations.append(f"there are {later} partitions for the time to come")
     if not left and await _has_partitions(lane):
-        found.append("a period of which nothing stays was not dropped")
-    return found
+        violations.append("a period of which nothing stays was not dropped")
+    return violations
 
 
 async def _has_partitions(lane: Lane) -> bool:

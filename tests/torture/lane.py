@@ -166,7 +166,7 @@ class Lane:
 async def open_lanes(
     postgres: str, template: str, directory: Path, count: int, *, mutant: str | None = None
 ) -> AsyncIterator[list[Lane]]:
-    """So many lanes, each on a copy of the template, all with one nursery."""
+    """`count` lanes, each on a copy of the template, all with one nursery."""
     async with contextlib.AsyncExitStack() as stack:
         nursery = await stack.enter_async_context(open_nursery(directory))
         lanes = []

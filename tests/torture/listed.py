@@ -12,7 +12,7 @@ from cograil.store.statements import statement
 
 WRITES = re.compile(r"\b(insert|(?<!for )update|delete|merge|truncate)\b")
 
-# Whoever dies there has changed nothing: they only read, which a test sees to.
+# A process that dies there has changed nothing: they only read, which a test sees to.
 ONLY_READ = {
     "explain": "`cograil explain`",
     "show": "`cograil show`, `list` and their like",
@@ -60,7 +60,7 @@ NO_SCENARIO = {
     "left_captures": "only reads: the sweeper asks which captures were left",
     "look_at_proof": "only reads: what a time-stamping authority is asked about",
     "show_capture": "only reads: what the owner of a capture is shown",
-    "companies": "an app: tests/companies/test_kills_everywhere.py kills whoever works for it",
+    "companies": "an app: tests/companies/test_kills_everywhere.py kills its processes",
     "note": "one statement: `up` notes why its worker cannot start",
     "enable": "the CLI enables a subscription in one statement; `door_subscribe` does it with its audit",
 }
@@ -192,12 +192,12 @@ def misfits(passed: Set[str]) -> dict[str, set[str]]:
     """Where what the scenarios pass and what the source can reach do not fit; empty when they do."""
     expected, passed = as_one_app(points_of_the_engine()), as_one_app(passed)
     seen = as_one_app(reachable_points()) | OF_THE_HARNESS | HANDED_ON
-    found = {
+    misfit_points = {
         "in no scenario": expected - passed - EXCUSED.keys(),
         "reachable.py does not see these": passed - seen,
         "passed, so there is nothing to excuse": EXCUSED.keys() & passed,
     }
-    return {what: points for what, points in found.items() if points}
+    return {what: points for what, points in misfit_points.items() if points}
 
 
 def as_one_app(points: Set[str]) -> set[str]:

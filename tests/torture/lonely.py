@@ -55,14 +55,14 @@ async def _see_alone(lane: Lane, job: str) -> list[str]:
 
     Who is woken after it was taken from him runs on beside what he claims next, and nobody can prevent that.
     """
-    for one in lane.beside:
-        await lane.ended(one)
-    found = [f"not alone: {row}" for row in await lane.lab.rows(NOT_ALONE, job=job)]
+    for other in lane.beside:
+        await lane.ended(other)
+    violations = [f"not alone: {row}" for row in await lane.lab.rows(NOT_ALONE, job=job)]
     node = (await lane.lab.nodes(job))["alone"]
     code = (node["error"] or {}).get("code")
     if node["status"] != "completed" and code != "poison":
-        found.append(f"what ran alone is {node['status']}: {node['error']}")
-    return found
+        violations.append(f"what ran alone is {node['status']}: {node['error']}")
+    return violations
 
 
 ALONE = Scenario(

@@ -1,4 +1,4 @@
-"""Operations on many jobs: each of them is taken once, whoever dies over it."""
+"""Operations on many jobs: each job is taken once, whichever process dies over it."""
 
 from __future__ import annotations
 
@@ -83,8 +83,8 @@ async def several_failed(lane: Lane) -> str:
         await pause_workflow(tx, "moment")
     lane.beside += [await lane.submit(text, mark=mark) for text in (FRAGILE, FRAGILE_PARENT)]
     await lane.help_with("orchestrator", "worker")
-    for one in lane.beside:
-        await lane.ended(one)
+    for other in lane.beside:
+        await lane.ended(other)
     async with lane.lab.db.transaction("resume") as tx:
         await resume_workflow(tx, "moment")
     await lane.lab.rows("insert into torture.mended values (%(mark)s)", mark=mark)
@@ -124,25 +124,25 @@ async def _orchestrate_afterwards(lane: Lane, job: str, victim: Child) -> None:
 
 async def see_cancelled(lane: Lane, job: str) -> list[str]:
     """Every job was cancelled once, as the operation says, and their children with them."""
-    found = await _wrong_counts(lane, job)
-    for one in lane.beside:
-        times = (await lane.lab.event_types(one)).count("job_cancelled")
+    violations = await _wrong_counts(lane, job)
+    for other in lane.beside:
+        times = (await lane.lab.event_types(other)).count("job_cancelled")
         if times != 1:
-            found.append(f"{one} was cancelled {times} times")
-        found += await see_family(lane, one)
-    return found
+            violations.append(f"{other} was cancelled {times} times")
+        violations += await see_family(lane, other)
+    return violations
 
 
 async def see_retried(lane: Lane, job: str) -> list[str]:
     """Every job was retried once, as the operation says, and the new jobs end well."""
-    found = await _wrong_counts(lane, job)
-    for one in lane.beside:
-        found += await see_family(lane, one)
+    violations = await _wrong_counts(lane, job)
+    for other in lane.beside:
+        violations += await see_family(lane, other)
         query = "select status from cograil.jobs where retry_of = %(job)s"
-        new = await lane.lab.rows(query, job=one)
+        new = await lane.lab.rows(query, job=other)
         if new != [("completed",)]:
-            found.append(f"{one} was retried as {new}")
-    return found
+            violations.append(f"{other} was retried as {new}")
+    return violations
 
 
 async def _wrong_counts(lane: Lane, job: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Jobs that somebody submitted from SQL: an orchestrator checks and opens them, or whoever comes first."""
+"""Jobs submitted from SQL: the orchestrator, or the first process that needs one, checks and opens it."""
 
 from __future__ import annotations
 
@@ -37,15 +37,19 @@ async def _submit(lane: Lane, scenario: Scenario) -> str:
 
 async def _see_half_open(lane: Lane, job: str) -> list[str]:
     """It has its inputs and its deadline, or nothing of it has begun."""
-    ((given, has_deadline, has_begun),) = await lane.lab.rows(HALF_OPEN, job=job)
-    is_open = (given, has_deadline) == ('{"many": 2}', True)
-    is_shut = (given, has_deadline, has_begun) == ("{}", False, False)
-    return [] if is_open or is_shut else [f"half open: {given}, {has_deadline}, {has_begun}"]
+    ((job_input, has_deadline, has_begun),) = await lane.lab.rows(HALF_OPEN, job=job)
+    is_open = (job_input, has_deadline) == ('{"many": 2}', True)
+    is_shut = (job_input, has_deadline, has_begun) == ("{}", False, False)
+    return [] if is_open or is_shut else [f"half open: {job_input}, {has_deadline}, {has_begun}"]
 
 
 async def _see_open(lane: Lane, job: str) -> list[str]:
-    ((given, has_deadline, _),) = await lane.lab.rows(HALF_OPEN, job=job)
-    return [] if (given, has_deadline) == ('{"many": 2}', True) else [f"ended with {given}, {has_deadline}"]
+    ((job_input, has_deadline, _),) = await lane.lab.rows(HALF_OPEN, job=job)
+    return (
+        []
+        if (job_input, has_deadline) == ('{"many": 2}', True)
+        else [f"ended with {job_input}, {has_deadline}"]
+    )
 
 
 _DONE = {"first": "completed", "last": "completed"}
@@ -65,7 +69,7 @@ OPENING = {
 
 
 async def cancel_unopened(lane: Lane, run: Run) -> None:
-    """Nobody has opened it: whoever cancels it does both, or neither."""
+    """Nobody has opened it: its cancellation does both, or neither."""
     await lane.help_with("worker")
     job = await _submit(lane, OPENING["from_sql"])
     answer = await struck(lane, run, "cancel", job, meanwhile=nothing)

@@ -100,6 +100,6 @@ async def record_recovery(lane: Lane, pair: Pair) -> Counter[str]:
 def some_pairs(
     pair: Pair, befores: Sequence[Fault], afters: Sequence[Fault], count: int, seed: int
 ) -> list[Pair]:
-    """So many pairs, any first with any second; always the same for one seed."""
+    """`count` pairs, any first with any second; always the same for one seed."""
     dice = random.Random(seed)
     return [replace(pair, before=dice.choice(befores), after=dice.choice(afters)) for _ in range(count)]

@@ -67,7 +67,7 @@ def _answer_apart() -> None:
 
 
 class Anybody(str):
-    """The name of whoever asks."""
+    """The name of the caller."""
 
     __hash__ = str.__hash__
 
@@ -166,10 +166,10 @@ def _pause_unheeded() -> None:
     locked = locked_jobs._locked
 
     def wake_all(rows: Any) -> locked_jobs.LockedJobs:
-        found = locked(rows)
-        for state in found.states.values():
+        locked_states = locked(rows)
+        for state in locked_states.states.values():
             state.is_paused = False
-        return found
+        return locked_states
 
     locked_jobs._locked = wake_all
 

@@ -73,7 +73,7 @@ async def _wake(lane: Lane, run: Run, subject: str, client: Child, meanwhile: Me
 async def made(lane: Lane, run: Run, answer: str | None, column: str, value: str) -> list[str]:
     """The jobs the client made: none or one, and the one it was told."""
     query = f"select id::text from cograil.jobs where {column}::text = %(value)s"
-    jobs = [row[0] for row in await lane.lab.rows(query, value=value)]
+    jobs = [job_id for (job_id,) in await lane.lab.rows(query, value=value)]
     if len(jobs) > 1 or (answer is not None and jobs != [answer]):
         run.violations.append(f"the client was told {answer}, but there is {jobs}")
     return jobs

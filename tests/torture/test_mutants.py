@@ -52,4 +52,4 @@ async def _recoveries(lanes: list[Lane], mutant: Mutant) -> list[Task]:
     points = await record_recovery(lanes[0], pair)
     faults = [fault for fault in every_visit(points, mutant.mode) if fault.name.startswith(mutant.where)]
     pairs = [Pair(pair.scenario, pair.first, pair.second, pair.before, fault) for fault in faults]
-    return [(str(one), one.strike) for one in pairs]
+    return [(str(pair), pair.strike) for pair in pairs]

@@ -38,7 +38,7 @@ async def test_a_recovery_may_be_killed_as_well(
         pair = Pair(scenario, first, second, START[first])
         afters = every_visit(await record_recovery(lanes[0], pair), "kill9")
         pairs = some_pairs(pair, befores, afters, count, SEED)
-        tally = await strike_all(lanes, [(str(one), one.strike) for one in pairs])
+        tally = await strike_all(lanes, [(str(pair), pair.strike) for pair in pairs])
     keep(
         f"pairs-{scenario}-{first}-{second}",
         tally,

@@ -161,11 +161,11 @@ def _serve(order: Order) -> None:
     """`cograil server` on any port, which is written down."""
 
     def bind_anywhere(host: str, port: int) -> socket.socket:
-        found = bind(host, 0)
+        listener = bind(host, 0)
         path = Path(order["answer"])
-        path.with_suffix(".new").write_text(str(found.getsockname()[1]))
+        path.with_suffix(".new").write_text(str(listener.getsockname()[1]))
         path.with_suffix(".new").rename(path)
-        return found
+        return listener
 
     api_server.bind = bind_anywhere  # type: ignore[attr-defined]
     api_server.make_engine_context = decider_with_small_chunks  # type: ignore[attr-defined]
@@ -258,7 +258,7 @@ async def _resume(tx: Transaction, engine_context: EngineContext, order: Order) 
 
 
 async def _signal(tx: Transaction, engine_context: EngineContext, order: Order) -> str:
-    answer = Signalled(order["said"], "ask", by="client")
+    answer = Signalled(order["decision"], "ask", by="client")
     return (await signal_verb(tx, engine_context, await resolve_job(tx, order["subject"]), answer)).decision
 
 
@@ -268,7 +268,7 @@ async def _make_key(tx: Transaction, engine_context: EngineContext, order: Order
 
 async def _revoke_key(tx: Transaction, engine_context: EngineContext, order: Order) -> str:
     """As one does who looks for its id by its name."""
-    (key_id,) = [one["key_id"] for one in await list_keys(tx, None) if one["name"] == order["subject"]]
+    (key_id,) = [key["key_id"] for key in await list_keys(tx, None) if key["name"] == order["subject"]]
     await key_management.revoke_key(tx, key_id)
     return "revoked"
 
