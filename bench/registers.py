@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 
-from tests.companies.registers import Registers
+from tests.apps.companies.registers import Registers
 
 
 async def serve(port: int) -> None:

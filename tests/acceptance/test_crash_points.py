@@ -23,8 +23,8 @@ from tests.torture.enumeration import (
     strikes,
 )
 from tests.torture.lane import open_lanes
-from tests.torture.listed import misfits, writes
 from tests.torture.page import points_in_the_page
+from tests.torture.point_coverage import misfits, writes
 
 from cograil import fault_injection
 
@@ -82,7 +82,7 @@ async def test_points_that_only_other_jobs_pass_are_survived_too(
     who dies before he has written anything has changed nothing, and is left to `make torture`.
 
     Of all scenarios together: what the source can reach is passed in one of them, or
-    tests/torture/listed.py says why not.
+    tests/torture/point_coverage.py says why not.
     """
     async with open_lanes(postgres, template, tmp_path, LANES) as lanes:
         visits = await record_all(lanes, [("dag", "orchestrator"), ("dag", "worker"), *victims])

@@ -50,7 +50,7 @@ RUNS: dict[str, list[tuple[dict[str, Any], dict[str, str]]]] = {
     "subworkflow_child.yaml": [({}, {"wrap__0": "completed", "box": "completed"})],
 }
 SCRIPTS = {"examples.captures", "examples.test_shop"}  # test_captures_example.py and test_testing_kit.py
-ELSEWHERE = {"container.yaml"}  # tests/containers/test_ends.py has an engine for it
+ELSEWHERE = {"container.yaml"}  # tests/apps/containers/test_container_ends.py has an engine for it
 FAILING = {"failures.yaml": 1}  # the run that is to fail
 
 

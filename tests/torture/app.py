@@ -1,4 +1,4 @@
-"""An app that uses the primitives, in transactions of its own. `grants.py` strikes it while it does so.
+"""An app that uses the primitives, in transactions of its own. `app_primitives.py` strikes it while it does so.
 
 `reachable.py` reads this file like the source: a primitive that is in no transaction here is missed.
 """

@@ -1,6 +1,6 @@
 """One run of one point of a client: submit, publish, cancel or retry, struck while it does so.
 
-`answers.py` has those that pause, answer and do things to many jobs or to families.
+`operator_actions.py` has those that pause, answer and do things to many jobs or to families.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from hashlib import sha256
 from typing import Any
 
 from tests.torture import oracles
-from tests.torture.answers import MORE_STRIKES, Act
-from tests.torture.calendar import AT_THE_CALENDAR, CALENDAR
+from tests.torture.app_primitives import use_primitives
 from tests.torture.callers import CALLERS
+from tests.torture.client_strikes import GONE_SECONDS, all_end, made, nothing, struck
 from tests.torture.crash import Fault, Run
-from tests.torture.far import FAR_WORKERS
-from tests.torture.grants import use_primitives
 from tests.torture.lane import NUMBERS, Lane, Stuck
+from tests.torture.operator_actions import OPERATOR_ACTIONS, Act
 from tests.torture.relays import RELAYS
+from tests.torture.remote_workers import REMOTE_WORKERS
 from tests.torture.scenarios import (
     AGAIN,
     IN_PLACE,
@@ -30,7 +30,7 @@ from tests.torture.scenarios import (
     fail_for_retry,
     mend,
 )
-from tests.torture.striking import GONE_SECONDS, all_end, made, nothing, struck
+from tests.torture.schedule_firings import SCHEDULE_CALLS, SCHEDULE_FIRINGS
 from tests.torture.sweepers import SWEEPERS
 
 from cograil.verbs.key_management import create_key
@@ -294,10 +294,10 @@ STRIKES: dict[str, Act] = {
     "make_key": _make_key,
     "revoke_key": _revoke_key,
     "app": use_primitives,
-    **MORE_STRIKES,
-    **CALENDAR,
+    **OPERATOR_ACTIONS,
+    **SCHEDULE_FIRINGS,
     **SWEEPERS,
 }
 ACTS = tuple(STRIKES)
-AT_DOORS = CALLERS | FAR_WORKERS | AT_THE_CALENDAR
-STRIKES |= AT_DOORS | RELAYS
+API_CALLS = CALLERS | REMOTE_WORKERS | SCHEDULE_CALLS
+STRIKES |= API_CALLS | RELAYS

@@ -1,6 +1,6 @@
 """Mistakes in the protocol, switched on in forked processes only: the harness must see each of them.
 
-`slips.py` has those of doors, relays and all that came later.
+`more_mutants.py` has those of doors, relays and all that came later.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tests.torture.halfway import commit_halfway
-from tests.torture.slips import SLIPS
+from tests.torture.more_mutants import MORE_MUTANTS
+from tests.torture.split_transactions import commit_halfway
 
 from cograil.engine.timers import is_past_deadline
 from cograil.model.job import Changes, Input
@@ -288,4 +288,4 @@ _ALL: Sequence[tuple[Any, ...]] = (
     ("pause_let_go", "who makes a job of a paused workflow does not hold on to the pause", "submit_paused",
      "client", "pause", ("submit.",), _pause_let_go),
 )  # fmt: skip
-MUTANTS = {name: Mutant(name, *rest) for name, *rest in (*_ALL, *SLIPS)}
+MUTANTS = {name: Mutant(name, *rest) for name, *rest in (*_ALL, *MORE_MUTANTS)}

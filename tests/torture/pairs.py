@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 
 from tests.torture import oracles
 from tests.torture.crash import OTHER, Fault, Run
+from tests.torture.forked_processes import Child
 from tests.torture.lane import Lane, Stuck
-from tests.torture.nursery import Child
 from tests.torture.scenarios import SCENARIOS, Scenario
 
 SECOND_SECONDS = 3.0

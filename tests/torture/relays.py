@@ -13,12 +13,12 @@ from collections.abc import AsyncIterator
 
 from receivers import Receiver, answer, receiving
 from tests.torture import oracles
-from tests.torture.answers import Act
+from tests.torture.client_strikes import STOPPED_SECONDS
 from tests.torture.crash import SLACK_SECONDS, ZOMBIE_SECONDS, Run
+from tests.torture.forked_processes import Child
 from tests.torture.lane import Lane, Stuck
-from tests.torture.nursery import Child
+from tests.torture.operator_actions import Act
 from tests.torture.scenarios import AGAIN
-from tests.torture.striking import STOPPED_SECONDS
 
 from cograil.verbs import outbox
 from cograil.verbs.callback_targets import Receiver as Address

@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.torture.forked_processes import Child
 from tests.torture.lane import Lane
-from tests.torture.nursery import Child
 
 from cograil.errors import AlreadyTerminal
 

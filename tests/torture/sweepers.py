@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.torture.answers import Act
+from tests.torture.client_strikes import nothing, struck
 from tests.torture.crash import Run
 from tests.torture.lane import NUMBERS, Lane
-from tests.torture.striking import nothing, struck
+from tests.torture.operator_actions import Act
 from tests.torture.victims import sweep
 
 from cograil.apps.containers import jobs
@@ -41,7 +41,7 @@ async def _sweep(lane: Lane, run: Run) -> None:
     for name in (*names, old):
         await _make_and_cancel(lane, name)
     await lane.lab.rows(LONG_AGO, name=old)
-    place = Path(f"{lane.nursery.directory}/sweeper-{number}")
+    place = Path(f"{lane.fork_server.directory}/sweeper-{number}")
     answer = await struck(lane, run, "sweep", str(place), meanwhile=nothing)
     await lane.help_with("orchestrator", "worker")
     run.violations += await _uneven(lane, names)

@@ -9,10 +9,10 @@ import pytest
 from tests.torture.crash import Fault, Run
 from tests.torture.enumeration import Strike, Task, every_visit, record, strike_all, strike_of, strikes
 from tests.torture.lane import Lane, open_lanes
+from tests.torture.more_mutants import NO_FAULT
 from tests.torture.mutants import MUTANTS, Mutant
 from tests.torture.pairs import Pair, record_recovery
 from tests.torture.results import keep
-from tests.torture.slips import NO_FAULT
 
 pytestmark = pytest.mark.torture
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import psycopg
 import uvloop  # noqa: F401  imported before the fork, for all
-from tests.torture import deeds, mutants
+from tests.torture import effect_handlers, mutants
 from tests.torture.app import App
 
 from cograil import fault_injection
@@ -79,8 +79,8 @@ def _settle_in(order: Order) -> None:
     os.dup2(output, 1)
     os.dup2(output, 2)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    deeds.outside.dsn = order["dsn"]
-    deeds.outside.waits_at_gates = order.get("waits_at_gates", False)
+    effect_handlers.outside.dsn = order["dsn"]
+    effect_handlers.outside.waits_at_gates = order.get("waits_at_gates", False)
     standalone.make_engine_context = decider_with_small_chunks  # type: ignore[attr-defined]
     bulk.step_bulk.__kwdefaults__ = {"limit": CHUNK}
     if order.get("sweeps"):
