@@ -1,4 +1,4 @@
-"""What the apps have in the house of the tests: companies with their registers, and a watch folder."""
+"""What the apps have on the UI site of the tests: companies with their registers, and a watch folder."""
 
 from __future__ import annotations
 

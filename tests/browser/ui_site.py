@@ -121,7 +121,7 @@ ROLES = ("viewer", "submitter", "operator", "admin")
 
 @dataclass
 class SiteInfo:
-    """Where a house is, who may enter, and which jobs it began with."""
+    """Where a site is, who may log in, and which jobs it began with."""
 
     url: str
     keys: dict[str, str] = field(default_factory=dict)
@@ -187,7 +187,7 @@ async def eventually(condition: Callable[[], Awaitable[Any]], timeout: float = 1
 
 
 async def fill_site(stack: AsyncExitStack, dsn: str, folder: Path) -> UiSite:
-    """A house with jobs in every state, an approval, a schedule, a dead letter, keys and apps."""
+    """A site with jobs in every state, an approval, a schedule, a dead letter, keys and apps."""
     registers = await open_registers(stack)
     settings = site_settings(registers, folder, give_up_hours=0.0001)
     enter = stack.enter_async_context

@@ -1,6 +1,6 @@
-"""The house of the tests in a process of its own.
+"""The UI site of the tests in a process of its own.
 
-A house in the process of the tests would be struck by what tests of others do there (crash points, stopped
+A site in the process of the tests would be struck by what tests of others do there (crash points, stopped
 children), and would rest between its own tests: a listener that does not read holds up its whole server.
 """
 
@@ -23,7 +23,7 @@ TO_BEGIN_SECONDS, TO_END_SECONDS = 60.0, 15.0
 
 @dataclass
 class SiteProxy:
-    """The house as tests see it: `await house.lab.job(id)` is done there, and its answer comes back."""
+    """The site as tests see it: `await site.lab.job(id)` is done there, and its answer comes back."""
 
     info: SiteInfo
     connection: Connection
@@ -44,13 +44,13 @@ class SiteProxy:
 
 @contextmanager
 def ui_site_process(dsn: str, folder: Path) -> Iterator[SiteProxy]:
-    """A furnished house; it ends with the block, or with the process that asked for it."""
+    """A filled site; it ends with the block, or with the process that asked for it."""
     here, there = multiprocessing.Pipe()
     process = multiprocessing.get_context("spawn").Process(target=_live, args=(there, dsn, folder))
     process.start()
     there.close()
     try:
-        assert here.poll(TO_BEGIN_SECONDS), "the house did not open"
+        assert here.poll(TO_BEGIN_SECONDS), "the site did not start"
         yield SiteProxy(here.recv(), here)
     finally:
         here.close()

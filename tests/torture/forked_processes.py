@@ -1,4 +1,4 @@
-"""The zygote and its children as the test sees them."""
+"""The fork server and its children as the test sees them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Child:
     """One forked process. `stopped` and `ended` are set when the kernel said so."""
 
     def __init__(self, fork_server: ForkServer, pid: int, order: dict[str, Any]) -> None:
-        self._nursery = fork_server
+        self._fork_server = fork_server
         self.pid = pid
         self.role: str = order["role"]
         self.log: str = order["log"]
@@ -30,8 +30,8 @@ class Child:
         self.code: int | None = None
 
     def send(self, number: int) -> None:
-        """Have the zygote send a signal, for it alone knows whether this is still its child's id."""
-        self._nursery.order(pid=self.pid, signal=int(number))
+        """Have the fork server send a signal, for it alone knows whether this is still its child's id."""
+        self._fork_server.order(pid=self.pid, signal=int(number))
 
     def resume(self) -> None:
         """Let it go on."""
@@ -90,12 +90,12 @@ class ForkServer:
         return await born
 
     def order(self, **order: Any) -> None:
-        """Tell the zygote."""
+        """Send an order to the fork server."""
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(order).encode() + b"\n")
 
     async def hear(self) -> None:
-        """Take note of what the zygote says, until it ends."""
+        """Take note of what the fork server reports, until it ends."""
         assert self._process.stdout is not None
         async for line in self._process.stdout:
             self._note(json.loads(line))
@@ -118,7 +118,7 @@ class ForkServer:
 
 @contextlib.asynccontextmanager
 async def open_fork_server(directory: Path) -> AsyncIterator[ForkServer]:
-    """A zygote with everything imported; its children end with it."""
+    """A fork server with everything imported; its children end with it."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "tests.torture.fork_server_main"),
         cwd=ROOT,

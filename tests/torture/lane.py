@@ -166,7 +166,7 @@ class Lane:
 async def open_lanes(
     postgres: str, template: str, directory: Path, count: int, *, mutant: str | None = None
 ) -> AsyncIterator[list[Lane]]:
-    """`count` lanes, each on a copy of the template, all with one nursery."""
+    """`count` lanes, each on a copy of the template, all with one fork server."""
     async with contextlib.AsyncExitStack() as stack:
         fork_server = await stack.enter_async_context(open_fork_server(directory))
         lanes = []

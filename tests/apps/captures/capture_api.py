@@ -1,4 +1,4 @@
-"""Captures as a device makes them, and the house that takes them in."""
+"""Captures as a device makes them, and the API that takes them in."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def settings_with_captures(data_dir: Path, **captures: Any) -> Settings:
 
 @dataclass
 class CaptureApi:
-    """A door for captures, and where their objects and keys are."""
+    """The API of captures, and where their objects and keys are."""
 
     lab: Lab
     api: Api
@@ -121,7 +121,7 @@ async def open_capture_api(lab: Lab, dsn: str, settings: Settings) -> AsyncItera
 
 
 class SealingSite:
-    """A vault with an orchestrator and a worker that seals."""
+    """A capture API with an orchestrator and a worker that seals."""
 
     def __init__(self, capture_api: CaptureApi) -> None:
         self.capture_api = capture_api

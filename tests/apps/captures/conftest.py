@@ -1,4 +1,4 @@
-"""A vault of the test's own: the API on a real port, objects and keys in files."""
+"""A capture API for each test: it listens on a real port, objects and keys in files."""
 
 from __future__ import annotations
 
@@ -41,6 +41,6 @@ async def capture_api(lab: Lab, dsn: str, settings: Settings) -> AsyncIterator[C
 
 @pytest.fixture
 async def sealing_site(capture_api: CaptureApi) -> AsyncIterator[SealingSite]:
-    """A vault that seals what comes."""
+    """A capture API with a worker that seals."""
     async with open_sealing_site(capture_api) as sealing_site:
         yield sealing_site

@@ -210,7 +210,7 @@ class TestStalls:
         fault_injection.arm(None)
 
     @pytest.mark.parametrize("point", ["capture.lock_capture", "capture.add_entry", "capture.commit.before"])
-    async def test_it_has_its_turn_again(
+    async def test_a_session_of_a_crowd_has_its_turn_again(
         self, capture_api: CaptureApi, stall: Callable[[str, int], None], point: str
     ) -> None:
         stall(point, MAX_TRIES - 1)
@@ -222,7 +222,7 @@ class TestStalls:
         assert trail["broken_at"] is None
 
     @pytest.mark.parametrize("changed", [{}, {"size_bytes": -1}])
-    async def test_one_that_is_too_busy_says_so_and_has_done_nothing(
+    async def test_a_server_that_is_too_busy_says_so_and_has_done_nothing(
         self, capture_api: CaptureApi, stall: Callable[[str, int], None], changed: dict[str, Any]
     ) -> None:
         stall("refuse_capture.add_entry" if changed else "capture.add_entry", MAX_TRIES)
@@ -252,7 +252,7 @@ async def test_a_session_that_was_ended_before_its_commit_is_begun_again(
     assert (await capture_api.post(sample())).status == (202 if is_unknown else 200)
 
 
-async def test_the_first_of_a_tenant_publishes_for_all_who_come_with_it(
+async def test_the_first_capture_of_a_tenant_publishes_its_workflow_once(
     capture_api: CaptureApi, tmp_path: Path
 ) -> None:
     passed = tmp_path / "points"
@@ -278,7 +278,7 @@ class TestNoConnection:
             update={"database": Settings(database=database_settings).database}
         )
 
-    async def test_who_waits_is_told_with_the_first(
+    async def test_all_waiting_posts_get_503_with_the_first(
         self, capture_api: CaptureApi, dsn: str, eventually: Any
     ) -> None:
         other = sample(capture_id=str(uuid4()))

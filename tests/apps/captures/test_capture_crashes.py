@@ -44,7 +44,7 @@ def quick(base: Settings) -> Settings:
 
 @dataclass
 class Site:
-    """A vault with a healthy server, and a nest for those that die."""
+    """A capture API with a healthy server, and a fork server for the processes to be killed."""
 
     capture_api: CaptureApi
     fork_server: ForkServer

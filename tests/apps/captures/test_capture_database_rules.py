@@ -89,13 +89,13 @@ def test_each_statement_makes_moves_of_the_list() -> None:
 
 
 @pytest.mark.parametrize("column", RECEIVED)
-async def test_what_was_received_stays_as_it_came(capture_api: CaptureApi, column: str) -> None:
+async def test_received_fields_of_a_capture_never_change(capture_api: CaptureApi, column: str) -> None:
     await _posted(capture_api)
     with pytest.raises(psycopg.errors.CheckViolation, match="stays as it came"):
         await capture_api.lab.rows(f"update vault_secure.capture_events set {column} = {RECEIVED[column]}")
 
 
-async def test_times_are_those_of_the_database(capture_api: CaptureApi) -> None:
+async def test_times_of_captures_are_those_of_the_database(capture_api: CaptureApi) -> None:
     """Of a changed row, and of entries: the clock of the writer may be wrong."""
     await _posted(capture_api)
     await capture_api.post(sample())
@@ -114,7 +114,7 @@ async def test_times_are_those_of_the_database(capture_api: CaptureApi) -> None:
     assert now_updated > updated
 
 
-async def test_two_who_seal_one_capture_do_not_wait_in_a_circle(
+async def test_two_workers_that_seal_one_capture_do_not_deadlock(
     capture_api: CaptureApi, eventually: Any, tmp_path: Any
 ) -> None:
     """One begins anew (the row, then the chain) while another one, thought dead, writes its proof."""

@@ -47,14 +47,14 @@ def test_the_golden_vector() -> None:
     assert canonical_fingerprint(FIELDS) == GOLDEN
 
 
-def test_it_is_stable_and_64_lower_case_hex_digits() -> None:
+def test_a_fingerprint_is_stable_and_64_lower_case_hex_digits() -> None:
     """TC-NR-10."""
     fingerprints = {canonical_fingerprint(replace(FIELDS)) for _ in range(100)}
     assert fingerprints == {GOLDEN}
     assert set(GOLDEN) <= set("0123456789abcdef")
 
 
-def test_there_are_nine_keys_sorted_without_white_space_and_the_size_is_a_number() -> None:
+def test_a_fingerprint_covers_nine_sorted_keys_without_white_space() -> None:
     text = fingerprint_bytes(FIELDS).decode()
     assert list(json.loads(text)) == NINE
     assert '"size_bytes":524288,' in text
@@ -62,7 +62,7 @@ def test_there_are_nine_keys_sorted_without_white_space_and_the_size_is_a_number
     assert "ocr" not in text
 
 
-def test_case_does_not_matter_in_id_and_hash_and_matters_elsewhere() -> None:
+def test_case_matters_in_a_fingerprint_except_in_id_and_hash() -> None:
     """TC-INV-06 D, and that nothing else is folded or trimmed."""
     shouted = replace(FIELDS, capture_id=FIELDS.capture_id.upper(), content_hash=FIELDS.content_hash.upper())
     assert canonical_fingerprint(shouted) == GOLDEN
@@ -73,7 +73,7 @@ def test_case_does_not_matter_in_id_and_hash_and_matters_elsewhere() -> None:
 
 
 @pytest.mark.parametrize("name", NINE)
-def test_each_of_the_nine_counts(name: str) -> None:
+def test_each_of_the_nine_fields_changes_the_fingerprint(name: str) -> None:
     """TC-INV-06 B."""
     value = getattr(FIELDS, name)
     changed = value + 1 if isinstance(value, int) else f"{value}0"

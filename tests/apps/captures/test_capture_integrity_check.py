@@ -45,7 +45,7 @@ def _own(sealing_site: SealingSite) -> bytes:
     return load_public(sealing_site.capture_api.data_dir / "captures" / "signing.pem")
 
 
-async def test_what_nobody_changed_holds(full: SealingSite) -> None:
+async def test_integrity_check_passes_untouched_captures(full: SealingSite) -> None:
     report = await _checked(full, _own(full))
     assert report.problems == []
     assert (report.captures, report.proofs, report.chains) == (2, 1, 4)
@@ -68,12 +68,14 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("what", CHANGES)
-async def test_whatever_was_changed_is_found(full: SealingSite, what: str) -> None:
+async def test_integrity_check_finds_every_change(full: SealingSite, what: str) -> None:
     await full.capture_api.lab.rows(CHANGES[what])
     assert (await _checked(full)).problems != []
 
 
-async def test_who_signs_anew_with_another_key_is_found_by_the_key(full: SealingSite, tmp_path: Path) -> None:
+async def test_integrity_check_finds_a_proof_signed_with_another_key(
+    full: SealingSite, tmp_path: Path
+) -> None:
     ((id, proof),) = await full.capture_api.lab.rows(
         f"select id::text, proof from {EVENTS} where state = 'SEALED'"
     )
@@ -91,7 +93,7 @@ async def test_who_signs_anew_with_another_key_is_found_by_the_key(full: Sealing
     assert (await _checked(full, _own(full), forger.public)).problems == []
 
 
-async def test_the_command_tells_and_exits_1(full: SealingSite, dsn: str) -> None:
+async def test_the_check_command_reports_problems_and_exits_1(full: SealingSite, dsn: str) -> None:
     data_dir = full.capture_api.data_dir
 
     def run(*words: str) -> subprocess.CompletedProcess[str]:

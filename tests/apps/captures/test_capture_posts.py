@@ -81,7 +81,7 @@ async def test_another_payload_under_the_same_id_is_409(capture_api: CaptureApi,
     assert (await captures_in(capture_api.lab), await jobs_in(capture_api.lab)) == (1, 1)
 
 
-async def test_what_ocr_read_and_when_does_not_matter(capture_api: CaptureApi) -> None:
+async def test_ocr_text_and_time_do_not_change_a_replay(capture_api: CaptureApi) -> None:
     """TC-INV-06 C: only OCR changed."""
     await capture_api.post(sample(ocr_text="one", ocr_confidence=0.5, ocr_language="fr"))
     for ocr in ({}, {"ocr_text": "two"}, {"ocr_confidence": 1}, {"ocr_language": "en", "ocr_text": None}):
@@ -93,7 +93,7 @@ async def test_what_ocr_read_and_when_does_not_matter(capture_api: CaptureApi) -
     assert kept == ("one", "fr")
 
 
-async def test_camel_case_is_understood_too(capture_api: CaptureApi) -> None:
+async def test_camel_case_fields_are_accepted(capture_api: CaptureApi) -> None:
     def camel(name: str) -> str:
         first, *rest = name.split("_")
         return first + "".join(word.capitalize() for word in rest)
@@ -240,7 +240,7 @@ async def test_the_owner_is_checked_where_no_row_is_hidden(capture_api: CaptureA
     assert trail["chain"] == first.body["capture_event_id"]
 
 
-async def test_who_is_not_recognised_is_401_and_in_the_log_without_a_user(capture_api: CaptureApi) -> None:
+async def test_an_unknown_caller_gets_401_and_is_logged_without_a_user(capture_api: CaptureApi) -> None:
     key = await capture_api.api.make_key("viewer", user_id=str(uuid4()))
     for answer in (await capture_api.post(sample()), await capture_api.post(sample(), key="cog_wrong")):
         assert (answer.status, answer.body["error"]) == (401, "UNAUTHORIZED")
@@ -305,7 +305,9 @@ class TestRate:
     def capture_settings(self) -> dict[str, Any]:
         return {"rate_per_minute": 3}
 
-    async def test_who_sends_too_much_is_429_and_others_are_not(self, capture_api: CaptureApi) -> None:
+    async def test_a_user_over_the_rate_limit_gets_429_and_others_do_not(
+        self, capture_api: CaptureApi
+    ) -> None:
         mine = await capture_api.api.make_key("submitter", user_id=str(uuid4()))
         theirs = await capture_api.api.make_key("submitter", user_id=str(uuid4()))
         bodies = [sample(capture_id=str(uuid4())) for _ in range(4)]
@@ -320,7 +322,7 @@ class TestRate:
         assert sorted(logged) == [200] * 3 + [202] * 4 + [409, 429]
 
 
-async def test_the_index_stands_behind_the_record(capture_api: CaptureApi) -> None:
+async def test_the_unique_index_stops_what_passes_lock_and_record(capture_api: CaptureApi) -> None:
     """A request that passes lock and record makes neither a second row nor anything else."""
     await capture_api.post(sample())
     await capture_api.lab.rows("delete from cograil.idempotency")
@@ -351,9 +353,7 @@ async def test_the_engine_owns_the_vault_and_a_door_only_adds(capture_api: Captu
     assert await capture_api.lab.rows(tables) == [("capture_audit_log", *owned), ("capture_events", *owned)]
 
 
-async def test_those_who_wait_for_one_id_do_not_keep_others_waiting(
-    capture_api: CaptureApi, dsn: str
-) -> None:
+async def test_posts_that_wait_for_one_id_do_not_delay_others(capture_api: CaptureApi, dsn: str) -> None:
     """A request that waits for the lock of an id elsewhere holds one connection of this server, not all."""
     user = "00000000-0000-0000-0000-000000000000"
     lock = "select pg_advisory_xact_lock(hashtext(%s || '/' || %s))"

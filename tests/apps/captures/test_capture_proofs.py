@@ -57,7 +57,7 @@ async def sealed(sealing_site: SealingSite) -> Sealed:
     return Sealed(id, object, await sealing_site.proof(id), await sealing_site.trail(id), key)
 
 
-async def test_what_was_not_changed_holds_and_so_does_the_plaintext(sealed: Sealed) -> None:
+async def test_an_untouched_proof_holds_and_so_does_the_plaintext(sealed: Sealed) -> None:
     assert sealed.problems() == []
     assert sealed.problems(object=CONTENT) == []
     assert sealed.problems(object=None, trail=None) == []
@@ -75,7 +75,7 @@ async def test_any_byte_that_was_changed_is_found(sealed: Sealed, what: str) -> 
         assert sealed.problems(**aside | {what: other})
 
 
-async def test_who_signs_a_changed_manifest_again_is_found_by_the_key(sealed: Sealed, tmp_path: Path) -> None:
+async def test_a_changed_manifest_signed_again_is_found_by_the_key(sealed: Sealed, tmp_path: Path) -> None:
     made = orjson.loads(sealed.proof)["manifest"]
     made["timestamp_device"] = "2020-01-01T00:00:00.000000Z"
     forger = load_signer(tmp_path / "forger.pem")
@@ -87,7 +87,9 @@ async def test_who_signs_a_changed_manifest_again_is_found_by_the_key(sealed: Se
 @pytest.mark.parametrize(
     "name", ["audit", "payload", "object", "payload_canonical_sha256", "signer", "format"]
 )
-async def test_what_is_signed_but_no_proof_is_told_so(sealed: Sealed, tmp_path: Path, name: str) -> None:
+async def test_a_signed_document_that_is_not_a_proof_is_refused(
+    sealed: Sealed, tmp_path: Path, name: str
+) -> None:
     made = orjson.loads(sealed.proof)["manifest"]
     signer = load_signer(tmp_path / "other.pem")
     for value in (None, 7, "x", [], {}, {"entries": []}, {"entries": ["x"], "seq": 1}):
@@ -199,7 +201,7 @@ async def test_a_page_tells_that_the_entry_before_it_was_changed(
     assert ([entry["seq"] for entry in page["entries"]], page["broken_at"]) == ([3, 4], 3)
 
 
-async def test_the_command_says_the_same_without_an_instance(sealed: Sealed, tmp_path: Path) -> None:
+async def test_the_verify_command_agrees_without_an_instance(sealed: Sealed, tmp_path: Path) -> None:
     names = {"proof.json": sealed.proof, "object": sealed.object, "audit.json": sealed.trail}
     for name, content in names.items():
         (tmp_path / name).write_bytes(content)
@@ -233,7 +235,7 @@ async def test_the_command_says_the_same_without_an_instance(sealed: Sealed, tmp
     assert run("verify", "audit.json").returncode == 1
 
 
-def test_a_key_is_made_once_and_only_its_owner_reads_it(tmp_path: Path) -> None:
+def test_a_signing_key_is_made_once_and_only_its_owner_reads_it(tmp_path: Path) -> None:
     path = tmp_path / "a" / "signing.pem"
     first = load_signer(path)
     assert load_signer(path).public == first.public == load_public(path)
@@ -250,7 +252,7 @@ def test_a_key_is_made_once_and_only_its_owner_reads_it(tmp_path: Path) -> None:
         load_signer(path)
 
 
-def test_a_key_that_somebody_named_is_never_made(tmp_path: Path) -> None:
+def test_a_configured_signing_key_is_never_made(tmp_path: Path) -> None:
     """A file that is not there yet, or mistyped: what another key signs nobody trusts."""
     named = CaptureSettings(signing_key=tmp_path / "named.pem")
     with pytest.raises(BadKey, match=r"COGRAIL_CAPTURES__SIGNING_KEY: .*genpkey"):

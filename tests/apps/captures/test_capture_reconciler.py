@@ -57,7 +57,7 @@ async def events_of(capture_api: CaptureApi, body: dict[str, Any]) -> list[str]:
     return [entry["event"] for entry in trail["entries"]]
 
 
-async def test_one_whose_job_was_cancelled_fails_and_says_so(capture_api: CaptureApi) -> None:
+async def test_a_capture_whose_job_was_cancelled_fails_and_says_so(capture_api: CaptureApi) -> None:
     body = await cancelled(capture_api)
     async with open_sealing_site(capture_api) as sealing_site:
         shown = await sealing_site.ended(body["capture_id"])
@@ -74,7 +74,7 @@ async def test_one_whose_job_was_cancelled_fails_and_says_so(capture_api: Captur
     assert (await capture_api.get(body["capture_id"])).body["state"] == "FAILED", "no state moves back"
 
 
-async def test_one_whose_job_failed_outside_its_handlers_fails_with_it(capture_api: CaptureApi) -> None:
+async def test_a_capture_whose_job_failed_outside_its_handlers_fails_with_it(capture_api: CaptureApi) -> None:
     async def broken(capture_event_id: str) -> None:
         raise Fail("nobody could write it down", code="disk_full")
 
@@ -90,7 +90,7 @@ async def test_one_whose_job_failed_outside_its_handlers_fails_with_it(capture_a
     assert shown["error_code"] == (await capture_api.lab.job(shown["job_id"]))["error"]["code"]
 
 
-async def test_one_whose_job_is_gone_is_sealed_by_another(capture_api: CaptureApi) -> None:
+async def test_a_capture_whose_job_is_gone_is_sealed_by_another(capture_api: CaptureApi) -> None:
     body = await cancelled(capture_api)
     before = await job_of(capture_api, body)
     await forget_jobs(capture_api)
@@ -106,7 +106,7 @@ async def test_one_whose_job_is_gone_is_sealed_by_another(capture_api: CaptureAp
     assert "SEALING_BEGUN_AGAIN" in await events_of(capture_api, body)
 
 
-async def test_one_that_is_under_way_is_left_alone(capture_api: CaptureApi, settings: Settings) -> None:
+async def test_a_capture_that_is_under_way_is_left_alone(capture_api: CaptureApi, settings: Settings) -> None:
     """By its job, or by the retry of a retry of that."""
     waiting = capture_api.capture(b"waiting")
     await capture_api.post(waiting)
@@ -123,7 +123,7 @@ async def test_one_that_is_under_way_is_left_alone(capture_api: CaptureApi, sett
     assert (await capture_api.get(waiting["capture_id"])).body["state"] == "UPLOADED"
 
 
-async def test_who_cancelled_by_mistake_has_some_time_to_retry(
+async def test_a_cancelled_capture_can_be_retried_for_some_time(
     capture_api: CaptureApi, settings: Settings
 ) -> None:
     patient = settings.model_copy(update={"captures": Settings().captures})
@@ -169,7 +169,7 @@ class TestKills:
             await site.capture_api.lab.ended(shown["job_id"])
         return shown
 
-    async def test_it_fails_once(self, site: Site) -> None:
+    async def test_an_abandoned_capture_fails_once_after_a_kill(self, site: Site) -> None:
         points = await self._points(site, await cancelled(site.capture_api))
         assert {"reconcile_capture.lock_left", "reconcile_capture.insert_outbox"} <= set(points)
         for point in points:
@@ -179,7 +179,7 @@ class TestKills:
             event = "CAPTURE_FAILED"
             assert await site.capture_api.lab.rows(COUNT, id=body["capture_id"], event=event) == [(1,)], point
 
-    async def test_it_is_begun_again_once(self, site: Site) -> None:
+    async def test_an_abandoned_capture_is_begun_again_once_after_a_kill(self, site: Site) -> None:
         body = await cancelled(site.capture_api)
         await forget_jobs(site.capture_api)
         points = await self._points(site, body)

@@ -44,7 +44,9 @@ async def test_an_object_of_s3_is_sealed(sealing_site: SealingSite, s3: S3) -> N
     assert all(claim.holds for claim in verify(await sealing_site.proof(body["capture_id"])))
 
 
-async def test_one_that_is_not_there_or_cut_short_says_so(sealing_site: SealingSite, s3: S3) -> None:
+async def test_an_s3_object_that_is_missing_or_cut_short_is_an_error(
+    sealing_site: SealingSite, s3: S3
+) -> None:
     kek = sealing_site.capture_api.add_kek()
     missing, _ = encrypt(b"x", KEK_ID, kek)
     short, encrypted = encrypt(b"some evidence", KEK_ID, kek)

@@ -93,7 +93,9 @@ SPOILED = (
 
 
 @pytest.mark.parametrize("how", SPOILED)
-async def test_what_cannot_be_sealed_fails_and_says_why(sealing_site: SealingSite, how: str) -> None:
+async def test_a_capture_that_cannot_be_sealed_fails_and_says_why(
+    sealing_site: SealingSite, how: str
+) -> None:
     body = _spoiled(sealing_site.capture_api, how)
     shown = await sealing_site.sealed(body)
     assert (shown["state"], shown["error_code"]) == ("FAILED", how)
@@ -175,7 +177,7 @@ class TestKeksOfTheEnvironment:
         return {"keks": dict.fromkeys((KEK_ID, self.ELSEWHERE), base64.b64encode(self.KEK).decode())}
 
     @pytest.mark.parametrize("kek_id", [KEK_ID, ELSEWHERE])
-    async def test_it_unwraps(self, sealing_site: SealingSite, kek_id: str) -> None:
+    async def test_a_kek_of_the_environment_unwraps(self, sealing_site: SealingSite, kek_id: str) -> None:
         sealing_site.capture_api.keks[kek_id] = self.KEK
         assert (await sealing_site.sealed(sealing_site.capture_api.capture(b"x", kek_id)))[
             "state"
@@ -189,7 +191,9 @@ class TestSigningKeyThatIsNotThere:
     def capture_settings(self, tmp_path: Path) -> dict[str, Any]:
         return {"signing_key": tmp_path / "named.pem"}
 
-    async def test_it_is_waited_for(self, sealing_site: SealingSite, tmp_path: Path, eventually: Any) -> None:
+    async def test_a_late_object_is_waited_for(
+        self, sealing_site: SealingSite, tmp_path: Path, eventually: Any
+    ) -> None:
         async def is_told() -> bool:
             nodes = "select error->>'code', error->>'message' from cograil.nodes where node_id = 'seal'"
             ((code, message),) = await sealing_site.capture_api.lab.rows(nodes)
@@ -238,7 +242,7 @@ class TestTelling:
         assert events["captures.failed"]["data"]["error_code"] == "dek_unwrap_failed"
 
 
-def test_no_move_leads_back() -> None:
+def test_no_move_of_a_capture_leads_back() -> None:
     """From a state that was left nobody comes to it again, but a device that defers an upload."""
     order = ["CAPTURED", "UPLOADING", "UPLOADED", "SEALING", "SEALED", "ANCHORED"]
     assert set(states.MOVES) == {*order, "DEFERRED", "FAILED"}

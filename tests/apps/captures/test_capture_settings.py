@@ -32,7 +32,9 @@ def test_keks_of_the_environment_are_read_and_not_shown(monkeypatch: pytest.Monk
         ("RATE_PER_MINUTE", "0"),
     ],
 )
-def test_what_cannot_be_is_refused(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
+def test_impossible_capture_settings_are_refused(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
     monkeypatch.setenv(f"COGRAIL_CAPTURES__{name}", value)
     with pytest.raises(InvalidSettings, match=f"COGRAIL_CAPTURES__{name}") as error:
         load_settings()

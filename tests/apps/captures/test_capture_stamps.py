@@ -85,7 +85,7 @@ async def test_an_authority_that_says_nonsense_is_not_believed(
     await _stamped(sealing_site, body["capture_id"], eventually)
 
 
-def test_what_is_no_stamp_of_this_text_is_refused(authority: Authority) -> None:
+def test_a_response_that_is_not_a_stamp_of_this_text_is_refused(authority: Authority) -> None:
     response = authority.stamp(query(b"text", 7))
     assert check_response(response, b"text", 7) is not None
     for text, nonce in ((b"other", 7), (b"text", 8)):
@@ -119,7 +119,7 @@ def test_a_stamp_is_signed_by_who_signed_the_proof(tmp_path: Path, authority: Au
 
 
 @pytest.mark.filterwarnings("ignore:Parsed a serial number")
-def test_whatever_is_changed_in_a_stamp_it_is_a_stamp_or_none(authority: Authority) -> None:
+def test_a_changed_stamp_is_either_a_stamp_or_refused(authority: Authority) -> None:
     """Also in the certificate, whose parts others read for us: nobody is shown their exceptions."""
     response, refused = authority.stamp(query(b"text", 7)), 0
     for place, bit in itertools.product(range(len(response)), (0x01, 0x10)):

@@ -1,4 +1,4 @@
-"""A door at /v1/requests, workers behind it, registers before them."""
+"""The API of /v1/requests, its workers, and the registers that they ask."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ async def working(site: CompanySite) -> AsyncIterator[None]:
 async def open_company_site(
     dsn: str, *, is_enabled: bool = True, **companies: Any
 ) -> AsyncIterator[CompanySite]:
-    """A door without workers."""
+    """A server without workers."""
     async with serving_registers() as registers:
         settings = company_site_settings(registers, **companies)
         if not is_enabled:

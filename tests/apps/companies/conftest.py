@@ -1,4 +1,4 @@
-"""A bureau for each test, and what must hold when it is over."""
+"""A company site for each test, and what must hold when it is over."""
 
 from __future__ import annotations
 

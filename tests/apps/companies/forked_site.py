@@ -64,7 +64,7 @@ class Case:
 
 
 class ForkedSite:
-    """A door here, everybody else forked, and somebody who wants to hear of it all."""
+    """A server here, all other processes forked, and a subscriber to all events."""
 
     def __init__(
         self, site: CompanySite, fork_server: ForkServer, dsn: str, own: dict[str, Any], receiver: Receiver
@@ -155,7 +155,7 @@ class ForkedSite:
 
 @contextlib.asynccontextmanager
 async def open_forked_site(dsn: str, directory: Path, companies: dict[str, Any]) -> AsyncIterator[ForkedSite]:
-    """A scene on which nobody works yet; in the end all invariants hold."""
+    """A site without workers; in the end all invariants hold."""
     async with (
         open_company_site(dsn, **companies) as site,
         open_fork_server(directory) as fork_server,

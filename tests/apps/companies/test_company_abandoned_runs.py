@@ -88,7 +88,7 @@ class TestWaiting:
             assert (await idle_site.ended(id))["request"]["enrichment_status"] == "SUCCESS"
         assert await idle_site.lab.rows(RUNS) == [("REQUEST_CREATED", 1, False, "SUCCESS")]
 
-    async def test_one_that_waits_for_an_orchestrator_loses_it(self, idle_site: CompanySite) -> None:
+    async def test_a_run_that_waits_for_an_orchestrator_loses_its_lock(self, idle_site: CompanySite) -> None:
         """Nobody knows whether one ever comes: what is RUNNING must not stay so."""
         await idle_site.request_company()
         async with idle_site.lab.orchestrator():
@@ -112,7 +112,7 @@ async def test_a_run_that_was_left_after_its_last_source_is_a_success_and_no_oth
     assert await idle_site.lab.rows("select status from cograil.jobs") == [("cancelled",)]
 
 
-async def test_what_failed_before_a_run_was_left_keeps_its_code(idle_site: CompanySite) -> None:
+async def test_a_failure_before_a_run_was_abandoned_keeps_its_code(idle_site: CompanySite) -> None:
     idle_site.registers.answer(RECHERCHE, and_then_nobody(idle_site, http_response(404)))
     async with idle_site.hearing() as receiver:
         id = await left_at(idle_site, "inpi")
@@ -132,7 +132,7 @@ class TestWithoutCredentials:
     def companies(self, companies: dict[str, Any]) -> dict[str, Any]:
         return companies | {"inpi_password": None, "rcs_token": None}
 
-    async def test_what_could_not_be_asked_does_not_count_when_a_run_is_left(
+    async def test_sources_that_were_not_asked_do_not_count_in_an_abandoned_run(
         self, idle_site: CompanySite
     ) -> None:
         idle_site.registers.answer(RECHERCHE, and_then_nobody(idle_site, FOUND))
@@ -163,7 +163,7 @@ async def test_a_refresh_that_was_cancelled_before_it_began_is_begun_again_by_wh
     ]
 
 
-async def test_what_a_request_calls_old_is_asked_for_though_the_cache_calls_it_fresh(
+async def test_a_request_with_a_shorter_age_refreshes_cached_data(
     site: CompanySite,
 ) -> None:
     """The setting was longer for the cache than when the company was found."""
@@ -176,7 +176,7 @@ async def test_what_a_request_calls_old_is_asked_for_though_the_cache_calls_it_f
     assert site.registers.count(RECHERCHE) == 2
 
 
-async def test_who_joins_a_run_waits_for_nobody(idle_site: CompanySite) -> None:
+async def test_a_request_that_joins_a_run_does_not_wait(idle_site: CompanySite) -> None:
     """Of hundreds who ask at once each would keep a connection waiting, and everybody else with it."""
     await idle_site.request_company()
     async with idle_site.lab.db.transaction("test") as tx:
@@ -187,7 +187,7 @@ async def test_who_joins_a_run_waits_for_nobody(idle_site: CompanySite) -> None:
     assert len(await idle_site.lab.rows(RUNS)) == 1
 
 
-async def test_many_who_find_a_run_that_was_left_begin_one(idle_site: CompanySite) -> None:
+async def test_many_requests_that_find_an_abandoned_run_begin_one(idle_site: CompanySite) -> None:
     idle_site.registers.answer(RECHERCHE, and_then_nobody(idle_site, FOUND))
     id = await left_at(idle_site, "inpi")
     idle_site.registers.heal()
@@ -210,7 +210,7 @@ for each row when (new.siren = '{DANONE}') execute function refuse()
 """
 
 
-async def test_one_that_cannot_be_ended_keeps_no_other_from_it(idle_site: CompanySite) -> None:
+async def test_a_run_that_cannot_be_ended_does_not_block_others(idle_site: CompanySite) -> None:
     idle_site.registers.answer(RECHERCHE, silence)
     for siren in (DANONE, OTHER):
         await idle_site.request_company(siren)
@@ -225,7 +225,7 @@ async def test_one_that_cannot_be_ended_keeps_no_other_from_it(idle_site: Compan
     assert (await end_left(idle_site.lab.db, house))[0] == 1
 
 
-async def test_who_ends_as_many_as_it_looks_for_looks_again_at_once(idle_site: CompanySite) -> None:
+async def test_a_sweeper_with_a_full_batch_looks_again_at_once(idle_site: CompanySite) -> None:
     idle_site.registers.answer(RECHERCHE, silence)
     for siren in (DANONE, OTHER):
         await idle_site.request_company(siren)
@@ -252,7 +252,7 @@ class TestNobodyWorks:
         assert b"worker lost" in page.raw
         assert await idle_site.lab.rows(RUNS) == [("REQUEST_CREATED", 1, True, "PARTIAL")], "nothing begins"
 
-    async def test_nor_does_the_command(
+    async def test_the_command_shows_no_run_that_lost_its_lock(
         self,
         idle_site: CompanySite,
         dsn: str,

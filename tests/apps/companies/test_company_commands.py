@@ -56,7 +56,7 @@ async def test_a_company_is_asked_for_and_shown(site: CompanySite, shell: Shell)
     assert actions == [("request company", "cli")] * 2
 
 
-async def test_a_failure_is_exit_1_and_a_refresh_too_soon_4(site: CompanySite, shell: Shell) -> None:
+async def test_get_exits_1_for_a_failure_and_4_for_an_early_refresh(site: CompanySite, shell: Shell) -> None:
     site.registers.answer(RECHERCHE, http_response(404))
     assert (await shell.json("enrich", OTHER, code=1))["enrichment_status"] == "FAILED"
     site.registers.heal()

@@ -203,7 +203,7 @@ def _label(value: Any) -> str | None:
 
 
 @pytest.mark.parametrize(("role", "deed", "ending", "points"), A_FEW, ids=_label)
-async def test_whoever_is_killed_in_a_run_nothing_is_lost(
+async def test_a_process_killed_at_a_few_points_of_a_run_loses_nothing(
     dsn: str,
     tmp_path: Path,
     companies: dict[str, Any],
@@ -220,7 +220,7 @@ async def test_whoever_is_killed_in_a_run_nothing_is_lost(
 @pytest.mark.torture
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize(("role", "deed", "ending"), ALL, ids=_label)
-async def test_whoever_is_killed_anywhere_nothing_is_lost(
+async def test_a_process_killed_at_any_point_of_a_run_loses_nothing(
     dsn: str, tmp_path: Path, companies: dict[str, Any], role: str, deed: Strike, ending: Ending
 ) -> None:
     """Each visit of each point; those before the first run only for one ending.
@@ -331,7 +331,7 @@ async def strike_server(forked: ForkedSite, deed: Deed, point: str) -> None:
 
 
 @pytest.mark.parametrize("deed", DEEDS, ids=_label)
-async def test_a_server_that_is_killed_has_done_it_wholly_or_not_at_all(
+async def test_a_server_killed_at_a_few_points_acts_wholly_or_not_at_all(
     dsn: str, tmp_path: Path, companies: dict[str, Any], deed: Deed
 ) -> None:
     async with with_servers(dsn, tmp_path, companies) as forked:
@@ -342,7 +342,7 @@ async def test_a_server_that_is_killed_has_done_it_wholly_or_not_at_all(
 @pytest.mark.torture
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("deed", DEEDS, ids=_label)
-async def test_a_server_that_is_killed_anywhere_has_too(
+async def test_a_server_killed_at_any_point_acts_wholly_or_not_at_all(
     dsn: str, tmp_path: Path, companies: dict[str, Any], deed: Deed
 ) -> None:
     async with with_servers(dsn, tmp_path, companies) as forked:

@@ -21,7 +21,7 @@ def companies() -> dict[str, Any]:
     return {"sync_seconds": 0, "sweep_seconds": 0.5}
 
 
-async def test_what_failed_is_told_once_though_workers_die(
+async def test_a_failure_is_reported_once_though_workers_die(
     dsn: str, tmp_path: Path, companies: dict[str, Any]
 ) -> None:
     """The failure of a source is noted by the worker after it, which may die as well."""
@@ -39,7 +39,7 @@ async def test_what_failed_is_told_once_though_workers_die(
         assert await forked.count_events(siren) == EACH_ONCE
 
 
-async def test_all_that_works_dies_in_the_middle_of_a_run(
+async def test_a_run_survives_the_death_of_all_processes(
     dsn: str, tmp_path: Path, companies: dict[str, Any]
 ) -> None:
     async with open_forked_site(dsn, tmp_path, companies) as forked:
@@ -157,7 +157,7 @@ where subject = %(siren)s and type like 'companies.%%'
 ENDERS = {"worker": "companies.settle.", "server": "companies.submit."}
 
 
-async def test_a_sweeper_that_dies_while_it_ends_a_run_has_an_heir(
+async def test_another_sweeper_ends_the_run_of_a_killed_sweeper(
     dsn: str, tmp_path: Path, companies: dict[str, Any]
 ) -> None:
     """Nobody looks, and no orchestrator lives: only the sweeper of a worker sees that the lock is over."""
@@ -165,7 +165,7 @@ async def test_a_sweeper_that_dies_while_it_ends_a_run_has_an_heir(
         await strike_ender(forked, "worker", "companies.settle.end_run:1")
 
 
-async def test_a_server_that_dies_while_it_ends_a_run_has_one_too(
+async def test_another_server_ends_the_run_of_a_killed_server(
     dsn: str, tmp_path: Path, companies: dict[str, Any]
 ) -> None:
     async with open_forked_site(dsn, tmp_path, companies) as forked:
@@ -175,7 +175,7 @@ async def test_a_server_that_dies_while_it_ends_a_run_has_one_too(
 @pytest.mark.torture
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("role", ENDERS)
-async def test_so_has_whoever_dies_anywhere_while_it_ends_a_run(
+async def test_a_run_is_ended_though_its_ender_dies_at_any_point(
     dsn: str, tmp_path: Path, companies: dict[str, Any], role: str
 ) -> None:
     async with open_forked_site(dsn, tmp_path, companies) as forked:

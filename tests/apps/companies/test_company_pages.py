@@ -66,7 +66,7 @@ async def test_a_company_is_asked_for_and_shown_with_all_that_is_known(
     assert target
 
 
-async def test_a_number_that_is_none_is_told_beside_the_form(
+async def test_an_invalid_number_is_reported_beside_the_form(
     idle_site: CompanySite, browser: Browser
 ) -> None:
     token = await browser.token("/ui/companies")
@@ -139,7 +139,7 @@ async def test_while_a_run_is_under_way_its_job_is_shown_and_no_button(dsn: str)
     assert REFRESH.search(page) is None
 
 
-async def test_what_failed_says_which_register_and_what_is_old_says_so(
+async def test_a_page_names_the_failed_register_and_marks_stale_data(
     site: CompanySite, browser: Browser
 ) -> None:
     site.registers.answer(INPI, http_response(503))
@@ -176,7 +176,7 @@ async def test_each_role_sees_and_does_what_the_api_lets_it(site: CompanySite, b
     assert await site.lab.rows("select count(*) from cograil.company_runs") == [(1,)]
 
 
-async def test_what_others_asked_for_is_not_there_for_a_submitter_nor_for_another_tenant(
+async def test_requests_of_others_are_hidden_from_submitters_and_other_tenants(
     site: CompanySite, browser: Browser
 ) -> None:
     api = site.api
@@ -238,5 +238,5 @@ async def test_without_the_app_there_are_no_pages(dsn: str) -> None:
         assert b"/ui/companies" not in await shown(browser, "/ui/")
 
 
-async def test_with_the_app_it_is_in_the_navigation(browser: Browser) -> None:
+async def test_with_the_app_companies_are_in_the_navigation(browser: Browser) -> None:
     assert b'href="/ui/companies"' in await shown(browser, "/ui/")

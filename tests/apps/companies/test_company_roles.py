@@ -38,7 +38,7 @@ async def test_each_role_may_do_what_the_contract_says(site: CompanySite) -> Non
         await site.over(id)
 
 
-async def test_without_a_key_nobody_comes_in_once_there_is_one(site: CompanySite) -> None:
+async def test_once_a_key_exists_requests_without_a_key_are_refused(site: CompanySite) -> None:
     await site.api.make_key("admin")
     answer = await site.ask()
     assert (answer.status, envelope(answer)["code"]) == (401, "AUTH_ERROR")
@@ -90,7 +90,7 @@ async def test_other_routes_are_refused_in_the_same_words(idle_site: CompanySite
         assert envelope(answer)["code"] == {404: "NOT_FOUND", 405: "METHOD_NOT_ALLOWED"}[status]
 
 
-async def test_what_cannot_be_read_is_400(idle_site: CompanySite) -> None:
+async def test_an_unreadable_body_is_400(idle_site: CompanySite) -> None:
     for raw in (b"{", b'{"siren": "1', b"\xff", b'{"siren": "552032534", "siren": "732829320"}'):
         head = (
             "POST /v1/requests HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n"

@@ -27,7 +27,7 @@ from cograil.runners.handler_registry import Registry
 ONE_EACH = {RECHERCHE: 1, INPI: 1, RCS: 1}
 
 
-async def test_two_hundred_at_once_make_one_set_of_calls(site: CompanySite) -> None:
+async def test_two_hundred_requests_at_once_make_one_set_of_calls(site: CompanySite) -> None:
     async with site.hearing() as receiver:
         answers = await asyncio.gather(*(site.ask(metadata={"n": n}) for n in range(200)))
         assert {answer.status for answer in answers} <= {201, 202}
@@ -43,7 +43,7 @@ async def test_two_hundred_at_once_make_one_set_of_calls(site: CompanySite) -> N
     assert len(company_events(receiver, "CompanyEnrichmentCompleted")) == 1
 
 
-async def test_many_who_look_at_what_is_stale_begin_one_run(site: CompanySite) -> None:
+async def test_many_reads_of_stale_data_begin_one_run(site: CompanySite) -> None:
     id = await site.request_company()
     await site.age(40)
     site.registers.requests.clear()
@@ -76,7 +76,7 @@ class TestSlowSources:
     def companies(self) -> dict[str, Any]:
         return {"sync_seconds": 0.4}
 
-    async def test_whoever_comes_first_waits_a_short_while_and_comes_again(self, site: CompanySite) -> None:
+    async def test_the_first_request_waits_a_short_while_for_its_run(self, site: CompanySite) -> None:
         gate = asyncio.Event()
 
         async def later(request: RegisterRequest) -> bytes:
@@ -170,7 +170,7 @@ class TestLostLock:
         await until(lambda: has_failed(idle_site))
         sweeping.cancel()
 
-    async def test_the_sweeper_ends_it_too(self, idle_site: CompanySite) -> None:
+    async def test_the_sweeper_ends_a_run_whose_lock_expired(self, idle_site: CompanySite) -> None:
         blocked = stop_at(idle_site, RECHERCHE)
         async with idle_site.hearing() as receiver:
             await idle_site.request_company()
@@ -207,7 +207,7 @@ async def test_a_run_that_was_cancelled_before_it_began_is_begun_again(idle_site
     assert idle_site.registers.requests[0].query["q"] == SIRET, "still what was asked for"
 
 
-async def test_one_that_was_cancelled_in_its_middle_has_a_verdict(site: CompanySite) -> None:
+async def test_a_run_cancelled_in_its_middle_has_a_verdict(site: CompanySite) -> None:
     site.registers.answer(INPI, silence)
     answer = asyncio.create_task(site.ask())
     await until(lambda: site.registers.count(INPI))
@@ -220,7 +220,7 @@ async def test_one_that_was_cancelled_in_its_middle_has_a_verdict(site: CompanyS
     assert shown["company"]["legal_name"] == "DANONE"
 
 
-async def test_who_lost_the_lock_notes_no_failure_over_the_next_run(site: CompanySite) -> None:
+async def test_a_worker_that_lost_the_lock_does_not_overwrite_the_next_run(site: CompanySite) -> None:
     await site.request_company()
     registry, lab = Registry(), site.lab
     register(registry, Tools(lab.db, House(lab.engine_context, lab.settings.companies), {}))
@@ -240,7 +240,9 @@ class TestPace:
     def companies(self) -> dict[str, Any]:
         return {"recherche_per_second": 5, "inpi_password": None, "rcs_token": None}
 
-    async def test_all_workers_together_ask_so_often_and_no_more(self, idle_site: CompanySite) -> None:
+    async def test_all_workers_together_keep_the_rate_limit_of_a_register(
+        self, idle_site: CompanySite
+    ) -> None:
         sirens = [f"{552032534 + n}" for n in range(12)]
         async with working(idle_site), idle_site.lab.worker("second"):
             answers = await asyncio.gather(*(idle_site.ask(siren) for siren in sirens))
@@ -253,7 +255,7 @@ class TestPace:
         assert max(in_a_second) <= 5, "also in the first one"
 
 
-async def test_the_events_have_what_every_event_has_and_come_in_order(site: CompanySite) -> None:
+async def test_company_events_have_all_common_fields_and_come_in_order(site: CompanySite) -> None:
     site.registers.answer(RECHERCHE, http_response(404))
     site.registers.answer(RCS, http_response(429))
     async with site.hearing() as receiver:
@@ -296,7 +298,7 @@ async def test_the_events_have_what_every_event_has_and_come_in_order(site: Comp
     assert "companies.CompanyEnrichmentStarted" in kinds
 
 
-async def test_what_a_page_shows(site: CompanySite) -> None:
+async def test_the_company_page_shows_the_run_and_its_documents(site: CompanySite) -> None:
     id = await site.request_company()
     async with site.lab.db.transaction("test") as tx:
         page = await company_page(tx, Of("default", DANONE))

@@ -159,14 +159,14 @@ async def test_a_register_that_says_when_to_come_again_is_asked_then(site: Compa
     assert second - first >= 1.0
 
 
-async def test_one_that_wants_more_patience_than_a_run_has_is_not_asked_again(site: CompanySite) -> None:
+async def test_a_register_with_a_long_retry_after_is_not_asked_again(site: CompanySite) -> None:
     site.registers.answer(RCS, http_response(429, retry_after="3600"))
     shown = await site.ended(await site.request_company())
     assert shown["request"]["enrichment_error"] == "API_ENTREPRISE_RCS:429:RATE_LIMIT"
     assert site.registers.count(RCS) == 1
 
 
-async def test_what_is_sent_is_what_the_registers_want(site: CompanySite) -> None:
+async def test_requests_to_registers_have_the_documented_form(site: CompanySite) -> None:
     await site.request_company()
     requests = {request.source: request for request in site.registers.requests}
     assert requests[RECHERCHE].query == {
@@ -235,7 +235,9 @@ def masked_by(source: str, site: CompanySite) -> None:
 
 
 @pytest.mark.parametrize("source", [RECHERCHE, INPI, RCS])
-async def test_what_one_register_masks_no_other_fills_in(site: CompanySite, source: str) -> None:
+async def test_data_masked_by_one_register_is_not_filled_in_by_another(
+    site: CompanySite, source: str
+) -> None:
     """Neither in the answer, nor in what is stored, nor in what a search finds."""
     id = await site.request_company()
     assert (await site.ended(id))["company"]["legal_name"] == "DANONE"
@@ -261,7 +263,7 @@ async def test_what_one_register_masks_no_other_fills_in(site: CompanySite, sour
         assert (await find_companies(tx, "default", text="danone")).companies == []
 
 
-async def test_what_was_stored_of_a_masked_company_is_masked_by_its_migration(site: CompanySite) -> None:
+async def test_the_migration_masks_stored_data_of_a_masked_company(site: CompanySite) -> None:
     """Where an earlier version had filled in what one register masks."""
     id = await site.request_company()
     await site.ended(id)
@@ -350,7 +352,7 @@ class TestUnreachable:
             free.bind(("127.0.0.1", 0))
             return {"rcs_url": f"http://127.0.0.1:{free.getsockname()[1]}", "inpi_url": "http://10.1.2.3"}
 
-    async def test_nobody_there_is_unavailable_and_a_forbidden_place_is_never_asked(
+    async def test_a_register_that_is_down_is_unavailable_and_a_forbidden_address_never_asked(
         self, site: CompanySite
     ) -> None:
         shown = await site.ended(await site.request_company())
@@ -363,7 +365,7 @@ class TestTooLarge:
     def companies(self) -> dict[str, Any]:
         return {"payload_bytes": 600}
 
-    async def test_what_is_too_large_to_keep_is_used_all_the_same(self, site: CompanySite) -> None:
+    async def test_a_document_too_large_to_keep_is_used_all_the_same(self, site: CompanySite) -> None:
         id = await site.request_company()
         shown = await site.look(id)
         assert shown["request"]["enrichment_status"] == "SUCCESS"
@@ -393,7 +395,7 @@ async def test_a_register_that_fails_again_and_again_is_left_alone_for_a_while(s
 @pytest.mark.parametrize(
     "answer", [http_response(429, retry_after="3600"), http_response(503, retry_after="60")]
 )
-async def test_one_that_wants_more_patience_again_and_again_is_left_alone_too(
+async def test_a_register_with_repeated_long_retry_after_is_left_alone(
     site: CompanySite, answer: bytes
 ) -> None:
     for source in (RECHERCHE, INPI, LOGIN, RCS):

@@ -99,7 +99,7 @@ async def test_running_has_an_active_lock_until_the_verdict(site: CompanySite) -
     assert await site.lab.rows("select holder from cograil.leases") == [(None,)]
 
 
-async def test_what_is_old_becomes_stale_by_itself(site: CompanySite) -> None:
+async def test_an_old_success_becomes_stale_by_itself(site: CompanySite) -> None:
     await site.request_company()
     await site.age(29.9)
     assert await site.state() == "SUCCESS"

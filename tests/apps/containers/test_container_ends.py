@@ -66,7 +66,7 @@ async def test_a_job_that_is_cancelled_where_nothing_runs_containers_tells_its_e
     assert (await site.show("never"))["status"] == "cancelled"
 
 
-async def test_one_that_is_slow_to_stop_keeps_no_other(
+async def test_a_container_that_is_slow_to_stop_delays_no_other(
     site: ContainerSite, monkeypatch: pytest.MonkeyPatch, eventually: Any
 ) -> None:
     stopped: list[str] = []
@@ -169,7 +169,7 @@ async def test_a_container_that_runs_for_too_long_is_stopped(site: ContainerSite
     assert site.lines("late") == ["up", "told"], "it was asked before it was killed"
 
 
-async def test_what_does_not_stop_is_killed_after_ten_seconds(
+async def test_a_container_that_does_not_stop_is_killed_after_ten_seconds(
     site: ContainerSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The engine is given ten, and here takes one: that it does kill then is seen in test_runtimes."""
@@ -191,7 +191,7 @@ async def test_what_does_not_stop_is_killed_after_ten_seconds(
     assert grace_periods == [10, 10]
 
 
-async def test_too_much_memory_is_told_as_such(site: ContainerSite) -> None:
+async def test_a_container_out_of_memory_is_reported_as_such(site: ContainerSite) -> None:
     async with working(site.lab):
         await site.start("hungry", "yes | tail -n 1000000000", memory=16)
         ended = await site.until("hungry", "failed", seconds=60)
@@ -231,7 +231,7 @@ async def test_the_end_of_the_container_decides_while_outputs_are_put(site: Cont
         await site.swept()
 
 
-async def test_fifty_at_once_all_tell_their_start_and_their_exit(site: ContainerSite) -> None:
+async def test_fifty_containers_at_once_all_send_start_and_exit(site: ContainerSite) -> None:
     async with working(site.lab):
         names = [f"job-{number}" for number in range(50)]
         await asyncio.gather(*(site.start(name, f"echo {name}") for name in names))

@@ -81,7 +81,7 @@ async def test_requests_are_counted_by_route_and_kind_of_answer(site: ContainerS
     assert await grown.of('http_errors_total{method="GET",path="/v1/jobs",status="2xx"}') == 0
 
 
-def test_whatever_callers_ask_for_there_are_three_paths() -> None:
+def test_request_metrics_have_three_path_labels() -> None:
     paths = ("/v1/jobs", "/v1/jobs/x", "/v1/jobs/y", "/v1/jobs/x/y", "/v1/jobs/", "/v1/jobsworth")
     assert {path_label(path) for path in paths} == {"/v1/jobs", "/v1/jobs/{jobId}", "other"}
 

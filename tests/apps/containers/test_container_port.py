@@ -37,7 +37,7 @@ async def ask_readiness(lab: Lab, dsn: str, runtime: str) -> tuple[int, Any]:
         return ready.status_code, ready.json()
 
 
-async def test_it_is_ready_only_while_something_runs_containers(
+async def test_the_container_port_is_ready_only_with_a_runtime(
     dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever the rest of the process does without it; in the words of the original."""

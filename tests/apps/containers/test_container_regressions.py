@@ -1,16 +1,21 @@
-"""Thirteen bugs of the service before this one: each with the test that it does not come back.
+"""Thirteen bugs of the service before this one, and the test that prevents the return of each.
 
- 1  events of artifacts were lost on their way        test_artifacts: every kind of artifact
- 2  jobs that fetched their inputs were reaped        test_ends: cancel while inputs are fetched
- 3  a timeout stopped nothing                         test_ends: runs for too long; test_takeovers
- 4  a failed input left a job `accepted`              test_artifacts: a failed input fails the job
- 5  cancel was not told, not counted, and undone      test_ends, test_counting; below: while it is made
- 6  a restart forgot whom to tell, told logs anew     test_restarts
- 7  a missing output was waited for                   test_artifacts: a failed output is told
- 8  dependents ran, plans were not checked            test_artifacts, test_wire: could not be carried out
- 9  an open relay, no policy for addresses            test_artifacts: pass the guard; below: no relay
+ 1  events of artifacts were lost on their way        test_container_job_artifacts: every kind of artifact
+ 2  jobs that fetched their inputs were reaped        test_container_ends: cancel while inputs are fetched
+ 3  a timeout stopped nothing                         test_container_ends: runs for too long;
+                                                      test_container_takeovers
+ 4  a failed input left a job `accepted`              test_container_job_artifacts: a failed input fails the job
+ 5  cancel was not told, not counted, and undone      test_container_ends, test_container_metrics;
+                                                      below: while it is made
+ 6  a restart forgot whom to tell, told logs anew     test_container_restarts
+ 7  a missing output was waited for                   test_container_job_artifacts: a failed output is told
+ 8  dependents ran, plans were not checked            test_container_job_artifacts, test_container_api:
+                                                      could not be carried out
+ 9  an open relay, no policy for addresses            test_container_job_artifacts: pass the guard;
+                                                      below: no relay
 10  a breaker that let all through, lost events       test_posting: a breaker opens; test_relay_faults
-11  stamps of the engine in lines, an event a chunk   test_runtimes: a line is whole; test_ends: fifty at once
+11  stamps of the engine in lines, an event a chunk   test_container_runtimes: a line is whole;
+                                                      test_container_ends: fifty at once
 12  re-encoded bodies broke signatures                below: large numbers are signed as they are sent
 13  secrets in containers; archives of themselves     below: no key; test_workspace, test_workspace_extracting
 """
@@ -50,7 +55,7 @@ async def test_5_a_cancel_while_the_container_is_made_is_not_undone(
             assert site.kinds(id) == ["exit"]
 
 
-async def test_9_there_is_no_relay(site: ContainerSite) -> None:
+async def test_9_the_service_is_not_an_open_relay(site: ContainerSite) -> None:
     answer = await site.api.call("POST", f"/internal/events?url={site.receiver.url}", {"type": "x"})
     assert answer.status == 404
     assert site.receiver.requests == []

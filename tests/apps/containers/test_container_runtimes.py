@@ -96,7 +96,7 @@ async def test_a_container_runs_in_its_room_and_its_exit_is_told(runtime: Runtim
     assert (room / "out.txt").read_text() == "héllo $x\n"
 
 
-async def test_nothing_of_our_environment_is_in_it(
+async def test_a_container_has_nothing_of_our_environment(
     runtime: Runtime, room: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COGRAIL_SECRET_OF_OURS", "x")
@@ -115,7 +115,7 @@ async def test_variables_may_have_any_name(runtime: Runtime, room: Path) -> None
     assert {"spring.datasource.url=x=1", "A-B=y"} <= set(output.split("\0"))
 
 
-async def test_who_starts_it_again_finds_the_one_that_runs(runtime: Runtime, where: str, room: Path) -> None:
+async def test_a_second_start_finds_the_running_container(runtime: Runtime, where: str, room: Path) -> None:
     request = run(room, "echo once >> runs; echo up; sleep 60")
     first = await runtime.start(request, POLICY)
     await until_it_says(runtime, first, "up")
@@ -128,7 +128,7 @@ async def test_who_starts_it_again_finds_the_one_that_runs(runtime: Runtime, whe
     assert (room / "runs").read_text() == "once\n"
 
 
-async def test_two_who_start_it_at_once_have_one(
+async def test_two_starts_at_once_make_one_container(
     runtime: Runtime, where: str, room: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The second had looked before the first was there: an attempt that was taken for dead, and the next."""
@@ -145,7 +145,7 @@ async def test_two_who_start_it_at_once_have_one(
     assert (room / "runs").read_text() == "once\n"
 
 
-async def test_it_outlives_whoever_started_it_and_is_found_again(
+async def test_a_container_outlives_its_starter_and_is_found_again(
     runtime: Runtime, where: str, room: Path
 ) -> None:
     command = "echo one; until [ -e go ]; do sleep 0.1; done; echo two; exit 7"
@@ -206,14 +206,14 @@ async def test_a_line_that_is_too_long_comes_in_pieces_of_nothing_else(runtime: 
         assert await output(runtime, container, after=lines[read - 1][0]) == texts[read:]
 
 
-async def test_lines_come_while_it_runs(runtime: Runtime, room: Path) -> None:
+async def test_log_lines_come_while_a_container_runs(runtime: Runtime, room: Path) -> None:
     container = await runtime.start(run(room, "echo ready; sleep 60"), POLICY)
     await until_it_says(runtime, container, "ready")
     assert (await runtime.state(container)).is_running
     gc.collect()  # a connection that nobody closed would be told now
 
 
-async def test_what_is_told_to_stop_may_end_by_itself(runtime: Runtime, room: Path) -> None:
+async def test_a_container_told_to_stop_may_end_by_itself(runtime: Runtime, room: Path) -> None:
     command = "trap 'echo bye; exit 5' TERM; echo up; while true; do sleep 0.1; done"
     container = await runtime.start(run(room, command), POLICY)
     await until_it_says(runtime, container, "up")
@@ -222,7 +222,7 @@ async def test_what_is_told_to_stop_may_end_by_itself(runtime: Runtime, room: Pa
     assert await output(runtime, container) == ["up", "bye"]
 
 
-async def test_what_does_not_stop_is_killed(runtime: Runtime, room: Path) -> None:
+async def test_a_container_that_does_not_stop_is_killed(runtime: Runtime, room: Path) -> None:
     command = "trap '' TERM; echo up; sleep 600 & while true; do sleep 1; done"
     container = await runtime.start(run(room, command), POLICY)
     await until_it_says(runtime, container, "up")
@@ -232,14 +232,14 @@ async def test_what_does_not_stop_is_killed(runtime: Runtime, room: Path) -> Non
     assert (state.exit_code, state.is_out_of_memory) == (137, False)
 
 
-async def test_what_it_left_running_ends_with_it(runtime: Runtime, room: Path) -> None:
+async def test_processes_left_running_end_with_their_container(runtime: Runtime, room: Path) -> None:
     container = await runtime.start(run(room, "sleep 600 & echo gone"), POLICY)
     async with asyncio.timeout(20):
         assert (await runtime.wait(container)).exit_code == 0
         assert await output(runtime, container) == ["gone"]
 
 
-async def test_too_much_memory_is_told_as_such(runtime: Runtime, room: Path) -> None:
+async def test_a_container_out_of_memory_is_reported_as_such(runtime: Runtime, room: Path) -> None:
     container = await runtime.start(run(room, HUNGRY, memory_mb=16), POLICY)
     async with asyncio.timeout(60):
         state = await runtime.wait(container)
@@ -248,27 +248,27 @@ async def test_too_much_memory_is_told_as_such(runtime: Runtime, room: Path) -> 
     assert (await runtime.wait(container)).exit_code == 0, "and enough is enough"
 
 
-async def test_who_gets_over_what_was_killed_in_it_has_not_failed(runtime: Runtime, room: Path) -> None:
+async def test_a_container_that_survives_a_killed_child_has_not_failed(runtime: Runtime, room: Path) -> None:
     container = await runtime.start(run(room, f"{HUNGRY}; exit 0", memory_mb=64), POLICY)
     async with asyncio.timeout(60):
         state = await runtime.wait(container)
     assert (state.exit_code, state.is_out_of_memory) == (0, False)
 
 
-async def test_who_kills_itself_is_not_out_of_memory(runtime: Runtime, room: Path) -> None:
+async def test_a_container_that_kills_itself_is_not_out_of_memory(runtime: Runtime, room: Path) -> None:
     container = await runtime.start(run(room, "sh -c 'kill -9 $$'; exit $?"), POLICY)
     state = await runtime.wait(container)
     assert (state.exit_code, state.is_out_of_memory) == (137, False)
 
 
-async def test_it_gets_the_share_of_a_processor_that_it_asked_for(runtime: Runtime, room: Path) -> None:
+async def test_a_container_gets_its_share_of_a_processor(runtime: Runtime, room: Path) -> None:
     output = await output_of(runtime, room, BUSY, cpus=0.2)
     (first, *begin), (last, *end) = (line.split() for line in output.splitlines())
     ticks = sum(int(end[at]) - int(begin[at]) for at in (13, 14))
     assert ticks / 100 <= 0.27 * (float(last) - float(first))
 
 
-async def test_it_may_do_nothing_to_the_machine(runtime: Runtime, room: Path) -> None:
+async def test_a_container_may_do_nothing_to_the_machine(runtime: Runtime, room: Path) -> None:
     command = """
     grep -E 'Cap|NoNewPrivs|Seccomp:' /proc/self/status
     mount -t tmpfs x /tmp && echo mounted; mknod x b 8 0 && echo made
@@ -282,7 +282,7 @@ async def test_it_may_do_nothing_to_the_machine(runtime: Runtime, room: Path) ->
     assert not (room / "x").exists()
 
 
-async def test_without_a_network_there_is_none(runtime: Runtime, room: Path) -> None:
+async def test_a_container_without_network_has_only_loopback(runtime: Runtime, room: Path) -> None:
     output = await output_of(runtime, room, "cat /proc/net/dev")
     assert [line.split(":")[0].strip() for line in output.splitlines()[2:]] == ["lo"]
 
@@ -297,7 +297,7 @@ async def test_the_network_of_the_machine_is_given_by_the_operator_alone(
     }
 
 
-async def test_it_sees_no_process_but_its_own(runtime: Runtime, room: Path) -> None:
+async def test_a_container_sees_only_its_own_processes(runtime: Runtime, room: Path) -> None:
     output = await output_of(runtime, room, "ls /proc")
     assert len([name for name in output.split() if name.isdigit()]) <= 4
 
@@ -315,7 +315,7 @@ async def test_an_image_does_not_change_by_what_runs_in_it(runtime: Runtime, roo
     assert await output_of(runtime, room, command) == "new"
 
 
-async def test_operators_may_tighten_it(runtime: Runtime, room: Path) -> None:
+async def test_operators_may_tighten_the_policy_of_containers(runtime: Runtime, room: Path) -> None:
     policy = ContainerPolicy(network="none", user="65534:65534", is_root_read_only=True)
     command = "id; touch /x; touch /etc/x; touch /tmp/x && echo tmp; touch y && echo room"
     output = await output_of(runtime, room, command, policy)
@@ -347,7 +347,7 @@ async def test_a_container_that_cannot_start_is_not_left_behind(runtime: Runtime
     assert await runtime.find(request.labels) is None
 
 
-async def test_removing_what_is_gone_is_fine(runtime: Runtime, room: Path) -> None:
+async def test_removing_a_removed_container_is_fine(runtime: Runtime, room: Path) -> None:
     container = await runtime.start(run(room, "sleep 60"), POLICY)
     await runtime.remove(container)
     await runtime.remove(container)

@@ -30,7 +30,7 @@ async def finish(site: ContainerSite, id: str) -> None:
     (site.data_dir / "workspaces" / f"{job}.run.1" / "stop").touch()
 
 
-async def test_what_ended_in_time_while_nobody_looked_is_not_late(site: ContainerSite) -> None:
+async def test_a_container_that_ended_in_time_unobserved_is_not_late(site: ContainerSite) -> None:
     async with working(site.lab):
         await site.start("quick", UNTIL_STOPPED, timeoutSeconds=60)
         await site.heard("quick", "log")
@@ -46,7 +46,9 @@ async def test_what_ended_in_time_while_nobody_looked_is_not_late(site: Containe
         await site.swept()
 
 
-async def test_what_runs_for_too_long_while_nobody_looks_is_stopped_by_the_next(site: ContainerSite) -> None:
+async def test_an_unobserved_container_past_its_timeout_is_stopped_by_the_next_worker(
+    site: ContainerSite,
+) -> None:
     async with working(site.lab):
         await site.start("late", UNTIL_STOPPED, timeoutSeconds=60)
         await site.heard("late", "log")
@@ -58,7 +60,9 @@ async def test_what_runs_for_too_long_while_nobody_looks_is_stopped_by_the_next(
     assert ended["error"].startswith("timeout")
 
 
-async def test_who_takes_over_while_it_is_stopped_knows_why(site: ContainerSite, eventually: Any) -> None:
+async def test_a_worker_that_takes_over_a_stopping_container_knows_why(
+    site: ContainerSite, eventually: Any
+) -> None:
     """It ends with 0 when it is told to stop; nobody is left who told it."""
     dying = "until [ -f stop ]; do sleep 0.1; done; exit 0"
     command = f"trap '{dying}' TERM; echo up; while true; do sleep 0.1; done"
@@ -80,7 +84,7 @@ async def test_who_takes_over_while_it_is_stopped_knows_why(site: ContainerSite,
     assert ended["error"].startswith("timeout")
 
 
-async def test_what_was_removed_while_nobody_looked_is_not_run_again(site: ContainerSite) -> None:
+async def test_a_container_removed_while_unobserved_is_not_run_again(site: ContainerSite) -> None:
     artifacts = [{"id": "runs", "type": "read", "in": "runs", "depends": "job"}]
     async with working(site.lab):
         await site.start("gone", UNTIL_STOPPED, artifacts=artifacts)
@@ -94,7 +98,7 @@ async def test_what_was_removed_while_nobody_looked_is_not_run_again(site: Conta
     assert site.kinds("gone").count("start") == 1
 
 
-async def test_what_runs_already_waits_for_no_slot_and_leaves_none_to_the_next(
+async def test_a_running_container_is_taken_over_without_waiting_for_a_slot(
     site: ContainerSite, monkeypatch: pytest.MonkeyPatch, eventually: Any
 ) -> None:
     names = ("first", "second")

@@ -31,7 +31,7 @@ async def test_an_engine_says_what_it_is(engine: ContainerEngine, podman_url: st
         assert (await podman.version()).startswith("podman ")
 
 
-def test_nothing_of_the_host_is_asked_for_but_the_room() -> None:
+def test_a_container_mounts_nothing_of_the_host_but_its_workspace() -> None:
     run = ContainerRun("n", "i", "x", Path("/room"), "/workspace", 1.0, 64, {}, {})
     config = container_config(run, ContainerPolicy())
     host = config["HostConfig"]

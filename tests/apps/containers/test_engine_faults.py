@@ -129,9 +129,7 @@ async def test_however_many_containers_are_followed_there_is_a_connection_left(
             await log.aclose()
 
 
-async def test_whoever_gives_up_asking_which_engine_there_is_leaves_nothing_open(
-    lossy: ContainerSite, proxy: FaultProxy
-) -> None:
+async def test_a_cancelled_engine_check_leaves_nothing_open(lossy: ContainerSite, proxy: FaultProxy) -> None:
     proxy.lose("GET .*/version", "silent", times=3)
     for _ in range(3):
         with pytest.raises(TimeoutError):
@@ -164,7 +162,7 @@ async def test_an_address_that_leads_to_no_engine_is_told(
     assert f"{address!r} leads to no engine" in why
 
 
-async def test_where_nothing_runs_containers_the_database_is_left_alone(
+async def test_without_a_runtime_the_database_is_not_polled(
     dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, eventually: Any
 ) -> None:
     """It is looked for every few seconds; what has ended meanwhile is settled as seldom as anywhere else."""

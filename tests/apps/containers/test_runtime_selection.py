@@ -60,7 +60,7 @@ async def test_without_a_word_of_where_it_is_the_usual_sockets_are_tried(
 
 
 @pytest.mark.usefixtures("no_engine")
-async def test_then_a_sandbox(tmp_path: Path) -> None:
+async def test_a_sandbox_is_taken_when_no_engine_answers(tmp_path: Path) -> None:
     kind, why = await chosen(tmp_path, "auto")
     assert kind is Sandbox
     assert "does not answer" in why
@@ -68,7 +68,7 @@ async def test_then_a_sandbox(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("no_engine", "no_bubblewrap")
-async def test_else_nothing_and_it_says_why(tmp_path: Path) -> None:
+async def test_without_engine_or_sandbox_no_runtime_is_taken_and_it_says_why(tmp_path: Path) -> None:
     kind, why = await chosen(tmp_path, "auto")
     assert kind is None
     assert why.startswith("containers do not run here: ")
@@ -76,7 +76,7 @@ async def test_else_nothing_and_it_says_why(tmp_path: Path) -> None:
     assert "it is not installed" in why
 
 
-async def test_what_the_setting_says_is_taken_alone(
+async def test_a_configured_runtime_is_taken_alone(
     engine_url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("DOCKER_HOST", engine_url)
@@ -90,7 +90,9 @@ async def test_what_the_setting_says_is_taken_alone(
 
 
 @pytest.mark.usefixtures("no_engine")
-def test_the_command_says_it_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_runtime_command_describes_the_sandbox(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["containers", "runtime", "--data-dir", str(tmp_path)]) == 0
     output = capsys.readouterr().out
     assert "sandboxes of bubblewrap" in output
@@ -98,7 +100,7 @@ def test_the_command_says_it_too(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 
 @pytest.mark.usefixtures("no_engine")
-def test_nothing_there_is_exit_code_1(
+def test_the_runtime_command_exits_1_without_a_runtime(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COGRAIL_CONTAINERS__RUNTIME", "none")

@@ -70,7 +70,7 @@ def _processes(group: Path) -> list[str]:
     return (group / "cgroup.procs").read_text().split()
 
 
-async def test_what_is_in_its_group_is_killed_when_it_is_removed(sandbox: Sandbox, room: Path) -> None:
+async def test_processes_in_the_group_of_a_removed_sandbox_are_killed(sandbox: Sandbox, room: Path) -> None:
     container = await sandbox.start(run(room, "echo up; sleep 600"), POLICY)
     await until_it_says(sandbox, container, "up")
     stray = subprocess.Popen(["sleep", "600"])
@@ -91,7 +91,7 @@ async def _reaped(process: subprocess.Popen[bytes]) -> None:
         await asyncio.sleep(0.01)
 
 
-async def test_nothing_is_left_of_one_that_ended_and_was_removed(
+async def test_nothing_is_left_of_a_removed_sandbox(
     sandbox: Sandbox, sandbox_place: Path, room: Path
 ) -> None:
     mounts = len(Path("/proc/self/mounts").read_text().splitlines())
@@ -103,7 +103,7 @@ async def test_nothing_is_left_of_one_that_ended_and_was_removed(
     assert os.listdir(sandbox_place / "sandboxes") == []
 
 
-async def test_what_somebody_left_who_died_is_cleared_away(
+async def test_remains_of_a_dead_process_are_cleared_away(
     sandbox: Sandbox, sandbox_place: Path, room: Path
 ) -> None:
     old, new = (sandbox_place / "sandboxes" / f".cograil-{name}" for name in ("old", "new"))
@@ -115,7 +115,7 @@ async def test_what_somebody_left_who_died_is_cleared_away(
     shutil.rmtree(new)
 
 
-async def test_two_who_start_it_at_once_start_it_once(sandbox_place: Path, room: Path) -> None:
+async def test_two_starts_at_once_make_one_sandbox(sandbox_place: Path, room: Path) -> None:
     request = run(room, "echo once >> runs; sleep 600")
     some = [Sandbox(sandbox_place) for _ in range(4)]
     started = await asyncio.gather(*(sandbox.start(request, POLICY) for sandbox in some))
@@ -144,13 +144,15 @@ async def test_a_supervisor_that_comes_late_runs_nothing(
     assert (room / "runs").read_text() == "once\n"
 
 
-async def test_root_inside_is_nobody_outside(sandbox: Sandbox, room: Path) -> None:
+async def test_root_inside_a_sandbox_is_nobody_outside(sandbox: Sandbox, room: Path) -> None:
     assert "uid=0" in await output_of(sandbox, room, "id; touch mine")
     expected = ROOT_OUTSIDE if os.geteuid() == 0 else os.geteuid()
     assert (room / "mine").stat().st_uid == expected
 
 
-async def test_no_further_namespaces_and_no_descriptors(sandbox: Sandbox, room: Path) -> None:
+async def test_a_sandbox_makes_no_namespaces_and_inherits_no_descriptors(
+    sandbox: Sandbox, room: Path
+) -> None:
     command = "exec 2>&1; for one in 'unshare -U true' 'unshare -m true'; do $one || echo no; done"
     lines = (await output_of(sandbox, room, f"{command}; ls /proc/self/fd")).splitlines()
     assert lines.count("no") == 2
@@ -197,7 +199,7 @@ async def test_lines_of_any_length_are_cut_and_bytes_of_any_kind_are_told(
     assert lines[-1] == "\N{REPLACEMENT CHARACTER}"
 
 
-async def test_stamps_only_go_up(sandbox: Sandbox, room: Path) -> None:
+async def test_stamps_of_log_lines_only_go_up(sandbox: Sandbox, room: Path) -> None:
     container = await sandbox.start(run(room, "seq 1 5000"), POLICY)
     await sandbox.wait(container)
     async with aclosing(sandbox.lines(container, "stdout")) as lines:
@@ -219,7 +221,7 @@ async def test_stamps_only_go_up(sandbox: Sandbox, room: Path) -> None:
         ({"command": "a\0b"}, "character"),
     ],
 )
-async def test_what_a_sandbox_cannot_do_is_refused(
+async def test_a_request_that_a_sandbox_cannot_serve_is_refused(
     sandbox: Sandbox, room: Path, more: dict[str, object], why: str
 ) -> None:
     request = run(room, "true", **more) if "command" not in more else run(room, str(more["command"]))
@@ -234,7 +236,7 @@ async def test_an_image_that_is_not_there_is_told_before_all_else(sandbox: Sandb
     assert caught.value.code == "image_not_found"
 
 
-async def test_a_network_it_does_not_have_is_refused(sandbox: Sandbox, room: Path) -> None:
+async def test_a_network_that_a_sandbox_lacks_is_refused(sandbox: Sandbox, room: Path) -> None:
     with pytest.raises(EngineError, match="only none or host"):
         await sandbox.start(run(room, "true"), ContainerPolicy(network="backend"))
 
@@ -279,7 +281,7 @@ def test_an_image_is_replaced_whole_or_not_at_all(sandbox_place: Path) -> None:
     assert not [entry for entry in os.listdir(images) if entry.startswith(".")]
 
 
-async def test_it_says_what_it_is_and_what_it_is_not(sandbox: Sandbox, tmp_path: Path) -> None:
+async def test_a_sandbox_describes_itself_and_its_shortcomings(sandbox: Sandbox, tmp_path: Path) -> None:
     assert (await sandbox.version()).startswith("bubblewrap ")
     assert any("network" in sentence for sentence in sandbox.shortcomings)
     with pytest.raises(EngineError, match="makes no sandbox here"):
@@ -288,7 +290,7 @@ async def test_it_says_what_it_is_and_what_it_is_not(sandbox: Sandbox, tmp_path:
         await Sandbox(tmp_path, bwrap="/bin/false").version()
 
 
-def test_it_works_in_the_loop_that_workers_use(sandbox_place: Path, room: Path) -> None:
+def test_a_sandbox_works_in_the_event_loop_of_workers(sandbox_place: Path, room: Path) -> None:
     async def work() -> int:
         async with Sandbox(sandbox_place) as sandbox:
             assert await sandbox.version()
@@ -305,7 +307,7 @@ def test_it_works_in_the_loop_that_workers_use(sandbox_place: Path, room: Path) 
     assert run_async(work()) == 137
 
 
-async def test_without_control_groups_it_runs_and_says_what_is_not_limited(
+async def test_a_sandbox_without_control_groups_says_what_is_not_limited(
     sandbox_place: Path, room: Path
 ) -> None:
     sandbox = Sandbox(sandbox_place, groups=Groups({}, is_second=False))
@@ -315,7 +317,7 @@ async def test_without_control_groups_it_runs_and_says_what_is_not_limited(
     await sandbox.remove(container)
 
 
-def test_who_is_not_root_can_have_sandboxes_too(tmp_path: Path) -> None:
+def test_a_user_other_than_root_can_run_sandboxes(tmp_path: Path) -> None:
     """In a namespace of users we are somebody else, without any right that root has."""
     somebody = ["unshare", "--user", "--map-user=1000", "--map-group=1000"]
     script = Path(__file__).with_name("unprivileged_sandbox.py")

@@ -51,7 +51,7 @@ def test_without_the_extra_nothing_starts_that_would_do_nothing(
 
 
 @pytest.mark.parametrize("command", ["convert", "prep"])
-def test_the_other_commands_say_the_same(tmp_path: Path, command: str) -> None:
+def test_every_documents_command_names_the_missing_extra(tmp_path: Path, command: str) -> None:
     (tmp_path / "a.cbz").touch()
     convert = ("convert", str(tmp_path / "a.cbz"), "-o", str(tmp_path / "out"))
     words = {"convert": convert, "prep": ("prep", "--data", str(tmp_path))}[command]

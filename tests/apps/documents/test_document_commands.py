@@ -42,7 +42,7 @@ def run(*words: str) -> str:
     return ended.output
 
 
-def test_what_is_held_is_listed(root: Path) -> None:
+def test_held_documents_are_listed(root: Path) -> None:
     (held,) = json.loads(run("duplicates", "--data", str(root), "--json"))
     assert held["jobKey"] == KEY
     assert held["held"][0]["fileName"] == "a.cbz"
@@ -78,7 +78,7 @@ def test_a_key_is_told_from_that_of_its_forced_run(root: Path) -> None:
     assert KEY[:13] not in run("duplicates", "--data", str(root), "--user", "ada")
 
 
-def test_what_cannot_be_decided_is_refused(root: Path) -> None:
+def test_an_impossible_decision_is_refused(root: Path) -> None:
     with pytest.raises(NotFound):
         run("decide", "ffff", "discard", "--data", str(root))
     with pytest.raises(NotFound):
@@ -96,7 +96,7 @@ def test_a_folder_must_be_named(command: str, monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize("command", ["watch", "prep", "ocr"])
-def test_a_folder_that_cannot_be_is_said(
+def test_an_impossible_folder_is_reported(
     command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "in").touch()
@@ -106,12 +106,12 @@ def test_a_folder_that_cannot_be_is_said(
         run(command, "--data", str(tmp_path), "--port", "0")
 
 
-def test_what_is_not_there_cannot_be_converted(tmp_path: Path) -> None:
+def test_convert_refuses_a_missing_file(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="there is no"):
         run("convert", str(tmp_path / "nothing.cbz"), "-o", str(tmp_path))
 
 
-def test_without_its_language_nothing_is_converted(tmp_path: Path) -> None:
+def test_convert_refuses_to_start_without_its_language(tmp_path: Path) -> None:
     """A watcher waits for it; somebody at a terminal would wait for ever."""
     source = sample_documents.tiny(tmp_path / "a.cbz")
     with pytest.raises(UsageError, match="tesseract-ocr-tlh"):
@@ -119,7 +119,7 @@ def test_without_its_language_nothing_is_converted(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
-def test_what_no_watcher_takes_is_refused_at_once_and_what_has_no_ending_gets_one(tmp_path: Path) -> None:
+def test_convert_refuses_unsupported_files_and_adds_missing_suffixes(tmp_path: Path) -> None:
     comic = sample_documents.tiny(tmp_path / "comic")
     (tmp_path / "link.cbz").symlink_to(comic)
     (tmp_path / "notes.txt").write_text("no document")
@@ -140,7 +140,7 @@ def test_what_no_watcher_takes_is_refused_at_once_and_what_has_no_ending_gets_on
     assert brought == ["000003-comic.cbz", "000005-pictures"]
 
 
-def test_what_cannot_be_read_is_said_of_its_file_and_starts_nothing(
+def test_convert_names_the_unreadable_file_and_starts_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not even a database, when nothing is left to convert."""
@@ -156,13 +156,13 @@ def test_what_cannot_be_read_is_said_of_its_file_and_starts_nothing(
     assert list((tmp_path / "out").iterdir()) == []
 
 
-def test_where_nothing_can_be_written_nothing_is_converted(tmp_path: Path) -> None:
+def test_convert_refuses_a_read_only_target(tmp_path: Path) -> None:
     source = sample_documents.tiny(tmp_path / "a.cbz")
     with pytest.raises(UsageError, match="cannot be written to"):
         run("convert", str(source), "-o", "/proc/nowhere/out")
 
 
-def test_what_whoever_was_killed_left_is_removed_by_the_next(tmp_path: Path) -> None:
+def test_convert_removes_the_remains_of_a_killed_convert(tmp_path: Path) -> None:
     rooms = {name: tmp_path / f".cograil-convert-{name}" for name in ("dead", "alive", "young")}
     for name, room in rooms.items():
         (room / "in").mkdir(parents=True)
@@ -176,7 +176,7 @@ def test_what_whoever_was_killed_left_is_removed_by_the_next(tmp_path: Path) -> 
     assert (tmp_path / "mine.pdf").exists()
 
 
-def test_who_is_asked_to_stop_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_convert_leaves_nothing_behind_when_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And has an engine of its own, whatever database others use: they would be given what only it has."""
     used: list[Any] = []
 

@@ -79,7 +79,7 @@ class Stages:
 @pytest.mark.parametrize(
     "document_settings", [{"max_jobs_in_flight": 3, "prep_concurrency": 2, "ocr_concurrency": 1}]
 )
-async def test_never_more_than_configured_are_worked_on(
+async def test_no_more_documents_than_configured_are_worked_on(
     site: DocumentSite, dsn: str, eventually: Eventually
 ) -> None:
     """Whatever could begin more waits: it is seen there before anything ends."""

@@ -363,14 +363,18 @@ def contents(root: Path) -> Counter[str]:
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
-def test_kill_9_at_a_few_points(databases: Databases, tmp_path: Path, scenario: Scenario) -> None:
+def test_kill_9_at_a_few_points_loses_no_document(
+    databases: Databases, tmp_path: Path, scenario: Scenario
+) -> None:
     Range(databases, tmp_path, scenario).strike_in_turn(scenario.sample)
 
 
 @pytest.mark.torture
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
-def test_kill_9_at_every_point(databases: Databases, tmp_path: Path, scenario: Scenario) -> None:
+def test_kill_9_at_every_point_loses_no_document(
+    databases: Databases, tmp_path: Path, scenario: Scenario
+) -> None:
     shots = Range(databases, tmp_path, scenario)
     points = shots.points()
     struck = [point for point in points if shots.strike(point)]

@@ -51,7 +51,7 @@ print(sorted(answers))
 """
 
 
-def test_whoever_begins_to_write_while_we_ask_does_not_kill_us(tmp_path: Path) -> None:
+def test_a_writer_that_breaks_a_lease_does_not_kill_the_watcher(tmp_path: Path) -> None:
     """The kernel tells the holder of a lease by SIGIO, of which a process dies that expects none."""
     path = tmp_path / "a.cbz"
     path.touch()
@@ -103,7 +103,7 @@ async def test_a_decision_that_cannot_be_read_keeps_nobody(site: DocumentSite, k
     assert "no JSON" in site.read(f"hold/duplicates/{key}/status.json")["reason"]
 
 
-async def test_what_others_put_into_hold_keeps_nobody(site: DocumentSite, dsn: str) -> None:
+async def test_foreign_files_in_hold_block_nothing(site: DocumentSite, dsn: str) -> None:
     strange = Path(os.fsdecode(bytes(site.folder.held) + b"/no\xffkey"))
     strange.mkdir()
     (strange / "a.cbz").touch()
@@ -131,7 +131,7 @@ async def test_the_trouble_of_one_user_is_not_that_of_another(site: DocumentSite
     assert [str(ada.base) in line["error"] for line in logged if line["log_level"] == "warning"] == [True]
 
 
-async def test_what_cannot_be_copied_now_waits_and_the_others_go_on(
+async def test_a_file_that_cannot_be_copied_waits_and_the_others_go_on(
     site: DocumentSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     claim = file_claiming.claim_of(site.folder.staging / "20260101-000000_far.cbz", site.folder)
@@ -178,9 +178,7 @@ async def test_two_mounts_of_one_file_system_are_two(
     assert list(site.folder.arrivals.iterdir()) == []
 
 
-async def test_what_is_no_file_is_refused_from_another_file_system_too(
-    site: DocumentSite, elsewhere: Path
-) -> None:
+async def test_a_special_file_on_another_file_system_is_refused(site: DocumentSite, elsewhere: Path) -> None:
     shutil.rmtree(site.folder.arrivals)
     site.folder.arrivals.symlink_to(elsewhere)
     os.mkfifo(elsewhere / "fifo.cbz")
@@ -305,7 +303,7 @@ async def test_a_place_in_which_nothing_is_held_is_not_shown_and_goes(site: Docu
     assert not place.exists()
 
 
-async def test_what_cannot_be_looked_at_keeps_no_later_one(
+async def test_a_file_that_cannot_be_examined_does_not_block_later_ones(
     site: DocumentSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However many those are."""
@@ -330,7 +328,7 @@ async def test_a_folder_that_somebody_writes_to_when_it_was_taken_waits(site: Do
     assert [document.name for document in await site.documents()] == ["scans"]
 
 
-async def test_who_goes_on_with_holding_a_copy_holds_it_once(site: DocumentSite, elsewhere: Path) -> None:
+async def test_a_copy_whose_holding_is_resumed_is_held_once(site: DocumentSite, elsewhere: Path) -> None:
     """`hold` is on another file system, and somebody died between the copy and the removal, seconds ago."""
     shutil.rmtree(site.folder.held)
     site.folder.held.symlink_to(elsewhere)

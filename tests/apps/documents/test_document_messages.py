@@ -91,7 +91,7 @@ def plain_folder(tmp_path: Path) -> tuple[Folder, str]:
 
 
 @pytest.mark.parametrize("died", ["before the move", "after the move"])
-def test_whoever_goes_on_finds_the_plain_name_that_was_chosen(tmp_path: Path, died: str) -> None:
+def test_a_resumed_delivery_finds_the_chosen_plain_name(tmp_path: Path, died: str) -> None:
     folder, key = plain_folder(tmp_path)
     if died == "before the move":
         atomic_files.write_bytes(folder.room(key) / OUT_NAME, b"x.pdf")

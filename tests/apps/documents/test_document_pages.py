@@ -57,7 +57,7 @@ async def test_an_empty_folder_says_what_to_do(site: DocumentSite, browser: Brow
     assert 'href="/ui/documents" aria-current="page"' in page
 
 
-async def test_what_is_under_way_is_shown_with_its_state_and_its_pages(
+async def test_documents_under_way_are_shown_with_state_and_pages(
     site: DocumentSite, browser: Browser, eventually: Eventually
 ) -> None:
     await hold(site, "<b>.cbz")
@@ -109,7 +109,7 @@ async def test_a_decision_is_confirmed_written_for_its_file_and_audited(
 
 
 @pytest.mark.parametrize("content", ["[1]", "1", '"DISCARD"', "no JSON", "{}", '{"action": 1}'])
-async def test_a_decision_that_is_none_is_shown_as_such(
+async def test_an_invalid_decision_is_shown_as_such(
     site: DocumentSite, browser: Browser, content: str
 ) -> None:
     key = await hold(site, "a.cbz", "b.cbz")
@@ -120,7 +120,7 @@ async def test_a_decision_that_is_none_is_shown_as_such(
     assert "b.cbz" in page
 
 
-async def test_what_was_decided_on_the_page_is_done_by_the_watcher(
+async def test_the_watcher_carries_out_decisions_of_the_page(
     site: DocumentSite, browser: Browser, eventually: Eventually
 ) -> None:
     first = site.drop("a.cbz")
@@ -154,7 +154,7 @@ async def test_each_user_has_a_folder_and_decisions_of_their_own(
         assert (await browser.get(f"{PLACE}?user={user}")).status in (404, 422)
 
 
-async def test_what_one_may_not_do_is_not_offered_and_is_refused(
+async def test_forbidden_actions_are_not_offered_and_are_refused(
     site: DocumentSite, browser: Browser
 ) -> None:
     key = await hold(site, "a.cbz", "b.cbz")
@@ -169,7 +169,7 @@ async def test_what_one_may_not_do_is_not_offered_and_is_refused(
     assert await site.lab.rows("select count(*) from cograil.audit_log") == [(0,)]
 
 
-async def test_what_is_not_held_cannot_be_decided(site: DocumentSite, browser: Browser) -> None:
+async def test_a_document_that_is_not_held_cannot_be_decided(site: DocumentSite, browser: Browser) -> None:
     key = await hold(site, "a.cbz", "b.cbz")
     form = {"token": await browser.token(PLACE), "confirmed": "yes"}
     assert (await browser.post(f"{PLACE}/{key}/discard", form | {"file": "nothing"})).status == 404
@@ -223,7 +223,7 @@ async def test_a_file_is_uploaded_to_the_folder(site: DocumentSite, browser: Bro
     assert rows == [("upload document", "été 1.cbz")]
 
 
-async def test_what_is_not_a_document_is_not_uploaded(site: DocumentSite, browser: Browser) -> None:
+async def test_a_file_that_is_not_a_document_is_not_uploaded(site: DocumentSite, browser: Browser) -> None:
     token = await browser.token("/ui/deliveries")
     for name in ("../a.cbz", ".a.cbz", "a/b.cbz", "notes.txt", "a.cbz\n", "x" * 210 + ".cbz"):
         assert (await send(browser, name, b"PK", token)).status == 422, name

@@ -65,7 +65,7 @@ async def test_a_document_of_a_user_stays_with_the_user(site: DocumentSite, even
     assert site.names("out") == site.names("archive") == []
 
 
-async def test_what_cannot_be_prepared_goes_to_error_at_once(
+async def test_a_document_that_cannot_be_prepared_goes_to_error_at_once(
     site: DocumentSite, eventually: Eventually
 ) -> None:
     sample_documents.comic(site.folder.arrivals / "a.cbz", {"../1.png": sample_documents.dot()})
@@ -81,7 +81,7 @@ async def test_what_cannot_be_prepared_goes_to_error_at_once(
     assert site.read(f"work/{document.key}/state.json")["state"] == "ERROR"
 
 
-async def test_what_fails_for_now_is_tried_three_times_and_goes_to_error(
+async def test_a_temporary_failure_is_tried_three_times_and_goes_to_error(
     site: DocumentSite, eventually: Eventually
 ) -> None:
     """The room cannot be written to: a directory is where raw.pdf should be."""
@@ -197,7 +197,7 @@ async def test_a_pdf_that_was_made_is_brought_out_though_its_job_was_given_up(
 
 
 @pytest.mark.parametrize(("is_out", "place"), [(True, "archive"), (False, "error")])
-async def test_what_was_cancelled_is_ended_only_where_its_end_was_begun(
+async def test_a_cancelled_document_is_finished_only_where_its_end_was_begun(
     site: DocumentSite, is_out: bool, place: str
 ) -> None:
     document = await given_up(site, "cancelled")

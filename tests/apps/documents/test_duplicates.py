@@ -56,7 +56,7 @@ async def test_two_that_arrive_together_are_one_job_and_one_duplicate(site: Docu
     assert sorted([document.name, *waiting(site, document.key)]) == ["a.cbz", "b.cbz", "c.cbz"]
 
 
-async def test_what_is_discarded_is_gone_and_nothing_else(site: DocumentSite) -> None:
+async def test_a_discarded_duplicate_is_gone_and_nothing_else(site: DocumentSite) -> None:
     key = await held(site, "a.cbz", "b.cbz", "b.cbz")
     decide(site, key, {"action": "DISCARD"})
     await site.look()
@@ -64,7 +64,7 @@ async def test_what_is_discarded_is_gone_and_nothing_else(site: DocumentSite) ->
     assert (site.folder.room(key) / "a.cbz").exists()
 
 
-async def test_one_of_several_can_be_decided(site: DocumentSite) -> None:
+async def test_one_of_several_duplicates_can_be_decided(site: DocumentSite) -> None:
     key = await held(site, "a.cbz", "b.cbz", "c.cbz")
     first, _ = duplicates.held_files(site.folder, key)
     decide(site, key, {"action": "DISCARD", "file": first.name})
@@ -85,7 +85,7 @@ async def test_one_of_several_can_be_decided(site: DocumentSite) -> None:
         ({"action": "USE_EXISTING_RESULT"}, "not done yet"),
     ],
 )
-async def test_what_cannot_be_done_is_told_and_nothing_is_lost(
+async def test_an_impossible_decision_is_reported_and_nothing_is_lost(
     site: DocumentSite, decision: Any, reason: str
 ) -> None:
     key = await held(site, "a.cbz", "b.cbz")
@@ -109,7 +109,7 @@ async def test_a_forced_run_is_another_job(site: DocumentSite) -> None:
     assert site.names("hold/duplicates") == site.names("reports/duplicates") == []
 
 
-async def test_what_is_decided_for_one_file_keeps_what_was_decided_for_another(site: DocumentSite) -> None:
+async def test_a_decision_for_one_file_keeps_that_for_another(site: DocumentSite) -> None:
     """The first waits for the job; the others are done meanwhile, and nobody has to decide twice."""
     key = await held(site, "a.cbz", "b.cbz", "c.cbz", "d.cbz")
     first, second, third = (file.name for file in duplicates.held_files(site.folder, key))
@@ -129,7 +129,7 @@ async def test_what_is_decided_for_one_file_keeps_what_was_decided_for_another(s
     assert site.names("hold/duplicates") == []
 
 
-async def test_who_decides_while_another_decision_is_carried_out_is_heard(
+async def test_a_decision_during_another_decision_is_carried_out(
     site: DocumentSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A program puts a new decision.json there, without any lock of ours."""
@@ -215,7 +215,7 @@ async def test_a_long_name_can_be_forced(site: DocumentSite) -> None:
     assert len(await site.documents()) == 2
 
 
-def test_moves_never_overwrite(tmp_path: Path) -> None:
+def test_moves_of_files_never_overwrite(tmp_path: Path) -> None:
     for name, content in (("a", b"1"), ("b", b"2")):
         (tmp_path / name).write_bytes(content)
     with pytest.raises(FileExistsError):

@@ -102,7 +102,7 @@ def test_without_the_kernel_nothing_is_overwritten(tmp_path: Path, make: Callabl
 
 
 @pytest.mark.usefixtures("no_kernel")
-def test_who_died_between_link_and_unlink_has_moved_it_once(tmp_path: Path) -> None:
+def test_a_move_killed_between_link_and_unlink_moves_once(tmp_path: Path) -> None:
     source, archive = file(tmp_path / "a.cbz"), tmp_path / "archive"
     archive.mkdir()
     move = partial(atomic_files.move_to_free, source, archive / "a.cbz")
@@ -114,7 +114,7 @@ def test_who_died_between_link_and_unlink_has_moved_it_once(tmp_path: Path) -> N
 
 @pytest.mark.usefixtures("no_links")
 @pytest.mark.parametrize("make", [file, scans])
-def test_who_died_when_he_had_reserved_a_name_leaves_it_to_the_next(
+def test_a_reserved_name_of_a_killed_move_goes_to_the_next(
     tmp_path: Path, make: Callable[[Path], Path]
 ) -> None:
     source, archive = make(tmp_path / "a.cbz"), tmp_path / "archive"
@@ -152,7 +152,7 @@ def test_a_name_that_somebody_has_reserved_is_his(tmp_path: Path, monkeypatch: p
 
 @pytest.mark.usefixtures("no_kernel")
 @pytest.mark.parametrize("is_same", [True, False])
-def test_of_two_who_move_one_file_one_has_it(
+def test_one_of_two_movers_gets_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_same: bool
 ) -> None:
     """To names of their own; or to one name, where both are content."""
@@ -172,7 +172,7 @@ def test_of_two_who_move_one_file_one_has_it(
 
 @pytest.mark.usefixtures("no_links")
 @pytest.mark.parametrize("make", [file, scans])
-def test_what_cannot_be_renamed_reserves_nothing(
+def test_a_failed_rename_reserves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[Path], Path]
 ) -> None:
     source, rename = make(tmp_path / "a.cbz"), os.rename
@@ -205,7 +205,7 @@ def test_without_the_kernel_a_copy_that_is_there_is_known_too(
 
 @pytest.mark.usefixtures("no_kernel")
 @pytest.mark.parametrize("is_claimed", [True, False])
-async def test_what_was_linked_into_staging_is_one_document(
+async def test_a_file_linked_into_staging_is_one_document(
     site: DocumentSite, monkeypatch: pytest.MonkeyPatch, is_claimed: bool
 ) -> None:
     """By who died before he unlinked it from `in`; or is about to, for all that anybody knows."""

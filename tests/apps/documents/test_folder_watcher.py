@@ -66,7 +66,7 @@ async def test_a_file_that_somebody_writes_is_not_taken(site: DocumentSite) -> N
     assert [document.size for document in await site.documents()] == [len(content)]
 
 
-async def test_where_the_system_does_not_say_who_writes_time_tells(
+async def test_without_lease_support_a_quiet_file_is_taken(
     site: DocumentSite, monkeypatch: pytest.MonkeyPatch, eventually: Eventually
 ) -> None:
     monkeypatch.setattr(file_claiming, "has_writer_open", lambda path: None)
@@ -94,7 +94,7 @@ async def refused(site: DocumentSite, eventually: Eventually) -> dict[str, Any]:
     return dict(report)
 
 
-async def test_nothing_is_refused_after_a_while(site: DocumentSite, eventually: Eventually) -> None:
+async def test_files_are_refused_only_after_a_while(site: DocumentSite, eventually: Eventually) -> None:
     (site.folder.arrivals / "a.cbz").touch()
     await site.look()
     assert site.names("in") == ["a.cbz"]
@@ -103,7 +103,7 @@ async def test_nothing_is_refused_after_a_while(site: DocumentSite, eventually: 
 
 
 @pytest.mark.parametrize("content", [b"just text", b"%PDF-1.7", b"\x89PNG\r\n\x1a\n"])
-async def test_what_is_no_archive_is_no_comic(
+async def test_a_comic_that_is_not_an_archive_is_refused(
     site: DocumentSite, eventually: Eventually, content: bytes
 ) -> None:
     (site.folder.arrivals / "a.cbz").write_bytes(content)
@@ -120,7 +120,7 @@ async def test_a_link_is_not_followed(site: DocumentSite, eventually: Eventually
     assert (site.folder.error / "a.cbz").is_symlink()
 
 
-async def test_a_fifo_does_not_keep_us(site: DocumentSite, eventually: Eventually) -> None:
+async def test_a_fifo_does_not_block_the_watcher(site: DocumentSite, eventually: Eventually) -> None:
     os.mkfifo(site.folder.arrivals / "a.cbz")
     assert (await refused(site, eventually))["reason"] == "not_a_regular_file"
 
@@ -134,14 +134,14 @@ async def test_refused_files_do_not_overwrite_each_other(site: DocumentSite, eve
 
 
 @pytest.mark.parametrize("document_settings", [{"max_input_size_mb": 1}])
-async def test_what_is_too_large_is_refused(site: DocumentSite, eventually: Eventually) -> None:
+async def test_a_file_that_is_too_large_is_refused(site: DocumentSite, eventually: Eventually) -> None:
     sample_documents.comic(site.folder.arrivals / "a.cbz", {"1.png": b"x" * 2_000_000})
     assert (await refused(site, eventually))["reason"] == "input_too_large"
     assert site.read("index/metrics.json")["input_rejected_size"] == 1
 
 
 @pytest.mark.parametrize("document_settings", [{"disk_free_factor": 1e15}])
-async def test_what_has_no_room_on_the_disk_is_refused(site: DocumentSite, eventually: Eventually) -> None:
+async def test_a_file_without_room_on_the_disk_is_refused(site: DocumentSite, eventually: Eventually) -> None:
     site.drop("a.cbz")
     assert (await refused(site, eventually))["reason"] == "disk_full"
     assert site.read("index/metrics.json")["disk_error"] == 1
@@ -189,7 +189,7 @@ async def test_many_watchers_take_each_file_once(site: DocumentSite) -> None:
     assert all((site.folder.room(document.key) / document.name).exists() for document in documents)
 
 
-async def test_what_was_left_in_staging_is_taken_up(site: DocumentSite) -> None:
+async def test_files_left_in_staging_are_taken_up(site: DocumentSite) -> None:
     taken = file_claiming.take(site.drop("a.cbz"), site.folder)
     assert taken is not None
     await site.look()
@@ -207,7 +207,7 @@ async def test_the_input_of_a_job_that_was_not_moved_yet_is_no_duplicate(site: D
     assert site.names("hold/duplicates") == site.names("work/_staging") == []
 
 
-async def test_what_another_works_on_is_left_to_him(site: DocumentSite) -> None:
+async def test_a_file_another_watcher_works_on_is_left_alone(site: DocumentSite) -> None:
     taken = file_claiming.take(site.drop("a.cbz"), site.folder)
     assert taken is not None
     with file_claiming.held(taken) as is_mine:
@@ -218,7 +218,7 @@ async def test_what_another_works_on_is_left_to_him(site: DocumentSite) -> None:
     assert len(await site.documents()) == 1
 
 
-async def test_from_another_file_system(site: DocumentSite, elsewhere: Path) -> None:
+async def test_files_from_another_file_system_are_taken(site: DocumentSite, elsewhere: Path) -> None:
     if elsewhere.stat().st_dev == site.root.stat().st_dev:
         pytest.fail("this machine has only one file system")
     shutil.rmtree(site.folder.arrivals)
@@ -247,13 +247,13 @@ async def test_users_have_folders_of_their_own(site: DocumentSite) -> None:
 
 
 @pytest.mark.parametrize("name", ["users/../..", "users/", "users/a/b", "else", "users/.hidden"])
-def test_what_is_no_folder_is_refused(name: str) -> None:
+def test_a_user_folder_that_is_not_a_folder_is_refused(name: str) -> None:
     with pytest.raises(UsageError):
         folder_of(Path("/data"), name)
 
 
 @pytest.mark.parametrize("document_settings", [{"max_jobs_per_user": 2}])
-async def test_a_user_has_only_so_many_at_a_time(site: DocumentSite) -> None:
+async def test_the_documents_of_a_user_at_a_time_are_limited(site: DocumentSite) -> None:
     ada = folder_of(site.root, "users/ada")
     for number in range(5):
         site.drop(f"{number}.cbz", number, folder=ada)
@@ -263,7 +263,7 @@ async def test_a_user_has_only_so_many_at_a_time(site: DocumentSite) -> None:
 
 
 @pytest.mark.parametrize("document_settings", [{"max_jobs_per_user": 1}])
-async def test_what_must_wait_is_not_asked_for_again_and_again(site: DocumentSite) -> None:
+async def test_a_file_that_must_wait_is_not_examined_again_and_again(site: DocumentSite) -> None:
     ada = folder_of(site.root, "users/ada")
     site.drop("a.cbz", 1, folder=ada)
     await site.look()
@@ -335,7 +335,7 @@ def test_a_key_leads_nowhere_else() -> None:
         Folder(Path("/data")).room("../../etc")
 
 
-async def test_one_file_that_cannot_be_looked_at_keeps_no_other(
+async def test_a_file_that_cannot_be_examined_blocks_no_other(
     site: DocumentSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (site.folder.staging / "20260101-000000_a.cbz").mkdir()

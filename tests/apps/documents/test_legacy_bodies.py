@@ -34,7 +34,7 @@ async def test_a_body_need_not_say_that_it_is_json(site: DocumentSite, dsn: str,
         assert (decided.status, decided.body["action"]) == (202, "DISCARD")
 
 
-async def test_what_is_no_json_is_refused_all_the_same(site: DocumentSite, dsn: str) -> None:
+async def test_a_body_that_is_not_json_is_refused_all_the_same(site: DocumentSite, dsn: str) -> None:
     async with open_door(site.lab, dsn, site.settings) as api:
         for body in (b"", b"{", b"prep_concurrency=3", b"[1]", b"\xff"):
             answer = await post(api, "/apps/documents/config", body)
@@ -45,12 +45,12 @@ async def test_what_is_no_json_is_refused_all_the_same(site: DocumentSite, dsn: 
         assert page.status == 403  # a page of another site may send such a body from somebody's browser
 
 
-async def test_other_doors_ask_as_before(site: DocumentSite, dsn: str) -> None:
+async def test_other_apis_still_require_the_content_type(site: DocumentSite, dsn: str) -> None:
     async with open_door(site.lab, dsn, site.settings) as api:
         assert (await post(api, "/api/v1/jobs", b"{}")).status == 415
 
 
-async def test_a_service_does_not_ask_either(tmp_path: Path) -> None:
+async def test_a_stage_service_does_not_require_the_content_type(tmp_path: Path) -> None:
     order = {
         "jobId": "one",
         "inputPath": str(sample_documents.tiny(tmp_path / "a.cbz")),

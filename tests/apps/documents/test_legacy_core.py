@@ -86,7 +86,7 @@ def test_a_key_changes_with_the_file_the_language_and_the_tools() -> None:
         (None, 60, None, False),
     ],
 )
-def test_heartbeats(
+def test_heartbeats_are_written_and_read(
     tmp_path: Path, age: int | None, timeout: int, absent: int | None, is_stale: bool
 ) -> None:
     path = tmp_path / "prep.heartbeat"

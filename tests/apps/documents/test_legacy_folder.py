@@ -77,7 +77,7 @@ def test_a_decision_is_done_and_cleaned_up(tmp_path: Path) -> None:
         ("DISCOVERED", 120, "DISCOVERED"),
     ],
 )
-def test_stale_heartbeats(tmp_path: Path, stage: str, age: int, expected: str) -> None:
+def test_stale_heartbeats_are_found(tmp_path: Path, stage: str, age: int, expected: str) -> None:
     room = tmp_path / "work" / KEY
     room.mkdir(parents=True)
     for word in ("prep", "ocr"):
@@ -92,7 +92,7 @@ def test_stale_heartbeats(tmp_path: Path, stage: str, age: int, expected: str) -
         assert "60s" in state["message"]
 
 
-def test_one_that_never_beat_is_stale_after_twice_the_time(tmp_path: Path) -> None:
+def test_a_stage_without_heartbeat_is_stale_after_twice_the_time(tmp_path: Path) -> None:
     in_flight = {KEY: {"stage": "OCR_RUNNING", "startedAt": time.time() - 100}}
     folder.check_stale_jobs(in_flight, 60)
     assert in_flight[KEY]["stage"] == "OCR_RUNNING"

@@ -88,7 +88,7 @@ def test_a_program_that_is_named_like_a_picture_is_not_run(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     "content", [sized(300)[:-40], sample_documents.dot()[:30], b"\x89PNG\r\n\x1a\n", picture(1, 1).tobytes()]
 )
-def test_what_can_never_be_a_page_is_said_at_once(tmp_path: Path, content: bytes) -> None:
+def test_a_picture_that_can_never_be_a_page_fails_at_once(tmp_path: Path, content: bytes) -> None:
     archive = sample_documents.comic(tmp_path / "a.cbz", {"1.png": content})
     with pytest.raises(BadDocument) as refused:
         prepared(archive, tmp_path / "room")

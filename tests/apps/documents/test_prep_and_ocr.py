@@ -168,7 +168,7 @@ def test_bombs_are_refused_before_they_fill_the_disk(tmp_path: Path) -> None:
         (b"nothing", "invalid_signature"),
     ],
 )
-def test_what_is_damaged_is_said_to_be(tmp_path: Path, content: bytes, code: str) -> None:
+def test_a_damaged_archive_is_reported_as_damaged(tmp_path: Path, content: bytes, code: str) -> None:
     (tmp_path / "a.cbz").write_bytes(content)
     with pytest.raises(BadDocument) as refused:
         prepared(tmp_path / "a.cbz", tmp_path / "room")
@@ -279,7 +279,7 @@ def test_a_try_that_ends_late_leaves_later_ones_alone(
         }
 
 
-def test_what_ocrmypdf_is_told() -> None:
+def test_options_of_ocrmypdf_follow_the_order() -> None:
     options = ocr.options_of({"lang": "eng+fra", "rotatePages": True, "deskew": True, "optimize": 1})
     assert options == {
         "language": ["eng", "fra"],
@@ -351,7 +351,7 @@ def test_a_stage_that_stands_still_as_a_whole_is_ended_from_outside(tmp_path: Pa
     assert not watch.end(path)
 
 
-def test_a_heart_that_has_ended_names_nobody(tmp_path: Path) -> None:
+def test_an_ended_heartbeat_names_no_process(tmp_path: Path) -> None:
     path = tmp_path / "prep.heartbeat"
     with stage_heartbeat.Heart(path, 1, 60).beating():
         assert path.read_text().startswith(f"{os.getpid()} ")

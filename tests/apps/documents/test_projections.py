@@ -32,7 +32,7 @@ async def running(site: DocumentSite) -> str:
 
 @pytest.mark.parametrize("place", ["index/jobs.json", "index/metrics.json", "work/KEY/state.json"])
 @pytest.mark.parametrize("content", [None, b"{}", b"no JSON"])
-async def test_whoever_loses_or_changes_a_copy_gets_it_back(
+async def test_a_lost_or_changed_projection_is_written_again(
     site: DocumentSite, place: str, content: bytes | None
 ) -> None:
     path = site.root / place.replace("KEY", await running(site))
@@ -44,7 +44,7 @@ async def test_whoever_loses_or_changes_a_copy_gets_it_back(
     assert json.loads(path.read_text()) | {"updatedAt": ""} == before | {"updatedAt": ""}
 
 
-async def test_what_ended_while_the_disk_was_full_is_shown_when_it_is_not(
+async def test_documents_ended_on_a_full_disk_are_shown_later(
     site: DocumentSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However long that was: nothing changes any more that would be written again."""
@@ -90,7 +90,7 @@ async def test_two_watchers_do_not_write_in_turns(
     assert written == []
 
 
-def test_what_waits_for_another_try_is_queued() -> None:
+def test_a_document_that_waits_for_a_retry_is_queued() -> None:
     states = ["DISCOVERED", "PREP_RUNNING", "PREP_ERROR", "OCR_TIMEOUT", "OCR_RUNNING", "OCR_DONE"]
     shown = [{"state": state} for state in [*states, "DONE", "ERROR", "ERROR_OCR"]]
     assert gauges_of(shown) == {"queued": 3, "running": 3}

@@ -49,7 +49,9 @@ async def drop(dsn: str, root: Path) -> None:
         ("documents.refuse.after",),
     ],
 )
-def test_kill_9_amid_a_refusal(databases: Databases, tmp_path: Path, points: tuple[str, ...]) -> None:
+def test_kill_9_amid_a_refusal_reports_the_file_once(
+    databases: Databases, tmp_path: Path, points: tuple[str, ...]
+) -> None:
     root = tmp_path / "data"
     with databases() as dsn:
         asyncio.run(drop(dsn, root))
@@ -83,7 +85,7 @@ async def test_a_refused_file_that_cannot_be_moved_is_reported_and_counted_once(
     judge(site.root)
 
 
-async def test_what_was_refused_stays_so(site: DocumentSite, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_refused_file_stays_refused(site: DocumentSite, monkeypatch: pytest.MonkeyPatch) -> None:
     """A report does not change because the disk has free space again."""
     site.drop("a.cbz")
     with monkeypatch.context() as patch:

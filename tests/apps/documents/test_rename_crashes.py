@@ -29,7 +29,9 @@ def no_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("no_kernel")
 @pytest.mark.parametrize("name", IN_TWO_STEPS)
-def test_kill_9_between_the_two_steps_of_a_rename(databases: Databases, tmp_path: Path, name: str) -> None:
+def test_kill_9_between_the_two_steps_of_a_rename_loses_no_document(
+    databases: Databases, tmp_path: Path, name: str
+) -> None:
     scenario = next(scenario for scenario in SCENARIOS if scenario.name == name)
     Range(databases, tmp_path, scenario).strike_in_turn(IN_TWO_STEPS[name])
 
@@ -38,7 +40,7 @@ def test_kill_9_between_the_two_steps_of_a_rename(databases: Databases, tmp_path
 @pytest.mark.timeout(3600)
 @pytest.mark.usefixtures("no_kernel")
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
-def test_kill_9_between_all_of_them(
+def test_kill_9_between_the_steps_of_every_rename_loses_no_document(
     databases: Databases, tmp_path: Path, scenario: Scenario, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(test_document_crashes, "MAX_VISITS", 100)

@@ -145,7 +145,7 @@ def test_a_service_that_is_killed_at_a_rename_ends_its_job_when_it_is_back(
     assert [name for name, record in records.items() if record] == ["done"]
 
 
-async def test_what_a_stage_started_ends_with_it(
+async def test_processes_that_a_stage_started_end_with_it(
     tmp_path: Path, stage: Callable[[str], None], eventually: Eventually
 ) -> None:
     """When its time is up, and when the service stops."""

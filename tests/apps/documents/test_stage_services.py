@@ -64,7 +64,7 @@ async def test_a_page_in_a_browser_cannot_use_a_service_that_asks_for_no_key(tmp
             assert (answer.status_code, "detail" in answer.json()) == (status, status != 200)
 
 
-async def test_prep_over_http(tmp_path: Path, eventually: Eventually) -> None:
+async def test_prep_runs_a_job_over_http(tmp_path: Path, eventually: Eventually) -> None:
     source = sample_documents.tiny(tmp_path / "a.cbz")
     order = {"jobId": "one", "inputPath": str(source), "workDir": str(tmp_path / "work")}
     async with service("prep", tmp_path) as url:
@@ -139,7 +139,9 @@ async def test_a_stage_does_not_remove_what_it_is_given(tmp_path: Path, kind: Ki
     )
 
 
-async def test_what_was_running_when_it_died_is_queued_again(tmp_path: Path, eventually: Eventually) -> None:
+async def test_a_running_job_of_a_dead_service_is_queued_again(
+    tmp_path: Path, eventually: Eventually
+) -> None:
     source = sample_documents.tiny(tmp_path / "a.cbz")
     order = {"jobId": "one", "inputPath": str(source), "workDir": str(tmp_path / "work")}
     atomic_files.write_json(tmp_path / "prep/running/one.json", {"jobId": "one", "order": order})
@@ -178,7 +180,7 @@ def test_a_pulse_is_that_of_this_try(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert not old.is_gone()
 
 
-async def test_nobody_there_is_said(tmp_path: Path) -> None:
+async def test_a_service_that_is_down_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ServiceDown):
         await info_of("http://127.0.0.1:9")
 
@@ -314,7 +316,7 @@ async def test_a_service_cannot_name_the_pdf_of_another_document(
     assert (site.root / "work/secret/raw.pdf").exists()
 
 
-async def test_what_was_meant_for_a_service_is_done_here_when_none_is_named_any_more(
+async def test_a_document_for_a_removed_service_is_done_here(
     site: DocumentSite, eventually: Eventually
 ) -> None:
     path = site.drop("a.cbz")
@@ -334,7 +336,7 @@ async def test_what_was_meant_for_a_service_is_done_here_when_none_is_named_any_
     assert document.job_status == "pending"
 
 
-async def test_a_record_that_is_none_keeps_no_other_job(tmp_path: Path, eventually: Eventually) -> None:
+async def test_an_invalid_record_blocks_no_other_job(tmp_path: Path, eventually: Eventually) -> None:
     source = sample_documents.tiny(tmp_path / "a.cbz")
     (tmp_path / "prep/queue").mkdir(parents=True)
     (tmp_path / "prep/queue/junk.json").write_text("[]")
@@ -390,7 +392,7 @@ class Careless:
             yield f"http://127.0.0.1:{listening.getsockname()[1]}"
 
 
-async def test_what_a_service_made_is_looked_at(site: DocumentSite, eventually: Eventually) -> None:
+async def test_the_files_of_a_service_are_checked(site: DocumentSite, eventually: Eventually) -> None:
     """It says that it is done, but its file is not a PDF: after three tries the input is in `error`."""
     ocr_service = Careless(
         tools.ocr_info(), lambda room: atomic_files.write_bytes(room / "final.pdf", b"%PDF-no")

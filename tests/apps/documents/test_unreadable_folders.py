@@ -104,7 +104,7 @@ async def test_a_claim_of_old_that_could_not_be_copied_is_refused_now(
     assert list(elsewhere.iterdir()) == []
 
 
-def test_what_is_copied_of_a_folder_is_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_copy_of_a_folder_is_synced_to_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "scans/more").mkdir(parents=True)
     (tmp_path / "scans/more/1.png").write_text("1")
     synced: list[str] = []
