@@ -58,7 +58,7 @@ async def failures(lab: Lab, job: str) -> list[dict[str, Any]]:
     return [e["data"]["error"] for e in await lab.events(job) if e["event_type"] == "task_failed"]
 
 
-async def test_who_spins_is_out_of_time_a_second_later_and_a_bystander_loses_nothing(
+async def test_a_spinning_handler_times_out_and_a_bystander_loses_nothing(
     start: Start, eventually: Any, dsn: str, tmp_path: Path
 ) -> None:
     up = start("up", "--port", "0", "--app", "blocking", **beside(dsn, tmp_path))

@@ -121,7 +121,7 @@ def test_submit_reads_inputs_from_stdin(shell: Shell) -> None:
         (["shwo"], 2, "did you mean 'show'"),
     ],
 )
-def test_what_is_wrong_is_said_in_a_sentence_and_the_exit_code(
+def test_cli_errors_are_a_sentence_and_an_exit_code(
     shell: Shell, words: list[str], code: int, message: str
 ) -> None:
     answer = shell.run(*words)

@@ -112,7 +112,7 @@ def test_a_retry_from_a_node_with_other_inputs(shell: Shell, done: str) -> None:
         (["--preview"], 4, "name the node"),
     ],
 )
-def test_what_cannot_be_retried_is_said(
+def test_an_impossible_retry_is_refused_with_a_reason(
     shell: Shell, done: str, words: list[str], code: int, message: str
 ) -> None:
     answer = shell.run("retry", done, *words)
@@ -120,7 +120,7 @@ def test_what_cannot_be_retried_is_said(
     assert message in answer.err
 
 
-def test_what_is_behind_a_branch_that_was_not_taken_is_shown_as_skipped_and_not_retried(shell: Shell) -> None:
+def test_nodes_behind_an_untaken_branch_are_skipped_and_not_retried(shell: Shell) -> None:
     job = shell.submit("choice", "--wait")
     shown = shell.run("retry", job, "--from", "last", "--preview")
     assert re.search(r"right +skipped +behind a branch that was not taken", shown.out)
@@ -168,7 +168,7 @@ def test_a_bulk_retry_tells_what_was_skipped_and_why(shell: Shell) -> None:
     assert re.search(r"skipped +1 +already_retried", shown)
 
 
-def test_without_wait_it_prints_the_id_of_the_job_that_does_it(shell: Shell) -> None:
+def test_bulk_without_wait_prints_the_id_of_its_job(shell: Shell) -> None:
     answer = shell.run("bulk", "cancel", "--workflow", "nobody")
     assert re.fullmatch(r"[0-9a-f-]{36}\n", answer.out)
     assert f"cograil bulk show {answer.out.strip()}" in answer.err
@@ -185,7 +185,7 @@ def test_without_wait_it_prints_the_id_of_the_job_that_does_it(shell: Shell) -> 
         (["show", "019a8f2e"], 3, "does not exist"),
     ],
 )
-def test_what_is_wrong_with_a_bulk_operation_is_said(
+def test_an_invalid_bulk_operation_is_refused_with_a_reason(
     shell: Shell, words: list[str], code: int, message: str
 ) -> None:
     answer = shell.run("bulk", *words)

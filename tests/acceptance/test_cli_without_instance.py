@@ -35,7 +35,7 @@ def test_every_command_has_help_with_examples_and_speaks_json(name: str) -> None
     "words",
     [["jobs"], ["show", "00000000"], ["submit", "greet"], ["workflows"], ["doctor"], ["db", "status"]],
 )
-def test_without_an_instance_a_command_says_that_nothing_runs_there(
+def test_a_command_without_an_instance_says_that_nothing_runs_there(
     empty_shell: Shell, words: list[str]
 ) -> None:
     answer = empty_shell.run(*words)
@@ -164,7 +164,7 @@ def test_run_uses_the_handlers_of_an_app(empty_shell: Shell) -> None:
     assert answer.json == {"lost": {"found": True}}
 
 
-def test_what_cannot_be_written_is_one_line_and_no_bug(empty_shell: Shell) -> None:
+def test_output_that_cannot_be_written_is_a_one_line_error(empty_shell: Shell) -> None:
     message = "error: the output cannot be written: No space left on device\n"
     with Path("/dev/full").open("w") as full:
         for words in (["schema"], ["config"], ["config", "--json"]):
@@ -172,7 +172,7 @@ def test_what_cannot_be_written_is_one_line_and_no_bug(empty_shell: Shell) -> No
             assert (process.communicate(timeout=90)[1], process.returncode) == (message, 74)
 
 
-def test_trouble_that_is_no_failed_job_does_not_look_like_one(tmp_path: Path, dsn: str) -> None:
+def test_errors_of_commands_do_not_exit_like_a_failed_job(tmp_path: Path, dsn: str) -> None:
     nowhere = shell_in(tmp_path, COGRAIL_DATABASE_URL="postgresql://nobody@127.0.0.1:1/none")
     assert [nowhere.run(*words).code for words in (["jobs"], ["submit", "greet"], ["db", "status"])] == [
         3,

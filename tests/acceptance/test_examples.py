@@ -103,7 +103,7 @@ def test_every_example_is_run_here() -> None:
     assert modules == {*APPS, *SCRIPTS}
 
 
-def test_what_an_operator_does(shell: Shell) -> None:
+def test_operator_examples_run_as_they_say(shell: Shell) -> None:
     """examples/operations.sh as it stands: whatever it does not expect ends it."""
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     done = subprocess.run(
@@ -157,7 +157,7 @@ def test_every_example_runs_as_it_says(shell: Shell, site: str) -> None:
     assert wrong == {}
 
 
-def test_what_is_asked_twice_is_quoted_once_and_kept(shell: Shell) -> None:
+def test_a_quote_requested_twice_is_made_once_and_kept(shell: Shell) -> None:
     """The example of the primitives: one job has the turn, the others its answer or its id."""
     jobs = [submit(shell, "primitives.yaml", {"symbol": "TWICE"}, "") for _ in range(4)]
     shown = [ended(shell, job) for job in jobs]

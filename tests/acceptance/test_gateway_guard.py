@@ -135,7 +135,7 @@ def refusals(site: Site, operator: Caller, request: str) -> list[Any]:
     return [answer for answer in heard if answer.status_code >= 400]
 
 
-def test_nothing_of_the_inside_is_in_any_answer_to_those_outside(site: Site) -> None:
+def test_no_answer_to_partners_contains_internal_ids(site: Site) -> None:
     operator, partner = site.caller("operator"), site.caller("gateway")
     ends = [partner.submit(name) for name in FLOWS]
     lose_tasks(site, 2)
@@ -180,7 +180,7 @@ def test_nothing_of_the_inside_is_in_any_answer_to_those_outside(site: Site) -> 
             assert {"error"} <= answer.json().keys() <= {"error", "code", "details"}, answer.text
 
 
-def test_nothing_of_the_inside_is_in_any_callback_to_those_outside(site: Site) -> None:
+def test_no_callback_to_partners_contains_internal_ids(site: Site) -> None:
     partner, receiver = site.caller("gateway"), Scripted()
     receiver.answer = (200, {})
     with receiver.serving() as url:
@@ -262,7 +262,7 @@ def told_by(site: Site, *arguments: str) -> str:
     ],
     ids=lambda value: str(value)[:50],
 )
-def test_what_cannot_be_read_or_is_wrong_is_refused_in_our_shape(
+def test_invalid_requests_are_refused_in_the_error_shape(
     partner: Caller, content: bytes, status: int
 ) -> None:
     answer = partner.post("/platform/submit", content=content, headers={"content-type": "application/json"})
@@ -298,7 +298,7 @@ def test_the_gateway_takes_no_other_methods_and_no_method_in_a_header(site: Site
     assert operator.get("/status/lookup?correlation_id=a&idempotency_key=b").status_code == 400
 
 
-def test_what_is_no_request_at_all_is_refused_in_our_shape_too(site: Site, partner: Caller) -> None:
+def test_malformed_http_is_refused_in_the_error_shape(site: Site, partner: Caller) -> None:
     for path in ("/platform/status/a%0ab", "/a%0d%0ab", "/livez/a%0a", "/"):
         answer = partner.get(path)
         assert (answer.status_code, answer.json()["code"]) in ((404, "not_found"), (422, "invalid_value")), (
@@ -326,7 +326,7 @@ def test_what_is_no_request_at_all_is_refused_in_our_shape_too(site: Site, partn
 # -- reading only -----------------------------------------------------------------------------------------
 
 
-async def test_its_role_can_write_nothing_whatever_it_tries(site: Site) -> None:
+async def test_the_database_role_of_the_gateway_can_write_nothing(site: Site) -> None:
     may = site.rows("""
         select c.relname from pg_class c
         where c.relnamespace = 'cograil'::regnamespace and c.relkind in ('r', 'p', 'S')

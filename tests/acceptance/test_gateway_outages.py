@@ -129,7 +129,7 @@ def test_a_database_or_an_api_that_nobody_has_is_named_in_the_checks(
         assert "127.0.0.1:1" not in Caller(url).get("/readyz").text
 
 
-def test_without_keys_it_listens_on_this_machine_only(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_a_gateway_without_keys_listens_on_loopback_only(tmp_path_factory: pytest.TempPathFactory) -> None:
     directory = tmp_path_factory.mktemp("open")
     with cograil(directory, "up", "--port", "0"):
         until(lambda: read_instance(directory / "data"))

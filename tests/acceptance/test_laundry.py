@@ -104,7 +104,7 @@ def laundry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Laundry]:
         process.wait(60)
 
 
-def test_it_imports_nothing_but_the_public_module() -> None:
+def test_the_laundry_app_imports_only_the_public_module() -> None:
     texts = [path.read_text() for path in SOURCE.rglob("*.py")]
     imported = {module for text in texts for module in re.findall(r"(?:from|import) (cograil[\w.]*)", text)}
     assert imported == {"cograil.plugins"}
@@ -125,7 +125,7 @@ def test_a_load_is_washed_by_a_job_and_seen_everywhere(laundry: Laundry) -> None
     assert 'laundry_loads_washed_total{soap="lavender"} 1' in laundry.send("/metrics")
 
 
-def test_it_is_listed_with_what_it_adds(laundry: Laundry) -> None:
+def test_the_laundry_app_is_listed_with_its_parts(laundry: Laundry) -> None:
     (app,) = [app_info for app_info in laundry.run("apps")["apps"] if app_info["name"] == "laundry"]
     assert app["enabled"]
     assert {"settings", "migrations", "handlers", "workflows", "routes", "pages", "metrics"} <= {*app["adds"]}
@@ -133,5 +133,5 @@ def test_it_is_listed_with_what_it_adds(laundry: Laundry) -> None:
     assert settings["laundry.soap"] == "lavender"
 
 
-def test_its_migrations_are_applied_once(laundry: Laundry) -> None:
+def test_migrations_of_the_laundry_app_are_applied_once(laundry: Laundry) -> None:
     assert laundry.run("db", "migrate") == {"applied": []}

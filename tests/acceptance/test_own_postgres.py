@@ -146,7 +146,7 @@ def rights_in(server: Server, database: str) -> list[tuple[str, ...]]:
     return [(*names, ",".join(sorted((grants or "").strip("{}").split(",")))) for *names, grants in rows]
 
 
-def test_whatever_was_missed_is_granted_later(server: Server) -> None:
+def test_grants_that_were_missed_are_made_later(server: Server) -> None:
     """Migrated without roles; then another database of the server makes them; then ours is repaired."""
     create_login(server, "ours", "reference")
     migrate_without_roles(server, "ours")

@@ -279,7 +279,7 @@ async def test_an_app_that_cannot_be_imported_is_shown_as_its_author_wrote_it(
         (["up", "--workflows", "nowhere"], {}, "--workflows nowhere: "),
     ],
 )
-def test_what_makes_no_sense_does_not_start(
+def test_up_refuses_invalid_arguments(
     arguments: list[str], variables: dict[str, str], message: str, start: Start
 ) -> None:
     process = start(*arguments, **variables)

@@ -125,7 +125,7 @@ def _check(receiver: Receiver, job_id: str, point: str) -> None:
 
 
 @pytest.mark.timeout(120)
-async def test_whatever_leads_to_a_receiver_that_is_gone_is_ended_whole_or_not_at_all(
+async def test_deliveries_to_a_gone_receiver_end_wholly_or_not_at_all(
     start: Start, eventually: Any, dsn: str, lab: Lab
 ) -> None:
     for point in GONE_POINTS:

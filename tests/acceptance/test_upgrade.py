@@ -182,9 +182,7 @@ async def leave_behind(site: Site, old: Program) -> dict[str, str]:
     return jobs
 
 
-async def test_what_an_older_program_left_behind_is_finished_by_this_one(
-    empty_site: Site, old: Program
-) -> None:
+async def test_jobs_left_by_an_older_program_are_finished_by_this_one(empty_site: Site, old: Program) -> None:
     site = empty_site
     jobs = await leave_behind(site, old)
     answers = [f"approve {jobs['ask']} b", "resume workflow quiet"] if "ask" in jobs else []

@@ -109,7 +109,9 @@ async def test_pause_and_resume_a_job(visitor: Any) -> None:
         ("/ui/schedules/mornings", "Pause", "schedule"),
     ],
 )
-async def test_pause_and_resume(visitor: Any, path: str, name: str, audited: str) -> None:
+async def test_pause_and_resume_queues_and_workflows(
+    visitor: Any, path: str, name: str, audited: str
+) -> None:
     page = await visitor.page("operator")
     await page.goto(path)
     await page.get_by_role("button", name=name).click()
@@ -200,7 +202,7 @@ async def test_a_form_leaves_open_what_is_left_open_and_keeps_lines_apart(visito
     assert job["input_params"] == {"text": "one\ntwo", "is_sure": None, "nothing": None}
 
 
-async def test_without_scripts_it_is_asked_on_a_page_of_its_own(visitor: Any) -> None:
+async def test_without_scripts_an_action_is_confirmed_on_its_own_page(visitor: Any) -> None:
     context = await visitor.browser.new_context(base_url=visitor.site.url, java_script_enabled=False)
     try:
         await context.add_cookies([visitor.site.cookie("operator")])

@@ -41,7 +41,7 @@ async def test_the_page_of_a_job_follows_it_to_its_end(visitor: Any) -> None:
     assert await page.evaluate(IS_MARKED)
 
 
-async def test_lists_follow_too(visitor: Any) -> None:
+async def test_live_lists_follow_their_jobs(visitor: Any) -> None:
     page = await visitor.page()
     await page.goto("/ui/jobs")
     await page.evaluate(MARK)
@@ -73,7 +73,7 @@ async def test_a_state_that_is_older_than_what_is_shown_is_not_shown(visitor: An
     assert "completed" in (await node(page, "question").get_attribute("class"))
 
 
-async def test_who_was_cut_off_goes_on_where_he_was(visitor: Any) -> None:
+async def test_a_page_that_was_cut_off_goes_on_where_it_was(visitor: Any) -> None:
     job_id = await visitor.site.submit("ask")
     await visitor.site.node_is(job_id, "question", "waiting")
     page = await visitor.page()
@@ -141,7 +141,7 @@ async def test_the_page_of_a_node_follows_it_too(visitor: Any) -> None:
     assert await page.evaluate(IS_MARKED)
 
 
-async def test_what_somebody_writes_stays_when_the_inbox_changes(visitor: Any) -> None:
+async def test_typed_text_stays_when_the_inbox_changes(visitor: Any) -> None:
     first = await visitor.site.submit("ask")
     await visitor.site.node_is(first, "question", "waiting")
     page = await visitor.page("operator")
@@ -245,7 +245,7 @@ async def test_the_children_of_the_past_are_those_of_then(visitor: Any) -> None:
     await expect(page.get_by_text("Not rendered then.")).to_be_visible()
 
 
-async def test_what_came_while_one_looked_back_is_there_afterwards(visitor: Any) -> None:
+async def test_events_during_a_look_back_are_there_afterwards(visitor: Any) -> None:
     job_id = await visitor.site.submit("ask")
     await visitor.site.node_is(job_id, "question", "waiting")
     page = await visitor.page()

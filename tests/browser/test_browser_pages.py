@@ -101,7 +101,7 @@ async def test_a_page_is_whole_in_the_light_in_the_dark_and_on_a_phone(visitor: 
     await expect(page.get_by_role("link", name="Queues")).to_be_visible()
 
 
-async def test_what_is_not_there_has_a_page_of_its_own(visitor: Any) -> None:
+async def test_a_missing_page_has_an_error_page_of_its_own(visitor: Any) -> None:
     page = await visitor.page()
     for path in ("/ui/nothing", "/ui/jobs/01a1e845-3c82-70ae-bcdd-06ffe86b4039", "/ui/workflows/none"):
         answer = await page.goto(path)
@@ -140,7 +140,7 @@ async def test_login_with_a_key_that_is_wrong_and_with_one_that_is_right(visitor
     await expect(page.get_by_label("API key")).to_be_visible()
 
 
-async def test_what_one_may_not_do_is_not_offered(visitor: Any) -> None:
+async def test_forbidden_actions_are_not_offered(visitor: Any) -> None:
     page = await visitor.page("viewer")
     jobs = visitor.site.jobs
     for path in (

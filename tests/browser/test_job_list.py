@@ -95,7 +95,7 @@ async def test_selected_jobs_are_retried(visitor: Any) -> None:
     await expect(page.locator("[data-region=progress]")).to_contain_text("1 of 1 jobs: 1 retried")
 
 
-async def test_who_may_not_do_it_selects_nothing(visitor: Any) -> None:
+async def test_a_viewer_cannot_select_jobs(visitor: Any) -> None:
     page = await visitor.page("submitter")
     await page.goto("/ui/jobs")
     await expect(page.get_by_role("checkbox")).to_have_count(0)

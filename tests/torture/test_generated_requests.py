@@ -23,7 +23,7 @@ EXAMPLES = 60
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("door", ["api", "gateway", *sorted(of_apps())])
-async def test_no_request_is_answered_with_a_fault_of_ours(
+async def test_no_generated_request_is_answered_with_a_500(
     dsn: str, door: str, mode: GenerationMode, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("COGRAIL_TESTING", "1")
