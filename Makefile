@@ -96,7 +96,7 @@ format: setup  ## rewrite the code in the house format
 	$(BIN)/ruff check --fix .
 
 torture: setup  ## every crash point, every pause, many more seeds (long)
-	$(BIN)/pytest -m torture -n 2 --timeout 3600 tests/torture tests/acceptance tests/containers tests/captures tests/companies tests/documents \
+	$(BIN)/pytest -m torture -n 2 --timeout 3600 tests/torture tests/acceptance tests/apps \
 		tests/unit/test_workspace_fuzz.py
 
 bench: setup  ## measure, print a table, write bench/latest.json

@@ -19,7 +19,7 @@ from statistics import median
 from uuid import uuid4
 
 import aiodocker
-from tests.containers.runtimes import IMAGE, dockerd
+from tests.apps.containers.runtimes import IMAGE, dockerd
 
 from bench.engine import ALIVE, Bench, process
 from bench.figures import Figures

@@ -26,7 +26,7 @@ from statistics import median
 
 import img2pdf
 import psutil
-from tests.documents import drawn
+from tests.apps.documents import sample_documents
 
 from bench.engine import ALIVE, Bench, open_bench, process, query
 from bench.figures import Figures
@@ -92,7 +92,7 @@ def comic(place: Path, name: str, pages: int) -> Path:
     with zipfile.ZipFile(path, "w") as archive:
         for number in range(pages):
             text = "\n".join([f"{name} {number}", *WORDS * 4])
-            archive.writestr(f"{number}.png", drawn.page(text, size=(1700, 700)))
+            archive.writestr(f"{number}.png", sample_documents.page(text, size=(1700, 700)))
     return path
 
 

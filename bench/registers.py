@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 
-from tests.companies.registers import Registers
+from tests.apps.companies.registers import Registers
 
 
 async def serve(port: int) -> None:
@@ -15,7 +15,7 @@ async def serve(port: int) -> None:
     async with server:
         while True:
             await asyncio.sleep(1)
-            registers.asked.clear()
+            registers.requests.clear()
 
 
 if __name__ == "__main__":

@@ -75,12 +75,12 @@ COMPONENTS = {
 # Whole files and folders that can do nothing without these; elsewhere a fixture calls `need`.
 NEEDED_BY_PATH = {
     "tests/browser/": ("chromium",),
-    "tests/documents/": ("ocr",),
-    "tests/captures/": ("openssl",),
+    "tests/apps/documents/": ("ocr",),
+    "tests/apps/captures/": ("openssl",),
     "tests/contract/test_deploy.py": ("promtool",),
-    "tests/containers/test_engine.py": ("root", "docker", "podman", "busybox"),
-    "tests/containers/test_restarts.py": ("root", "docker", "podman", "busybox"),
-    "tests/containers/test_sandbox.py": ("bubblewrap", "busybox"),
+    "tests/apps/containers/test_docker_engine.py": ("root", "docker", "podman", "busybox"),
+    "tests/apps/containers/test_container_restarts.py": ("root", "docker", "podman", "busybox"),
+    "tests/apps/containers/test_sandbox.py": ("bubblewrap", "busybox"),
     "tests/unit/test_sandbox_parts.py": ("bubblewrap",),
     "tests/unit/test_rooting.py": ("busybox",),
 }

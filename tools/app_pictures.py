@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from playwright.sync_api import Browser, Page, sync_playwright
-from tests.companies.registers import DANONE, INPI, Registers, said, serving_registers
-from tests.documents import drawn
+from tests.apps.companies.registers import DANONE, INPI, Registers, http_response, serving_registers
+from tests.apps.documents import sample_documents
 
 from tools.screenshots import Server, keep, running_server
 
@@ -61,7 +61,7 @@ def ask(server: Server, path: str, body: Any = None) -> Any:
 
 def furnish_company(server: Server, registers: Registers) -> None:
     """A company of which one register said nothing at first."""
-    registers.answer(INPI, said(503))
+    registers.answer(INPI, http_response(503))
     id = ask(server, "/v1/requests", {"siren": DANONE})["request"]["id"]
     server.wait(lambda: not ask(server, f"/v1/requests/{id}")["enrichment_running"])
     registers.heal()
@@ -72,9 +72,10 @@ def furnish_company(server: Server, registers: Registers) -> None:
 def drop(folder: Path, name: str, pages: int) -> None:
     """A comic of this number of pages, written elsewhere and renamed into `in`."""
     texts = {
-        f"page{n}.png": drawn.page(f"{drawn.FRENCH}\n{n}", size=(1200, 900)) for n in range(1, pages + 1)
+        f"page{n}.png": sample_documents.page(f"{sample_documents.FRENCH}\n{n}", size=(1200, 900))
+        for n in range(1, pages + 1)
     }
-    drawn.comic(folder / "new.part", texts).rename(folder / "in" / name)
+    sample_documents.comic(folder / "new.part", texts).rename(folder / "in" / name)
 
 
 def furnish_folder(server: Server, folder: Path) -> None:

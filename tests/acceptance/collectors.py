@@ -21,7 +21,7 @@ KINDS = {1: "internal", 2: "server", 3: "client", 4: "producer", 5: "consumer"}
 
 
 @dataclass(frozen=True)
-class Seen:
+class ReceivedSpan:
     """A span that arrived."""
 
     trace_id: str
@@ -32,7 +32,7 @@ class Seen:
     links: tuple[str, ...]  # ids of spans of the same trace
     linked_traces: tuple[str, ...]
     is_error: bool
-    facts: dict[str, Any]
+    attributes: dict[str, Any]
     resource: dict[str, Any]
     seconds: float
 
@@ -42,7 +42,7 @@ class Seen:
 
 
 @dataclass
-class Asked:
+class ReceivedRequest:
     """A request of somebody else's: of an http node, or a callback."""
 
     path: str
@@ -60,8 +60,8 @@ class Asked:
 class Collector:
     """What arrived, spans on /v1/traces and all else as it was asked."""
 
-    spans: list[Seen] = field(default_factory=list)
-    asked: list[Asked] = field(default_factory=list)
+    spans: list[ReceivedSpan] = field(default_factory=list)
+    requests: list[ReceivedRequest] = field(default_factory=list)
     port: int = 0
 
     @property
@@ -72,19 +72,22 @@ class Collector:
         """What a process needs to send its spans here, soon."""
         return {"OTEL_EXPORTER_OTLP_ENDPOINT": self.url, "OTEL_BSP_SCHEDULE_DELAY": "50"}
 
-    def named(self, name: str) -> list[Seen]:
-        return [one for one in self.spans if one.name == name]
+    def named(self, name: str) -> list[ReceivedSpan]:
+        return [span for span in self.spans if span.name == name]
 
-    def of_job(self, job_id: str) -> list[Seen]:
-        return [one for one in self.spans if one.facts.get("cograil.job.id") == job_id]
-
-
-def _facts(attributes: Any) -> dict[str, Any]:
-    return {one.key: getattr(one.value, one.value.WhichOneof("value")) for one in attributes}
+    def of_job(self, job_id: str) -> list[ReceivedSpan]:
+        return [span for span in self.spans if span.attributes.get("cograil.job.id") == job_id]
 
 
-def _seen(span: Span, resource: dict[str, Any]) -> Seen:
-    return Seen(
+def _attributes(attributes: Any) -> dict[str, Any]:
+    return {
+        attribute.key: getattr(attribute.value, attribute.value.WhichOneof("value"))
+        for attribute in attributes
+    }
+
+
+def _received_span(span: Span, resource: dict[str, Any]) -> ReceivedSpan:
+    return ReceivedSpan(
         span.trace_id.hex(),
         span.span_id.hex(),
         span.parent_span_id.hex(),
@@ -93,7 +96,7 @@ def _seen(span: Span, resource: dict[str, Any]) -> Seen:
         tuple(link.span_id.hex() for link in span.links),
         tuple(link.trace_id.hex() for link in span.links),
         span.status.code == 2,
-        _facts(span.attributes),
+        _attributes(span.attributes),
         resource,
         (span.end_time_unix_nano - span.start_time_unix_nano) / 1e9,
     )
@@ -113,9 +116,9 @@ def collecting() -> Iterator[Collector]:
             if self.headers.get("content-encoding") == "gzip":
                 raw = gzip.decompress(raw)
             for of_resource in ExportTraceServiceRequest.FromString(raw).resource_spans:
-                resource = _facts(of_resource.resource.attributes)
+                resource = _attributes(of_resource.resource.attributes)
                 for scope in of_resource.scope_spans:
-                    collector.spans.extend(_seen(span, resource) for span in scope.spans)
+                    collector.spans.extend(_received_span(span, resource) for span in scope.spans)
             self.answer(ExportTraceServiceResponse().SerializeToString(), "application/x-protobuf")
 
         def do_GET(self) -> None:
@@ -123,7 +126,7 @@ def collecting() -> Iterator[Collector]:
 
         def keep(self, raw: bytes) -> None:
             headers = {name.lower(): value for name, value in self.headers.items()}
-            collector.asked.append(Asked(self.path, headers, raw))
+            collector.requests.append(ReceivedRequest(self.path, headers, raw))
             self.answer(json.dumps({"ok": True}).encode(), "application/json")
 
         def answer(self, body: bytes, kind: str) -> None:

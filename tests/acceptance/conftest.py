@@ -53,18 +53,18 @@ def start(tmp_path: Path) -> Iterator[Start]:
         return all_of_them[-1]
 
     yield run
-    for one in all_of_them:
-        _end(one.process)
+    for running in all_of_them:
+        _end(running.process)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
     """Kill it; what the kernel then ends must be gone too before the next test counts on it."""
-    left = psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
+    children = psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
     if process.poll() is None:
         process.send_signal(signal.SIGKILL)
     process.wait(10)
     until = time.monotonic() + 10
-    while [one for one in left if lives(one)] and time.monotonic() < until:
+    while [child for child in children if lives(child)] and time.monotonic() < until:
         time.sleep(0.02)
 
 

@@ -110,15 +110,15 @@ def until(condition: Callable[[], Any], seconds: float = 90.0) -> Any:
 
 
 def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
     return port
 
 
 @dataclass
 class Caller:
-    """Whoever calls a gateway or the API with one key. Every answer is kept."""
+    """A caller of a gateway or the API, with one key. Every answer is kept."""
 
     url: str
     key: str = ""
@@ -156,8 +156,8 @@ class Caller:
         return str(answer.json()["request_id"])
 
     def status(self, request_id: str) -> dict[str, Any]:
-        found: dict[str, Any] = self.get(f"/platform/status/{request_id}").json()
-        return found
+        status: dict[str, Any] = self.get(f"/platform/status/{request_id}").json()
+        return status
 
     def ended(self, request_id: str) -> dict[str, Any]:
         until(lambda: self.status(request_id)["status"] in ("completed", "failed"))
@@ -256,8 +256,8 @@ def open_site(directory: Path) -> Iterator[Site]:
         # Ids of tasks that can be told from other numbers.
         site.rows("select setval(pg_get_serial_sequence('cograil.tasks', 'id'), 770077007700)")
         asyncio.run(site.make_keys())
-        with site.gateway_before(site.api) as one:
-            site.gateway = one.url
+        with site.gateway_before(site.api) as gateway:
+            site.gateway = gateway.url
             yield site
 
 

@@ -83,9 +83,9 @@ class Program:
         )
         sys.stderr.write(process.stderr)
         assert process.returncode == 0
-        told = json.loads(process.stdout)
-        assert told["source"] == self.file
-        return [(code, json.loads(out) if out.startswith("{") else out) for code, out in told["answers"]]
+        report = json.loads(process.stdout)
+        assert report["source"] == self.file
+        return [(code, json.loads(out) if out.startswith("{") else out) for code, out in report["answers"]]
 
 
 def today() -> Program:
@@ -104,8 +104,8 @@ def previous(directory: Path) -> Program:
 def before(program: Program, directory: Path) -> Program:
     """The newest commit with fewer migrations than this program, and that we can migrate from."""
     for revision in _revisions():
-        found = _migrations(revision)
-        if len(found) < len(program.migrations()) and _is_beginning(found):
+        migrations = _migrations(revision)
+        if len(migrations) < len(program.migrations()) and _is_beginning(migrations):
             return _export(revision, directory)
     raise AssertionError(NO_HISTORY.format("no earlier commit has fewer migrations that today's continue"))
 
@@ -172,7 +172,7 @@ def _run_git(*words: str) -> bytes:
     try:
         done = subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, check=False)
     except FileNotFoundError as error:
-        raise AssertionError(NO_HISTORY.format("there is no git")) from error
+        raise AssertionError(NO_HISTORY.format("git is not installed")) from error
     if done.returncode != 0:
         raise AssertionError(NO_HISTORY.format(done.stderr.decode().strip()))
     return done.stdout

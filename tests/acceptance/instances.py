@@ -37,7 +37,7 @@ class Running:
     stderr: Path
 
     @property
-    def said(self) -> str:
+    def output(self) -> str:
         return self.stderr.read_text(encoding="utf-8")
 
     @property
@@ -48,11 +48,11 @@ class Running:
 
     def events(self) -> list[str]:
         """The log lines, by their event."""
-        lines = (line for line in self.said.splitlines() if line.startswith("{") and line.endswith("}"))
+        lines = (line for line in self.output.splitlines() if line.startswith("{") and line.endswith("}"))
         return [json.loads(line)["event"] for line in lines]
 
     def is_ready(self) -> bool:
-        assert self.process.poll() is None, f"ended with {self.process.returncode}:\n{self.said}"
+        assert self.process.poll() is None, f"ended with {self.process.returncode}:\n{self.output}"
         return "ready" in self.events()
 
     def worker(self) -> psutil.Process | None:

@@ -86,8 +86,10 @@ def said_port(server: Running) -> int | None:
     """The port it got when it had asked for any."""
     import psutil
 
-    found = psutil.Process(server.process.pid).net_connections("tcp")
-    return next((one.laddr.port for one in found if one.status == psutil.CONN_LISTEN), None)
+    connections = psutil.Process(server.process.pid).net_connections("tcp")
+    return next(
+        (connection.laddr.port for connection in connections if connection.status == psutil.CONN_LISTEN), None
+    )
 
 
 async def test_no_listener_delays_the_end(start: Start, flows: Path, eventually: Eventually) -> None:
@@ -107,15 +109,15 @@ async def test_no_listener_delays_the_end(start: Start, flows: Path, eventually:
         await job.take(1)
         begun = time.monotonic()
         up.send(signal.SIGTERM)
-        told = await asyncio.gather(feed.rest(), job.rest(), socket.messages())
-        assert told[0][-1].data == told[1][-1].data == {"reason": "shutdown"}
-        assert told[2][1:] == (1001, "shutdown")
+        endings = await asyncio.gather(feed.rest(), job.rest(), socket.messages())
+        assert endings[0][-1].data == endings[1][-1].data == {"reason": "shutdown"}
+        assert endings[2][1:] == (1001, "shutdown")
         assert await asyncio.to_thread(up.ended) == 0
         assert time.monotonic() - begun < 10
     for _, writer in [*halves, mute]:
         writer.close()
     assert up.events()[-1] == "stopped"
-    assert "Traceback" not in up.said
+    assert "Traceback" not in up.output
 
 
 async def half_sent(port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -137,7 +139,7 @@ async def test_a_server_alone_ends_as_soon(start: Start, flows: Path, eventually
         await feed.next()
         _, writer = await half_sent(port)
         server.send(signal.SIGTERM)
-        assert [told.data for told in await feed.rest()] == [{"reason": "shutdown"}]
+        assert [event.data for event in await feed.rest()] == [{"reason": "shutdown"}]
         assert await asyncio.to_thread(server.ended) == 0
         writer.close()
     assert up.process.poll() is None
@@ -164,13 +166,13 @@ async def test_callers_who_wait_or_dawdle_are_answered_before_the_end(
         assert (await waiting.read()).startswith(b"HTTP/1.1 202")
         assert b'{"tasks":[]}' in await claiming.read()
         assert time.monotonic() - begun < 1.5
-        told = await half.read()
-        assert told.startswith(b"HTTP/1.1 503")
-        assert b'"code":"shutting_down"' in told
+        response = await half.read()
+        assert response.startswith(b"HTTP/1.1 503")
+        assert b'"code":"shutting_down"' in response
         assert await asyncio.to_thread(server.ended) == 0
         assert time.monotonic() - begun < 10
     assert server.events() == ["ready", "stopped"]
-    assert "Traceback" not in server.said
+    assert "Traceback" not in server.output
 
 
 async def asking(

@@ -81,7 +81,7 @@ def test_jobs_in_flight_complete_after_a_restore_elsewhere(tmp_path: Path, serve
     assert completed(target) == set()
 
 
-def test_an_embedded_database_that_does_not_run(tmp_path: Path) -> None:
+def test_a_stopped_embedded_database_is_backed_up(tmp_path: Path) -> None:
     (tmp_path / "one").mkdir()
     (tmp_path / "two").mkdir()
     source, target = shell_in(tmp_path / "one"), shell_in(tmp_path / "two")
@@ -131,7 +131,7 @@ def without_shop(rows: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
     """What is expected where the role `shop` does not exist; PostgreSQL 18 knows one privilege more."""
     kept = []
     for name, kind, owner, rights in rows:
-        grants = [one for one in rights.split(",") if not one.startswith("shop=")]
+        grants = [grant for grant in rights.split(",") if not grant.startswith("shop=")]
         kept.append((name, kind, owner, ",".join(grants).replace("arwdDxtm/", "arwdDxt/")))
     return kept
 
@@ -153,7 +153,7 @@ def test_a_restore_that_fails_changes_nothing(tmp_path: Path, server: Server) ->
     assert shell.run("db", "restore", "--clean", str(nonsense)).code == 2
 
 
-def test_the_way_of_postgresql_itself(tmp_path: Path, server: Server) -> None:
+def test_a_dump_of_pg_dump_is_restored(tmp_path: Path, server: Server) -> None:
     create_login(server, "jobs", "copy")
     shell, copy = server.shell("jobs"), server.shell("copy")
     run_as_admin(server, "jobs", shell.run("db", "roles", "--sql").out)

@@ -54,4 +54,4 @@ async def test_evidence_goes_from_the_device_to_its_proof(
     proof = orjson.loads((out / "proof.json").read_bytes())
     assert proof["manifest"]["payload"]["mime_type"] == "image/png"
     entries = orjson.loads((out / "audit.json").read_bytes())["entries"]
-    assert {"CAPTURE_RECEIVED", "CAPTURE_REPLAYED", "CAPTURE_SEALED"} <= {one["event"] for one in entries}
+    assert {"CAPTURE_RECEIVED", "CAPTURE_REPLAYED", "CAPTURE_SEALED"} <= {entry["event"] for entry in entries}

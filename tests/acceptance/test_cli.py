@@ -121,7 +121,7 @@ def test_submit_reads_inputs_from_stdin(shell: Shell) -> None:
         (["shwo"], 2, "did you mean 'show'"),
     ],
 )
-def test_what_is_wrong_is_said_in_a_sentence_and_the_exit_code(
+def test_cli_errors_are_a_sentence_and_an_exit_code(
     shell: Shell, words: list[str], code: int, message: str
 ) -> None:
     answer = shell.run(*words)
@@ -145,9 +145,9 @@ def test_an_interrupt_ends_the_waiting_with_130_and_not_the_job(shell: Shell) ->
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=30)
     assert process.returncode == 130
-    found = re.search(r"job ([0-9a-f-]{36}) continues", err)
-    assert found, err
-    assert shell.run("cancel", found[1], "--json").json["status"] == "cancelled"
+    match = re.search(r"job ([0-9a-f-]{36}) continues", err)
+    assert match, err
+    assert shell.run("cancel", match[1], "--json").json["status"] == "cancelled"
 
 
 # -- looking ---------------------------------------------------------------------------------------
@@ -286,9 +286,9 @@ def test_explain_says_that_nobody_has_the_handler(shell: Shell) -> None:
 
 def test_explain_says_how_a_job_ended(shell: Shell, greeted: str, failed: str) -> None:
     assert "it completed " in shell.run("explain", greeted).out
-    said = shell.run("explain", failed).out
-    assert re.search(r"it failed .*: it broke \[handler_error\]", said)
-    assert f"`cograil retry {failed}`" in said
+    explanation = shell.run("explain", failed).out
+    assert re.search(r"it failed .*: it broke \[handler_error\]", explanation)
+    assert f"`cograil retry {failed}`" in explanation
     assert shell.run("explain", failed, "--json").json["blockers"] == []
 
 

@@ -23,8 +23,8 @@ from tests.torture.enumeration import (
     strikes,
 )
 from tests.torture.lane import open_lanes
-from tests.torture.listed import misfits, writes
 from tests.torture.page import points_in_the_page
+from tests.torture.point_coverage import misfits, writes
 
 from cograil import fault_injection
 
@@ -75,14 +75,14 @@ SOME: list[Victim] = [
         pytest.param(PROCESSES + CLIENTS, id="all", marks=[pytest.mark.torture, pytest.mark.timeout(3600)]),
     ],
 )
-async def test_points_that_only_other_jobs_pass_are_survived_too(
+async def test_points_of_special_jobs_are_survived(
     postgres: str, template: str, tmp_path: Path, victims: list[Victim]
 ) -> None:
     """kill -9 at each commit and before each statement that writes, in the first scenario that passes it:
     who dies before he has written anything has changed nothing, and is left to `make torture`.
 
     Of all scenarios together: what the source can reach is passed in one of them, or
-    tests/torture/listed.py says why not.
+    tests/torture/point_coverage.py says why not.
     """
     async with open_lanes(postgres, template, tmp_path, LANES) as lanes:
         visits = await record_all(lanes, [("dag", "orchestrator"), ("dag", "worker"), *victims])
@@ -118,7 +118,7 @@ def test_a_fault_in_the_environment_strikes_the_real_command(dsn: str, tmp_path:
     assert log.read_text().splitlines()[-2:] == ["register.commit.after", "!register.commit.after"]
 
 
-def test_without_being_asked_nothing_is_armed() -> None:
+def test_no_fault_is_armed_by_default() -> None:
     assert fault_injection.is_on is False
 
 

@@ -166,9 +166,9 @@ def test_what_handlers_print_and_log_is_kept(desk: Desk) -> None:
         ("c", "stdout", "info", "printed in a child"),
         ("c", "handlers", "error", "logged in a child"),
     ]
-    found = desk.run("logs", desk.job, "--grep", "THREAD|child", "--node", "a")
-    assert "printed in a thread" in found.out
-    assert len(found.out.splitlines()) == 1
+    logs = desk.run("logs", desk.job, "--grep", "THREAD|child", "--node", "a")
+    assert "printed in a thread" in logs.out
+    assert len(logs.out.splitlines()) == 1
     assert "no log lines" in desk.run("logs", desk.job, "--node", "d").err
     followed = desk.run("logs", desk.job, "--follow", "--json")
     assert len(followed.out.splitlines()) == len(lines)
@@ -180,13 +180,13 @@ def test_what_handlers_print_still_goes_to_the_terminal(desk: Desk) -> None:
 
 
 def test_jobs_are_found_by_time_error_and_status(desk: Desk) -> None:
-    def found(*words: str) -> list[str]:
-        return [one["job_id"] for one in desk.run("jobs", *words, "--json").json["jobs"]]
+    def job_ids(*words: str) -> list[str]:
+        return [job["job_id"] for job in desk.run("jobs", *words, "--json").json["jobs"]]
 
-    assert found("--status", "failed,cancelled", "--since", "1h", "--error", "nothing HERE") == [desk.job]
-    assert found("--since", "1h", "--until", "2026-01-31T09:00:00Z") == []
-    assert found("--until", "2h") == []
-    assert found("--label", "team=none") == []
+    assert job_ids("--status", "failed,cancelled", "--since", "1h", "--error", "nothing HERE") == [desk.job]
+    assert job_ids("--since", "1h", "--until", "2026-01-31T09:00:00Z") == []
+    assert job_ids("--until", "2h") == []
+    assert job_ids("--label", "team=none") == []
     assert desk.run("jobs", "--status", "failed,odd").code == 2
 
 
@@ -221,8 +221,8 @@ def test_an_edited_handler_and_an_edited_file_are_used_at_once(desk: Desk) -> No
     file = desk.shell.directory / "flows" / "answer.yaml"
     file.write_text(ANSWER + "  b: {handler: answer}\n")
     wait_until(lambda: "b" in result_of(desk))
-    (found,) = desk.run("workflows", "--json").json["workflows"]
-    assert found["version"] == 1
+    (workflow,) = desk.run("workflows", "--json").json["workflows"]
+    assert workflow["version"] == 1
 
 
 def test_a_syntax_error_in_a_handler_module_is_told_to_whoever_waits(desk: Desk) -> None:
@@ -253,18 +253,18 @@ def test_another_tenant_has_its_own_workflows_and_jobs(desk: Desk) -> None:
     assert desk.run("show", job).code == 3
     assert desk.run("show", job, "--tenant", "acme").code == 0
     words = ("jobs", "--tenant", "acme", "--label", "team=ops", "--since", "1h", "--json")
-    assert [one["job_id"] for one in desk.run(*words).json["jobs"]] == [job]
+    assert [listed["job_id"] for listed in desk.run(*words).json["jobs"]] == [job]
 
 
 def test_a_watcher_of_documents_joins_the_instance(desk: Desk) -> None:
     watcher = desk.shell.start("documents", "watch", "--data", "comics", *desk.data)
     try:
         assert watcher.stderr is not None
-        said = [watcher.stderr.readline()]
-        assert "this is one more watcher and worker of it" in said[0]
-        while '"ready"' not in said[-1]:
-            assert watcher.poll() is None, said
-            said.append(watcher.stderr.readline())
+        lines = [watcher.stderr.readline()]
+        assert "this is one more watcher and worker of it" in lines[0]
+        while '"ready"' not in lines[-1]:
+            assert watcher.poll() is None, lines
+            lines.append(watcher.stderr.readline())
         assert (desk.shell.directory / "comics" / "in").is_dir()
     finally:
         watcher.terminate()

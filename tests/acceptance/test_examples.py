@@ -50,7 +50,7 @@ RUNS: dict[str, list[tuple[dict[str, Any], dict[str, str]]]] = {
     "subworkflow_child.yaml": [({}, {"wrap__0": "completed", "box": "completed"})],
 }
 SCRIPTS = {"examples.captures", "examples.test_shop"}  # test_captures_example.py and test_testing_kit.py
-ELSEWHERE = {"container.yaml"}  # tests/containers/test_ends.py has an engine for it
+ELSEWHERE = {"container.yaml"}  # tests/apps/containers/test_container_ends.py has an engine for it
 FAILING = {"failures.yaml": 1}  # the run that is to fail
 
 
@@ -103,7 +103,7 @@ def test_every_example_is_run_here() -> None:
     assert modules == {*APPS, *SCRIPTS}
 
 
-def test_what_an_operator_does(shell: Shell) -> None:
+def test_operator_examples_run_as_they_say(shell: Shell) -> None:
     """examples/operations.sh as it stands: whatever it does not expect ends it."""
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     done = subprocess.run(
@@ -119,9 +119,9 @@ def test_what_an_operator_does(shell: Shell) -> None:
         assert words in done.stdout
 
 
-def submit(shell: Shell, name: str, given: dict[str, Any], site: str) -> str:
+def submit(shell: Shell, name: str, inputs: dict[str, Any], site: str) -> str:
     workflow = read_workflow((EXAMPLES / name).read_text("utf-8"))
-    (shell.directory / "given.json").write_text(json.dumps(given).replace("HERE", site))
+    (shell.directory / "given.json").write_text(json.dumps(inputs).replace("HERE", site))
     return shell.submit(workflow.workflow_id, "--input-file", "given.json")
 
 
@@ -142,30 +142,30 @@ def ended(shell: Shell, job: str) -> dict[str, Any]:
 def test_every_example_runs_as_it_says(shell: Shell, site: str) -> None:
     """All at once; then each is looked at."""
     jobs = [
-        (name, number, submit(shell, name, given, site))
+        (name, number, submit(shell, name, inputs, site))
         for name, runs in RUNS.items()
-        for number, (given, _) in enumerate(runs)
+        for number, (inputs, _) in enumerate(runs)
     ]
     wrong = {}
     for name, number, job in jobs:
         shown = ended(shell, job)
         expected = RUNS[name][number][1]
-        found = {node["node_id"]: node["status"] for node in shown["nodes"]}
+        statuses = {node["node_id"]: node["status"] for node in shown["nodes"]}
         status = "failed" if FAILING.get(name) == number else "completed"
-        if shown["job"]["status"] != status or not expected.items() <= found.items():
-            wrong[name, number] = (shown["job"]["status"], shown["job"]["error"], found)
+        if shown["job"]["status"] != status or not expected.items() <= statuses.items():
+            wrong[name, number] = (shown["job"]["status"], shown["job"]["error"], statuses)
     assert wrong == {}
 
 
-def test_what_is_asked_twice_is_quoted_once_and_kept(shell: Shell) -> None:
+def test_a_quote_requested_twice_is_made_once_and_kept(shell: Shell) -> None:
     """The example of the primitives: one job has the turn, the others its answer or its id."""
     jobs = [submit(shell, "primitives.yaml", {"symbol": "TWICE"}, "") for _ in range(4)]
     shown = [ended(shell, job) for job in jobs]
-    outputs = [{node["node_id"]: node["output"] for node in one["nodes"]} for one in shown]
-    mine = [one for one in outputs if one["reserve"]["is_mine"]]
-    assert [one["quote"] for one in mine] == [{"symbol": "TWICE", "cents": 105}]
-    for one in outputs:
-        reserved = one["reserve"]
+    outputs = [{node["node_id"]: node["output"] for node in job["nodes"]} for job in shown]
+    mine = [output for output in outputs if output["reserve"]["is_mine"]]
+    assert [output["quote"] for output in mine] == [{"symbol": "TWICE", "cents": 105}]
+    for output in outputs:
+        reserved = output["reserve"]
         assert reserved["is_mine"] or reserved.get("quote") == mine[0]["quote"] or reserved["watch"] in jobs
     again = ended(shell, submit(shell, "primitives.yaml", {"symbol": "TWICE"}, ""))
     reserve = next(node for node in again["nodes"] if node["node_id"] == "reserve")

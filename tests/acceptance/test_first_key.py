@@ -23,15 +23,17 @@ async def test_a_key_can_be_made_before_the_first_start(
     assert httpx2.get(f"{url}/api/v1/jobs?limit=1").status_code == 401
     answer = httpx2.get(f"{url}/api/v1/jobs?limit=1", headers={"Authorization": f"Bearer {made.json['key']}"})
     assert answer.status_code == 200
-    logged = await eventually(lambda: [one for one in requests(up) if one["path"] == "/api/v1/jobs"][:2])
-    assert [one["status"] for one in logged] == [401, 200]
+    logged = await eventually(
+        lambda: [request for request in requests(up) if request["path"] == "/api/v1/jobs"][:2]
+    )
+    assert [request["status"] for request in logged] == [401, 200]
     assert {"method", "bytes", "ms", "client"} <= set(logged[1])
     assert "limit=1" not in json.dumps(logged)
 
 
 def requests(up: Running) -> list[dict[str, object]]:
-    lines = [line for line in up.said.splitlines() if line.startswith("{") and line.endswith("}")]
-    return [one for one in map(json.loads, lines) if one["event"] == "request"]
+    lines = [line for line in up.output.splitlines() if line.startswith("{") and line.endswith("}")]
+    return [entry for entry in map(json.loads, lines) if entry["event"] == "request"]
 
 
 def test_the_doctor_hides_empty_tables_and_warns_without_an_orchestrator(tmp_path: Path, dsn: str) -> None:

@@ -44,8 +44,8 @@ def test_a_circle_through_the_gateway_comes_to_an_end(site: Site, partner: Calle
         jobs = {"jobs": [{"workflow_id": "greet"}] * (place + 1)}
         many = operator.post("/gateway/submit/batch", jobs, headers={"cograil-hop": hop}).json()
         for request in many["message_ids"]:
-            found = operator.get(f"/status/lookup?correlation_id={request}").json()
-            assert found["labels"] == {"cograil-hop": hop}
+            status = operator.get(f"/status/lookup?correlation_id={request}").json()
+            assert status["labels"] == {"cograil-hop": hop}
     refused = partner.post("/platform/submit", SUBMIT, headers={"cograil-hop": "3"})
     assert (refused.status_code, refused.json()["code"]) == (508, "loop_detected")
 
@@ -118,25 +118,25 @@ def test_a_batch_counts_what_was_accepted_and_says_what_was_not(partner: Caller,
     assert answer.status_code == 202
     body = answer.json()
     assert (body["submitted"], body["failed"], len(body["message_ids"])) == (2, 1, 2)
-    assert [(one["index"], one["code"]) for one in body["errors"]] == [(1, "workflow_not_found")]
+    assert [(error["index"], error["code"]) for error in body["errors"]] == [(1, "workflow_not_found")]
     for request_id in body["message_ids"]:
         assert partner.ended(request_id)["status"] == "completed"
     whole = operator.post("/gateway/submit/batch", {"jobs": [{"workflow_id": "greet"}] * 100})
     assert (whole.json()["submitted"], len(set(whole.json()["message_ids"]))) == (100, 100)
     for wrong in ([], [{"workflow_id": "greet"}] * 101, "greet"):
         assert operator.post("/gateway/submit/batch", {"jobs": wrong}).status_code == 422
-    one = operator.post("/gateway/submit", {"workflow_id": "greet"})
-    assert (one.status_code, one.json()["message_id"]) == (202, one.json()["request_id"])
-    assert one.json()["status"] == "queued"
+    single = operator.post("/gateway/submit", {"workflow_id": "greet"})
+    assert (single.status_code, single.json()["message_id"]) == (202, single.json()["request_id"])
+    assert single.json()["status"] == "queued"
 
 
 def test_an_operator_may_name_the_correlation_id_of_a_job(operator: Caller) -> None:
     """As clients of the original do; it is found by it."""
-    given = {"workflow_id": "greet", "correlation_id": "order-7"}
-    one = operator.post("/gateway/submit", given).json()
-    assert (one["correlation_id"], one["status"]) == ("order-7", "queued")
-    found = operator.get("/status/lookup?correlation_id=order-7").json()
-    assert found["correlation_id"] == "order-7"
+    body = {"workflow_id": "greet", "correlation_id": "order-7"}
+    submitted = operator.post("/gateway/submit", body).json()
+    assert (submitted["correlation_id"], submitted["status"]) == ("order-7", "queued")
+    status = operator.get("/status/lookup?correlation_id=order-7").json()
+    assert status["correlation_id"] == "order-7"
 
 
 def test_limits_hold_for_each_job_of_a_batch(operator: Caller) -> None:
@@ -144,7 +144,7 @@ def test_limits_hold_for_each_job_of_a_batch(operator: Caller) -> None:
     jobs = [good, {"workflow": "greet"}, "greet", good | {"input_params": large}, good]
     body = operator.post("/gateway/submit/batch", {"jobs": jobs}).json()
     assert (body["submitted"], body["failed"]) == (2, 3)
-    assert [(one["index"], one["code"]) for one in body["errors"]] == [
+    assert [(error["index"], error["code"]) for error in body["errors"]] == [
         (1, "invalid_input"),
         (2, "invalid_type"),
         (3, "too_large"),
@@ -152,7 +152,7 @@ def test_limits_hold_for_each_job_of_a_batch(operator: Caller) -> None:
     inputs = {f"input_{number}": number for number in range(106)}
     many = operator.post("/gateway/submit/batch", {"jobs": [good | {"input_params": inputs}] * 100})
     assert many.status_code == 202
-    assert {one["code"] for one in many.json()["errors"]} == {"unknown_input"}
+    assert {error["code"] for error in many.json()["errors"]} == {"unknown_input"}
 
 
 def test_the_key_of_a_batch_makes_each_of_its_jobs_once(operator: Caller) -> None:
@@ -163,15 +163,15 @@ def test_the_key_of_a_batch_makes_each_of_its_jobs_once(operator: Caller) -> Non
     def send(jobs: list[dict[str, Any]], key: str = key) -> dict[str, Any]:
         answer = operator.post("/gateway/submit/batch", {"jobs": jobs}, headers={"idempotency-key": key})
         assert answer.status_code == 202, answer.text
-        said: dict[str, Any] = answer.json()
-        return said
+        results: dict[str, Any] = answer.json()
+        return results
 
     first = send(jobs)
     assert (first["submitted"], len(set(first["message_ids"]))) == (4, 4)
     assert send(jobs) == first
     other = send([good, good, good | {"priority": 4}])
     assert other["message_ids"] == first["message_ids"][:2]
-    assert [(one["index"], one["code"]) for one in other["errors"]] == [(2, "idempotency_conflict")]
+    assert [(error["index"], error["code"]) for error in other["errors"]] == [(2, "idempotency_conflict")]
     assert (
         send([good | {"idempotency_key": own}], f"another-{key}")["message_ids"] == first["message_ids"][3:]
     )
@@ -188,13 +188,13 @@ def test_a_job_is_found_by_its_key_whichever_route_it_came_by(site: Site, operat
     routes = ("/api/v1/jobs", "/api/dag/submit", "/api/v1/jobs/batch", "/api/v1/submit")
     for route in routes:
         key = f"{route.strip('/').replace('/', '-')}-{uuid4()}"
-        given: dict[str, Any] = body | {"idempotency_key": key}
+        submission: dict[str, Any] = body | {"idempotency_key": key}
         if route.endswith("batch"):
-            given = {"jobs": [given]}
+            submission = {"jobs": [submission]}
         elif route.endswith("v1/submit"):
-            given |= {"submitted_by": "shop", "request_id": str(uuid4())}
-        said = api.post(route, given).json()
-        job = said["results"][0]["job_id"] if "results" in said else said["job_id"]
+            submission |= {"submitted_by": "shop", "request_id": str(uuid4())}
+        submitted = api.post(route, submission).json()
+        job = submitted["results"][0]["job_id"] if "results" in submitted else submitted["job_id"]
         assert operator.get(f"/status/lookup?idempotency_key={key}").json()["job_id"] == job, route
 
 
@@ -240,7 +240,7 @@ def test_operators_see_what_runs_what_failed_and_what_is_left_alone(
         return job in [node["job_id"] for node in operator.get("/admin/running-nodes").json()["nodes"]]
 
     until(runs)
-    assert job in [one["job_id"] for one in operator.get("/admin/active-jobs").json()["jobs"]]
+    assert job in [active["job_id"] for active in operator.get("/admin/active-jobs").json()["jobs"]]
     failed = operator.get("/admin/failed-nodes?limit=3").json()["nodes"]
     assert failed[0]["error"]["message"]
     assert failed[0]["status"] == "failed"

@@ -43,7 +43,7 @@ def internal_ids(site: Site) -> set[str]:
         "select id from cograil.keys",
         "select value from cograil.door_secrets",
     )
-    return {row[0] for query in queries for row in site.rows(query)}
+    return {value for query in queries for (value,) in site.rows(query)}
 
 
 def names_in(value: Any) -> Iterator[str]:
@@ -85,17 +85,17 @@ LOST_WORKER = "zz_internal_worker_7"
 
 
 def lose_tasks(site: Site, count: int) -> None:
-    """A worker over HTTP takes so many tasks that are only for it, and is never heard of again."""
+    """A worker over HTTP takes `count` tasks that are only for it, and is never heard of again."""
     worker, taken = site.caller("worker", url=site.api), 0
-    asked = {"worker_id": LOST_WORKER, "handlers": ["zz_elsewhere"], "max": 10, "wait_seconds": 10}
+    claim = {"worker_id": LOST_WORKER, "handlers": ["zz_elsewhere"], "max": 10, "wait_seconds": 10}
     while taken < count:
-        taken += len(worker.post("/api/v1/tasks/claim", asked).json()["tasks"])
+        taken += len(worker.post("/api/v1/tasks/claim", claim).json()["tasks"])
 
 
 def leaks(inside: set[str], text: str, body: Any) -> list[str]:
     """What of the inside is in an answer or a callback."""
-    found = [one for one in inside if one in text]
-    return found + sorted(FORBIDDEN_KEYS & set(names_in(body)))
+    leaked = [word for word in inside if word in text]
+    return leaked + sorted(FORBIDDEN_KEYS & set(names_in(body)))
 
 
 # What is wrong with a body, or about the thing that it is for.
@@ -113,14 +113,16 @@ BODIES: tuple[Any, ...] = (
 
 
 def refusals(site: Site, operator: Caller, request: str) -> list[Any]:
-    """All that the gateway's routes refuse of this request, whatever they are asked, and whoever asks."""
+    """All refusals of the gateway's routes for this request, whatever the question and for every caller."""
     job = site.job_of(request)
     until(lambda: operator.status(request)["status"] == "running")
     (node,) = site.rows(f"select min(node_id) from cograil.nodes where job_id = '{job}'")[0]
     known = UNKNOWN | {"job_id": job, "node_id": node, "request_id": request, "workflow_id": "asking"}
     heard: list[Any] = []
-    routes = [one for one in ENDPOINTS if not one.path.startswith("/api/")]  # their twins are served alike
-    for endpoint in sorted(routes, key=lambda one: one.path.endswith("/cancel")):
+    routes = [
+        endpoint for endpoint in ENDPOINTS if not endpoint.path.startswith("/api/")
+    ]  # their twins are served alike
+    for endpoint in sorted(routes, key=lambda route: route.path.endswith("/cancel")):
         for things in (known, known | {"node_id": "zz"}, UNKNOWN):
             path = filled(endpoint, things)
             bodies = BODIES if endpoint.method == "POST" and things is known else (None,)
@@ -133,7 +135,7 @@ def refusals(site: Site, operator: Caller, request: str) -> list[Any]:
     return [answer for answer in heard if answer.status_code >= 400]
 
 
-def test_nothing_of_the_inside_is_in_any_answer_to_those_outside(site: Site) -> None:
+def test_no_answer_to_partners_contains_internal_ids(site: Site) -> None:
     operator, partner = site.caller("operator"), site.caller("gateway")
     ends = [partner.submit(name) for name in FLOWS]
     lose_tasks(site, 2)
@@ -143,7 +145,7 @@ def test_nothing_of_the_inside_is_in_any_answer_to_those_outside(site: Site) -> 
         partner.ended(request)
     job = site.job_of(live)
     inside = internal_ids(site)
-    assert len([one for one in inside if one.startswith("zz_")]) >= 12
+    assert len([word for word in inside if word.startswith("zz_")]) >= 12
     assert LOST_WORKER in inside
     # All paths of /platform and of the probes, right and wrong; then all that the other routes refuse.
     for request in (*ends, live, job, str(uuid4()), "x"):
@@ -178,7 +180,7 @@ def test_nothing_of_the_inside_is_in_any_answer_to_those_outside(site: Site) -> 
             assert {"error"} <= answer.json().keys() <= {"error", "code", "details"}, answer.text
 
 
-def test_nothing_of_the_inside_is_in_any_callback_to_those_outside(site: Site) -> None:
+def test_no_callback_to_partners_contains_internal_ids(site: Site) -> None:
     partner, receiver = site.caller("gateway"), Scripted()
     receiver.answer = (200, {})
     with receiver.serving() as url:
@@ -186,21 +188,21 @@ def test_nothing_of_the_inside_is_in_any_callback_to_those_outside(site: Site) -
         lose_tasks(site, 2)
         # Created, started and ended, of each.
         until(lambda: len(receiver.seen) >= 3 * len(FLOWS))
-    told, inside = {}, internal_ids(site)
+    callbacks, inside = {}, internal_ids(site)
     for _, _, headers, body in receiver.seen:
         event = json.loads(body)
         data = event["data"]
         result = data["result"]
         shown = event | {"data": data | {"result": _unnamed(result)}}
         assert leaks(inside, f"{headers} {shown}", event) == [], body
-        told[ends[data["request_id"]], data["status"]] = data
+        callbacks[ends[data["request_id"]], data["status"]] = data
     failing = ("doomed", "outer_doomed", "lost", "outer_lost")
     for name in FLOWS:
-        ended = told[name, "failed" if name in failing else "completed"]
+        ended = callbacks[name, "failed" if name in failing else "completed"]
         (shown,) = [partner.status(request) for request, flow in ends.items() if flow == name]
         assert (ended["result"], ended["error"]) == (shown["result"], shown["error"]), name
-    assert told["lost", "failed"]["error"] == "a worker died during the attempt"
-    assert told["spread", "completed"]["result"]["zz_inner_spread"] == {"fan_out_count": 2}
+    assert callbacks["lost", "failed"]["error"] == "a worker died during the attempt"
+    assert callbacks["spread", "completed"]["result"]["zz_inner_spread"] == {"fan_out_count": 2}
 
 
 def test_a_callback_is_signed_with_the_secret_that_came_with_the_key(site: Site) -> None:
@@ -215,11 +217,11 @@ def test_a_callback_is_signed_with_the_secret_that_came_with_the_key(site: Site)
         partner.submit("greet", callback_url=f"{url}/hook")
         until(lambda: len(receiver.seen) >= 3)
     for _, _, headers, body in receiver.seen:
-        given = {name.lower(): value for name, value in headers.items()}
-        signed = f"{given['webhook-id']}.{given['webhook-timestamp']}.".encode() + body
+        sent = {name.lower(): value for name, value in headers.items()}
+        signed = f"{sent['webhook-id']}.{sent['webhook-timestamp']}.".encode() + body
         key = base64.b64decode(secret.removeprefix("whsec_"))
         expected = base64.b64encode(hmac.digest(key, signed, "sha256")).decode()
-        assert given["webhook-signature"] == f"v1,{expected}"
+        assert sent["webhook-signature"] == f"v1,{expected}"
 
 
 def told_by(site: Site, *arguments: str) -> str:
@@ -260,7 +262,7 @@ def told_by(site: Site, *arguments: str) -> str:
     ],
     ids=lambda value: str(value)[:50],
 )
-def test_what_cannot_be_read_or_is_wrong_is_refused_in_our_shape(
+def test_invalid_requests_are_refused_in_the_error_shape(
     partner: Caller, content: bytes, status: int
 ) -> None:
     answer = partner.post("/platform/submit", content=content, headers={"content-type": "application/json"})
@@ -296,7 +298,7 @@ def test_the_gateway_takes_no_other_methods_and_no_method_in_a_header(site: Site
     assert operator.get("/status/lookup?correlation_id=a&idempotency_key=b").status_code == 400
 
 
-def test_what_is_no_request_at_all_is_refused_in_our_shape_too(site: Site, partner: Caller) -> None:
+def test_malformed_http_is_refused_in_the_error_shape(site: Site, partner: Caller) -> None:
     for path in ("/platform/status/a%0ab", "/a%0d%0ab", "/livez/a%0a", "/"):
         answer = partner.get(path)
         assert (answer.status_code, answer.json()["code"]) in ((404, "not_found"), (422, "invalid_value")), (
@@ -312,19 +314,19 @@ def test_what_is_no_request_at_all_is_refused_in_our_shape_too(site: Site, partn
     ):
         with socket.create_connection(("127.0.0.1", urlsplit(site.gateway).port or 0), timeout=10) as line:
             line.sendall(raw)
-            told = b""
-            while not told.endswith(b"}"):  # head and body may come in two pieces
+            response = b""
+            while not response.endswith(b"}"):  # head and body may come in two pieces
                 piece = line.recv(65536)
-                assert piece, told
-                told += piece
-        assert told.startswith(f"HTTP/1.1 {status} ".encode()), told
-        assert json.loads(told.partition(b"\r\n\r\n")[2]).keys() == {"error", "code"}
+                assert piece, response
+                response += piece
+        assert response.startswith(f"HTTP/1.1 {status} ".encode()), response
+        assert json.loads(response.partition(b"\r\n\r\n")[2]).keys() == {"error", "code"}
 
 
 # -- reading only -----------------------------------------------------------------------------------------
 
 
-async def test_its_role_can_write_nothing_whatever_it_tries(site: Site) -> None:
+async def test_the_database_role_of_the_gateway_can_write_nothing(site: Site) -> None:
     may = site.rows("""
         select c.relname from pg_class c
         where c.relnamespace = 'cograil'::regnamespace and c.relkind in ('r', 'p', 'S')

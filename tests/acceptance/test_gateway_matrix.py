@@ -43,7 +43,7 @@ def reply_to(caller: Caller, endpoint: Endpoint, things: dict[str, str], query: 
 
 
 def test_every_route_has_its_twin() -> None:
-    paths = {(one.method, one.path) for one in ENDPOINTS}
+    paths = {(endpoint.method, endpoint.path) for endpoint in ENDPOINTS}
     assert {(method, path) for method, path in paths if not path.startswith("/api/")} == {
         (method, path.removeprefix("/api")) for method, path in paths if path.startswith("/api/")
     }
@@ -60,7 +60,7 @@ def test_each_route_is_for_the_roles_it_names(site: Site, role: Role) -> None:
         assert reply.status < 500 or is_away, (endpoint, reply)
 
 
-def test_without_a_key_nothing_is_open_but_the_probes(site: Site) -> None:
+def test_without_a_key_only_the_probes_are_open(site: Site) -> None:
     for key in ("", "cog_aaaaaaaaaaaaaaaa_" + "x" * 43):
         for endpoint in ENDPOINTS[:: 1 if not key else 40]:  # of wrong keys one address has a few only
             assert reply_to(Caller(site.gateway, key), endpoint, UNKNOWN).status == 401, endpoint.path
@@ -68,7 +68,7 @@ def test_without_a_key_nothing_is_open_but_the_probes(site: Site) -> None:
         assert Caller(site.gateway).get(probe).status_code == 200
 
 
-def test_another_tenant_sees_what_there_never_was(site: Site, partner: Caller) -> None:
+def test_another_tenant_gets_the_answers_for_unknown_ids(site: Site, partner: Caller) -> None:
     """B151: byte by byte but for the ids, through the proxy too; and nothing of theirs is changed."""
     request = partner.submit("asking", idempotency_key="mine")
     job = site.job_of(request)
@@ -101,7 +101,7 @@ def test_another_tenant_sees_what_there_never_was(site: Site, partner: Caller) -
 
 def one_by_one(endpoint: Endpoint) -> list[str]:
     """Every parameter of a route that names something."""
-    return [one.partition("=")[0] for one in asked(endpoint, UNKNOWN).split("&") if one]
+    return [pair.partition("=")[0] for pair in asked(endpoint, UNKNOWN).split("&") if pair]
 
 
 def test_the_lists_of_a_tenant_that_has_nothing_are_empty(site: Site, partner: Caller) -> None:

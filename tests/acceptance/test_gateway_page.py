@@ -49,5 +49,5 @@ async def test_the_page_works_word_for_word(start: Start, eventually: Eventually
     assert '"message":"Hello, Ada!"' in done.stdout
     assert '"progress":{"completed":2,"total":2,"percent":100.0}' in done.stdout
     assert '"node_id":"greet"' in done.stdout
-    for said in re.findall(r'^# (\{"error".*\})$', part, re.MULTILINE):
-        assert said in done.stdout
+    for error in re.findall(r'^# (\{"error".*\})$', part, re.MULTILINE):
+        assert error in done.stdout

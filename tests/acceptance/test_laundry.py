@@ -85,28 +85,28 @@ class Laundry:
 @pytest.fixture(scope="module")
 def laundry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Laundry]:
     directory = tmp_path_factory.mktemp("laundry")
-    one = Laundry(install(directory / "venv"), directory / "data")
+    installed = Laundry(install(directory / "venv"), directory / "data")
     errors = directory / "stderr"
     with errors.open("wb") as stream:
-        command = [one.python, "-P", "-m", "cograil", "up", "--port", "0"]
-        process = subprocess.Popen(command, env=one.environment, cwd=directory, stderr=stream)
+        command = [installed.python, "-P", "-m", "cograil", "up", "--port", "0"]
+        process = subprocess.Popen(command, env=installed.environment, cwd=directory, stderr=stream)
     try:
         until = time.monotonic() + START_SECONDS
-        instance = one.data_dir / "instance.json"
+        instance = installed.data_dir / "instance.json"
         while not instance.exists():
             assert process.poll() is None, errors.read_text()
             assert time.monotonic() < until, errors.read_text()
             time.sleep(0.2)
-        one.url = f"http://127.0.0.1:{json.loads(instance.read_text())['port']}"
-        yield one
+        installed.url = f"http://127.0.0.1:{json.loads(instance.read_text())['port']}"
+        yield installed
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(60)
 
 
-def test_it_imports_nothing_but_the_public_module() -> None:
+def test_the_laundry_app_imports_only_the_public_module() -> None:
     texts = [path.read_text() for path in SOURCE.rglob("*.py")]
-    imported = {found for text in texts for found in re.findall(r"(?:from|import) (cograil[\w.]*)", text)}
+    imported = {module for text in texts for module in re.findall(r"(?:from|import) (cograil[\w.]*)", text)}
     assert imported == {"cograil.plugins"}
 
 
@@ -125,13 +125,13 @@ def test_a_load_is_washed_by_a_job_and_seen_everywhere(laundry: Laundry) -> None
     assert 'laundry_loads_washed_total{soap="lavender"} 1' in laundry.send("/metrics")
 
 
-def test_it_is_listed_with_what_it_adds(laundry: Laundry) -> None:
-    (app,) = [one for one in laundry.run("apps")["apps"] if one["name"] == "laundry"]
+def test_the_laundry_app_is_listed_with_its_parts(laundry: Laundry) -> None:
+    (app,) = [app_info for app_info in laundry.run("apps")["apps"] if app_info["name"] == "laundry"]
     assert app["enabled"]
     assert {"settings", "migrations", "handlers", "workflows", "routes", "pages", "metrics"} <= {*app["adds"]}
-    settings = {one["name"]: one["value"] for one in laundry.run("config")["settings"]}
+    settings = {setting["name"]: setting["value"] for setting in laundry.run("config")["settings"]}
     assert settings["laundry.soap"] == "lavender"
 
 
-def test_its_migrations_are_applied_once(laundry: Laundry) -> None:
+def test_migrations_of_the_laundry_app_are_applied_once(laundry: Laundry) -> None:
     assert laundry.run("db", "migrate") == {"applied": []}

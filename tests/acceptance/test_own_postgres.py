@@ -143,10 +143,10 @@ def migrate_without_roles(server: Server, database: str) -> None:
 def rights_in(server: Server, database: str) -> list[tuple[str, ...]]:
     """Who owns what and who may do what; the order of grants does not count."""
     rows = server.rows(OBJECTS, database)
-    return [(*row[:3], ",".join(sorted((row[3] or "").strip("{}").split(",")))) for row in rows]
+    return [(*names, ",".join(sorted((grants or "").strip("{}").split(",")))) for *names, grants in rows]
 
 
-def test_whatever_was_missed_is_granted_later(server: Server) -> None:
+def test_grants_that_were_missed_are_made_later(server: Server) -> None:
     """Migrated without roles; then another database of the server makes them; then ours is repaired."""
     create_login(server, "ours", "reference")
     migrate_without_roles(server, "ours")

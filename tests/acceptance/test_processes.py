@@ -40,64 +40,64 @@ async def running(lab: Lab, job_id: str, node_id: str) -> bool:
 
 async def started(start: Start, eventually: Any, *arguments: str, **variables: str) -> Running:
     """`cograil up`, ready."""
-    one = start("up", "--port", "0", *arguments, **variables)
-    await eventually(one.is_ready, timeout=60)
-    return one
+    up = start("up", "--port", "0", *arguments, **variables)
+    await eventually(up.is_ready, timeout=60)
+    return up
 
 
 async def test_up_answers_the_probes_and_runs_a_job(start: Start, eventually: Any) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    one = await started(start, eventually, COGRAIL_CONTAINERS__METRICS_PORT=str(port))
-    assert one.get("/livez") == (200, {"alive": True, "status": "ok"})
-    status, body = one.get("/readyz")
+    up = await started(start, eventually, COGRAIL_CONTAINERS__METRICS_PORT=str(port))
+    assert up.get("/livez") == (200, {"alive": True, "status": "ok"})
+    status, body = up.get("/readyz")
     assert (status, body["ready"]) == (200, True)
     without = {name: state for name, state in body["checks"].items() if name != "containers"}
     parts = ("database", "schema", "orchestrator", "worker", "relay", "draining", "clock", "workflows")
     assert without == dict.fromkeys(parts, "ok")
     assert body["status"] == body["checks"]["containers"].partition(":")[0], "some machines have no engine"
-    async with one.lab() as lab:
+    async with up.lab() as lab:
         job = await lab.ended(await lab.submit(HELLO))
     assert job["status"] == "completed"
     assert "Hello, Ada!" in str(job["result"])
-    assert "Hello, Ada!" in one.page(f"/ui/jobs/{job['job_id']}")
-    counted = one.metrics()
+    assert "Hello, Ada!" in up.page(f"/ui/jobs/{job['job_id']}")
+    counted = up.metrics()
     assert counted['cograil_jobs_ended_total{status="completed"}'] == 1
-    await eventually(lambda: one.metrics()['cograil_tasks_reported_total{outcome="completed"}'] == 1)
-    assert one.metrics()["cograil_tasks_claimed_total"] == 1
+    await eventually(lambda: up.metrics()['cograil_tasks_reported_total{outcome="completed"}'] == 1)
+    assert up.metrics()["cograil_tasks_claimed_total"] == 1
     assert counted['cograil_processes{kind="worker"}'] == 1
     assert counted["process_resident_memory_bytes"] > 0
     assert counted["cograil_tasks_claimed_total"] == 1, "the worker is asked too, which is a child"
     assert counted["jobs_active"] == 0
-    assert one.metrics(f"http://127.0.0.1:{port}")["cograil_tasks_claimed_total"] == 1
+    assert up.metrics(f"http://127.0.0.1:{port}")["cograil_tasks_claimed_total"] == 1
 
 
 @pytest.mark.usefixtures("used_data_dir")
 async def test_a_second_up_is_told_who_is_there_and_a_taken_port_is_named(
     start: Start, eventually: Any, tmp_path: Path
 ) -> None:
-    one = await started(start, eventually)
+    up = await started(start, eventually)
     second = start("up", "--port", "0")
     assert second.ended() == 4
-    assert f"process {one.process.pid}" in second.said
-    port = urlsplit(one.url).port
+    assert f"process {up.process.pid}" in second.output
+    port = urlsplit(up.url).port
     third = start("up", "--port", str(port), "--data-dir", str(tmp_path / "other"))
     assert third.ended() == 4
-    assert f"port {port}" in third.said
-    assert one.get("/readyz")[0] == 200
+    assert f"port {port}" in third.output
+    assert up.get("/readyz")[0] == 200
 
 
 @pytest.mark.usefixtures("used_data_dir")
 async def test_a_killed_up_takes_its_children_along_and_the_next_one_goes_on(
     start: Start, eventually: Any
 ) -> None:
-    one = await started(start, eventually)
-    async with one.lab() as lab:
+    up = await started(start, eventually)
+    async with up.lab() as lab:
         job_id = await lab.submit(STEPS)
         await eventually(lambda: running(lab, job_id, "walk"))
-    children = psutil.Process(one.process.pid).children(recursive=True)
-    one.send(signal.SIGKILL)
-    one.ended()
+    children = psutil.Process(up.process.pid).children(recursive=True)
+    up.send(signal.SIGKILL)
+    up.ended()
     await eventually(lambda: not any(lives(child) for child in children))
     again = await started(start, eventually)
     async with again.lab() as lab:
@@ -106,77 +106,77 @@ async def test_a_killed_up_takes_its_children_along_and_the_next_one_goes_on(
 
 @pytest.mark.usefixtures("used_data_dir")
 async def test_a_killed_worker_is_replaced_long_before_its_lease_ends(start: Start, eventually: Any) -> None:
-    one = await started(start, eventually, COGRAIL_LEASE__SECONDS="60")
-    async with one.lab() as lab:
+    up = await started(start, eventually, COGRAIL_LEASE__SECONDS="60")
+    async with up.lab() as lab:
         job_id = await lab.submit(STEPS)
         await eventually(lambda: running(lab, job_id, "walk"))
-        worker = one.worker()
+        worker = up.worker()
         assert worker is not None
         worker.kill()
         assert (await lab.ended(job_id))["status"] == "completed"
         assert (await lab.nodes(job_id))["walk"]["attempt"] == 2
-    assert "worker ended, starting another" in one.events()
-    assert one.get("/readyz")[0] == 200
+    assert "worker ended, starting another" in up.events()
+    assert up.get("/readyz")[0] == 200
 
 
 @pytest.mark.usefixtures("used_data_dir")
 async def test_a_killed_postgres_is_started_again_and_work_goes_on(start: Start, eventually: Any) -> None:
-    one = await started(start, eventually)
-    server = one.postgres()
+    up = await started(start, eventually)
+    server = up.postgres()
     assert server is not None
     server.kill()
-    await eventually(lambda: "PostgreSQL had ended and was started again" in one.events())
-    await eventually(lambda: one.get("/readyz")[0] == 200)
-    async with one.lab() as lab:
+    await eventually(lambda: "PostgreSQL had ended and was started again" in up.events())
+    await eventually(lambda: up.get("/readyz")[0] == 200)
+    async with up.lab() as lab:
         assert (await lab.ended(await lab.submit(HELLO)))["status"] == "completed"
 
 
 @pytest.mark.usefixtures("used_data_dir")
 async def test_sigterm_hands_back_what_runs_and_does_not_count_it(start: Start, eventually: Any) -> None:
-    one = await started(start, eventually)
-    async with one.lab() as lab:
+    up = await started(start, eventually)
+    async with up.lab() as lab:
         job_id = await lab.submit(LONG)
         await eventually(lambda: running(lab, job_id, "rest"))
     began = time.monotonic()
-    one.send(signal.SIGTERM)
-    assert one.ended() == 0
+    up.send(signal.SIGTERM)
+    assert up.ended() == 0
     assert time.monotonic() - began < 8
-    assert "stopped" in one.events()
+    assert "stopped" in up.events()
     again = await started(start, eventually)
     async with again.lab() as lab:
         await eventually(lambda: running(lab, job_id, "rest"))
         assert (await lab.nodes(job_id))["rest"]["attempt"] == 2
-        told = [event["data"] for event in await lab.events(job_id)]
-        assert [data["attempt"] for data in told if data.get("code") == "released"] == [1]
-        assert [data["retry_count"] for data in told if "retry_count" in data] == [0]
+        events = [event["data"] for event in await lab.events(job_id)]
+        assert [data["attempt"] for data in events if data.get("code") == "released"] == [1]
+        assert [data["retry_count"] for data in events if "retry_count" in data] == [0]
 
 
 @pytest.mark.usefixtures("used_data_dir")
 async def test_while_it_drains_up_lives_but_is_not_ready_and_a_second_signal_ends_it(
     start: Start, eventually: Any
 ) -> None:
-    one = await started(start, eventually, COGRAIL_WORKER__GRACE_SECONDS="60")
-    async with one.lab() as lab:
+    up = await started(start, eventually, COGRAIL_WORKER__GRACE_SECONDS="60")
+    async with up.lab() as lab:
         job_id = await lab.submit(LONG)
         await eventually(lambda: running(lab, job_id, "rest"))
-    one.send(signal.SIGTERM)
-    await eventually(lambda: one.get("/readyz")[0] == 503)
-    assert one.get("/readyz")[1]["checks"]["draining"] == "stopping"
-    assert one.get("/livez")[0] == 200
-    one.send(signal.SIGTERM)
-    assert one.ended(5) == 128 + signal.SIGTERM
+    up.send(signal.SIGTERM)
+    await eventually(lambda: up.get("/readyz")[0] == 503)
+    assert up.get("/readyz")[1]["checks"]["draining"] == "stopping"
+    assert up.get("/livez")[0] == 200
+    up.send(signal.SIGTERM)
+    assert up.ended(5) == 128 + signal.SIGTERM
 
 
 @pytest.mark.usefixtures("used_data_dir")
 async def test_a_client_that_never_finishes_its_request_does_not_hold_the_stop(
     start: Start, eventually: Any
 ) -> None:
-    one = await started(start, eventually)
-    address = urlsplit(one.url)
+    up = await started(start, eventually)
+    address = urlsplit(up.url)
     with socket.create_connection((address.hostname, address.port)) as slow:
         slow.sendall(b"POST /livez HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\nhalf")
-        one.send(signal.SIGINT)
-        assert one.ended() == 0
+        up.send(signal.SIGINT)
+        assert up.ended() == 0
 
 
 async def test_any_number_of_parts_share_the_work_and_the_rest_goes_on_when_some_are_killed(
@@ -229,12 +229,12 @@ async def test_the_workflows_of_a_directory_are_published_and_a_bad_file_is_only
     (flows / "hello.yaml").write_text(HELLO)
     (flows / "bad.yml").write_text("workflow_id: bad\nnodes: 3\n")
     (flows / "unknown.yml").write_text("workflow_id: unknown\nnodes:\n  a: {handler: nobody_knows}\n")
-    one = await started(start, eventually, "--workflows", str(flows))
-    events = one.events()
+    up = await started(start, eventually, "--workflows", str(flows))
+    events = up.events()
     assert events.count("workflow not published") == 1
-    assert "bad.yml:2" in one.said
+    assert "bad.yml:2" in up.output
     assert events.count("a handler of a workflow is missing") == 1
-    async with one.lab() as lab:
+    async with up.lab() as lab:
         published = await lab.rows("select workflow_id from cograil.workflows where not is_draft order by 1")
     assert [name for (name,) in published] == ["hello", "unknown"]
 
@@ -259,32 +259,32 @@ async def test_an_app_that_cannot_be_imported_is_shown_as_its_author_wrote_it(
 ) -> None:
     (tmp_path / "broken.py").write_text("def half():\n    return 1 / 0\n\nhalf()\n")
     at = {"COGRAIL_DATABASE_URL": dsn, "COGRAIL_DATABASE__ALLOW_UNSAFE": "true", "COGRAIL_PORT": "0"}
-    one = start(command, "--app", "broken", **at)
-    assert one.ended() == 2
-    assert "broken.py" in one.said
-    assert "ZeroDivisionError" in one.said
-    assert "cograil/processes" not in one.said
+    process = start(command, "--app", "broken", **at)
+    assert process.ended() == 2
+    assert "broken.py" in process.output
+    assert "ZeroDivisionError" in process.output
+    assert "cograil/processes" not in process.output
     missing = start(command, "--app", "not_there", **at)
     assert missing.ended() == 2
-    assert "no module 'not_there'" in missing.said
+    assert "no module 'not_there'" in missing.output
 
 
 @pytest.mark.parametrize(
-    ("arguments", "variables", "said"),
+    ("arguments", "variables", "message"),
     [
         (["up"], {"COGRAIL_QUEUES__STRICT": "true"}, "no queue is named"),
         (["worker"], {"COGRAIL_QUEUES__STRICT": "true"}, "no queue is named"),
         (["server"], {"COGRAIL_QUEUES__STRICT": "true"}, "no queue is named"),
         (["up", "--host", "0.0.0.0"], {}, "there are no keys yet"),
-        (["up", "--workflows", "nowhere"], {}, "the directory does not exist"),
+        (["up", "--workflows", "nowhere"], {}, "--workflows nowhere: "),
     ],
 )
-def test_what_makes_no_sense_does_not_start(
-    arguments: list[str], variables: dict[str, str], said: str, start: Start
+def test_up_refuses_invalid_arguments(
+    arguments: list[str], variables: dict[str, str], message: str, start: Start
 ) -> None:
-    one = start(*arguments, **variables)
-    assert one.ended() == 2
-    assert said in one.said
+    process = start(*arguments, **variables)
+    assert process.ended() == 2
+    assert message in process.output
 
 
 def test_a_part_without_an_instance_or_with_an_old_schema_says_what_to_do(
@@ -292,22 +292,22 @@ def test_a_part_without_an_instance_or_with_an_old_schema_says_what_to_do(
 ) -> None:
     lonely = start("worker")
     assert lonely.ended() == 3
-    assert "cograil up" in lonely.said
+    assert "cograil up" in lonely.output
     at = {"COGRAIL_DATABASE_URL": empty_dsn, "COGRAIL_DATABASE__ALLOW_UNSAFE": "true"}
     early = start("orchestrator", **at)
     assert early.ended() == 2
-    assert "cograil db migrate" in early.said
+    assert "cograil db migrate" in early.output
 
 
 async def test_a_part_answers_probes_on_its_own_port(start: Start, eventually: Any, dsn: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     at = {"COGRAIL_DATABASE_URL": dsn, "COGRAIL_DATABASE__ALLOW_UNSAFE": "true"}
-    one = start("worker", "--health-port", str(port), **at)
-    await eventually(one.is_ready, timeout=30)
-    status, body = one.get("/readyz", f"http://127.0.0.1:{port}")
+    worker = start("worker", "--health-port", str(port), **at)
+    await eventually(worker.is_ready, timeout=30)
+    status, body = worker.get("/readyz", f"http://127.0.0.1:{port}")
     assert (status, set(body["checks"])) == (200, {"database", "schema", "worker", "draining", "clock"})
-    assert one.metrics(f"http://127.0.0.1:{port}")["cograil_tasks_held"] == 0
+    assert worker.metrics(f"http://127.0.0.1:{port}")["cograil_tasks_held"] == 0
 
 
 def test_a_log_line_that_cannot_be_written_is_counted_and_forgotten() -> None:

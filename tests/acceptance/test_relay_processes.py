@@ -83,8 +83,8 @@ async def unfinished(lab: Lab) -> int:
     return int((await lab.rows(query))[0][0])
 
 
-async def died(one: Running) -> bool:
-    return one.process.poll() == -signal.SIGKILL
+async def died(relay: Running) -> bool:
+    return relay.process.poll() == -signal.SIGKILL
 
 
 async def killed_at(start: Start, eventually: Any, dsn: str, point: str) -> None:
@@ -117,15 +117,15 @@ async def test_a_relay_that_is_killed_at_any_point_loses_nothing(
 def _check(receiver: Receiver, job_id: str, point: str) -> None:
     kinds = list(dict.fromkeys(receiver.types(job_id)))
     assert kinds == ["cograil.job.created", "cograil.job.started"], point
-    assert len({(one.event["id"], one.body) for one in receiver.requests}) == 2, point
-    assert all(one.is_signed() for one in receiver.requests), point
+    assert len({(request.event["id"], request.body) for request in receiver.requests}) == 2, point
+    assert all(request.is_signed() for request in receiver.requests), point
     times = Counter(receiver.ids())
     assert max(times.values()) <= (2 if point in AFTER_THE_POST else 1), point
     assert (len(receiver.requests) == 3) is (point in AFTER_THE_POST), point
 
 
 @pytest.mark.timeout(120)
-async def test_whatever_leads_to_a_receiver_that_is_gone_is_ended_whole_or_not_at_all(
+async def test_deliveries_to_a_gone_receiver_end_wholly_or_not_at_all(
     start: Start, eventually: Any, dsn: str, lab: Lab
 ) -> None:
     for point in GONE_POINTS:
@@ -137,9 +137,9 @@ async def test_whatever_leads_to_a_receiver_that_is_gone_is_ended_whole_or_not_a
             await lab.submit(HELLO, callback=gone.callback())
             await killed_at(start, eventually, dsn, point)
             await recovered(lab, eventually)
-            told = [kind for kind, _ in set(zip(there.types(), there.ids(), strict=True))]  # some told twice
-            assert told.count("cograil.subscription.disabled") == 1, point
-            assert told.count("cograil.callback.disabled") == 1, point
+            kinds = [kind for kind, _ in set(zip(there.types(), there.ids(), strict=True))]  # some told twice
+            assert kinds.count("cograil.subscription.disabled") == 1, point
+            assert kinds.count("cograil.callback.disabled") == 1, point
             assert set(gone.types()) <= {"cograil.job.created", "cograil.callback.disabled"}, point
         active = await lab.rows("select url from cograil.subscriptions where disabled_at is null")
         assert active == [(there.url,)], point
@@ -181,8 +181,8 @@ async def test_another_relay_goes_on_when_one_is_killed_while_it_sends(
 
 
 async def test_a_relay_answers_the_probes_and_ends_in_time(start: Start, eventually: Any, dsn: str) -> None:
-    one = start("relay", "--health-port", "0", COGRAIL_DATABASE_URL=dsn, **HERE)
-    await eventually(one.is_ready, timeout=30)
-    one.send(signal.SIGTERM)
-    assert await asyncio.to_thread(one.ended) == 0
-    assert "stopped" in one.events()
+    relay = start("relay", "--health-port", "0", COGRAIL_DATABASE_URL=dsn, **HERE)
+    await eventually(relay.is_ready, timeout=30)
+    relay.send(signal.SIGTERM)
+    assert await asyncio.to_thread(relay.ended) == 0
+    assert "stopped" in relay.events()

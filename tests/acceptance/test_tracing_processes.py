@@ -58,17 +58,17 @@ CALLER = ("11111111111111111111111111111111", "2222222222222222")
 
 @pytest.fixture
 def collector() -> Iterator[Collector]:
-    with collecting() as one:
-        yield one
+    with collecting() as running:
+        yield running
 
 
-def submit(one: Running, body: dict[str, Any], **headers: str) -> dict[str, Any]:
-    return post(one, "/api/v1/jobs", body, Prefer="wait=20", **headers)
+def submit(up: Running, body: dict[str, Any], **headers: str) -> dict[str, Any]:
+    return post(up, "/api/v1/jobs", body, Prefer="wait=20", **headers)
 
 
-def post(one: Running, path: str, body: dict[str, Any], **headers: str) -> dict[str, Any]:
+def post(up: Running, path: str, body: dict[str, Any], **headers: str) -> dict[str, Any]:
     content = json.dumps(body).encode()
-    request = urllib.request.Request(one.url + path, content, {"Content-Type": "application/json", **headers})
+    request = urllib.request.Request(up.url + path, content, {"Content-Type": "application/json", **headers})
     with urllib.request.urlopen(request, timeout=30) as answer:
         job: dict[str, Any] = json.load(answer)
     return job
@@ -84,28 +84,28 @@ async def traced(start: Start, eventually: Any, tmp_path: Path, collector: Colle
         "workflow_id: broken\nnodes: {a: {handler: fail, retry: {max_attempts: 1}}}\n"
     )
     variables = {"COGRAIL_OUTBOUND__ALLOW": "127.0.0.1"} | more
-    one = start("up", "--port", "0", "--app", "shop", "--workflows", "flows", "--json", **variables)
-    await eventually(one.is_ready, timeout=30)
-    return one
+    up = start("up", "--port", "0", "--app", "shop", "--workflows", "flows", "--json", **variables)
+    await eventually(up.is_ready, timeout=30)
+    return up
 
 
 @pytest.mark.usefixtures("used_data_dir")
 async def test_a_job_is_one_trace_from_its_caller_to_its_callback(
     start: Start, eventually: Any, tmp_path: Path, collector: Collector
 ) -> None:
-    one = await traced(start, eventually, tmp_path, collector, **collector.variables())
+    up = await traced(start, eventually, tmp_path, collector, **collector.variables())
     body = {
         "workflow_id": "travel",
         "callback": {"url": collector.url + "/told", "events": ["cograil.job.completed"]},
     }
-    job = submit(one, body, traceparent=f"00-{CALLER[0]}-{CALLER[1]}-01")
+    job = submit(up, body, traceparent=f"00-{CALLER[0]}-{CALLER[1]}-01")
     assert job["status"] == "completed", job
     await eventually(lambda: collector.named("deliver cograil.job.completed"), timeout=20)
     await eventually(lambda: collector.named("job travel"), timeout=20)
     await eventually(lambda: collector.named("process travel.child"), timeout=20)
 
     inner = [
-        span for span in collector.spans if span.facts.get("cograil.job.id") not in (None, job["job_id"])
+        span for span in collector.spans if span.attributes.get("cograil.job.id") not in (None, job["job_id"])
     ]
     spans = [span for span in collector.spans if span not in inner]
     assert sorted(span.name for span in inner) == ["job hello", "process hello.a", "send default"]
@@ -115,37 +115,45 @@ async def test_a_job_is_one_trace_from_its_caller_to_its_callback(
     assert {span.parent_id for span in inner if span.kind == "producer"} == {sent.span_id}
     assert (sent.kind, sent.parent_id) == ("producer", CALLER[1])
     first, second = collector.named("process travel.limp")
-    assert (first.facts["cograil.attempt"], first.is_error, first.links) == (1, True, ())
-    assert (second.facts["cograil.attempt"], second.is_error, second.links) == (2, False, (first.span_id,))
+    assert (first.attributes["cograil.attempt"], first.is_error, first.links) == (1, True, ())
+    assert (second.attributes["cograil.attempt"], second.is_error, second.links) == (
+        2,
+        False,
+        (first.span_id,),
+    )
     children = collector.named("process travel.split")
     (joined,) = collector.named("process travel.gather")
-    assert sorted(one.facts["cograil.node.id"] for one in children) == ["split__0", "split__1", "split__2"]
-    assert sorted(joined.links) == sorted(one.span_id for one in children)
+    assert sorted(span.attributes["cograil.node.id"] for span in children) == [
+        "split__0",
+        "split__1",
+        "split__2",
+    ]
+    assert sorted(joined.links) == sorted(span.span_id for span in children)
     (asking,) = collector.named("process travel.ask")
     (request,) = collector.named("GET")
     assert (request.kind, request.parent_id) == ("client", asking.span_id)
-    assert request.facts["http.response.status_code"] == 200
-    (told,) = collector.named("deliver cograil.job.completed")
+    assert request.attributes["http.response.status_code"] == 200
+    (delivered,) = collector.named("deliver cograil.job.completed")
     (whole,) = collector.named("job travel")
     (threaded,), (childs,) = collector.named("process travel.thread"), collector.named("process travel.child")
-    below = (first, second, *children, joined, asking, told, whole, threaded, childs)
-    assert {one.parent_id for one in below} == {sent.span_id}
-    assert {one.kind for one in (first, second, *children, asking)} == {"consumer"}
+    below = (first, second, *children, joined, asking, delivered, whole, threaded, childs)
+    assert {span.parent_id for span in below} == {sent.span_id}
+    assert {span.kind for span in (first, second, *children, asking)} == {"consumer"}
     assert len(spans) == len(below) + 2, sorted(span.name for span in spans)
 
-    by_path = {asked.path: asked.trace for asked in collector.asked}
-    assert by_path == {"/asked": (CALLER[0], request.span_id), "/told": (CALLER[0], told.span_id)}
-    (event,) = [json.loads(asked.body) for asked in collector.asked if asked.path == "/told"]
+    by_path = {request.path: request.trace for request in collector.requests}
+    assert by_path == {"/asked": (CALLER[0], request.span_id), "/told": (CALLER[0], delivered.span_id)}
+    (event,) = [json.loads(request.body) for request in collector.requests if request.path == "/told"]
     assert event["traceparent"] == sent.trace_parent, "CloudEvents has an attribute for it"
-    facts = second.facts
-    assert facts["messaging.system"] == "cograil"
-    assert (facts["cograil.job.id"], facts["cograil.workflow.version"]) == (job["job_id"], 1)
+    attributes = second.attributes
+    assert attributes["messaging.system"] == "cograil"
+    assert (attributes["cograil.job.id"], attributes["cograil.workflow.version"]) == (job["job_id"], 1)
     assert second.resource["service.name"] == "cograil"
     assert job["result"]["child"]["trace_parent"] == childs.trace_parent, "a handler can hand it on"
-    lines = [json.loads(line) for line in one.said.splitlines() if '"event"' in line]
-    said = {line["event"]: line for line in lines if line["event"].startswith("said inside")}
+    lines = [json.loads(line) for line in up.output.splitlines() if '"event"' in line]
+    inside = {line["event"]: line for line in lines if line["event"].startswith("said inside")}
     for where, node in (("a coroutine", "limp"), ("a thread", "thread"), ("a child", "child")):
-        line = said[f"said inside {where}"]
+        line = inside[f"said inside {where}"]
         assert (line["job_id"], line["node_id"]) == (job["job_id"], node)
         assert (line["trace_id"], line["attempt"]) == (CALLER[0], 2 if node == "limp" else 1)
     (kept,) = [line for line in lines if line["event"] == "kept and said"]
@@ -159,18 +167,20 @@ async def test_a_job_is_one_trace_from_its_caller_to_its_callback(
 async def test_every_way_in_begins_a_trace_or_goes_on_with_the_callers(
     start: Start, eventually: Any, tmp_path: Path, collector: Collector
 ) -> None:
-    one = await traced(start, eventually, tmp_path, collector, **collector.variables())
+    up = await traced(start, eventually, tmp_path, collector, **collector.variables())
     parents = [f"00-{digit * 32}-{digit * 16}-01" for digit in "345"]
     shell = start("submit", "hello", "--wait", "--json", TRACEPARENT=parents[0], **collector.variables())
-    assert shell.ended() == 0, shell.said
-    async with one.lab() as lab:
+    assert shell.ended() == 0, shell.output
+    async with up.lab() as lab:
         ((plain,),) = await lab.rows("select cograil.submit('hello')::text")
-        ((given,),) = await lab.rows(f"select cograil.submit('hello', trace_parent => '{parents[1]}')::text")
-        for job_id in (plain, given):
+        ((submitted,),) = await lab.rows(
+            f"select cograil.submit('hello', trace_parent => '{parents[1]}')::text"
+        )
+        for job_id in (plain, submitted):
             assert (await lab.ended(job_id))["status"] == "completed"
-    quiet = submit(one, {"workflow_id": "hello"}, traceparent=f"00-{'6' * 32}-{'6' * 16}-00")
-    failed = submit(one, {"workflow_id": "broken"})
-    again = post(one, f"/api/v1/jobs/{failed['job_id']}/retry", {}, traceparent=parents[2])
+    quiet = submit(up, {"workflow_id": "hello"}, traceparent=f"00-{'6' * 32}-{'6' * 16}-00")
+    failed = submit(up, {"workflow_id": "broken"})
+    again = post(up, f"/api/v1/jobs/{failed['job_id']}/retry", {}, traceparent=parents[2])
 
     await eventually(lambda: len(collector.of_job(again["job_id"])) == 3, timeout=20)
     await eventually(lambda: len(collector.named("job hello")) == 3, timeout=20)
@@ -188,28 +198,28 @@ async def test_every_way_in_begins_a_trace_or_goes_on_with_the_callers(
         span for span in collector.named("send default") if span.resource["cograil.part"] == "cli"
     )
     assert (by_shell.trace_id, by_shell.parent_id) == ("3" * 32, "3" * 16)
-    assert tree(by_shell.facts["cograil.job.id"]) == ("3" * 32, "3" * 16, set())
+    assert tree(by_shell.attributes["cograil.job.id"]) == ("3" * 32, "3" * 16, set())
     assert tree(plain)[1:] == ("", set()), "it begins a trace of its own, and all hangs from that"
-    assert tree(given) == ("4" * 32, "", {"4" * 16}), "who wrote SQL has the span, all hangs from that"
+    assert tree(submitted) == ("4" * 32, "", {"4" * 16}), "who wrote SQL has the span, all hangs from that"
     assert collector.of_job(quiet["job_id"]) == [], "the caller does not want it to be traced"
     assert tree(failed["job_id"])[0] != tree(again["job_id"])[0] == "5" * 32
     (retried,) = [span for span in collector.of_job(again["job_id"]) if span.kind == "producer"]
     (first,) = [span for span in collector.of_job(failed["job_id"]) if span.kind == "producer"]
     assert (retried.linked_traces, retried.links) == ((first.trace_id,), (first.span_id,))
     (whole,) = [span for span in collector.of_job(failed["job_id"]) if span.name == "job broken"]
-    assert (whole.is_error, whole.facts["cograil.job.status"]) == (True, "failed")
+    assert (whole.is_error, whole.attributes["cograil.job.status"]) == (True, "failed")
 
 
 @pytest.mark.usefixtures("used_data_dir")
 async def test_without_a_collector_a_trace_is_handed_on_as_it_came(
     start: Start, eventually: Any, tmp_path: Path, collector: Collector
 ) -> None:
-    one = await traced(start, eventually, tmp_path, collector)
-    given = f"00-{CALLER[0]}-{CALLER[1]}-01"
+    up = await traced(start, eventually, tmp_path, collector)
+    trace_parent = f"00-{CALLER[0]}-{CALLER[1]}-01"
     body = {"workflow_id": "travel", "callback": {"url": collector.url + "/told"}}
-    job = submit(one, body, traceparent=given)
-    assert job["result"]["child"]["trace_parent"] == given
-    await eventually(lambda: len(collector.asked) == 4, timeout=20)
-    assert {asked.trace for asked in collector.asked} == {CALLER}
+    job = submit(up, body, traceparent=trace_parent)
+    assert job["result"]["child"]["trace_parent"] == trace_parent
+    await eventually(lambda: len(collector.requests) == 4, timeout=20)
+    assert {request.trace for request in collector.requests} == {CALLER}
     assert collector.spans == []
-    assert submit(one, {"workflow_id": "hello"})["status"] == "completed"
+    assert submit(up, {"workflow_id": "hello"})["status"] == "completed"

@@ -95,7 +95,7 @@ class Site:
         """Give commands, each a line of words; all must do. What each wrote."""
         answers = program.run(self.dsn, self.directory, *(command.split() for command in commands))
         # A doctor says 1: the server of the tests may forget.
-        assert [code for code, _ in answers] == [int("doctor" in one) for one in commands], answers
+        assert [code for code, _ in answers] == [int("doctor" in command) for command in commands], answers
         return [written for _, written in answers]
 
     async def begin(self, program: Program, *kinds: str) -> list[Running]:
@@ -137,7 +137,7 @@ class Site:
         jobs = "select workflow_id, status from cograil.jobs where status <> 'completed'"
 
         async def ended() -> bool:
-            return not [one for one in await self.rows(jobs) if one[1] in ("pending", "running")]
+            return not [job for job in await self.rows(jobs) if job[1] in ("pending", "running")]
 
         await self.eventually(ended, timeout=30)
         assert await self.rows(jobs) == []
@@ -146,10 +146,12 @@ class Site:
         (self.directory / "door").touch()
 
 
-def problems(told: dict[str, Any]) -> list[dict[str, Any]]:
+def problems(report: dict[str, Any]) -> list[dict[str, Any]]:
     """What a doctor found red, but for the server that may forget."""
-    assert len(told["findings"]) > 10
-    return [one for one in told["findings"] if one["level"] == "red" and one["code"] != "S2"]
+    assert len(report["findings"]) > 10
+    return [
+        finding for finding in report["findings"] if finding["level"] == "red" and finding["code"] != "S2"
+    ]
 
 
 def site_at(dsn: str, tmp_path: Path, start: Start, eventually: Any) -> Site:
@@ -180,9 +182,7 @@ async def leave_behind(site: Site, old: Program) -> dict[str, str]:
     return jobs
 
 
-async def test_what_an_older_program_left_behind_is_finished_by_this_one(
-    empty_site: Site, old: Program
-) -> None:
+async def test_jobs_left_by_an_older_program_are_finished_by_this_one(empty_site: Site, old: Program) -> None:
     site = empty_site
     jobs = await leave_behind(site, old)
     answers = [f"approve {jobs['ask']} b", "resume workflow quiet"] if "ask" in jobs else []
@@ -196,9 +196,9 @@ async def test_what_an_older_program_left_behind_is_finished_by_this_one(
     if "steps" in jobs:
         expected["steps"] = {"first": old.file, "second": NEW.file}
     shows = [f"show {jobs[name]} --node b --json" for name in expected]
-    *shown, _, told = site.give(NEW, *shows, f"retry {jobs['done']} --from b --wait", "doctor --json")
-    assert [one["nodes"][0]["output"] for one in shown] == list(expected.values())
-    assert problems(told) == []
+    *shown, _, report = site.give(NEW, *shows, f"retry {jobs['done']} --from b --wait", "doctor --json")
+    assert [job["nodes"][0]["output"] for job in shown] == list(expected.values())
+    assert problems(report) == []
 
 
 @pytest.mark.parametrize("is_worker_old", [True, False])
@@ -207,29 +207,29 @@ async def test_an_older_process_that_is_still_there_works_with_newer_ones_on_the
 ) -> None:
     site, kinds = empty_site, ("worker", "orchestrator") if is_worker_old else ("orchestrator", "worker")
     site.give(neighbour, "db migrate")
-    (one,) = await site.begin(neighbour, kinds[0])
+    (neighbour_process,) = await site.begin(neighbour, kinds[0])
     site.open_door()
     jobs = site.submit(NEW, CORE | LATER)
     await site.begin(NEW, kinds[1])
     site.give(NEW, f"approve {jobs['ask']} b", "resume workflow quiet")
     await site.all_completed()
-    shown, told = site.give(NEW, f"show {jobs['chain']} --node b --json", "doctor --json")
+    shown, report = site.give(NEW, f"show {jobs['chain']} --node b --json", "doctor --json")
     assert shown["nodes"][0]["output"]["by"] == (neighbour if is_worker_old else NEW).file
-    assert one.process.poll() is None
-    assert "job set aside" not in one.events()  # as older releases log it
-    assert "job quarantined" not in one.events()
-    assert problems(told) == []
+    assert neighbour_process.process.poll() is None
+    assert "job set aside" not in neighbour_process.events()  # as older releases log it
+    assert "job quarantined" not in neighbour_process.events()
+    assert problems(report) == []
 
 
 async def test_an_older_program_starts_on_the_new_schema_or_says_why_not(site: Site, old: Program) -> None:
     if is_promised(old) and reads_marks(old):
         await site.begin(old, "orchestrator", "worker")
-        (told,) = site.give(old, "doctor --json")
-        assert problems(told) == []
+        (report,) = site.give(old, "doctor --json")
+        assert problems(report) == []
         return
-    one = site.start("orchestrator", **old.variables(site.dsn))
-    assert one.ended() == 1
-    assert "migrated by a newer cograil" in one.said
+    orchestrator = site.start("orchestrator", **old.variables(site.dsn))
+    assert orchestrator.ended() == 1
+    assert "migrated by a newer cograil" in orchestrator.output
 
 
 def next_program(directory: Path, mark: str) -> Program:
@@ -251,15 +251,15 @@ async def test_this_program_works_on_a_newer_schema_whose_steps_are_compatible(
     site.submit(NEW, CORE)
     site.open_door()
     await site.all_completed()
-    status, nothing, told = site.give(NEW, "db status --json", "db migrate --json", "doctor --json")
+    status, nothing, report = site.give(NEW, "db status --json", "db migrate --json", "doctor --json")
     assert (status["current"], status["problems"]) == (status["known"] + 1, [])
     assert nothing == {"applied": []}
-    assert problems(told) == []
+    assert problems(report) == []
 
 
 def test_this_program_refuses_a_newer_schema_that_does_not_say_so(site: Site, tmp_path: Path) -> None:
     site.give(next_program(tmp_path / "next", ""), "db migrate")
     refused = [site.start(kind, **NEW.variables(site.dsn)) for kind in ("orchestrator", "worker")]
-    for one in refused:
-        assert one.ended() == 2
-        assert "it was migrated by a newer cograil, update this one" in one.said
+    for process in refused:
+        assert process.ended() == 2
+        assert "it was migrated by a newer cograil, update this one" in process.output

@@ -12,17 +12,17 @@ from collections.abc import AsyncIterator, Iterator
 import psycopg
 import pytest
 import pytest_asyncio
-from next_door import NextDoor, next_door
 from playwright.async_api import Browser, BrowserContext, Page, async_playwright
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 from tests.components import need
+from ui_site_process import SiteProxy, ui_site_process
 
 SESSION = "session"
 
 
 @pytest.fixture(scope=SESSION)
-def house_dsn(postgres: str, template: str) -> Iterator[str]:
+def site_dsn(postgres: str, template: str) -> Iterator[str]:
     """A database for all tests here."""
     name = sql.Identifier("browser")
     with psycopg.connect(postgres, autocommit=True) as admin:
@@ -32,10 +32,10 @@ def house_dsn(postgres: str, template: str) -> Iterator[str]:
 
 
 @pytest.fixture(scope=SESSION)
-def house(house_dsn: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[NextDoor]:
+def site(site_dsn: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SiteProxy]:
     """A server with pages, an orchestrator, a worker and a relay, with something of everything in it."""
-    with next_door(house_dsn, tmp_path_factory.mktemp("folder")) as house:
-        yield house
+    with ui_site_process(site_dsn, tmp_path_factory.mktemp("folder")) as site:
+        yield site
 
 
 @pytest_asyncio.fixture(scope=SESSION, loop_scope=SESSION)
@@ -60,10 +60,10 @@ async def contexts(browser: Browser) -> AsyncIterator[dict[str, BrowserContext]]
 
 @pytest_asyncio.fixture(loop_scope=SESSION)
 async def visitor(
-    house: NextDoor, browser: Browser, contexts: dict[str, BrowserContext]
+    site: SiteProxy, browser: Browser, contexts: dict[str, BrowserContext]
 ) -> AsyncIterator[Visitor]:
     """Opens pages as somebody; at the end nothing may have been complained of."""
-    visitor = Visitor(house, browser, contexts)
+    visitor = Visitor(site, browser, contexts)
     try:
         yield visitor
         assert visitor.complaints == []
@@ -74,8 +74,8 @@ async def visitor(
 class Visitor:
     """Somebody at a browser, known by the key of a role."""
 
-    def __init__(self, house: NextDoor, browser: Browser, contexts: dict[str, BrowserContext]) -> None:
-        self.house = house
+    def __init__(self, site: SiteProxy, browser: Browser, contexts: dict[str, BrowserContext]) -> None:
+        self.site = site
         self.browser = browser
         self.contexts = contexts
         self.complaints: list[str] = []
@@ -87,20 +87,20 @@ class Visitor:
             self.contexts[role] = await self._begin(role)
         page = await self.contexts[role].new_page()
         self._pages.append(page)
-        page.on("console", lambda said: self._hear(said.type, f"{said.text} {said.location}"))
+        page.on("console", lambda message: self._hear(message.type, f"{message.text} {message.location}"))
         page.on("pageerror", lambda error: self.complaints.append(str(error)))
         return page
 
     async def _begin(self, role: str) -> BrowserContext:
         context = await self.browser.new_context(
-            base_url=self.house.url,
+            base_url=self.site.url,
             viewport={"width": 1280, "height": 900},
             color_scheme="light",
             reduced_motion="reduce",
         )
         context.set_default_timeout(15_000)
         if role != "nobody":
-            await context.add_cookies([self.house.cookie(role)])
+            await context.add_cookies([self.site.cookie(role)])
         return context
 
     def _hear(self, kind: str, text: str) -> None:

@@ -19,12 +19,12 @@ def node(page: Page, name: str) -> Any:
 
 async def answer(visitor: Any, job_id: str) -> None:
     body = {"name": "approve", "node_id": "question", "data": {"method": "card"}}
-    await visitor.house.post(f"/jobs/{job_id}/signals", body)
+    await visitor.site.post(f"/jobs/{job_id}/signals", body)
 
 
 async def test_the_page_of_a_job_follows_it_to_its_end(visitor: Any) -> None:
-    job_id = await visitor.house.submit("ask")
-    await visitor.house.node_is(job_id, "question", "waiting")
+    job_id = await visitor.site.submit("ask")
+    await visitor.site.node_is(job_id, "question", "waiting")
     page = await visitor.page()
     await page.goto(f"/ui/jobs/{job_id}")
     await page.evaluate(MARK)
@@ -41,20 +41,20 @@ async def test_the_page_of_a_job_follows_it_to_its_end(visitor: Any) -> None:
     assert await page.evaluate(IS_MARKED)
 
 
-async def test_lists_follow_too(visitor: Any) -> None:
+async def test_live_lists_follow_their_jobs(visitor: Any) -> None:
     page = await visitor.page()
     await page.goto("/ui/jobs")
     await page.evaluate(MARK)
     await expect(page.locator("[data-live-feed]")).to_have_attribute("data-live-state", "on")
-    job_id = await visitor.house.submit("hello", labels={"seen": "live"})
+    job_id = await visitor.site.submit("hello", labels={"seen": "live"})
     row = page.locator("tr", has=page.locator(f"a[href='/ui/jobs/{job_id}']"))
     await expect(row).to_contain_text("completed")
     assert await page.evaluate(IS_MARKED)
 
 
 async def test_a_state_that_is_older_than_what_is_shown_is_not_shown(visitor: Any) -> None:
-    job_id = await visitor.house.submit("ask")
-    await visitor.house.node_is(job_id, "question", "waiting")
+    job_id = await visitor.site.submit("ask")
+    await visitor.site.node_is(job_id, "question", "waiting")
     page = await visitor.page()
     old = await (await page.request.get(f"/ui/jobs/{job_id}/state")).text()
     await page.goto(f"/ui/jobs/{job_id}")
@@ -73,16 +73,16 @@ async def test_a_state_that_is_older_than_what_is_shown_is_not_shown(visitor: An
     assert "completed" in (await node(page, "question").get_attribute("class"))
 
 
-async def test_who_was_cut_off_goes_on_where_he_was(visitor: Any) -> None:
-    job_id = await visitor.house.submit("ask")
-    await visitor.house.node_is(job_id, "question", "waiting")
+async def test_a_page_that_was_cut_off_goes_on_where_it_was(visitor: Any) -> None:
+    job_id = await visitor.site.submit("ask")
+    await visitor.site.node_is(job_id, "question", "waiting")
     page = await visitor.page()
     await page.goto(f"/ui/jobs/{job_id}")
     await page.evaluate(MARK)
     await expect(page.locator("[data-live-job]")).to_have_attribute("data-live-state", "on")
     await page.context.set_offline(True)
     await answer(visitor, job_id)
-    await visitor.house.status(job_id, "completed")
+    await visitor.site.status(job_id, "completed")
     await expect(node(page, "question")).to_have_class("dag-node waiting")
     await page.context.set_offline(False)
     await expect(node(page, "pay")).to_have_class("dag-node completed")
@@ -98,8 +98,8 @@ HIDE = """isHidden => {
 
 async def test_a_page_that_nobody_sees_lets_go_of_its_connection_and_goes_on_later(visitor: Any) -> None:
     """A browser has six of them for a site: with six pages that kept theirs, no other page would open."""
-    job_id = await visitor.house.submit("ask")
-    await visitor.house.node_is(job_id, "question", "waiting")
+    job_id = await visitor.site.submit("ask")
+    await visitor.site.node_is(job_id, "question", "waiting")
     page = await visitor.page()
     await page.goto(f"/ui/jobs/{job_id}")
     mark = page.locator("[data-live-job]")
@@ -107,7 +107,7 @@ async def test_a_page_that_nobody_sees_lets_go_of_its_connection_and_goes_on_lat
     async with page.expect_event("requestfailed", lambda request: "/events/stream" in request.url):
         await page.evaluate(HIDE, True)
     await answer(visitor, job_id)
-    await visitor.house.status(job_id, "completed")
+    await visitor.site.status(job_id, "completed")
     async with page.expect_request("**/events/stream*"):
         await page.evaluate(HIDE, False)
     await expect(node(page, "pay")).to_have_class("dag-node completed")
@@ -128,8 +128,8 @@ async def test_a_stream_that_is_refused_is_asked_for_again(visitor: Any) -> None
 
 
 async def test_the_page_of_a_node_follows_it_too(visitor: Any) -> None:
-    job_id = await visitor.house.submit("ask")
-    await visitor.house.node_is(job_id, "question", "waiting")
+    job_id = await visitor.site.submit("ask")
+    await visitor.site.node_is(job_id, "question", "waiting")
     page = await visitor.page("operator")
     await page.goto(f"/ui/jobs/{job_id}/nodes/question")
     await page.evaluate(MARK)
@@ -141,25 +141,25 @@ async def test_the_page_of_a_node_follows_it_too(visitor: Any) -> None:
     assert await page.evaluate(IS_MARKED)
 
 
-async def test_what_somebody_writes_stays_when_the_inbox_changes(visitor: Any) -> None:
-    first = await visitor.house.submit("ask")
-    await visitor.house.node_is(first, "question", "waiting")
+async def test_typed_text_stays_when_the_inbox_changes(visitor: Any) -> None:
+    first = await visitor.site.submit("ask")
+    await visitor.site.node_is(first, "question", "waiting")
     page = await visitor.page("operator")
     await page.goto("/ui/approvals")
     mine = page.get_by_role("region", name=f"question of job {first}")
     await mine.get_by_label("Reason").fill("paid twice")
     await mine.get_by_label("method").select_option("voucher")
     await mine.get_by_role("button", name="Approve").focus()
-    second = await visitor.house.submit("ask")
+    second = await visitor.site.submit("ask")
     await expect(page.get_by_role("region", name=f"question of job {second}")).to_be_visible()
     await expect(mine.get_by_label("Reason")).to_have_value("paid twice")
     await expect(mine.get_by_label("method")).to_have_value('"voucher"')
     for job_id in (first, second):
-        await visitor.house.post(f"/jobs/{job_id}/cancel", {})
+        await visitor.site.post(f"/jobs/{job_id}/cancel", {})
 
 
 async def test_the_graph_opens_nodes_lights_paths_and_zooms(visitor: Any) -> None:
-    job_id = visitor.house.jobs["fan"]
+    job_id = visitor.site.jobs["fan"]
     page = await visitor.page()
     await page.goto(f"/ui/jobs/{job_id}")
     await expect(node(page, "whisper")).to_have_class("dag-node skipped")
@@ -188,9 +188,9 @@ async def test_a_graph_of_hundreds_of_nodes_is_there_soon_and_shows_what_happens
     text = (
         f"workflow_id: large\nnodes:\n{wide}{long}  c120: {{type: approval, approval: {{message: Well?}}}}\n"
     )
-    await visitor.house.lab.publish(text + "".join(f"  b{n}: {{handler: echo}}\n" for n in range(150)))
-    job_id = await visitor.house.submit("large")
-    await visitor.house.node_is(job_id, "c120", "waiting")
+    await visitor.site.lab.publish(text + "".join(f"  b{n}: {{handler: echo}}\n" for n in range(150)))
+    job_id = await visitor.site.submit("large")
+    await visitor.site.node_is(job_id, "c120", "waiting")
     page = await visitor.page()
     await page.goto(f"/ui/jobs/{job_id}")
     await expect(page.locator(".dag-node")).to_have_count(421, timeout=10_000)
@@ -204,26 +204,26 @@ async def test_a_graph_of_hundreds_of_nodes_is_there_soon_and_shows_what_happens
     assert await page.locator("#graph svg > g").get_attribute("transform") != before
     await page.get_by_role("button", name="Show all").click()
     await expect(node(page, "c120")).to_be_in_viewport()
-    await visitor.house.post(f"/jobs/{job_id}/cancel", {})
+    await visitor.site.post(f"/jobs/{job_id}/cancel", {})
 
 
 async def test_the_children_of_a_fan_out_are_followed_on_the_page_of_their_node(visitor: Any) -> None:
-    job_id = await visitor.house.submit("crowd")
-    await visitor.house.node_is(job_id, "many", "running")
+    job_id = await visitor.site.submit("crowd")
+    await visitor.site.node_is(job_id, "many", "running")
     page = await visitor.page()
     await page.goto(f"/ui/jobs/{job_id}/nodes/many")
     await page.evaluate(MARK)
     await expect(page.locator("[data-region=children]")).to_contain_text("5 queued")
     await expect(page.locator("[data-live-feed]")).to_have_attribute("data-live-state", "on")
-    await visitor.house.post(f"/jobs/{job_id}/cancel", {})
+    await visitor.site.post(f"/jobs/{job_id}/cancel", {})
     await expect(page.locator("[data-region=children]")).to_contain_text("5 cancelled")
     await expect(page.locator("canvas.strip")).not_to_have_attribute("width", "300")  # it was drawn again
     assert await page.evaluate(IS_MARKED)
 
 
 async def test_the_children_of_the_past_are_those_of_then(visitor: Any) -> None:
-    job_id = visitor.house.jobs["fan"]
-    events = await visitor.house.lab.events(job_id)
+    job_id = visitor.site.jobs["fan"]
+    events = await visitor.site.lab.events(job_id)
     begun = next(
         e["seq"] for e in events if (e["event_type"], e["node_id"]) == ("node_dispatched", "spread__3")
     )
@@ -245,15 +245,15 @@ async def test_the_children_of_the_past_are_those_of_then(visitor: Any) -> None:
     await expect(page.get_by_text("Not rendered then.")).to_be_visible()
 
 
-async def test_what_came_while_one_looked_back_is_there_afterwards(visitor: Any) -> None:
-    job_id = await visitor.house.submit("ask")
-    await visitor.house.node_is(job_id, "question", "waiting")
+async def test_events_during_a_look_back_are_there_afterwards(visitor: Any) -> None:
+    job_id = await visitor.site.submit("ask")
+    await visitor.site.node_is(job_id, "question", "waiting")
     page = await visitor.page()
     await page.goto(f"/ui/jobs/{job_id}")
     await page.get_by_label("Time travel").fill("2")
     await expect(page.get_by_role("button", name="Back to now")).to_be_enabled()
     await answer(visitor, job_id)
-    await visitor.house.status(job_id, "completed")
+    await visitor.site.status(job_id, "completed")
     await expect(page.locator("#travel-to")).not_to_have_attribute("max", "4")
     await page.get_by_role("button", name="Back to now").click()
     await expect(page.locator("[data-job-badge]")).to_have_text("completed")
@@ -261,8 +261,8 @@ async def test_what_came_while_one_looked_back_is_there_afterwards(visitor: Any)
 
 
 async def test_a_job_is_seen_as_it_was(visitor: Any) -> None:
-    job_id = visitor.house.jobs["broken"]
-    events = await visitor.house.lab.events(job_id)
+    job_id = visitor.site.jobs["broken"]
+    events = await visitor.site.lab.events(job_id)
     dispatched = next(
         e["seq"] for e in events if (e["event_type"], e["node_id"]) == ("node_dispatched", "begin")
     )

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from playwright.async_api import Page, expect
-from ui_house import LONG_NAME, LONG_NODE
+from ui_site import LONG_NAME, LONG_NODE
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 AXE = Path(__file__).with_name("vendor") / "axe.min.js"
@@ -73,14 +73,18 @@ async def wrong_for_some(page: Page, *rules: str) -> list[str]:
     """What axe-core finds: each rule that does not hold, and where; of these rules, or of all."""
     if not await page.evaluate("typeof axe === 'object'"):
         await page.evaluate(AXE.read_text())  # the policy of the page lets no other script in
-    found: Any = await page.evaluate("rules => axe.run(rules.length ? {runOnly: rules} : {})", list(rules))
-    return [f"{one['id']}: {node['html'][:200]}" for one in found["violations"] for node in one["nodes"]]
+    report: Any = await page.evaluate("rules => axe.run(rules.length ? {runOnly: rules} : {})", list(rules))
+    return [
+        f"{violation['id']}: {node['html'][:200]}"
+        for violation in report["violations"]
+        for node in violation["nodes"]
+    ]
 
 
 @pytest.mark.parametrize("path", PAGES)
 async def test_a_page_is_whole_in_the_light_in_the_dark_and_on_a_phone(visitor: Any, path: str) -> None:
     page = await visitor.page()
-    answer = await page.goto(path.format(**visitor.house.jobs))
+    answer = await page.goto(path.format(**visitor.site.jobs))
     assert answer is not None
     assert answer.status == 200
     assert "unsafe" not in answer.headers["content-security-policy"]
@@ -97,7 +101,7 @@ async def test_a_page_is_whole_in_the_light_in_the_dark_and_on_a_phone(visitor: 
     await expect(page.get_by_role("link", name="Queues")).to_be_visible()
 
 
-async def test_what_is_not_there_has_a_page_of_its_own(visitor: Any) -> None:
+async def test_a_missing_page_has_an_error_page_of_its_own(visitor: Any) -> None:
     page = await visitor.page()
     for path in ("/ui/nothing", "/ui/jobs/01a1e845-3c82-70ae-bcdd-06ffe86b4039", "/ui/workflows/none"):
         answer = await page.goto(path)
@@ -110,33 +114,35 @@ async def test_what_is_not_there_has_a_page_of_its_own(visitor: Any) -> None:
     assert answer.status == 422
     await expect(page.locator("h1")).to_have_text("Unprocessable Entity")
     assert await wrong_for_some(page) == []
-    assert all("Failed to load resource" in one for one in visitor.complaints)  # that is what was asked for
+    assert all(
+        "Failed to load resource" in complaint for complaint in visitor.complaints
+    )  # that is what was asked for
     visitor.complaints.clear()
 
 
 async def test_login_with_a_key_that_is_wrong_and_with_one_that_is_right(visitor: Any) -> None:
     page = await visitor.page("nobody")
     await page.goto("/ui/queues")
-    await expect(page).to_have_url(f"{visitor.house.url}/ui/login?next=/ui/queues")
+    await expect(page).to_have_url(f"{visitor.site.url}/ui/login?next=/ui/queues")
     assert await wrong_for_some(page) == []
     await page.get_by_label("API key").fill("cog_wrong_key")
     await page.keyboard.press("Enter")
     await expect(page.get_by_role("alert")).to_have_text("This key is not known here.")
     assert await wrong_for_some(page) == []
     visitor.complaints.clear()
-    await page.get_by_label("API key").fill(visitor.house.keys["viewer"])
+    await page.get_by_label("API key").fill(visitor.site.keys["viewer"])
     await page.get_by_role("button", name="Log in").click()
-    await expect(page).to_have_url(f"{visitor.house.url}/ui/queues")
+    await expect(page).to_have_url(f"{visitor.site.url}/ui/queues")
     await expect(page.get_by_text("viewer of default")).to_be_visible()
     await page.get_by_role("button", name="Log out").click()
-    await expect(page).to_have_url(f"{visitor.house.url}/ui/login")
+    await expect(page).to_have_url(f"{visitor.site.url}/ui/login")
     await page.goto("/ui/queues")
     await expect(page.get_by_label("API key")).to_be_visible()
 
 
-async def test_what_one_may_not_do_is_not_offered(visitor: Any) -> None:
+async def test_forbidden_actions_are_not_offered(visitor: Any) -> None:
     page = await visitor.page("viewer")
-    jobs = visitor.house.jobs
+    jobs = visitor.site.jobs
     for path in (
         "/ui/queues",
         f"/ui/jobs/{jobs['stuck']}",
@@ -165,7 +171,7 @@ async def test_what_one_may_not_do_is_not_offered(visitor: Any) -> None:
 
 
 async def test_jobs_are_found_by_label_and_by_what_is_in_their_input(visitor: Any) -> None:
-    page, jobs = await visitor.page(), visitor.house.jobs
+    page, jobs = await visitor.page(), visitor.site.jobs
     await page.goto("/ui/jobs")
     await page.get_by_label("Label").fill("customer=acme")
     await page.get_by_role("button", name="Find").click()
@@ -179,7 +185,7 @@ async def test_jobs_are_found_by_label_and_by_what_is_in_their_input(visitor: An
 
 
 async def test_the_events_of_a_timeline_are_found_by_type_and_node(visitor: Any) -> None:
-    page, jobs = await visitor.page(), visitor.house.jobs
+    page, jobs = await visitor.page(), visitor.site.jobs
     await page.goto(f"/ui/jobs/{jobs['broken']}/timeline")
     rows = page.locator("[data-region=events] .events li")
     await page.locator("select[name=node]").select_option("wrong")
@@ -192,8 +198,8 @@ async def test_the_events_of_a_timeline_are_found_by_type_and_node(visitor: Any)
 
 
 async def test_tasks_that_have_ended_are_listed_with_who_did_them(visitor: Any) -> None:
-    job_id = await visitor.house.submit("broken")  # the page shows the newest, and other tests make many
-    await visitor.house.status(job_id, "failed")
+    job_id = await visitor.site.submit("broken")  # the page shows the newest, and other tests make many
+    await visitor.site.status(job_id, "failed")
     page = await visitor.page()
     await page.goto("/ui/tasks")
     ended = page.locator("[data-region=ended]")

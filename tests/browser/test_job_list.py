@@ -16,7 +16,7 @@ def row(page: Page, job_id: str) -> Any:
 
 
 async def test_the_list_says_why_a_job_failed_and_what_another_waits_for(visitor: Any) -> None:
-    page, jobs = await visitor.page(), visitor.house.jobs
+    page, jobs = await visitor.page(), visitor.site.jobs
     await page.goto("/ui/jobs")
     await expect(row(page, jobs["broken"]).locator("[data-name=Error]")).to_have_text("wrong: it broke")
     asking = row(page, jobs["asking"]).locator("[data-name=Status]")
@@ -33,7 +33,7 @@ async def test_the_list_says_why_a_job_failed_and_what_another_waits_for(visitor
 
 
 async def test_jobs_are_listed_by_time_and_order(visitor: Any) -> None:
-    page, jobs = await visitor.page(), visitor.house.jobs
+    page, jobs = await visitor.page(), visitor.site.jobs
     await page.goto("/ui/jobs?period=1h&sort=oldest")
     first = page.locator("tbody tr").first
     await expect(first.locator(f"a[href='/ui/jobs/{jobs['done']}']")).to_be_visible()
@@ -48,7 +48,7 @@ async def test_jobs_are_listed_by_time_and_order(visitor: Any) -> None:
     await page.get_by_role("button", name="Find").click()
     await expect(row(page, jobs["done"])).to_have_count(1)
     waits = await page.locator("tbody tr [data-name=Took]").all_inner_texts()
-    assert any(re.search(r"\d", one) for one in waits)
+    assert any(re.search(r"\d", wait) for wait in waits)
     answer = await page.goto("/ui/jobs?since=odd")
     assert answer is not None
     assert answer.status == 422
@@ -56,8 +56,8 @@ async def test_jobs_are_listed_by_time_and_order(visitor: Any) -> None:
 
 
 async def test_selected_jobs_are_cancelled_after_a_preview(visitor: Any) -> None:
-    house = visitor.house
-    first, second = [await house.submit("stuck", labels={"bulk": "yes"}) for _ in range(2)]
+    site = visitor.site
+    first, second = [await site.submit("stuck", labels={"bulk": "yes"}) for _ in range(2)]
     page = await visitor.page("operator")
     await page.goto("/ui/jobs?label=bulk%3Dyes")
     cancel = page.get_by_role("button", name="Cancel selected")
@@ -73,20 +73,20 @@ async def test_selected_jobs_are_cancelled_after_a_preview(visitor: Any) -> None
     await page.get_by_role("button", name="Cancel 1 job").click()
     await expect(page.locator("h1")).to_have_text("Bulk cancel")
     await expect(page.locator("[data-region=progress]")).to_contain_text("1 of 1 jobs: 1 cancelled")
-    assert await house.status(first, "cancelled") == "cancelled"
-    assert (await house.lab.job(second))["status"] == "running"
-    assert (await house.audited())[0][0] == "bulk cancel"
+    assert await site.status(first, "cancelled") == "cancelled"
+    assert (await site.lab.job(second))["status"] == "running"
+    assert (await site.audited())[0][0] == "bulk cancel"
     await page.goto("/ui/jobs?label=bulk%3Dyes")
     await page.get_by_role("button", name="Cancel all matching").click()
     await expect(page.locator("h1")).to_have_text("Cancel 1 job")
     await page.get_by_role("button", name="Cancel 1 job").click()
-    assert await house.status(second, "cancelled") == "cancelled"
+    assert await site.status(second, "cancelled") == "cancelled"
 
 
 async def test_selected_jobs_are_retried(visitor: Any) -> None:
-    house = visitor.house
-    job_id = await house.submit("broken", labels={"again": "yes"})
-    await house.status(job_id, "failed")
+    site = visitor.site
+    job_id = await site.submit("broken", labels={"again": "yes"})
+    await site.status(job_id, "failed")
     page = await visitor.page("operator")
     await page.goto("/ui/jobs?label=again%3Dyes")
     await row(page, job_id).get_by_role("checkbox").check()
@@ -95,14 +95,14 @@ async def test_selected_jobs_are_retried(visitor: Any) -> None:
     await expect(page.locator("[data-region=progress]")).to_contain_text("1 of 1 jobs: 1 retried")
 
 
-async def test_who_may_not_do_it_selects_nothing(visitor: Any) -> None:
+async def test_a_viewer_cannot_select_jobs(visitor: Any) -> None:
     page = await visitor.page("submitter")
     await page.goto("/ui/jobs")
     await expect(page.get_by_role("checkbox")).to_have_count(0)
 
 
 async def test_an_id_is_copied(visitor: Any) -> None:
-    page, jobs = await visitor.page(), visitor.house.jobs
+    page, jobs = await visitor.page(), visitor.site.jobs
     await page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     await page.goto("/ui/jobs")
     await row(page, jobs["done"]).get_by_role("button", name="Copy job id").click()

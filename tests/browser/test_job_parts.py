@@ -24,7 +24,7 @@ COVERED = """() => {
 
 
 async def test_a_failed_job_shows_why_and_its_events_open(visitor: Any) -> None:
-    page, job_id = await visitor.page(), visitor.house.jobs["broken"]
+    page, job_id = await visitor.page(), visitor.site.jobs["broken"]
     await page.goto(f"/ui/jobs/{job_id}")
     why = page.locator("[data-region=why]")
     await expect(why).to_contain_text("Why it failed")
@@ -39,11 +39,11 @@ async def test_a_failed_job_shows_why_and_its_events_open(visitor: Any) -> None:
 
 
 async def test_the_log_of_a_job_follows_it(visitor: Any) -> None:
-    job_id = await visitor.house.submit("ask")
+    job_id = await visitor.site.submit("ask")
     page = await visitor.page()
     await page.goto(f"/ui/jobs/{job_id}/logs")
     await expect(page.get_by_text("Nothing was logged")).to_be_visible()
-    await visitor.house.lab.rows(LINE, job=job_id)
+    await visitor.site.lab.rows(LINE, job=job_id)
     await expect(page.get_by_role("log")).to_contain_text("charged order=7")
     assert await wrong_for_some(page) == []
     await page.get_by_label("Text").fill("nothing like that")
@@ -53,7 +53,7 @@ async def test_the_log_of_a_job_follows_it(visitor: Any) -> None:
 
 
 async def test_on_a_phone_nothing_covers_nodes_and_the_timeline_fits(visitor: Any) -> None:
-    page, job_id = await visitor.page(), visitor.house.jobs["broken"]
+    page, job_id = await visitor.page(), visitor.site.jobs["broken"]
     await page.set_viewport_size({"width": 390, "height": 780})
     await page.goto(f"/ui/jobs/{job_id}")
     await expect(page.locator(".dag-node .box").first).to_be_visible()

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import re
 
-from tests.torture.listed import (
+from tests.torture.page import points_in_the_page
+from tests.torture.point_coverage import (
     EXCUSED,
     NO_SCENARIO,
     ONLY_READ,
@@ -16,7 +17,6 @@ from tests.torture.listed import (
     points_of_the_engine,
     text_of,
 )
-from tests.torture.page import points_in_the_page
 from tests.torture.reachable import reachable_points
 
 from cograil.store.statements import all_statements

@@ -44,7 +44,7 @@ TESTED = {
     "B149": "database/test_api_matrix.py::test_every_route_is_open_to_its_roles_and_no_others",
     "B150": "acceptance/test_gateway_guard.py::"
     "test_the_gateway_takes_no_other_methods_and_no_method_in_a_header",
-    "B151": "acceptance/test_gateway_matrix.py::test_another_tenant_sees_what_there_never_was",
+    "B151": "acceptance/test_gateway_matrix.py::test_another_tenant_gets_the_answers_for_unknown_ids",
     "B152": "database/test_pages.py::test_a_form_needs_its_token_its_origin_a_yes_and_the_role",
     "B153": "database/test_pages.py::test_login_leads_to_no_other_site_and_keeps_guessers_out",
     "B154": "database/test_api_keys.py::test_a_revoked_key_is_refused_within_seconds",

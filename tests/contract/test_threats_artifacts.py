@@ -19,7 +19,7 @@ ROWS = [f"B{number}" for number in range(91, 125)]
 WORKSPACE, CHANGES = "unit/test_workspace.py", "unit/test_workspace_changes.py"
 EXTRACTING, CORPUS = "unit/test_workspace_extracting.py", "unit/hostile_archives.py"
 REQUESTS, MOVING = "unit/test_container_requests.py", "unit/test_moving.py"
-WIRE, ARTIFACTS = "containers/test_wire.py", "containers/test_artifacts.py"
+WIRE, ARTIFACTS = "apps/containers/test_container_api.py", "apps/containers/test_container_job_artifacts.py"
 
 REFUSED = [
     f"{WORKSPACE}::test_a_path_that_leads_elsewhere_is_refused",

@@ -9,8 +9,8 @@ import pytest
 from doors import Api
 from lab import Lab, quick_settings
 from test_api_audit import Clerk
-from tests.captures.vault import sample
-from tests.documents.house import House
+from tests.apps.captures.capture_api import sample
+from tests.apps.documents.document_site import DocumentSite
 
 from cograil.app_registry import installed_apps
 from cograil.settings import Settings
@@ -56,7 +56,7 @@ async def test_each_change_is_in_the_log_and_nothing_else_is(lab: Lab, clerk: Cl
 
 async def held(lab: Lab) -> str:
     """The key of a document that came twice."""
-    house = House(lab, lab.settings)
+    house = DocumentSite(lab, lab.settings)
     for name in ("first.cbz", "again.cbz"):
         house.drop(name)
         await house.look()

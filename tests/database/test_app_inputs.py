@@ -1,6 +1,6 @@
 """Bad input to the doors of apps, over a raw socket: the rows about any body, refused in each app's words.
 
-What they say of bodies of their own is in tests/captures, companies, containers and documents.
+What they say of bodies of their own is in tests/apps/captures, companies, containers and documents.
 """
 
 from __future__ import annotations

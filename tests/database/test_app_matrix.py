@@ -18,8 +18,8 @@ import pytest_asyncio
 from doors import Api
 from lab import Lab, quick_settings
 from matrices import Reply, asked, filled, plain
-from tests.captures.vault import sample
-from tests.documents.house import House
+from tests.apps.captures.capture_api import sample
+from tests.apps.documents.document_site import DocumentSite
 
 from cograil.app_registry import App, installed_apps
 from cograil.http.server.dispatcher import Dispatcher
@@ -219,7 +219,7 @@ async def settled(api: Api, lab: Lab, **facts: Any) -> Owner:
     company = await api.post("/v1/requests", {"siren": "552032534", "metadata": {"of": "acme"}}, key=key)
     capture = str(uuid4())
     assert (await api.post("/v1/captures", sample(capture_id=capture), key=key)).status == 202
-    house = House(lab, lab.settings)
+    house = DocumentSite(lab, lab.settings)
     for name in ("acme-first.cbz", "acme-again.cbz"):
         house.drop(name)
         await house.look()

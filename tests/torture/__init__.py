@@ -1,14 +1,20 @@
 """Kill, stop and disturb real processes at every point of a job's life, and look at what is left.
 
-`zygote.py` is a process that has imported cograil and forks the processes to be killed; `victims.py` is
-what those become, `deeds.py` the handlers they run, `mutants.py` and `slips.py` the mistakes they may be
-told to make. `nursery.py` talks to the zygote. `scenarios.py` has the jobs (`families.py` those with
-children, `holding.py` those that something holds back, `keeping.py` those that keep something, `opening.py`
-those from SQL, `many.py` those that do something to others), `lane.py` one database with its processes,
-`crash.py` one run of one point (`pairs.py` of two, `clients.py` and `answers.py` of a client, with
-`striking.py`; `grants.py` of an app, which is `app.py`; `callers.py` and `far.py` of a server, with
-`doors.py`; `relays.py` of a relay), `oracles.py` what must hold after it, `enumeration.py` all points of a
-scenario, `listed.py` which points need none. `results.py` keeps the figures, `page.py` writes them into
+`fork_server_main.py` is a process that has imported cograil and forks the processes to be killed;
+`forked_processes.py` talks to it. `victims.py` is what the forked processes become, `effect_handlers.py` the
+handlers they run, `mutants.py` and `more_mutants.py` the mistakes they may be told to make (many of them are
+a split transaction: `split_transactions.py`).
+
+`scenarios.py` has the jobs; `child_jobs.py` those with children, `held_jobs.py` those that limits, pauses or
+people hold back, `retained_data.py` those that keep something, `sql_submissions.py` those from SQL,
+`bulk_operations.py` those that change other jobs, `exclusive_tasks.py` those that run alone. `lane.py` is one
+database with its processes, `crash.py` one run of one point. `pairs.py` is one run of two points,
+`clients.py`, `operator_actions.py` and `schedule_firings.py` of a client (with `client_strikes.py`),
+`app_primitives.py` of an app, which is `app.py`, `callers.py` and `remote_workers.py` of a server (with
+`caller_sessions.py`), `relays.py` of a relay, `sweepers.py` of a sweeper.
+
+`oracles.py` is what must hold after a run, `enumeration.py` all points of a scenario, `point_coverage.py`
+which points need none, by `reachable.py`. `results.py` keeps the figures, `page.py` writes them into
 docs/explanation/crash-points.md.
 
 Nothing here is a mock: the processes are `cograil orchestrator` and its like, the requests go over real

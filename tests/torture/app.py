@@ -1,4 +1,4 @@
-"""An app that uses the primitives, in transactions of its own. `grants.py` strikes it while it does so.
+"""An app that uses the primitives, in transactions of its own. `app_primitives.py` strikes it while it does so.
 
 `reachable.py` reads this file like the source: a primitive that is in no transaction here is missed.
 """
@@ -42,8 +42,8 @@ class App:
 
     async def run(self) -> list[str]:
         """Do everything there is to do; what became of it."""
-        said = [await self._work_once(), await self._give_a_turn_back(), await self._refresh()]
-        return [*said, await self._hold_and_forget(), await self._begin_a_job()]
+        answers = [await self._work_once(), await self._give_a_turn_back(), await self._refresh()]
+        return [*answers, await self._hold_and_forget(), await self._begin_a_job()]
 
     # -- what is to be done once, by one at a time -------------------------------------------------------
 

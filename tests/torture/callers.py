@@ -10,13 +10,13 @@ from functools import partial
 from uuid import uuid4
 
 from tests.torture import oracles
-from tests.torture.answers import PAUSED_SCENARIO, PAUSES, Act
+from tests.torture.caller_sessions import CallerSession, Reply, caller_session
+from tests.torture.client_strikes import GONE_SECONDS, all_end
 from tests.torture.crash import Run
-from tests.torture.doors import Said, Visit, visiting
-from tests.torture.holding import PAUSED, resume_all
+from tests.torture.held_jobs import PAUSED, resume_all
 from tests.torture.lane import NUMBERS, Lane
+from tests.torture.operator_actions import PAUSED_SCENARIO, PAUSES, Act
 from tests.torture.scenarios import AGAIN, PLAIN, SCENARIOS, Scenario, fail_for_retry
-from tests.torture.striking import GONE_SECONDS, all_end
 
 PLAIN_SCENARIO = Scenario(
     "plain", PLAIN, "completed", {"first": "completed", "last": "completed"}, {"first": 1, "last": 1}
@@ -45,7 +45,7 @@ def _mark() -> str:
 
 async def _jobs(lane: Lane, mark: str) -> list[str]:
     query = "select id::text from cograil.jobs where correlation_id = %(mark)s order by id"
-    return [row[0] for row in await lane.lab.rows(query, mark=mark)]
+    return [job_id for (job_id,) in await lane.lab.rows(query, mark=mark)]
 
 
 # -- submits -----------------------------------------------------------------------------------------
@@ -55,12 +55,12 @@ async def _submit(lane: Lane, run: Run) -> None:
     """Without a key: who was not told looks, and there is one job or none."""
     mark = _mark()
     await lane.publish(PLAIN)
-    async with visiting(lane, run, mark, partial(oracles.unaudited, lane, mark, "submit")) as visit:
+    async with caller_session(lane, run, mark, partial(oracles.unaudited, lane, mark, "submit")) as session:
         body = {"workflow_id": "plain", "correlation_id": mark}
-        said = await visit.ask("/jobs", body, is_safe=False)
-        if said.status == 0 and not await _jobs(lane, mark):
-            said = await visit.ask("/jobs", body)
-    await _one_job(lane, run, visit, said, mark, most=_most(run))
+        reply = await session.ask("/jobs", body, is_safe=False)
+        if reply.status == 0 and not await _jobs(lane, mark):
+            reply = await session.ask("/jobs", body)
+    await _one_job(lane, run, session, reply, mark, most=_most(run))
 
 
 async def _submit_once(lane: Lane, run: Run, *, has_key: bool = True) -> None:
@@ -68,13 +68,13 @@ async def _submit_once(lane: Lane, run: Run, *, has_key: bool = True) -> None:
     mark = _mark()
     await lane.publish(PLAIN)
     look = partial(oracles.unaudited, lane, mark, "submit")
-    async with visiting(lane, run, mark, look, has_key=has_key, is_from_the_start=True) as visit:
+    async with caller_session(lane, run, mark, look, has_key=has_key, is_from_the_start=True) as session:
         body = {"workflow_id": "plain", "correlation_id": mark}
-        said = await visit.ask("/jobs", body, idempotency_key=mark)
-        again = await visit.ask("/jobs", body, idempotency_key=mark)
-    if (again.status, again.body) != (200, said.body):
-        run.violations.append(f"the caller was told {said}, and then {again}")
-    await _one_job(lane, run, visit, said, mark)
+        reply = await session.ask("/jobs", body, idempotency_key=mark)
+        again = await session.ask("/jobs", body, idempotency_key=mark)
+    if (again.status, again.body) != (200, reply.body):
+        run.violations.append(f"the caller was told {reply}, and then {again}")
+    await _one_job(lane, run, session, reply, mark)
 
 
 async def _submit_request(lane: Lane, run: Run) -> None:
@@ -82,12 +82,14 @@ async def _submit_request(lane: Lane, run: Run) -> None:
     mark, request = _mark(), str(uuid4())
     await lane.publish(PLAIN)
     body = {"workflow_id": "plain", "request_id": request, "submitted_by": "torture"}
-    async with visiting(lane, run, mark, partial(oracles.unaudited, lane, mark, "submit", request)) as visit:
-        said = await visit.ask("/submit", body, idempotency_key=mark)
-        again = await visit.ask("/submit", body)
-    if (again.status, again.body) != (200, said.body):
-        run.violations.append(f"the caller was told {said}, and then {again}")
-    await _one_job(lane, run, visit, said, mark, request)
+    async with caller_session(
+        lane, run, mark, partial(oracles.unaudited, lane, mark, "submit", request)
+    ) as session:
+        reply = await session.ask("/submit", body, idempotency_key=mark)
+        again = await session.ask("/submit", body)
+    if (again.status, again.body) != (200, reply.body):
+        run.violations.append(f"the caller was told {reply}, and then {again}")
+    await _one_job(lane, run, session, reply, mark, request)
 
 
 def _most(run: Run) -> int:
@@ -96,21 +98,27 @@ def _most(run: Run) -> int:
 
 
 async def _one_job(
-    lane: Lane, run: Run, visit: Visit, said: Said, mark: str, correlation: str | None = None, most: int = 1
+    lane: Lane,
+    run: Run,
+    session: CallerSession,
+    reply: Reply,
+    mark: str,
+    correlation: str | None = None,
+    most: int = 1,
 ) -> None:
     """There is one, it is the one of which everybody was told, and it ends."""
     jobs = await _jobs(lane, correlation or mark)
-    told = _told(visit, said)
-    if not (1 <= len(jobs) <= most and told <= set(jobs)) or len(jobs) > max(1, len(told)):
-        run.violations.append(f"the callers were told {told or said}, but there is {jobs}")
+    told_jobs = _told(session, reply)
+    if not (1 <= len(jobs) <= most and told_jobs <= set(jobs)) or len(jobs) > max(1, len(told_jobs)):
+        run.violations.append(f"the callers were told {told_jobs or reply}, but there is {jobs}")
     run.violations += await oracles.unaudited(lane, mark, "submit", correlation)
     await all_end(lane, run, PLAIN_SCENARIO, jobs)
 
 
-def _told(visit: Visit, said: Said) -> set[str]:
+def _told(session: CallerSession, reply: Reply) -> set[str]:
     """The jobs of which the caller was told, also by a server that had been silent until then."""
-    told = {said.body["job_id"]} if said.status in (200, 202) else set()
-    return told | {answer.body["job_id"] for answer in visit.late if answer.status in (200, 202)}
+    told_jobs = {reply.body["job_id"]} if reply.status in (200, 202) else set()
+    return told_jobs | {answer.body["job_id"] for answer in session.late if answer.status in (200, 202)}
 
 
 async def _submit_many(lane: Lane, run: Run) -> None:
@@ -119,13 +127,13 @@ async def _submit_many(lane: Lane, run: Run) -> None:
     await lane.publish(PLAIN)
     plain = {"workflow_id": "plain", "correlation_id": mark, "labels": {"kind": "plain"}}
     keyed = [plain | {"labels": {"kind": "keyed"}, "idempotency_key": f"{mark}-{n}"} for n in range(2)]
-    async with visiting(lane, run, mark, partial(oracles.unaudited, lane, mark, "submit")) as visit:
-        said = await visit.ask("/jobs/batch", {"jobs": [plain, *keyed, plain]}, is_safe=False)
-        if said.status == 0:
+    async with caller_session(lane, run, mark, partial(oracles.unaudited, lane, mark, "submit")) as session:
+        reply = await session.ask("/jobs/batch", {"jobs": [plain, *keyed, plain]}, is_safe=False)
+        if reply.status == 0:
             rest = [] if await _count(lane, mark, "plain") else [plain, plain]
-            said = await visit.ask("/jobs/batch", {"jobs": [*keyed, *rest]})
-        if not all(one["status"] in (200, 202) for one in said.body["results"]):
-            run.violations.append(f"the caller was told {said}")
+            reply = await session.ask("/jobs/batch", {"jobs": [*keyed, *rest]})
+        if not all(submission["status"] in (200, 202) for submission in reply.body["results"]):
+            run.violations.append(f"the caller was told {reply}")
     counts = [await _count(lane, mark, kind) for kind in ("plain", "keyed")]
     if counts not in ([2, 2], [2 * _most(run), 2]):
         run.violations.append(f"there are {counts} of two and two")
@@ -147,10 +155,10 @@ async def _cancel(lane: Lane, run: Run) -> None:
     """Asked again, it had ended before: it is cancelled once."""
     mark = _mark()
     job = await lane.submit(NEVER, mark=mark)
-    async with visiting(lane, run, mark, partial(oracles.unaudited, lane, mark, "cancel")) as visit:
-        said = await visit.ask(f"/jobs/{job}/cancel", {"reason": "enough"})
-    if said.status != 200 and (said.status, said.times > 1) != (409, True):
-        run.violations.append(f"the caller was told {said}")
+    async with caller_session(lane, run, mark, partial(oracles.unaudited, lane, mark, "cancel")) as session:
+        reply = await session.ask(f"/jobs/{job}/cancel", {"reason": "enough"})
+    if reply.status != 200 and (reply.status, reply.times > 1) != (409, True):
+        run.violations.append(f"the caller was told {reply}")
     await all_end(lane, run, Scenario("never", NEVER, "cancelled", {"ask": "cancelled"}, {}), [job])
     run.violations += await oracles.unaudited(lane, mark, "cancel")
 
@@ -161,16 +169,18 @@ async def _retry(lane: Lane, run: Run) -> None:
     failed = await fail_for_retry(lane, scenario)
     mark = str((await lane.lab.job(failed))["correlation_id"])
     query = "select id::text from cograil.jobs where retry_of = %(job)s"
-    async with visiting(lane, run, mark, partial(oracles.unaudited, lane, mark, "retry")) as visit:
-        said = await visit.ask(f"/jobs/{failed}/retry", is_safe=False)
-        if said.status == 0 and not await lane.lab.rows(query, job=failed):
-            said = await visit.ask(f"/jobs/{failed}/retry")
-    made = [row[0] for row in await lane.lab.rows(query, job=failed)]
-    told = _told(visit, said)
-    if not (1 <= len(made) <= _most(run) and told <= set(made)) or len(made) > max(1, len(told)):
-        run.violations.append(f"the caller was told {told or said}, but there is {made}")
+    async with caller_session(lane, run, mark, partial(oracles.unaudited, lane, mark, "retry")) as session:
+        reply = await session.ask(f"/jobs/{failed}/retry", is_safe=False)
+        if reply.status == 0 and not await lane.lab.rows(query, job=failed):
+            reply = await session.ask(f"/jobs/{failed}/retry")
+    retries = [job_id for (job_id,) in await lane.lab.rows(query, job=failed)]
+    told_jobs = _told(session, reply)
+    if not (1 <= len(retries) <= _most(run) and told_jobs <= set(retries)) or len(retries) > max(
+        1, len(told_jobs)
+    ):
+        run.violations.append(f"the caller was told {told_jobs or reply}, but there is {retries}")
     run.violations += await oracles.unaudited(lane, mark, "retry")
-    await all_end(lane, run, scenario, made)
+    await all_end(lane, run, scenario, retries)
 
 
 async def _answer(lane: Lane, run: Run) -> None:
@@ -179,11 +189,13 @@ async def _answer(lane: Lane, run: Run) -> None:
     job = await lane.submit(QUESTION, mark=mark)
     query = "select 1 from cograil.nodes where job_id = %(job)s and status = 'waiting'"
     await lane.until(query, GONE_SECONDS, job=job)
-    async with visiting(lane, run, mark, partial(oracles.unaudited, lane, mark, "signal approve")) as visit:
-        said = await visit.ask(f"/jobs/{job}/approve")
-    is_late = said.times > 1 and said.status in (409, 422)
-    if said.status != 200 and not is_late:
-        run.violations.append(f"the caller was told {said}")
+    async with caller_session(
+        lane, run, mark, partial(oracles.unaudited, lane, mark, "signal approve")
+    ) as session:
+        reply = await session.ask(f"/jobs/{job}/approve")
+    is_late = reply.times > 1 and reply.status in (409, 422)
+    if reply.status != 200 and not is_late:
+        run.violations.append(f"the caller was told {reply}")
     nodes = {"ask": "completed", "last": "completed"}
     await all_end(lane, run, Scenario("question", QUESTION, "completed", nodes, {"last": 1}), [job])
     run.violations += await oracles.unaudited(lane, mark, "signal approve")
@@ -205,11 +217,11 @@ async def _hold(verb: str, lane: Lane, run: Run) -> None:
         return await oracles.wrong_pauses(lane, mark, names, before)
 
     try:
-        async with visiting(lane, run, mark, look) as visit:
+        async with caller_session(lane, run, mark, look) as session:
             for kind, name in names.items():
-                said = await visit.ask(f"/{kind}s/{name}/{verb}")
-                if said.status != 200 and (said.status, said.times > 1) != (409, True):
-                    run.violations.append(f"{verb} {kind}: the caller was told {said}")
+                reply = await session.ask(f"/{kind}s/{name}/{verb}")
+                if reply.status != 200 and (reply.status, reply.times > 1) != (409, True):
+                    run.violations.append(f"{verb} {kind}: the caller was told {reply}")
         run.violations += await look()
     finally:
         await resume_all(lane, job)
@@ -224,14 +236,14 @@ async def _publish(lane: Lane, run: Run) -> None:
     """There is one such version, and it was audited once, however often it was asked for."""
     mark = _mark()
     text = EDITION % mark
-    async with visiting(lane, run, mark, partial(oracles.unaudited, lane, mark, "publish")) as visit:
-        said = await visit.ask("/workflows", {"source": text})
-    if said.status not in (200, 201):
-        run.violations.append(f"the caller was told {said}")
+    async with caller_session(lane, run, mark, partial(oracles.unaudited, lane, mark, "publish")) as session:
+        reply = await session.ask("/workflows", {"source": text})
+    if reply.status not in (200, 201):
+        run.violations.append(f"the caller was told {reply}")
     run.violations += await oracles.unaudited(lane, mark, "publish")
     query = "select source from cograil.workflows where workflow_id = %(mark)s"
-    if (found := await lane.lab.rows(query, mark=mark)) != [(text,)]:
-        run.violations.append(f"published is {found}")
+    if (published := await lane.lab.rows(query, mark=mark)) != [(text,)]:
+        run.violations.append(f"published is {published}")
     lane.known.add(text)
     job = await lane.submit(text)
     await all_end(lane, run, Scenario(mark, text, "completed", {"last": "completed"}, {"last": 1}), [job])
@@ -264,18 +276,18 @@ async def _run_container(lane: Lane, run: Run) -> None:
     async def look() -> list[str]:
         return [f"wrong: {row}" for row in await lane.lab.rows(WRONG_CONTAINERS, name=mark)]
 
-    async with visiting(lane, run, mark, look) as visit:
+    async with caller_session(lane, run, mark, look) as session:
         body = {"id": mark, "image": "nobody/runs:it", "callback": {"url": "https://nobody.example/"}}
-        made = await visit.ask("/v1/jobs", body)
+        made = await session.ask("/v1/jobs", body)
         if made.status != 202 and (made.status, made.times > 1) != (409, True):
             run.violations.append(f"the caller was told {made}")
-        ended = await visit.ask(f"/v1/jobs/{mark}", method="DELETE")
+        ended = await session.ask(f"/v1/jobs/{mark}", method="DELETE")
         if ended.status != 204:
             run.violations.append(f"the caller was told {ended}")
     run.violations += await look()
-    found = await lane.lab.rows("select status from cograil.container_jobs where id = %(name)s", name=mark)
-    if found != [("cancelled",)]:
-        run.violations.append(f"there is {found}")
+    statuses = await lane.lab.rows("select status from cograil.container_jobs where id = %(name)s", name=mark)
+    if statuses != [("cancelled",)]:
+        run.violations.append(f"there is {statuses}")
     await lane.lab.rows(TAKE_AWAY, name=mark)
 
 
@@ -290,10 +302,10 @@ async def _subscribe(lane: Lane, run: Run) -> None:
     async def look() -> list[str]:
         return await oracles.wrong_subscriptions(lane, mark, url)
 
-    async with visiting(lane, run, mark, look) as visit:
-        said = await visit.ask("/subscriptions", {"url": url, "workflow_id": mark}, is_safe=False)
-        if said.status == 0 and not await lane.lab.rows(FIND_SUBSCRIPTION, url=url):
-            await visit.ask("/subscriptions", {"url": url, "workflow_id": mark})
+    async with caller_session(lane, run, mark, look) as session:
+        reply = await session.ask("/subscriptions", {"url": url, "workflow_id": mark}, is_safe=False)
+        if reply.status == 0 and not await lane.lab.rows(FIND_SUBSCRIPTION, url=url):
+            await session.ask("/subscriptions", {"url": url, "workflow_id": mark})
         ((name,),) = await lane.lab.rows(FIND_SUBSCRIPTION, url=url)
         delivery = await _dead_letter(lane, name, url)
         for path, method in (
@@ -302,9 +314,9 @@ async def _subscribe(lane: Lane, run: Run) -> None:
             (f"/subscriptions/{name}/rotate", "POST"),
             (f"/subscriptions/{name}", "DELETE"),
         ):
-            said = await visit.ask(path, method=method)
-            if said.status != 200 and not (said.status in (404, 409) and said.times > 1):
-                run.violations.append(f"{method} {path}: the caller was told {said}")
+            reply = await session.ask(path, method=method)
+            if reply.status != 200 and not (reply.status in (404, 409) and reply.times > 1):
+                run.violations.append(f"{method} {path}: the caller was told {reply}")
     run.violations += await look()
     if len(await lane.lab.rows(FIND_SUBSCRIPTION, url=url)) >= _most(run):
         run.violations.append("the subscription is still there")

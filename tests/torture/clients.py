@@ -1,6 +1,6 @@
 """One run of one point of a client: submit, publish, cancel or retry, struck while it does so.
 
-`answers.py` has those that pause, answer and do things to many jobs or to families.
+`operator_actions.py` has those that pause, answer and do things to many jobs or to families.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from hashlib import sha256
 from typing import Any
 
 from tests.torture import oracles
-from tests.torture.answers import MORE_STRIKES, Act
-from tests.torture.calendar import AT_THE_CALENDAR, CALENDAR
+from tests.torture.app_primitives import use_primitives
 from tests.torture.callers import CALLERS
+from tests.torture.client_strikes import GONE_SECONDS, all_end, made, nothing, struck
 from tests.torture.crash import Fault, Run
-from tests.torture.far import FAR_WORKERS
-from tests.torture.grants import use_primitives
 from tests.torture.lane import NUMBERS, Lane, Stuck
+from tests.torture.operator_actions import OPERATOR_ACTIONS, Act
 from tests.torture.relays import RELAYS
+from tests.torture.remote_workers import REMOTE_WORKERS
 from tests.torture.scenarios import (
     AGAIN,
     IN_PLACE,
@@ -30,7 +30,7 @@ from tests.torture.scenarios import (
     fail_for_retry,
     mend,
 )
-from tests.torture.striking import GONE_SECONDS, all_end, made, nothing, struck
+from tests.torture.schedule_firings import SCHEDULE_CALLS, SCHEDULE_FIRINGS
 from tests.torture.sweepers import SWEEPERS
 
 from cograil.verbs.key_management import create_key
@@ -108,7 +108,7 @@ async def _strike_draft(lane: Lane, run: Run, scenario: Scenario) -> None:
 
 
 async def _publish(lane: Lane, run: Run) -> None:
-    """An acknowledged version is there; whoever was not told may publish it again, and there is one."""
+    """An acknowledged version is there; a client without an answer may publish again, and there is one."""
     version = next(NUMBERS)
     text = PUBLISHED % version
     answer = await struck(lane, run, "publish", text, meanwhile=_publish_meanwhile)
@@ -126,7 +126,7 @@ async def _sources(lane: Lane, version: int) -> list[str]:
         "select source from cograil.workflows"
         " where workflow_id = 'published' and version = %(version)s and not is_draft"
     )
-    return [row[0] for row in await lane.lab.rows(query, version=version)]
+    return [source for (source,) in await lane.lab.rows(query, version=version)]
 
 
 async def _publish_meanwhile(lane: Lane, text: str) -> asyncio.Future[Any]:
@@ -252,7 +252,7 @@ async def _make_key(lane: Lane, run: Run) -> None:
     """A key that was told is one; of one that was not there is at most a row that nobody can use."""
     name = f"key-{next(NUMBERS)}"
     key = await struck(lane, run, "make_key", name, meanwhile=nothing)
-    hashes = [row[0] for row in await lane.lab.rows(KEY_HASHES, name=name)]
+    hashes = [key_hash for (key_hash,) in await lane.lab.rows(KEY_HASHES, name=name)]
     if len(hashes) > 1 or (key is not None and [sha256(key.split("_", 2)[2].encode()).digest()] != hashes):
         run.violations.append(f"the client was told {key}, but there are {len(hashes)} keys")
 
@@ -294,10 +294,10 @@ STRIKES: dict[str, Act] = {
     "make_key": _make_key,
     "revoke_key": _revoke_key,
     "app": use_primitives,
-    **MORE_STRIKES,
-    **CALENDAR,
+    **OPERATOR_ACTIONS,
+    **SCHEDULE_FIRINGS,
     **SWEEPERS,
 }
 ACTS = tuple(STRIKES)
-AT_DOORS = CALLERS | FAR_WORKERS | AT_THE_CALENDAR
-STRIKES |= AT_DOORS | RELAYS
+API_CALLS = CALLERS | REMOTE_WORKERS | SCHEDULE_CALLS
+STRIKES |= API_CALLS | RELAYS

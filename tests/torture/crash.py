@@ -8,8 +8,8 @@ import time
 from dataclasses import dataclass, field
 
 from tests.torture import oracles
+from tests.torture.forked_processes import Child
 from tests.torture.lane import Lane, Stuck
-from tests.torture.nursery import Child
 from tests.torture.scenarios import LIVE, Scenario
 
 OUT = {"kill9", "stop", "wake"}  # modes in which the victim no longer works

@@ -9,16 +9,16 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from tests.torture.clients import ACTS, AT_DOORS, crash_client
+from tests.torture.bulk_operations import BULK_OPERATIONS
+from tests.torture.child_jobs import CHILD_JOBS
+from tests.torture.clients import ACTS, API_CALLS, crash_client
 from tests.torture.crash import OTHER, Fault, Run, crash
-from tests.torture.families import FAMILIES
-from tests.torture.holding import HOLDING
-from tests.torture.keeping import KEEPING
+from tests.torture.held_jobs import HELD_JOBS
 from tests.torture.lane import Lane
-from tests.torture.many import MANY
-from tests.torture.opening import OPENING
 from tests.torture.relays import RELAYS
+from tests.torture.retained_data import RETAINED_DATA
 from tests.torture.scenarios import SCENARIOS
+from tests.torture.sql_submissions import SQL_SUBMISSIONS
 
 Strike = Callable[[Lane, Fault | None], Awaitable[Run]]
 Task = tuple[str, Callable[[Lane], Awaitable[Run]]]
@@ -26,9 +26,9 @@ RECORDINGS = 2
 TRIES = 3  # a point that depends on timing may not come the first time
 PATIENCE = 3  # times the usual wait, where nobody is struck: who is late there is only slow
 Victim = tuple[str, str]  # scenario, role
-ALL = SCENARIOS | FAMILIES | HOLDING | KEEPING | OPENING | MANY
+ALL = SCENARIOS | CHILD_JOBS | HELD_JOBS | RETAINED_DATA | SQL_SUBMISSIONS | BULK_OPERATIONS
 PROCESSES: list[Victim] = [(scenario.name, role) for scenario in ALL.values() for role in scenario.roles]
-PROCESSES += [(act, "server") for act in AT_DOORS] + [(act, "relay") for act in RELAYS]
+PROCESSES += [(act, "server") for act in API_CALLS] + [(act, "relay") for act in RELAYS]
 CLIENTS: list[Victim] = [(act, "client") for act in ACTS]
 
 
@@ -80,17 +80,17 @@ async def record(lanes: Sequence[Lane], strike: Strike, recordings: int = RECORD
 async def record_all(lanes: Sequence[Lane], victims: Iterable[Victim]) -> dict[Victim, Counter[str]]:
     """The same for each of these in one run, several at a time."""
     waiting = list(victims)[::-1]
-    found: dict[Victim, Counter[str]] = {}
+    visits: dict[Victim, Counter[str]] = {}
 
     async def work_off(lane: Lane) -> None:
         while waiting:
             victim = waiting.pop()
-            found[victim] = await record([lane], strike_of(*victim), recordings=1)
+            visits[victim] = await record([lane], strike_of(*victim), recordings=1)
 
     async with asyncio.TaskGroup() as group:
         for lane in lanes:
             group.create_task(work_off(lane))
-    return found
+    return visits
 
 
 def every_visit(points: Counter[str], mode: str) -> list[Fault]:

@@ -15,8 +15,8 @@ import psycopg
 from lab import Lab, open_lab
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
-from tests.torture import deeds
-from tests.torture.nursery import Child, Nursery, open_nursery
+from tests.torture import effect_handlers
+from tests.torture.forked_processes import Child, ForkServer, open_fork_server
 from tests.torture.victims import HERE, decider_with_small_chunks
 
 from cograil.definitions import read_workflow
@@ -40,7 +40,7 @@ class Lane:
     """A database of its own, and the processes forked for it."""
 
     lab: Lab
-    nursery: Nursery
+    fork_server: ForkServer
     dsn: str
     mutant: str | None = None
     key: str = ""  # that of its callers over HTTP
@@ -118,7 +118,7 @@ class Lane:
 
     async def fork(self, role: str, **more: Any) -> Child:
         """A process for the point at hand."""
-        child = await self.nursery.fork(role, self.dsn, mutant=self.mutant, **more)
+        child = await self.fork_server.fork(role, self.dsn, mutant=self.mutant, **more)
         self.passing.append(child)
         return child
 
@@ -144,7 +144,7 @@ class Lane:
     async def helped(self) -> AsyncIterator[None]:
         """With an orchestrator and a worker, whichever of them is not there already."""
         missing = {"orchestrator", "worker"} - self.helpers.keys()
-        extra = [await self.nursery.fork(role, self.dsn) for role in missing]
+        extra = [await self.fork_server.fork(role, self.dsn) for role in missing]
         yield
         for child in extra:
             await child.kill()
@@ -159,16 +159,16 @@ class Lane:
                 await self.end_lease(child)
         for role in roles:
             if role not in self.helpers:
-                self.helpers[role] = await self.nursery.fork(role, self.dsn)
+                self.helpers[role] = await self.fork_server.fork(role, self.dsn)
 
 
 @contextlib.asynccontextmanager
 async def open_lanes(
     postgres: str, template: str, directory: Path, count: int, *, mutant: str | None = None
 ) -> AsyncIterator[list[Lane]]:
-    """So many lanes, each on a copy of the template, all with one nursery."""
+    """`count` lanes, each on a copy of the template, all with one fork server."""
     async with contextlib.AsyncExitStack() as stack:
-        nursery = await stack.enter_async_context(open_nursery(directory))
+        fork_server = await stack.enter_async_context(open_fork_server(directory))
         lanes = []
         for _ in range(count):
             dsn = stack.enter_context(_database(postgres, template))
@@ -177,7 +177,7 @@ async def open_lanes(
             )
             lab = await stack.enter_async_context(open_lab(dsn, settings))
             lab.engine_context = decider_with_small_chunks(settings)
-            lanes.append(Lane(lab, nursery, dsn, mutant))
+            lanes.append(Lane(lab, fork_server, dsn, mutant))
             stack.push_async_callback(lanes[-1].help_with)
         yield lanes
 
@@ -189,6 +189,6 @@ def _database(postgres: str, template: str) -> Any:
         admin.execute(sql.SQL("create database {} template {}").format(name, sql.Identifier(template)))
         dsn = make_conninfo(postgres, dbname=name.as_string(None).strip('"'))
         with psycopg.connect(dsn) as connection:
-            connection.execute(deeds.SCHEMA.encode())
+            connection.execute(effect_handlers.SCHEMA.encode())
         yield dsn
         admin.execute(sql.SQL("drop database {} with (force)").format(name))

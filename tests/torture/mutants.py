@@ -1,6 +1,6 @@
 """Mistakes in the protocol, switched on in forked processes only: the harness must see each of them.
 
-`slips.py` has those of doors, relays and all that came later.
+`more_mutants.py` has those of doors, relays and all that came later.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tests.torture.halfway import commit_halfway
-from tests.torture.slips import SLIPS
+from tests.torture.more_mutants import MORE_MUTANTS
+from tests.torture.split_transactions import commit_halfway
 
 from cograil.engine.timers import is_past_deadline
 from cograil.model.job import Changes, Input
@@ -68,7 +68,7 @@ def _report_by_node() -> None:
     task_queries.REPORT_TASKS = Statement("report_tasks", REPORT_BY_NODE, "")
 
 
-# -- a checkpoint is saved whoever sends it ----------------------------------------------------------
+# -- a checkpoint is saved for any sender ------------------------------------------------------------
 
 CHECKPOINT_OF_ANYBODY = """
 insert into cograil.checkpoints as c (job_id, node_id, attempt, phase, data)
@@ -141,7 +141,9 @@ def _cancel_takes_first() -> None:
     ) -> dict[str, Changes]:
         batch = WriteBatch()
         news = await locked_jobs.take_inbox(tx, locked, locked_jobs.NO_LIMIT)
-        cut = {one for one, state in locked.states.items() if is_past_deadline(state, tx.now)} | set(revoke)
+        cut = {job_id for job_id, state in locked.states.items() if is_past_deadline(state, tx.now)} | set(
+            revoke
+        )
         batch.revoked_workers = (await locked_jobs.revoke_tasks(tx, locked, list(cut))).workers
         await advancing._load_nodes(tx, engine_context, locked, {})
         for job_id, signalled in (signals or {}).items():
@@ -198,7 +200,7 @@ def _admit_unlocked() -> None:
     limiting.lock_names = pass_by  # type: ignore[attr-defined]
 
 
-# -- a step is kept whoever sends it -----------------------------------------------------------------
+# -- a step is kept for any sender -------------------------------------------------------------------
 
 STEP_OF_ANYBODY = """
 with given as (
@@ -263,7 +265,7 @@ KEPT_PAUSE = " for key share"
 _ALL: Sequence[tuple[Any, ...]] = (
     ("report_by_node", "a report is matched by job and node, not by task and fence", "dag", "worker", "wake",
      ("report.",), _report_by_node),
-    ("checkpoint_of_anybody", "a checkpoint is saved whoever sends it", "dag", "worker", "wake",
+    ("checkpoint_of_anybody", "a checkpoint is saved for any sender", "dag", "worker", "wake",
      ("checkpoint.",), _checkpoint_of_anybody),
     ("claim_of_the_dead", "a worker whose lease is over may claim", "dag", "worker", "stop",
      ("claim.", "report.", "heartbeat."), _claim_of_the_dead),
@@ -277,7 +279,7 @@ _ALL: Sequence[tuple[Any, ...]] = (
      ("tick.",), _rescue_apart),
     ("admit_unlocked", "a limit is decided without the lock of its name", "limits", "orchestrator", "pause",
      ("admit.let_go_tasks", "admit.admit_jobs", "admit.commit.before"), _admit_unlocked),
-    ("step_of_anybody", "a step is kept whoever sends it", "steps", "worker", "wake", ("steps.",),
+    ("step_of_anybody", "a step is kept for any sender", "steps", "worker", "wake", ("steps.",),
      _step_of_anybody),
     ("told_again", "an event is told again when its answer was lost", "telling", "worker", "commit_unknown",
      ("tell.",), _told_again),
@@ -286,4 +288,4 @@ _ALL: Sequence[tuple[Any, ...]] = (
     ("pause_let_go", "who makes a job of a paused workflow does not hold on to the pause", "submit_paused",
      "client", "pause", ("submit.",), _pause_let_go),
 )  # fmt: skip
-MUTANTS = {row[0]: Mutant(*row) for row in (*_ALL, *SLIPS)}
+MUTANTS = {name: Mutant(name, *rest) for name, *rest in (*_ALL, *MORE_MUTANTS)}

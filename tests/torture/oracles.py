@@ -16,35 +16,39 @@ View = dict[str, Any]
 
 
 async def at_once(lane: Lane) -> list[str]:
-    """The invariants at this moment, whoever just died."""
+    """The invariants at this moment, whichever process just died."""
     return [f"at once: {finding}" for finding in await _new_findings(lane)]
 
 
 async def _new_findings(lane: Lane) -> list[Finding]:
     """Each offender is blamed once: what an earlier run left behind is not of this one."""
-    found = [finding for finding in await lane.lab.findings() if not lane.blamed.issuperset(finding.ids)]
-    lane.blamed.update(*(finding.ids for finding in found))
-    return found
+    new_findings = [
+        finding for finding in await lane.lab.findings() if not lane.blamed.issuperset(finding.ids)
+    ]
+    lane.blamed.update(*(finding.ids for finding in new_findings))
+    return new_findings
 
 
 async def in_the_end(lane: Lane, scenario: Scenario, job: str, crashes: int) -> list[str]:
     """All that is promised of a job that has ended; `crashes` of workers excuse as many executions."""
-    found = [f"in the end: {finding}" for finding in await _new_findings(lane)]
+    violations = [f"in the end: {finding}" for finding in await _new_findings(lane)]
     view, nodes = await lane.lab.job(job), await lane.lab.nodes(job)
-    found += _wrong_ends(scenario, view, nodes)
-    found += await _double_winners(lane, job)
+    violations += _wrong_ends(scenario, view, nodes)
+    violations += await _double_winners(lane, job)
     columns = "id, node, attempt, seen"
     effects = await lane.lab.rows(
         f"select {columns} from torture.effects where job = %(job)s order by id", job=job
     )
     by_node: dict[str, list[View]] = {}
-    for row in effects:
-        by_node.setdefault(row[1], []).append(dict(zip(columns.split(", "), row, strict=True)))
+    for effect_id, node, attempt, checkpoint in effects:
+        by_node.setdefault(node, []).append(
+            {"id": effect_id, "node": node, "attempt": attempt, "seen": checkpoint}
+        )
     for node_id, runs in by_node.items():
         allowed = scenario.executions.get(node_id, 0) + crashes
-        found += _wrong_executions(nodes[node_id], runs, allowed)
-        found += await _wrong_checkpoints(lane, job, nodes[node_id], runs)
-    return found
+        violations += _wrong_executions(nodes[node_id], runs, allowed)
+        violations += await _wrong_checkpoints(lane, job, nodes[node_id], runs)
+    return violations
 
 
 def _wrong_ends(scenario: Scenario, view: View, nodes: dict[str, View]) -> Iterator[str]:
@@ -91,7 +95,7 @@ async def _wrong_checkpoints(lane: Lane, job: str, node: View, runs: list[View])
     name = node["node_id"]
     query = "select attempt, number from torture.acks where job = %(job)s and node = %(node)s"
     acks = await lane.lab.rows(query, job=job, node=name)
-    found = [
+    violations = [
         f"attempt {run['attempt']} of {name} saw checkpoint {run['seen']},"
         f" but attempt {attempt} was told that {number} is safe"
         for run in runs
@@ -102,8 +106,8 @@ async def _wrong_checkpoints(lane: Lane, job: str, node: View, runs: list[View])
         query = "select data from cograil.checkpoints where job_id = %(job)s and node_id = %(node)s"
         for (data,) in await lane.lab.rows(query, job=job, node=name):
             if int(data) != 3:
-                found.append(f"the last checkpoint of {name} is {data!r}, not 3")
-    return found
+                violations.append(f"the last checkpoint of {name} is {data!r}, not 3")
+    return violations
 
 
 # -- what the log of the doors says ------------------------------------------------------------------
@@ -150,14 +154,14 @@ PAUSES = {
 
 async def wrong_pauses(lane: Lane, mark: str, names: Mapping[str, str], before: int) -> list[str]:
     """What is paused is what was paused and not resumed, before and by the log."""
-    found = []
+    violations = []
     for kind, name in names.items():
         ((is_paused,),) = await lane.lab.rows(PAUSES[kind], name=name)
         actions = {"begin": f"pause {kind}", "end": f"resume {kind}"}
         ((audited,),) = await lane.lab.rows(BALANCE, mark=mark, target=name, **actions)
         if is_paused != before + audited:
-            found.append(f"the {kind} is {'' if is_paused else 'not '}paused; the log says {audited}")
-    return found
+            violations.append(f"the {kind} is {'' if is_paused else 'not '}paused; the log says {audited}")
+    return violations
 
 
 SUBSCRIPTIONS = """
@@ -178,16 +182,18 @@ async def wrong_subscriptions(lane: Lane, mark: str, url: str) -> list[str]:
     ((there, enabled, waiting, secrets, rotated, begun, ended, resent, again),) = await lane.lab.rows(
         SUBSCRIPTIONS, mark=mark, url=url
     )
-    found = []
+    violations = []
     if there != begun - ended:
-        found.append(f"there are {there} subscriptions; the log says {begun} - {ended}")
+        violations.append(f"there are {there} subscriptions; the log says {begun} - {ended}")
     if waiting != resent - ended and not (resent == 0 and waiting == 0):
-        found.append(f"{waiting} deliveries are to be sent again; the log says {resent}")
+        violations.append(f"{waiting} deliveries are to be sent again; the log says {resent}")
     if there and not ended and secrets != rotated:
-        found.append(f"{secrets} secrets were replaced; the log says {rotated}")
+        violations.append(f"{secrets} secrets were replaced; the log says {rotated}")
     if there and resent and not ended and bool(enabled) != bool(again):
-        found.append(f"the subscription is {'' if enabled else 'not '}enabled; the log says {again} times")
-    return found
+        violations.append(
+            f"the subscription is {'' if enabled else 'not '}enabled; the log says {again} times"
+        )
+    return violations
 
 
 # -- what is told ------------------------------------------------------------------------------------
@@ -210,36 +216,41 @@ from (select job, destination from unnest(%(jobs)s::uuid[]) as job cross join (
 
 async def untold(lane: Lane, jobs: list[str], receiver: Receiver) -> list[str]:
     """Each event is in the outbox or on its way, not both nor neither; what is marked as told was told."""
-    found = [
+    violations = [
         f"at once: of {job} there is {types} for {destination}"
         for job, destination, types in await lane.lab.rows(WHERE_EVENTS_ARE, jobs=jobs)
         if tuple(types) != TOLD_OF_A_JOB
     ]
     early = await marked_as_told(lane, receiver) - set(receiver.ids())
-    return [*found, *(f"at once: {one} is marked as told, but nobody was told" for one in sorted(early))]
+    return [
+        *violations,
+        *(f"at once: {event_id} is marked as told, but nobody was told" for event_id in sorted(early)),
+    ]
 
 
 async def marked_as_told(lane: Lane, receiver: Receiver) -> set[str]:
     """The deliveries that are through, as the database says."""
     query = "select id::text from cograil.deliveries where url = %(url)s and state = 'delivered'"
-    return {row[0] for row in await lane.lab.rows(query, url=receiver.url)}
+    return {delivery_id for (delivery_id,) in await lane.lab.rows(query, url=receiver.url)}
 
 
 def wrong_tellings(receiver: Receiver, jobs: list[str], recorded: set[str]) -> Iterator[str]:
     """All of it was told, in its order, signed, with the same bytes whenever it came again; and it came again
     once at most, and only if nobody had marked it as told when the relay was struck."""
     for job in jobs:
-        told = [kind for kind in dict.fromkeys(receiver.types(job)) if kind.startswith("cograil.job.")]
-        if told != list(TOLD_OF_A_JOB):
-            yield f"of {job} was told: {told}"
-        numbers = [one.event["sequence"] for one in receiver.requests if one.event["subject"] == job]
+        kinds = [kind for kind in dict.fromkeys(receiver.types(job)) if kind.startswith("cograil.job.")]
+        if kinds != list(TOLD_OF_A_JOB):
+            yield f"of {job} was told: {kinds}"
+        numbers = [
+            request.event["sequence"] for request in receiver.requests if request.event["subject"] == job
+        ]
         if (first := list(dict.fromkeys(numbers))) != sorted(first):
             yield f"of {job} was told in the order {first}"
     for name, times in Counter(receiver.ids()).items():
         if times > 2 or (times > 1 and name in recorded):
             yield f"{name} was told {times} times"
-    bodies = {(one.event["id"], one.body) for one in receiver.requests}
+    bodies = {(request.event["id"], request.body) for request in receiver.requests}
     if len(bodies) != len(set(receiver.ids())):
         yield "an event was told again with other words"
-    if not all(one.is_signed() for one in receiver.requests):
+    if not all(request.is_signed() for request in receiver.requests):
         yield "an event came without the right signature"

@@ -34,9 +34,9 @@ def points_in_the_page() -> set[str]:
 
 
 def _lines(results: list[Figures]) -> Iterator[str]:
-    singles = [one for one in results if "visits" in one]
-    pairs = [one for one in results if one["mode"] == "pairs"]
-    mutants = [one for one in results if one["mode"] == "mutant"]
+    singles = [figures for figures in results if "visits" in figures]
+    pairs = [figures for figures in results if figures["mode"] == "pairs"]
+    mutants = [figures for figures in results if figures["mode"] == "mutant"]
     yield "### The points and how often a job passes them"
     yield ""
     yield from _points(singles)
@@ -56,7 +56,7 @@ def _lines(results: list[Figures]) -> Iterator[str]:
 
 def _points(singles: list[Figures]) -> Iterator[str]:
     """For each point how many victims pass it, how often all of them together, and who most often."""
-    visits = {f"{one['scenario']} {one['role']}": one["visits"] for one in singles}
+    visits = {f"{figures['scenario']} {figures['role']}": figures["visits"] for figures in singles}
     yield "| point | victims | visits | most often in |"
     yield "|---|---|---|---|"
     for name in sorted({name for counts in visits.values() for name in counts}):
@@ -69,18 +69,18 @@ def _points(singles: list[Figures]) -> Iterator[str]:
 def _victims(singles: list[Figures]) -> Iterator[str]:
     """The modes of a victim together."""
     victims: dict[str, list[Figures]] = {}
-    for one in singles:
-        victims.setdefault(f"{one['scenario']}, {one['role']}", []).append(one)
+    for figures in singles:
+        victims.setdefault(f"{figures['scenario']}, {figures['role']}", []).append(figures)
     yield from _head("scenario, victim: modes")
     for victim, results in victims.items():
-        yield _row(f"{victim}: {', '.join(one['mode'] for one in results)}", results)
+        yield _row(f"{victim}: {', '.join(figures['mode'] for figures in results)}", results)
     yield _row("**all**", singles)
 
 
 def _pairs(pairs: list[Figures]) -> Iterator[str]:
     yield from _head("scenario, first, second")
-    for one in pairs:
-        yield _row(f"{one['scenario']}, {one['role']}", [one])
+    for figures in pairs:
+        yield _row(f"{figures['scenario']}, {figures['role']}", [figures])
     yield _row("**all**", pairs)
 
 
@@ -91,10 +91,10 @@ def _head(subject: str) -> Iterator[str]:
 
 def _row(title: str, results: list[Figures]) -> str:
     def total(key: str) -> int:
-        return sum(one[key] for one in results)
+        return sum(figures[key] for figures in results)
 
-    missed = sum(len(one["missed"]) for one in results)
-    violations = sum(len(one["violations"]) for one in results)
+    missed = sum(len(figures["missed"]) for figures in results)
+    violations = sum(len(figures["violations"]) for figures in results)
     struck = total("points") - missed
     cells = [title, total("points"), total("runs"), struck, missed, violations, round(total("seconds"))]
     return f"| {' | '.join(map(str, cells))} |"
@@ -103,9 +103,9 @@ def _row(title: str, results: list[Figures]) -> str:
 def _mutants(mutants: list[Figures]) -> Iterator[str]:
     yield "| mutant | mistake | points tried | seen at |"
     yield "|---|---|---|---|"
-    for one in mutants:
-        name = one["name"].removeprefix("mutant-")
-        yield f"| `{name}` | {one['mistake']} | {one['points']} | {len(one['violations'])} |"
+    for figures in mutants:
+        name = figures["name"].removeprefix("mutant-")
+        yield f"| `{name}` | {figures['mistake']} | {figures['points']} | {len(figures['violations'])} |"
 
 
 if __name__ == "__main__":

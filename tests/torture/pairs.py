@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 
 from tests.torture import oracles
 from tests.torture.crash import OTHER, Fault, Run
+from tests.torture.forked_processes import Child
 from tests.torture.lane import Lane, Stuck
-from tests.torture.nursery import Child
 from tests.torture.scenarios import SCENARIOS, Scenario
 
 SECOND_SECONDS = 3.0
@@ -100,6 +100,6 @@ async def record_recovery(lane: Lane, pair: Pair) -> Counter[str]:
 def some_pairs(
     pair: Pair, befores: Sequence[Fault], afters: Sequence[Fault], count: int, seed: int
 ) -> list[Pair]:
-    """So many pairs, any first with any second; always the same for one seed."""
+    """`count` pairs, any first with any second; always the same for one seed."""
     dice = random.Random(seed)
     return [replace(pair, before=dice.choice(befores), after=dice.choice(afters)) for _ in range(count)]

@@ -78,21 +78,23 @@ class Source:
             elif point := _literal(node, "fault_injection.point", 1):
                 self.literal_points.add(point)
         for top in tree.body:
-            if isinstance(top, ast.Assign) and (found := _statement(top.value)) is not None:
-                module.statements[ast.unparse(top.targets[0])] = found
+            if isinstance(top, ast.Assign) and (statement := _statement(top.value)) is not None:
+                module.statements[ast.unparse(top.targets[0])] = statement
             elif isinstance(top, ast.FunctionDef | ast.AsyncFunctionDef):
                 module.functions[top.name] = top
             elif isinstance(top, ast.ClassDef):
                 self._read_class(module, top)
         return module
 
-    def _read_class(self, module: Module, found: ast.ClassDef) -> None:
-        for one in found.body:
-            if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef):
-                module.functions[f"{found.name}.{one.name}"] = one
-                module.methods_of[one] = found.name
-                if "tx" in [argument.arg for argument in one.args.args]:
-                    self.methods.setdefault(one.name, []).append((module.name, f"{found.name}.{one.name}"))
+    def _read_class(self, module: Module, class_def: ast.ClassDef) -> None:
+        for method in class_def.body:
+            if isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef):
+                module.functions[f"{class_def.name}.{method.name}"] = method
+                module.methods_of[method] = class_def.name
+                if "tx" in [argument.arg for argument in method.args.args]:
+                    self.methods.setdefault(method.name, []).append(
+                        (module.name, f"{class_def.name}.{method.name}")
+                    )
 
     # -- transactions --------------------------------------------------------------------------------
 
@@ -168,7 +170,7 @@ class Source:
 
     def _method(self, call: ast.Call) -> list[Key]:
         """`anything.method(tx)`: whose method that is nobody says, so all of this name."""
-        is_given = any(isinstance(one, ast.Name) and one.id == "tx" for one in call.args)
+        is_given = any(isinstance(argument, ast.Name) and argument.id == "tx" for argument in call.args)
         return (
             self.methods.get(call.func.attr, []) if is_given and isinstance(call.func, ast.Attribute) else []
         )
@@ -182,9 +184,9 @@ def _statement(node: ast.AST) -> str | None:
 def _literal(node: ast.AST, function: str, position: int) -> str | None:
     """The text given to this function at this position, from 1."""
     if isinstance(node, ast.Call) and len(node.args) >= position:
-        given = node.args[position - 1]
-        if isinstance(given, ast.Constant) and ast.unparse(node.func) == function:
-            return str(given.value)
+        argument = node.args[position - 1]
+        if isinstance(argument, ast.Constant) and ast.unparse(node.func) == function:
+            return str(argument.value)
     return None
 
 

@@ -13,12 +13,12 @@ from collections.abc import AsyncIterator
 
 from receivers import Receiver, answer, receiving
 from tests.torture import oracles
-from tests.torture.answers import Act
+from tests.torture.client_strikes import STOPPED_SECONDS
 from tests.torture.crash import SLACK_SECONDS, ZOMBIE_SECONDS, Run
+from tests.torture.forked_processes import Child
 from tests.torture.lane import Lane, Stuck
-from tests.torture.nursery import Child
+from tests.torture.operator_actions import Act
 from tests.torture.scenarios import AGAIN
-from tests.torture.striking import STOPPED_SECONDS
 
 from cograil.verbs import outbox
 from cograil.verbs.callback_targets import Receiver as Address
@@ -120,8 +120,8 @@ async def _live_on(lane: Lane, run: Run, victim: Child) -> None:
         await lane.ended(job)
         victim.resume()
         await lane.until(ALL_DELIVERED, ZOMBIE_SECONDS, url=receiver.url)
-    told = Counter(receiver.ids())
-    if len(told) != len(oracles.TOLD_OF_A_JOB) or max(told.values()) > 1:
+    deliveries = Counter(receiver.ids())
+    if len(deliveries) != len(oracles.TOLD_OF_A_JOB) or max(deliveries.values()) > 1:
         run.violations.append(f"the woken relay told {receiver.types()}")
 
 
@@ -147,16 +147,20 @@ async def _end(lane: Lane, run: Run) -> None:
         await lane.ended(job)
         await _relay(lane, run, [job], there)
         for kind in DISABLED:
-            if (times := len({one.event["id"] for one in there.requests if one.event["type"] == kind})) != 1:
+            if (
+                times := len(
+                    {request.event["id"] for request in there.requests if request.event["type"] == kind}
+                )
+            ) != 1:
                 run.violations.append(f"the others were told {times} times of {kind}")
         query = "select url from cograil.subscriptions where disabled_at is null"
         if (active := await lane.lab.rows(query)) != [(there.url,)]:
             run.violations.append(f"there are subscriptions of {active}")
     if oracles.TOLD_OF_A_JOB[0] not in gone.types(job) or oracles.TOLD_OF_A_JOB[-1] in gone.types(job):
         run.violations.append(f"who is gone was told {gone.types(job)}")
-    told = [kind for kind in dict.fromkeys(there.types(job)) if kind not in DISABLED]
-    if told != list(oracles.TOLD_OF_A_JOB):
-        run.violations.append(f"who is there was told {told}")
+    kinds = [kind for kind in dict.fromkeys(there.types(job)) if kind not in DISABLED]
+    if kinds != list(oracles.TOLD_OF_A_JOB):
+        run.violations.append(f"who is there was told {kinds}")
 
 
 RELAYS: dict[str, Act] = {"relay": _deliver, "relay_gone": _end}

@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.torture.forked_processes import Child
 from tests.torture.lane import Lane
-from tests.torture.nursery import Child
 
 from cograil.errors import AlreadyTerminal
 
@@ -224,7 +224,7 @@ async def slow_runs(lane: Lane, job: str, victim: Child) -> None:
 
 
 async def _runs(lane: Lane, job: str, victim: Child, pattern: str, count: int) -> None:
-    """Wait until so many executions of such nodes have begun, or the victim is struck before that."""
+    """Wait until `count` executions of such nodes have begun, or the victim is struck before that."""
     query = (
         "select 1 from torture.effects where job = %(job)s and node like %(pattern)s"
         " having count(*) >= %(count)s"
@@ -235,7 +235,7 @@ async def _runs(lane: Lane, job: str, victim: Child, pattern: str, count: int) -
 
 
 async def _retry_in_place(lane: Lane, job: str, victim: Child) -> None:
-    """Retry the child that failed, whoever is dead by then, and let the job end after that."""
+    """Retry the child that failed, whichever process is dead by then, and let the job end after that."""
     if await child_failed(lane, job):
         await mend(lane, job)
         await lane.lab.retry(job, "split__1")

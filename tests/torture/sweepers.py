@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.torture.answers import Act
+from tests.torture.client_strikes import nothing, struck
 from tests.torture.crash import Run
 from tests.torture.lane import NUMBERS, Lane
-from tests.torture.striking import nothing, struck
+from tests.torture.operator_actions import Act
 from tests.torture.victims import sweep
 
 from cograil.apps.containers import jobs
@@ -33,7 +33,7 @@ TAKE_AWAY = "delete from cograil.outbox where type like 'orchestrator.job.%%' re
 
 
 async def _sweep(lane: Lane, run: Run) -> None:
-    """Two that nobody settled, one to be forgotten: whoever was struck, the next one does what is left."""
+    """Two unsettled container jobs, one to be forgotten: the process after the struck one does the rest."""
     number = next(NUMBERS)
     names = [f"left-{number}-a", f"left-{number}-b"]
     old = f"old-{number}"
@@ -41,7 +41,7 @@ async def _sweep(lane: Lane, run: Run) -> None:
     for name in (*names, old):
         await _make_and_cancel(lane, name)
     await lane.lab.rows(LONG_AGO, name=old)
-    place = Path(f"{lane.nursery.directory}/sweeper-{number}")
+    place = Path(f"{lane.fork_server.directory}/sweeper-{number}")
     answer = await struck(lane, run, "sweep", str(place), meanwhile=nothing)
     await lane.help_with("orchestrator", "worker")
     run.violations += await _uneven(lane, names)
@@ -49,8 +49,8 @@ async def _sweep(lane: Lane, run: Run) -> None:
         run.violations.append(f"swept, and there are {await _statuses(lane, [*names, old])}")
     await sweep(lane.lab.db, lane.lab.settings, place)
     run.violations += await _uneven(lane, names)
-    if (found := await _statuses(lane, [*names, old])) != [(name, "cancelled") for name in names]:
-        run.violations.append(f"in the end there are {found}")
+    if (statuses := await _statuses(lane, [*names, old])) != [(name, "cancelled") for name in names]:
+        run.violations.append(f"in the end there are {statuses}")
     await lane.lab.rows(TAKE_AWAY)
 
 
@@ -68,7 +68,7 @@ async def _uneven(lane: Lane, names: list[str]) -> list[str]:
 
 
 async def _statuses(lane: Lane, names: list[str]) -> list[tuple[str, str]]:
-    return [(row[0], row[1]) for row in await lane.lab.rows(STATUS, names=names)]
+    return [(name, status) for name, status in await lane.lab.rows(STATUS, names=names)]
 
 
 SWEEPERS: dict[str, Act] = {"sweep": _sweep}

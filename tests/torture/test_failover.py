@@ -64,7 +64,7 @@ class Pair:
 
     @property
     def url(self) -> str:
-        hosts = [str(one._socket_dir()) for one in (self.primary, self.standby)]
+        hosts = [str(server._socket_dir()) for server in (self.primary, self.standby)]
         return make_conninfo(
             self.primary.conninfo,
             host=",".join(hosts),
@@ -75,10 +75,10 @@ class Pair:
     def hold_up_replication(self) -> None:
         """Let nothing more reach the standby: what is committed on the primary alone is not safe."""
         assert self.standby.pid is not None
-        for one in psutil.Process(self.standby.pid).children():
-            if any("walreceiver" in word for word in one.cmdline()):
-                one.send_signal(signal.SIGSTOP)
-                self.receiver = one
+        for process in psutil.Process(self.standby.pid).children():
+            if any("walreceiver" in word for word in process.cmdline()):
+                process.send_signal(signal.SIGSTOP)
+                self.receiver = process
 
     def waiting_commits(self) -> int:
         """For the standby, or behind one that notifies and waits for it: of those one commits at a time."""
@@ -90,12 +90,12 @@ class Pair:
         assert self.primary.pid is not None
         postmaster = psutil.Process(self.primary.pid)
         everybody = [postmaster, *postmaster.children(recursive=True)]
-        for one in everybody:
+        for process in everybody:
             with contextlib.suppress(psutil.NoSuchProcess):
-                one.send_signal(signal.SIGSTOP)
-        for one in everybody:
+                process.send_signal(signal.SIGSTOP)
+        for process in everybody:
             with contextlib.suppress(psutil.NoSuchProcess):
-                one.kill()
+                process.kill()
 
     def promote(self) -> None:
         self.receiver.send_signal(signal.SIGCONT)
@@ -139,17 +139,17 @@ async def _migrate(conninfo: str) -> None:
 @contextlib.contextmanager
 def process(kind: str, url: str) -> Iterator[None]:
     environment = os.environ | QUICK | {"COGRAIL_DATABASE_URL": url}
-    one = subprocess.Popen([sys.executable, "-m", "cograil", kind], env=environment)
+    running = subprocess.Popen([sys.executable, "-m", "cograil", kind], env=environment)
     try:
         yield
-        assert one.poll() is None, f"the {kind} ended"
+        assert running.poll() is None, f"the {kind} ended"
     finally:
-        one.terminate()
+        running.terminate()
         try:
-            one.wait(30)
+            running.wait(30)
         except subprocess.TimeoutExpired:  # a server that does not answer keeps it for ever
-            one.kill()
-            one.wait()
+            running.kill()
+            running.wait()
 
 
 class Submitter:
@@ -181,10 +181,10 @@ async def test_nothing_acknowledged_is_lost_when_the_standby_takes_over(
     clients = [Submitter(pair.url, settings) for _ in range(CLIENTS)]
 
     def count() -> int:
-        return sum(len(one.acknowledged) for one in clients)
+        return sum(len(client.acknowledged) for client in clients)
 
     with process("orchestrator", pair.url), process("worker", pair.url), process("worker", pair.url):
-        running = [asyncio.create_task(one.run()) for one in clients]
+        running = [asyncio.create_task(client.run()) for client in clients]
         await eventually(lambda: count() >= before, timeout=60)
         pair.hold_up_replication()
         await eventually(lambda: pair.waiting_commits() >= CLIENTS or count() > before + 50)
@@ -192,11 +192,11 @@ async def test_nothing_acknowledged_is_lost_when_the_standby_takes_over(
         await asyncio.to_thread(pair.promote)
         at_failover = count()
         await eventually(lambda: count() >= at_failover + 100, timeout=60)
-        for one in clients:
-            one.is_stopping = True
+        for client in clients:
+            client.is_stopping = True
         await asyncio.gather(*running)
-        assert sum(one.errors for one in clients) > 0  # the failover was in the middle of their work
-        await _look(pair, {job for one in clients for job in one.acknowledged}, eventually)
+        assert sum(client.errors for client in clients) > 0  # the failover was in the middle of their work
+        await _look(pair, {job for client in clients for job in client.acknowledged}, eventually)
         doctor = await asyncio.to_thread(_doctor, pair.url)
     assert doctor["status"] == "green", doctor
 
@@ -222,5 +222,5 @@ def _doctor(url: str) -> dict[str, object]:
     environment = os.environ | {"COGRAIL_DATABASE_URL": url}
     command = [sys.executable, "-m", "cograil", "doctor", "--json"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    found: dict[str, object] = json.loads(done.stdout)
-    return found
+    report: dict[str, object] = json.loads(done.stdout)
+    return report

@@ -9,10 +9,10 @@ import pytest
 from tests.torture.crash import Fault, Run
 from tests.torture.enumeration import Strike, Task, every_visit, record, strike_all, strike_of, strikes
 from tests.torture.lane import Lane, open_lanes
+from tests.torture.more_mutants import NO_FAULT
 from tests.torture.mutants import MUTANTS, Mutant
 from tests.torture.pairs import Pair, record_recovery
 from tests.torture.results import keep
-from tests.torture.slips import NO_FAULT
 
 pytestmark = pytest.mark.torture
 
@@ -52,4 +52,4 @@ async def _recoveries(lanes: list[Lane], mutant: Mutant) -> list[Task]:
     points = await record_recovery(lanes[0], pair)
     faults = [fault for fault in every_visit(points, mutant.mode) if fault.name.startswith(mutant.where)]
     pairs = [Pair(pair.scenario, pair.first, pair.second, pair.before, fault) for fault in faults]
-    return [(str(one), one.strike) for one in pairs]
+    return [(str(pair), pair.strike) for pair in pairs]

@@ -19,7 +19,7 @@ from typing import Any
 
 import psycopg
 import uvloop  # noqa: F401  imported before the fork, for all
-from tests.torture import deeds, mutants
+from tests.torture import effect_handlers, mutants
 from tests.torture.app import App
 
 from cograil import fault_injection
@@ -79,8 +79,8 @@ def _settle_in(order: Order) -> None:
     os.dup2(output, 1)
     os.dup2(output, 2)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    deeds.outside.dsn = order["dsn"]
-    deeds.outside.waits_at_gates = order.get("waits_at_gates", False)
+    effect_handlers.outside.dsn = order["dsn"]
+    effect_handlers.outside.waits_at_gates = order.get("waits_at_gates", False)
     standalone.make_engine_context = decider_with_small_chunks  # type: ignore[attr-defined]
     bulk.step_bulk.__kwdefaults__ = {"limit": CHUNK}
     if order.get("sweeps"):
@@ -161,11 +161,11 @@ def _serve(order: Order) -> None:
     """`cograil server` on any port, which is written down."""
 
     def bind_anywhere(host: str, port: int) -> socket.socket:
-        found = bind(host, 0)
+        listener = bind(host, 0)
         path = Path(order["answer"])
-        path.with_suffix(".new").write_text(str(found.getsockname()[1]))
+        path.with_suffix(".new").write_text(str(listener.getsockname()[1]))
         path.with_suffix(".new").rename(path)
-        return found
+        return listener
 
     api_server.bind = bind_anywhere  # type: ignore[attr-defined]
     api_server.make_engine_context = decider_with_small_chunks  # type: ignore[attr-defined]
@@ -258,7 +258,7 @@ async def _resume(tx: Transaction, engine_context: EngineContext, order: Order) 
 
 
 async def _signal(tx: Transaction, engine_context: EngineContext, order: Order) -> str:
-    answer = Signalled(order["said"], "ask", by="client")
+    answer = Signalled(order["decision"], "ask", by="client")
     return (await signal_verb(tx, engine_context, await resolve_job(tx, order["subject"]), answer)).decision
 
 
@@ -268,7 +268,7 @@ async def _make_key(tx: Transaction, engine_context: EngineContext, order: Order
 
 async def _revoke_key(tx: Transaction, engine_context: EngineContext, order: Order) -> str:
     """As one does who looks for its id by its name."""
-    (key_id,) = [one["key_id"] for one in await list_keys(tx, None) if one["name"] == order["subject"]]
+    (key_id,) = [key["key_id"] for key in await list_keys(tx, None) if key["name"] == order["subject"]]
     await key_management.revoke_key(tx, key_id)
     return "revoked"
 
