@@ -168,11 +168,11 @@ async def front(api: Api) -> AsyncIterator[Api]:
 
 
 def at_the_root(endpoint: Endpoint) -> Endpoint:
-    from cograil.apps.documents.routes import table_of
+    from cograil.apps.documents.routes import make_router
 
     return next(
         one
-        for one in table_of("").endpoints
+        for one in make_router("").endpoints
         if (one.method, f"/apps/documents{one.path}") == (endpoint.method, endpoint.path)
     )
 

@@ -28,7 +28,7 @@ from tests.documents.house import House
 from tests.documents.victim import look_after
 
 from cograil import fault_injection
-from cograil.apps.documents import atomic_files, file_claiming
+from cograil.apps.documents import atomic_files, file_claims
 from cograil.apps.documents.layout import SIDECAR
 
 MAX_VISITS = 4
@@ -64,7 +64,7 @@ async def in_work(house: House) -> None:
     """A document whose PDFs and text are there: only the end is left to do."""
     dropped = house.drop("a.cbz")
     await house.prepare_results(dropped)
-    (house.folder.room(await house.key_of(dropped)) / SIDECAR).write_text(TEXT)
+    (house.folder.work_dir(await house.key_of(dropped)) / SIDECAR).write_text(TEXT)
 
 
 async def folder_in_work(house: House) -> None:
@@ -98,7 +98,7 @@ async def _held(house: House, decision: dict[str, str]) -> None:
         house.drop(name)
         await house.look()
     (document,) = await house.documents()
-    room = house.folder.room(document.key)
+    room = house.folder.work_dir(document.key)
     atomic_files.move(room / "a.cbz", house.folder.archive / "a.cbz")
     pdf = house.folder.pdf("a.cbz", document.key)
     pdf.write_bytes(b"%PDF-")
@@ -355,7 +355,7 @@ def inputs(root: Path) -> list[Path]:
 
 def is_scratch(name: str) -> bool:
     """Whether it is half a copy, or what is about to be removed."""
-    return name.startswith(atomic_files.HIDDEN) and not name.startswith(file_claiming.CLAIM)
+    return name.startswith(atomic_files.HIDDEN) and not name.startswith(file_claims.CLAIM)
 
 
 def contents(root: Path) -> Counter[str]:

@@ -110,7 +110,7 @@ async def test_a_decision_that_is_none_is_shown_as_such(house: House, browser: B
     (house.folder.held / key / "decision.json").write_text(content)
     await house.look()
     page = await shown(browser)
-    assert "no JSON object" in page or "is no decision" in page
+    assert "not a JSON object" in page or "is not a decision" in page
     assert "b.cbz" in page
 
 

@@ -13,7 +13,7 @@ from tests.conftest import Eventually
 from tests.documents import drawn
 from tests.documents.house import House
 
-from cograil.apps.documents import atomic_files, duplicates, file_claiming, safe_rename
+from cograil.apps.documents import atomic_files, duplicates, file_claims, safe_rename
 
 
 async def held(house: House, *names: str) -> str:
@@ -61,7 +61,7 @@ async def test_what_is_discarded_is_gone_and_nothing_else(house: House) -> None:
     decide(house, key, {"action": "DISCARD"})
     await house.look()
     assert house.names("hold/duplicates") == house.names("reports/duplicates") == []
-    assert (house.folder.room(key) / "a.cbz").exists()
+    assert (house.folder.work_dir(key) / "a.cbz").exists()
 
 
 async def test_one_of_several_can_be_decided(house: House) -> None:
@@ -77,10 +77,10 @@ async def test_one_of_several_can_be_decided(house: House) -> None:
 @pytest.mark.parametrize(
     ("decision", "reason"),
     [
-        ({"action": "BURN"}, "'BURN' is no decision"),
-        ({}, "'None' is no decision"),
-        ([1], "no JSON object"),
-        ("{", "no JSON object"),
+        ({"action": "BURN"}, "'BURN' is not a decision"),
+        ({}, "'None' is not a decision"),
+        ([1], "not a JSON object"),
+        ("{", "not a JSON object"),
         ({"action": "FORCE_REPROCESS", "nonce": 7}, "nonce"),
         ({"action": "USE_EXISTING_RESULT"}, "not done yet"),
     ],
@@ -165,7 +165,7 @@ async def test_the_same_file_again_within_a_second_is_held(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its name in staging must not be that of the first, whose job would take it for its own."""
-    monkeypatch.setattr(file_claiming, "datetime", SlowClock)
+    monkeypatch.setattr(file_claims, "datetime", SlowClock)
     key = await held(house, "a.cbz", "a.cbz")
     assert waiting(house, key) == ["a.cbz"]
 

@@ -12,8 +12,8 @@ from tests.documents import drawn
 from tests.documents.house import House
 
 from cograil.apps.documents import atomic_files, cleanup, finalize, handlers, ocr
-from cograil.apps.documents.file_claiming import held
-from cograil.apps.documents.folder_id import place_of
+from cograil.apps.documents.file_claims import locked
+from cograil.apps.documents.folder_id import folder_id_of
 from cograil.apps.documents.jobs import Document, ending_of
 from cograil.apps.documents.layout import folder_of
 from cograil.apps.documents.status_files import state_of
@@ -82,7 +82,7 @@ async def test_what_fails_for_now_is_tried_three_times_and_goes_to_error(
 ) -> None:
     """The room cannot be written to: a directory is where raw.pdf should be."""
     dropped = house.drop("a.cbz")
-    room = house.folder.room(await house.key_of(dropped))
+    room = house.folder.work_dir(await house.key_of(dropped))
     (room / "ocr.heartbeat").mkdir(parents=True)
     (room / "final.pdf" / "in the way").mkdir(parents=True)
     (room / "tmp").touch()
@@ -131,7 +131,7 @@ async def test_files_elsewhere_cannot_be_had_by_submitting_a_job(
         ("", key, "/etc/passwd"),
     ):
         with pytest.raises(Fail):
-            handlers.room_of(handlers.folder_here(folder), wrong, name)
+            handlers.make_work_dir(handlers.folder_here(folder), wrong, name)
     here = handlers.folder_here("")
     with pytest.raises(Fail, match="gone"):
         handlers.place_input(here, key, "a", "../../../etc/passwd")
@@ -141,7 +141,7 @@ async def test_bringing_out_can_be_done_again_at_any_point(house: House) -> None
     dropped = house.drop("a.cbz")
     await house.prepare_results(dropped)
     key = await house.key_of(dropped)
-    dropped.rename(house.folder.room(key) / "a.cbz")
+    dropped.rename(house.folder.work_dir(key) / "a.cbz")
     first = finalize.bring_out(house.folder, key, "a.cbz")
     assert finalize.bring_out(house.folder, key, "a.cbz")[0] == first[0]
     assert house.names("archive") == ["a.cbz"]
@@ -152,10 +152,10 @@ async def test_a_late_final_pdf_of_an_attempt_that_was_given_up_changes_nothing(
     dropped = house.drop("a.cbz")
     await house.prepare_results(dropped)
     key = await house.key_of(dropped)
-    dropped.rename(house.folder.room(key) / "a.cbz")
+    dropped.rename(house.folder.work_dir(key) / "a.cbz")
     pdf, _ = finalize.bring_out(house.folder, key, "a.cbz")
     before = pdf.read_bytes()
-    (house.folder.room(key) / "final.pdf").write_bytes(before + b"\n% another one")
+    (house.folder.work_dir(key) / "final.pdf").write_bytes(before + b"\n% another one")
     assert finalize.bring_out(house.folder, key, "a.cbz") == (pdf, "")
     assert pdf.read_bytes() == before
     assert len(house.names("out")) == 1
@@ -176,7 +176,7 @@ async def test_a_pdf_that_was_made_is_brought_out_though_its_job_was_given_up(
     house: House, left: str
 ) -> None:
     document = await given_up(house)
-    room, here = house.folder.room(document.key), house.folder
+    room, here = house.folder.work_dir(document.key), house.folder
     if left != "nothing":
         atomic_files.move(room / "final.pdf", here.pdf("a.cbz", document.key))
     if left == "a copy of the input":
@@ -197,7 +197,7 @@ async def test_what_was_cancelled_is_ended_only_where_its_end_was_begun(
     document = await given_up(house, "cancelled")
     if is_out:
         atomic_files.move(
-            house.folder.room(document.key) / "final.pdf", house.folder.pdf("a.cbz", document.key)
+            house.folder.work_dir(document.key) / "final.pdf", house.folder.pdf("a.cbz", document.key)
         )
     assert finalize.end(house.folder, document).state == ("DONE" if is_out else "ERROR")
     assert house.names(place) == ["a.cbz"]
@@ -206,7 +206,7 @@ async def test_what_was_cancelled_is_ended_only_where_its_end_was_begun(
 
 async def test_an_input_that_somebody_moves_is_left_to_him(house: House) -> None:
     document = await given_up(house)
-    with held(house.folder.source(document.key, "a.cbz")) as is_mine:
+    with locked(house.folder.source(document.key, "a.cbz")) as is_mine:
         assert is_mine
         with pytest.raises(BlockingIOError):
             finalize.end(house.folder, document)
@@ -236,7 +236,7 @@ async def test_an_old_room_is_tidied_only_when_its_document_is_done(
         await eventually(lambda: house.names("archive") == ["a.cbz"], timeout=30)
         (document,) = await house.documents()
         await eventually(lambda: house.read(f"work/{document.key}/state.json")["state"] == "DONE")
-    place = place_of(house.folder)
+    place = folder_id_of(house.folder)
     assert await cleanup.tidy(house.lab.db, house.folder, place, 7) == []
     assert await cleanup.tidy(house.lab.db, house.folder, place, 0) == [document.key]
 
@@ -272,7 +272,7 @@ async def test_a_stage_that_takes_too_long_is_ended_by_the_engine(
 async def test_a_stage_that_is_frozen_is_ended_and_tried_again(house: House, eventually: Eventually) -> None:
     """Nobody in it can see that the time is up: here its heartbeat is made to be old."""
     dropped = house.drop("a.cbz")
-    path = house.folder.room(await house.key_of(dropped)) / "ocr.heartbeat"
+    path = house.folder.work_dir(await house.key_of(dropped)) / "ocr.heartbeat"
     async with house.working():
         await eventually(lambda: path.exists() and path.read_text(), timeout=30)
         frozen = int(path.read_text().split()[0])

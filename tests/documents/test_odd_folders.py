@@ -11,7 +11,7 @@ import pytest
 from tests.conftest import Eventually
 from tests.documents.house import House
 
-from cograil.apps.documents import atomic_files, file_claiming
+from cograil.apps.documents import atomic_files, file_claims
 from cograil.apps.documents.layout import Folder
 from cograil.apps.documents.one_shot import Conversion, Item
 
@@ -94,7 +94,7 @@ def test_a_folder_with_a_fifo_is_not_converted(tmp_path: Path) -> None:
 
 async def test_a_claim_of_old_that_could_not_be_copied_is_refused_now(house: House, elsewhere: Path) -> None:
     move_in_elsewhere(house, elsewhere)
-    claim = file_claiming.claim_of(house.folder.staging / "20260101-000000_scans", house.folder)
+    claim = file_claims.claim_of(house.folder.staging / "20260101-000000_scans", house.folder)
     claim.mkdir()
     os.mkfifo(claim / "fifo.png")
     await house.look()

@@ -16,7 +16,7 @@ from tests.documents import drawn, packed
 from tests.documents.test_stages import prepared, sized, widths
 
 from cograil.apps.documents import ocr, prep
-from cograil.apps.documents.archive_pages import take_pages
+from cograil.apps.documents.archive_pages import extract_pages
 from cograil.apps.documents.ocr_background import whitened
 from cograil.apps.documents.prep import BadDocument
 from cograil.apps.documents.stage_log import kept
@@ -118,8 +118,8 @@ def test_names_of_other_countries_are_pages_too(tmp_path: Path) -> None:
 def test_names_are_read_whatever_the_language_of_the_system(tmp_path: Path, language: str) -> None:
     archive = drawn.comic(tmp_path / "a.cbz", {"é/日本2.png": sized(102), "é/日本1.png": sized(101)})
     program = (
-        "import sys; from pathlib import Path; from cograil.apps.documents.archive_pages import take_pages;"
-        "print([page.name for page in take_pages(Path(sys.argv[1]), Path(sys.argv[2])).pages])"
+        "import sys; from pathlib import Path; from cograil.apps.documents.archive_pages import extract_pages;"
+        "print([page.name for page in extract_pages(Path(sys.argv[1]), Path(sys.argv[2])).pages])"
     )
     (tmp_path / "pages").mkdir()
     told = subprocess.run(
@@ -137,7 +137,7 @@ def test_a_rar_of_a_real_packer_is_unpacked(tmp_path: Path, one: packed.Packed) 
     assert len(one.stream) != len(one.content)
     archive = drawn.packed_rar(tmp_path / "a.cbr", {"2.png": one, "1.png": one})
     (tmp_path / "pages").mkdir()
-    taken = take_pages(archive, tmp_path / "pages")
+    taken = extract_pages(archive, tmp_path / "pages")
     assert [page.name for page in taken.pages] == ["000002.png", "000001.png"]
     assert [page.read_bytes() for page in taken.pages] == [one.content] * 2
 
@@ -146,7 +146,7 @@ def test_a_rar_of_a_real_packer_is_unpacked(tmp_path: Path, one: packed.Packed) 
     archive.write_bytes(damaged)
     (tmp_path / "damaged").mkdir()
     with pytest.raises(WorkspaceError) as refused:
-        take_pages(archive, tmp_path / "damaged")
+        extract_pages(archive, tmp_path / "damaged")
     assert refused.value.code == "archive_corrupt"
 
 

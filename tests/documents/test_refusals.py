@@ -87,7 +87,7 @@ async def test_what_was_refused_stays_so(house: House, monkeypatch: pytest.Monke
     """Whoever reads the report is not told otherwise because there is room on the disk again."""
     house.drop("a.cbz")
     with monkeypatch.context() as patch:
-        patch.setattr(admission, "has_room", lambda *_: False)
+        patch.setattr(admission, "has_disk_space", lambda *_: False)
         patch.setattr(atomic_files, "move_to_free", full)
         await house.look()
     await house.look()

@@ -24,7 +24,7 @@ from cograil.apps.documents import (
     atomic_files,
     cleanup,
     duplicates,
-    file_claiming,
+    file_claims,
     folder_id,
     routes,
     tools,
@@ -45,7 +45,7 @@ while True:
 ASKER = """
 import sys
 from pathlib import Path
-from cograil.apps.documents.file_claiming import has_writer_open
+from cograil.apps.documents.file_claims import has_writer_open
 answers = {has_writer_open(Path(sys.argv[1])) for _ in range(30_000)}
 print(sorted(answers))
 """
@@ -134,7 +134,7 @@ async def test_the_trouble_of_one_user_is_not_that_of_another(house: House) -> N
 async def test_what_cannot_be_copied_now_waits_and_the_others_go_on(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    claim = file_claiming.claim_of(house.folder.staging / "20260101-000000_far.cbz", house.folder)
+    claim = file_claims.claim_of(house.folder.staging / "20260101-000000_far.cbz", house.folder)
     drawn.tiny(claim, 9)
     move = atomic_files.move
 
@@ -172,7 +172,7 @@ async def test_two_mounts_of_one_file_system_are_two(house: House, monkeypatch: 
     house.drop("a.cbz")
     await house.look()
     assert [one.name for one in await house.documents()] == ["a.cbz"]
-    assert [name.startswith(file_claiming.CLAIM) for name in copied] == [True]
+    assert [name.startswith(file_claims.CLAIM) for name in copied] == [True]
     assert list(house.folder.arrivals.iterdir()) == []
 
 
@@ -237,7 +237,7 @@ def test_a_full_disk_leaves_nothing_behind_at_the_first_start(
 
     monkeypatch.setattr(atomic_files, "sync", full)
     with pytest.raises(OSError, match="No space left"):
-        folder_id.place_of(Folder(tmp_path))
+        folder_id.folder_id_of(Folder(tmp_path))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -271,10 +271,10 @@ async def test_the_api_counts_all_that_wait_and_says_where_one_is(
 async def test_a_room_that_another_janitor_removes_is_nobodys_trouble(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rooms = [house.folder.room(f"{digit * 64}__{'0' * 64}") for digit in "12"]
+    rooms = [house.folder.work_dir(f"{digit * 64}__{'0' * 64}") for digit in "12"]
     for room in rooms:
         room.mkdir()
-    place, remove = folder_id.place_of(house.folder), atomic_files.remove
+    place, remove = folder_id.folder_id_of(house.folder), atomic_files.remove
     monkeypatch.setattr(cleanup, "is_old", lambda room, days: True)
 
     def late(path: Path) -> None:
@@ -309,7 +309,7 @@ async def test_what_cannot_be_looked_at_keeps_no_later_one(
     for number in range(2):
         drawn.tiny(house.folder.staging / f"20260101-00000{number}_a.cbz", number)
     late = drawn.tiny(house.folder.staging / "20260101-000005_b.cbz", 9)
-    monkeypatch.setattr(file_claiming, "is_whole", lambda staged, folder: staged == late)
+    monkeypatch.setattr(file_claims, "is_whole", lambda staged, folder: staged == late)
     await house.look()
     assert [one.name for one in await house.documents()] == ["b.cbz"]
 

@@ -14,8 +14,8 @@ from tests.conftest import Eventually
 from tests.documents import drawn
 from tests.documents.house import House
 
-from cograil.apps.documents import cleanup, file_claiming, tools
-from cograil.apps.documents.folder_id import place_of
+from cograil.apps.documents import cleanup, file_claims, tools
+from cograil.apps.documents.folder_id import folder_id_of
 from cograil.apps.documents.layout import Folder, folder_of
 from cograil.apps.documents.prep import prepare
 from cograil.errors import UsageError
@@ -69,7 +69,7 @@ async def test_a_file_that_somebody_writes_is_not_taken(house: House) -> None:
 async def test_where_the_system_does_not_say_who_writes_time_tells(
     house: House, monkeypatch: pytest.MonkeyPatch, eventually: Eventually
 ) -> None:
-    monkeypatch.setattr(file_claiming, "has_writer_open", lambda path: None)
+    monkeypatch.setattr(file_claims, "has_writer_open", lambda path: None)
     house.drop("a.cbz")
     await house.look()
     assert await house.documents() == []
@@ -182,11 +182,11 @@ async def test_many_watchers_take_each_file_once(house: House) -> None:
     found = await house.documents()
     assert sorted(one.name for one in found) == sorted(f"{number}.cbz" for number in range(60))
     assert house.names("error") == house.names("hold/duplicates") == []
-    assert all((house.folder.room(one.key) / one.name).exists() for one in found)
+    assert all((house.folder.work_dir(one.key) / one.name).exists() for one in found)
 
 
 async def test_what_was_left_in_staging_is_taken_up(house: House) -> None:
-    taken = file_claiming.take(house.drop("a.cbz"), house.folder)
+    taken = file_claims.take(house.drop("a.cbz"), house.folder)
     assert taken is not None
     await house.look()
     assert [one.name for one in await house.documents()] == ["a.cbz"]
@@ -197,16 +197,16 @@ async def test_the_input_of_a_job_that_was_not_moved_yet_is_no_duplicate(house: 
     house.drop("a.cbz")
     await house.look()
     (document,) = await house.documents()
-    (house.folder.room(document.key) / "a.cbz").rename(house.folder.staging / document.staged)
+    (house.folder.work_dir(document.key) / "a.cbz").rename(house.folder.staging / document.staged)
     await house.look()
     assert house.names(f"work/{document.key}")[0] == "a.cbz"
     assert house.names("hold/duplicates") == house.names("work/_staging") == []
 
 
 async def test_what_another_works_on_is_left_to_him(house: House) -> None:
-    taken = file_claiming.take(house.drop("a.cbz"), house.folder)
+    taken = file_claims.take(house.drop("a.cbz"), house.folder)
     assert taken is not None
-    with file_claiming.held(taken) as is_mine:
+    with file_claims.locked(taken) as is_mine:
         assert is_mine
         await house.look()
         assert await house.documents() == []
@@ -262,7 +262,7 @@ async def test_what_must_wait_is_not_asked_for_again_and_again(house: House) -> 
     house.drop("a.cbz", 1, folder=ada)
     await house.look()
     house.drop("b.cbz", 2, folder=ada)
-    with file_claiming.held(drawn.tiny(ada.staging / "20260101-000000_c.cbz", 3)) as is_mine:
+    with file_claims.locked(drawn.tiny(ada.staging / "20260101-000000_c.cbz", 3)) as is_mine:
         assert is_mine
         assert not await house.watcher.look()
 
@@ -299,17 +299,17 @@ async def test_the_janitor_keeps_what_is_needed(house: House) -> None:
     house.drop("a.cbz")
     await house.look()
     (running,) = await house.documents()
-    spent, unarchived = (house.folder.room(f"{digit * 64}__{'0' * 64}") for digit in "12")
+    spent, unarchived = (house.folder.work_dir(f"{digit * 64}__{'0' * 64}") for digit in "12")
     for room in (spent, unarchived):
         room.mkdir()
         (room / "raw.pdf").touch()
     (unarchived / "b.cbz").touch()
-    for room in (spent, unarchived, house.folder.room(running.key), house.folder.staging):
+    for room in (spent, unarchived, house.folder.work_dir(running.key), house.folder.staging):
         os.utime(room, (0, 0))
-    await cleanup.tidy(house.lab.db, house.folder, place_of(house.folder), 7)
+    await cleanup.tidy(house.lab.db, house.folder, folder_id_of(house.folder), 7)
     assert not spent.exists()
     assert unarchived.exists()
-    assert house.folder.room(running.key).exists()
+    assert house.folder.work_dir(running.key).exists()
     assert house.folder.staging.exists()
 
 
@@ -324,7 +324,7 @@ async def test_projections_are_made_again(house: House) -> None:
 
 def test_a_key_leads_nowhere_else() -> None:
     with pytest.raises(UsageError):
-        Folder(Path("/data")).room("../../etc")
+        Folder(Path("/data")).work_dir("../../etc")
 
 
 async def test_one_file_that_cannot_be_looked_at_keeps_no_other(
@@ -332,14 +332,14 @@ async def test_one_file_that_cannot_be_looked_at_keeps_no_other(
 ) -> None:
     (house.folder.staging / "20260101-000000_a.cbz").mkdir()
     house.drop("b.cbz")
-    real = file_claiming.is_whole
+    real = file_claims.is_whole
 
     def broken(staged: Path, folder: Folder) -> bool:
         if staged.name.endswith("a.cbz"):
             raise PermissionError("not for you")
         return real(staged, folder)
 
-    monkeypatch.setattr(file_claiming, "is_whole", broken)
+    monkeypatch.setattr(file_claims, "is_whole", broken)
     await house.look()
     assert [one.name for one in await house.documents()] == ["b.cbz"]
 
@@ -358,8 +358,8 @@ async def test_an_input_that_is_named_like_one_of_our_files_is_not_taken_for_it(
     await house.look()
     (document,) = await house.documents()
     assert document.name == name
-    assert (house.folder.room(document.key) / f"input-{name}").read_bytes() == content
-    assert not (house.folder.room(document.key) / name).exists()
+    assert (house.folder.work_dir(document.key) / f"input-{name}").read_bytes() == content
+    assert not (house.folder.work_dir(document.key) / name).exists()
 
 
 async def test_without_its_language_nothing_is_taken(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
