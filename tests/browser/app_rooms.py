@@ -12,7 +12,7 @@ from receivers import HERE, QUICK
 from tests.companies.registers import DANONE, INPI, OTHER, Registers, said, serving_registers
 from tests.documents import drawn
 
-from cograil.apps.companies.worker_lifespan import running_companies
+from cograil.apps.companies.worker_lifespan import companies_on_worker
 from cograil.apps.documents.layout import Folder
 from cograil.apps.documents.watcher import Watcher
 from cograil.settings import Settings
@@ -35,7 +35,7 @@ def settings_of_house(registers: Registers, root: Path, **relay: Any) -> Setting
 
 async def ask_for_companies(stack: AsyncExitStack, lab: Lab) -> None:
     """What a worker needs to ask the registers; before it begins."""
-    await stack.enter_async_context(running_companies(lab.registry, lab.db, lab.settings))
+    await stack.enter_async_context(companies_on_worker(lab.registry, lab.db, lab.settings))
 
 
 async def furnish_companies(api: Api, registers: Registers) -> None:

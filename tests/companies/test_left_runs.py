@@ -12,10 +12,10 @@ from browsing import Browser
 from bureau import Bureau, told, until, working
 from registers import DANONE, INPI, OTHER, RCS, RECHERCHE, Asked, extract, result, results, said, silence
 
-from cograil.apps.companies.enrichment import House, cache_key
-from cograil.apps.companies.queries import Of, find_left, list_held, lock_company
+from cograil.apps.companies.enrichment import EnrichmentContext, cache_key
+from cograil.apps.companies.queries import CompanyKey, find_left, list_held, lock_company
 from cograil.apps.companies.sweeper import end_left
-from cograil.apps.companies.worker_lifespan import running_companies
+from cograil.apps.companies.worker_lifespan import companies_on_worker
 from cograil.apps.companies.workflow import QUEUE
 from cograil.cli import main
 from cograil.verbs import idempotency
@@ -81,7 +81,7 @@ class TestWaiting:
         await closed.asked()
         async with closed.lab.orchestrator():
             await until(lambda: closed.lab.rows("select 1 from cograil.tasks"))
-        async with running_companies(closed.lab.registry, closed.lab.db, closed.lab.settings):
+        async with companies_on_worker(closed.lab.registry, closed.lab.db, closed.lab.settings):
             async with closed.lab.worker():
                 await until(lambda: closed.lab.rows("select 1 from cograil.leases"))
             async with closed.lab.db.single("test") as tx:
@@ -161,8 +161,8 @@ async def test_who_joins_a_run_waits_for_nobody(closed: Bureau) -> None:
     """Of hundreds who ask at once each would keep a connection waiting, and everybody else with it."""
     await closed.asked()
     async with closed.lab.db.transaction("test") as tx:
-        await idempotency.lock(tx, cache_key(Of("default", DANONE)))
-        await lock_company(tx, Of("default", DANONE))
+        await idempotency.lock(tx, cache_key(CompanyKey("default", DANONE)))
+        await lock_company(tx, CompanyKey("default", DANONE))
         joined = await asyncio.wait_for(closed.ask(), 20)
     assert (joined.status, joined.body["enrichment_running"]) == (202, True)
     assert len(await closed.lab.rows(RUNS)) == 1
@@ -199,7 +199,7 @@ async def test_one_that_cannot_be_ended_keeps_no_other_from_it(closed: Bureau) -
         await until(lambda: closed.registers.count(RECHERCHE) == 2)
     await closed.expire()
     await closed.lab.rows(POISON)
-    house = House(closed.lab.engine_context, closed.lab.settings.companies)
+    house = EnrichmentContext(closed.lab.engine_context, closed.lab.settings.companies)
     assert (await end_left(closed.lab.db, house))[0] == 1
     assert [await closed.state(siren) for siren in (DANONE, OTHER)] == ["RUNNING", "FAILED"]
     await closed.lab.rows("drop trigger poison on cograil.company_enrichments")
@@ -214,8 +214,8 @@ async def test_who_ends_as_many_as_it_looks_for_looks_again_at_once(closed: Bure
         await until(lambda: closed.registers.count(RECHERCHE) == 2)
     await closed.expire()
     async with closed.lab.db.single("test") as tx:
-        assert await find_left(tx, limit=1) == ([Of("default", DANONE)], 0.0)
-    house = House(closed.lab.engine_context, closed.lab.settings.companies)
+        assert await find_left(tx, limit=1) == ([CompanyKey("default", DANONE)], 0.0)
+    house = EnrichmentContext(closed.lab.engine_context, closed.lab.settings.companies)
     assert await end_left(closed.lab.db, house) == (2, math.inf)
 
 

@@ -14,9 +14,9 @@ from registers import DANONE, INPI, OTHER, RCS, RECHERCHE, SIRET, Asked, said, s
 
 from cograil import logs
 from cograil.apps.companies.company_search import find_companies
-from cograil.apps.companies.enrichment import House
+from cograil.apps.companies.enrichment import EnrichmentContext
 from cograil.apps.companies.handlers import Tools, register
-from cograil.apps.companies.queries import Of
+from cograil.apps.companies.queries import CompanyKey
 from cograil.apps.companies.serializers import company_page
 from cograil.apps.companies.sweeper import sweep, sweep_for_ever
 from cograil.apps.companies.workflow import FETCH
@@ -163,7 +163,7 @@ class TestLostLock:
         )
         settings = closed.lab.settings.companies.model_copy(update={"sweep_seconds": 3600.0})
         sweeping = asyncio.create_task(
-            sweep_for_ever(closed.lab.db, House(closed.lab.engine_context, settings))
+            sweep_for_ever(closed.lab.db, EnrichmentContext(closed.lab.engine_context, settings))
         )
         await until(lambda: has_failed(closed))
         sweeping.cancel()
@@ -174,7 +174,7 @@ class TestLostLock:
             await closed.asked()
             async with working(closed):
                 await asyncio.wait_for(blocked.wait(), 10)
-            house = House(closed.lab.engine_context, closed.lab.settings.companies)
+            house = EnrichmentContext(closed.lab.engine_context, closed.lab.settings.companies)
             stream = io.StringIO()
             logs.configure("info", "json", stream)
             assert await sweep(closed.lab.db, house) == 0, "it has its lock"
@@ -221,7 +221,7 @@ async def test_one_that_was_cancelled_in_its_middle_has_a_verdict(bureau: Bureau
 async def test_who_lost_the_lock_notes_no_failure_over_the_next_run(bureau: Bureau) -> None:
     await bureau.asked()
     registry, lab = Registry(), bureau.lab
-    register(registry, Tools(lab.db, House(lab.engine_context, lab.settings.companies), {}))
+    register(registry, Tools(lab.db, EnrichmentContext(lab.engine_context, lab.settings.companies), {}))
     late = SimpleNamespace(tenant_id="default", job_id=new_id(), correlation_id="late", attempt=1)
     ended = [{"source": RECHERCHE, "status": "failed", "error": {"code": "RATE_LIMIT", "message": "m"}}]
     fetch = registry.get(FETCH)
@@ -291,9 +291,9 @@ async def test_the_events_have_what_every_event_has_and_come_in_order(bureau: Bu
 async def test_what_a_page_shows(bureau: Bureau) -> None:
     id = await bureau.asked()
     async with bureau.lab.db.transaction("test") as tx:
-        page = await company_page(tx, Of("default", DANONE))
+        page = await company_page(tx, CompanyKey("default", DANONE))
         listed = (await find_companies(tx, "default")).companies
-        assert await company_page(tx, Of("default", OTHER)) is None
+        assert await company_page(tx, CompanyKey("default", OTHER)) is None
     assert page is not None
     assert (page["enrichment_status"], page["latest_request_id"]) == ("SUCCESS", id)
     assert page["company"]["fields"]["legal_name"]["source_api"] == RECHERCHE

@@ -82,7 +82,7 @@ def body_of(endpoint: Endpoint, things: dict[str, str]) -> dict[str, Any] | None
         return None
     bodies: dict[tuple[str, str], dict[str, Any]] = {
         ("containers", "NewContainerJob"): {"id": things["container"], "image": "busybox"},
-        ("companies", "NewRequest"): {"siren": things["siren"]},
+        ("companies", "NewCompanyRequest"): {"siren": things["siren"]},
         ("companies", "Body"): {},
         ("captures", "NewCapture"): sample(capture_id=things["capture"]),
         ("documents", "NewConfig"): {"ocr_concurrency": 2},

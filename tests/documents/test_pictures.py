@@ -19,7 +19,7 @@ from cograil.apps.documents import ocr, prep
 from cograil.apps.documents.archive_pages import extract_pages
 from cograil.apps.documents.ocr_background import whitened
 from cograil.apps.documents.prep import BadDocument
-from cograil.apps.documents.stage_log import kept
+from cograil.apps.documents.stage_log import log_stage
 from cograil.workspace import WorkspaceError
 
 ROTATED = 6  # a quarter, as EXIF says it
@@ -184,15 +184,15 @@ def test_the_background_is_removed_by_real_ocr(tmp_path: Path) -> None:
 
 
 def test_a_stage_leaves_a_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    with kept(tmp_path / "prep.log"):
+    with log_stage(tmp_path / "prep.log"):
         logging.getLogger("ocrmypdf.of.page").warning("few words on %s", "a page")
     assert caplog.records == []  # a page that has few words is nothing for the log of a worker
-    with pytest.raises(BadDocument), kept(tmp_path / "prep.log"):
+    with pytest.raises(BadDocument), log_stage(tmp_path / "prep.log"):
         raise BadDocument("no_pages", "there is no picture in it")
     first, said, done, _, failed = (tmp_path / "prep.log").read_text().splitlines()
     assert first.endswith("INFO begins")
     assert said.endswith("WARNING few words on a page")
     assert done.endswith("INFO done")
     assert failed.endswith("ERROR failed: BadDocument: there is no picture in it")
-    with kept(tmp_path / "nowhere/prep.log"):
+    with log_stage(tmp_path / "nowhere/prep.log"):
         pass  # one that cannot be written ends nothing

@@ -447,7 +447,7 @@ async def test_an_answer_that_is_no_record_is_waited_through(
     ctx: Any = SimpleNamespace(job_id="0" * 36, attempt=1, log=log)
     done = await service_client._run_order(ctx, "http://x", "prep", "key", tmp_path, {}, StageOptions())
     assert done["state"] == "DONE"
-    assert "not with the record of a job" in said[0]
+    assert "without the record of a job" in said[0]
 
 
 async def test_a_service_that_loses_every_job_is_told_it_again_at_leisure(

@@ -100,7 +100,7 @@ async def test_a_decision_that_cannot_be_read_keeps_nobody(house: House, kind: s
     await house.look()
     assert len(await house.documents()) == 2
     assert waiting(house, key) == ["b.cbz"]
-    assert "no JSON" in house.read(f"hold/duplicates/{key}/status.json")["reason"]
+    assert "not a JSON" in house.read(f"hold/duplicates/{key}/status.json")["reason"]
 
 
 async def test_what_others_put_into_hold_keeps_nobody(house: House, dsn: str) -> None:
@@ -340,8 +340,8 @@ async def test_who_goes_on_with_holding_a_copy_holds_it_once(house: House, elsew
 
 async def test_a_folder_is_looked_after_by_one_database(house: House, eventually: Eventually) -> None:
     """Whoever comes with another one waits, and says so, until the first is gone."""
-    first = folder_id.look_after(house.root, "first")
-    os.close(folder_id.look_after(house.root, "first"))  # of one database there may be many
+    first = folder_id.lock_for_database(house.root, "first")
+    os.close(folder_id.lock_for_database(house.root, "first"))  # of one database there may be many
     house.drop("a.cbz")
     with structlog.testing.capture_logs() as said:
         task = asyncio.create_task(house.watcher.run())
@@ -350,8 +350,8 @@ async def test_a_folder_is_looked_after_by_one_database(house: House, eventually
         os.close(first)
         await eventually(lambda: house.names("in") == [])
         with pytest.raises(Conflict):
-            folder_id.look_after(house.root, "first")
+            folder_id.lock_for_database(house.root, "first")
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task
-    os.close(folder_id.look_after(house.root, "first"))
+    os.close(folder_id.lock_for_database(house.root, "first"))
