@@ -15,7 +15,7 @@ from vault import SAMPLE, Sealing, sample
 
 import cograil
 from cograil.apps.captures import integrity_check, manifest
-from cograil.apps.captures.integrity_check import Report, check_vault
+from cograil.apps.captures.integrity_check import IntegrityReport, check_vault
 from cograil.apps.captures.signing import load_public, load_signer
 
 TREE = str(Path(cograil.__file__).parents[1])
@@ -37,7 +37,7 @@ async def full(house: Sealing, monkeypatch: pytest.MonkeyPatch) -> Sealing:
     return house
 
 
-async def _checked(house: Sealing, *trusted: bytes) -> Report:
+async def _checked(house: Sealing, *trusted: bytes) -> IntegrityReport:
     return await check_vault(house.vault.lab.db, trusted)
 
 

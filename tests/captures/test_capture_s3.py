@@ -15,7 +15,7 @@ from vault import KEK_ID, Sealing, encrypt
 from cograil.apps.captures import object_store
 from cograil.apps.captures.errors import StoreUnreachable, Unsealable
 from cograil.apps.captures.ingest import workflow
-from cograil.apps.captures.object_store import Objects
+from cograil.apps.captures.object_store import ObjectStore
 from cograil.apps.captures.proof_verifier import verify
 
 
@@ -55,7 +55,7 @@ async def test_one_that_is_not_there_or_cut_short_says_so(house: Sealing, s3: S3
 
 async def test_a_store_that_refuses_us_or_is_away_may_be_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     async def ask() -> None:
-        async with Objects(f"s3://{BUCKET}").open("is-there") as found:
+        async with ObjectStore(f"s3://{BUCKET}").open("is-there") as found:
             assert b"".join([chunk async for chunk in found.chunks]) == b"yes"
 
     await ask()
@@ -63,8 +63,8 @@ async def test_a_store_that_refuses_us_or_is_away_may_be_asked_again(monkeypatch
         changed.setenv("AWS_SECRET_ACCESS_KEY", "another")
         with pytest.raises(StoreUnreachable):
             await ask()
-    with pytest.raises(StoreUnreachable, match="no such bucket"):
-        async with Objects("s3://another-bucket").open("is-there"):
+    with pytest.raises(StoreUnreachable, match="bucket does not exist"):
+        async with ObjectStore("s3://another-bucket").open("is-there"):
             pass
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
     with pytest.raises(StoreUnreachable):
@@ -74,7 +74,7 @@ async def test_a_store_that_refuses_us_or_is_away_may_be_asked_again(monkeypatch
 async def test_a_key_cannot_lead_out_of_the_store() -> None:
     for key in ("../is-there", "a/../../is-there"):
         with pytest.raises(Unsealable) as error:
-            async with Objects(f"s3://{BUCKET}/uploads").open(key):
+            async with ObjectStore(f"s3://{BUCKET}/uploads").open(key):
                 pass
         assert error.value.code == "object_missing"
 
@@ -96,7 +96,7 @@ async def test_a_store_that_falls_silent_is_given_up_and_a_slow_one_is_not(
         writer.close()
 
     async def read(key: str) -> list[bytes]:
-        async with Objects(f"s3://{BUCKET}").open(key) as found:
+        async with ObjectStore(f"s3://{BUCKET}").open(key) as found:
             return [chunk async for chunk in found.chunks]
 
     monkeypatch.setattr(object_store, "MAX_SILENCE", timedelta(seconds=0.2))
