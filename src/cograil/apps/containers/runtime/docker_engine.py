@@ -211,7 +211,7 @@ class ContainerEngine:
     async def state(self, container: str) -> ContainerState:
         """How it is."""
         async with _told("engine_unreachable"):
-            told = (await self._docker.containers.container(container).show())["ContainerState"]
+            told = (await self._docker.containers.container(container).show())["State"]
         has_run = not str(told.get("StartedAt", "0001")).startswith("0001")
         exit_code, is_running = int(told.get("ExitCode", 0)), bool(told.get("Running"))
         is_out = bool(told.get("OOMKilled")) and bool(exit_code)  # else it got over what was killed
