@@ -247,7 +247,7 @@ def test_a_key_is_made_once_and_only_its_owner_reads_it(tmp_path: Path) -> None:
 def test_a_key_that_somebody_named_is_never_made(tmp_path: Path) -> None:
     """A file that is not there yet, or mistyped: what another key signs nobody trusts."""
     named = CaptureSettings(signing_key=tmp_path / "named.pem")
-    with pytest.raises(BadKey, match=r"COGRAIL_CAPTURES__SIGNING_KEY: there is no file .*genpkey"):
+    with pytest.raises(BadKey, match=r"COGRAIL_CAPTURES__SIGNING_KEY: the file .* does not exist.*genpkey"):
         load_configured_signer(named, tmp_path)
     assert list(tmp_path.iterdir()) == []
     own = load_configured_signer(CaptureSettings(), tmp_path)

@@ -83,7 +83,7 @@ async def test_a_store_that_falls_silent_is_given_up_and_a_slow_one_is_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """What is limited is silence: a large object takes as long as the node that seals it may."""
-    assert timedelta(seconds=workflow().nodes["seal"].timeout_seconds or 0) <= object_store.LONGEST
+    assert timedelta(seconds=workflow().nodes["seal"].timeout_seconds or 0) <= object_store.MAX_SECONDS
     head = (
         b"HTTP/1.1 200 OK\r\netag: x\r\nlast-modified: Fri, 03 Apr 2026 09:30:00 GMT\r\n"
         b"content-length: 1000\r\n\r\nonly so much"

@@ -22,7 +22,7 @@ import pytest
 from runtimes import IMAGE, groups_of, root_file_system
 from test_runtimes import POLICY, output, run, said, until_it_says
 
-from cograil.apps.containers.runtime.container_runtime import ContainerPolicy, EngineError, LogCursor
+from cograil.apps.containers.runtime.container_runtime import ContainerLogCursor, ContainerPolicy, EngineError
 from cograil.apps.containers.runtime.sandbox import Sandbox
 from cograil.apps.containers.runtime.sandbox.bwrap_arguments import ROOT_OUTSIDE, owner_of_images
 from cograil.apps.containers.runtime.sandbox.cgroups import Groups
@@ -201,7 +201,7 @@ async def test_stamps_only_go_up(sandbox: Sandbox, room: Path) -> None:
     async with aclosing(sandbox.lines(container, "stdout")) as lines:
         places = [place async for place, _ in lines]
     assert places == sorted(set(places))
-    assert await output(sandbox, container, after=LogCursor("9999")) == []
+    assert await output(sandbox, container, after=ContainerLogCursor("9999")) == []
 
 
 @pytest.mark.parametrize(
