@@ -209,8 +209,8 @@ async def test_stamps_only_go_up(sandbox: Sandbox, room: Path) -> None:
     [
         ({"command": ""}, "no command"),
         ({"name": "../out"}, "name of a sandbox"),
-        ({"mount": "/a/../../b"}, "no place"),
-        ({"mount": "workspace"}, "no place"),
+        ({"mount": "/a/../../b"}, "not a valid mount point"),
+        ({"mount": "workspace"}, "not a valid mount point"),
         ({"environment": {"A=B": "x"}}, "environment"),
         ({"environment": {"A": "x\0y"}}, "environment"),
         ({"image": "../../etc"}, "not the name of an image"),

@@ -107,7 +107,7 @@ def test_a_folder_that_cannot_be_is_said(
 
 
 def test_what_is_not_there_cannot_be_converted(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="there is no"):
+    with pytest.raises(UsageError, match="does not exist"):
         run("convert", str(tmp_path / "nothing.cbz"), "-o", str(tmp_path))
 
 
